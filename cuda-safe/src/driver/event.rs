@@ -74,6 +74,8 @@ unsafe impl Sync for Event {}
 
 /// Options for [`Context::event_with`]. The default is an event for ordering only, which is the
 /// cheapest.
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct EventOptions {
     /// Whether the event records timestamps, for [`Event::elapsed_since`].

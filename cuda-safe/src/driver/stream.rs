@@ -107,6 +107,8 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 /// Options for [`Context::stream_with`]. The default is a non-blocking stream with priority 0.
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StreamOptions {
     /// Whether the stream and the legacy default stream wait for each other. Not possible in a green

@@ -41,6 +41,8 @@ impl GroupFlags {
 }
 
 /// A group requested from [`SmResource::split`]. The default requests as many SMs as possible.
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GroupRequest {
     /// The number of SMs. It must be even, and the driver does not round it. Zero requests as many SMs
@@ -106,6 +108,8 @@ impl GroupRequest {
 }
 
 /// Options for [`SmResource::split`].
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Debug, Default)]
 pub struct ExactSplit {
     /// The groups, in the order in which the driver chooses them.

@@ -24,6 +24,8 @@ pub enum PartitionSize {
 }
 
 /// Options for [`SmResource::partition`] and [`SmResource::plan`].
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Debug, Default)]
 pub struct PartitionRequest {
     /// The requested size of each partition.

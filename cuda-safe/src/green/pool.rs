@@ -75,6 +75,8 @@ struct PoolState {
 }
 
 /// Options for [`GreenPool::new`].
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Debug, Default)]
 pub struct GreenPoolOptions {
     /// The maximum number of cached partitionings, and of cached splits of each of their parts. Above

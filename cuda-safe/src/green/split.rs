@@ -27,6 +27,8 @@ bitflags! {
 
 /// Options for [`SmResource::split_by_count`]. The default requests as many groups as possible of the
 /// smallest size.
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Debug, Default)]
 pub struct SplitByCount {
     /// The minimum number of SMs in a group, which the driver rounds up to its granularity. Zero

@@ -42,6 +42,8 @@ pub struct RawInterface {
 }
 
 /// Options for [`RawInterface::check`].
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ReadOptions {
     /// Whether the reader supports masks ([`ArrayInterface::import_masked`]). Otherwise an array

@@ -90,6 +90,8 @@ unsafe impl<T: Send> Send for PinnedBuffer<T> {}
 unsafe impl<T: Sync> Sync for PinnedBuffer<T> {}
 
 /// Options for [`PinnedBuffer::zeroed_with`].
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PinnedOptions {
     /// Whether all contexts of the process treat the memory as pinned, not only the context in

@@ -31,6 +31,8 @@ use std::fmt;
 use std::ptr::NonNull;
 
 /// Options for [`CachingManager::with`].
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CachingOptions {
     /// The maximum number of bytes that the pool reserves from its upstream manager. 0 (the default)

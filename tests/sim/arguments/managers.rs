@@ -70,7 +70,7 @@ fn registered() -> Vec<Row> {
     let mapped = RegisterOptions {
         portable: false,
         mapped: true,
-        _non_exhaustive: (),
+        ..Default::default()
     };
     let register = |options| {
         move |s: &Stage| {

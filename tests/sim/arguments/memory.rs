@@ -14,31 +14,36 @@ pub(super) fn only_error<T, U>(done: Result<T, Rejected<U>>) -> Result<()> {
 }
 
 /// Options that correspond to none of the flags.
-const PINNED: PinnedOptions = PinnedOptions {
-    portable: false,
-    mapped: false,
-    write_combined: false,
-    _non_exhaustive: (),
-};
+fn pinned_without_flags() -> PinnedOptions {
+    PinnedOptions {
+        portable: false,
+        mapped: false,
+        write_combined: false,
+        ..Default::default()
+    }
+}
 
-const REGISTER: RegisterOptions = RegisterOptions {
-    portable: false,
-    mapped: false,
-    _non_exhaustive: (),
-};
+/// As above.
+fn registered_without_flags() -> RegisterOptions {
+    RegisterOptions {
+        portable: false,
+        mapped: false,
+        ..Default::default()
+    }
+}
 
 fn pinned() -> impl Iterator<Item = Row> {
     let portable = PinnedOptions {
         portable: true,
-        ..PINNED
+        ..pinned_without_flags()
     };
     let mapped = PinnedOptions {
         mapped: true,
-        ..PINNED
+        ..pinned_without_flags()
     };
     let combined = PinnedOptions {
         write_combined: true,
-        ..PINNED
+        ..pinned_without_flags()
     };
     [
         ("PORTABLE", portable, 1_u32),
@@ -58,11 +63,11 @@ fn pinned() -> impl Iterator<Item = Row> {
 fn registered() -> impl Iterator<Item = Row> {
     let portable = RegisterOptions {
         portable: true,
-        ..REGISTER
+        ..registered_without_flags()
     };
     let mapped = RegisterOptions {
         mapped: true,
-        ..REGISTER
+        ..registered_without_flags()
     };
     [
         ("PORTABLE", portable, 1_u32),

@@ -93,24 +93,18 @@ fn policies() -> impl Iterator<Item = Row> {
     })
 }
 
-const WINDOW: AccessWindow = {
-    let mut window = AccessWindow {
-        hit_ratio: 0.25,
-        hit: AccessProperty::Normal,
-        miss: AccessProperty::Normal,
-        _non_exhaustive: (),
-    };
-    window.hit = AccessProperty::Persisting;
-    window.miss = AccessProperty::Streaming;
-    window
-};
-
 /// Sets a window of 24 bytes, and returns their address.
 fn set_window(s: &Stage) -> Result<usize> {
     let memory = DeviceBuffer::<u64>::uninit(&s.stream, 4)?;
     let part = memory.slice(1..)?;
     let start = part.as_raw();
-    s.stream.set_access_window(part, WINDOW)?;
+    let window = AccessWindow {
+        hit_ratio: 0.25,
+        hit: AccessProperty::Persisting,
+        miss: AccessProperty::Streaming,
+        ..Default::default()
+    };
+    s.stream.set_access_window(part, window)?;
     Ok(usize::try_from(start).expect("64 bits"))
 }
 

@@ -19,6 +19,8 @@ use std::mem::MaybeUninit;
 /// Attributes of a launch (`CUlaunchAttribute`), for
 /// [`TypedKernel::launch_with`](super::TypedKernel::launch_with). The default sets none.
 ///
+/// Later versions may add fields: end each value with `..Default::default()`.
+///
 /// They are passed to the driver in an array on the stack, so a launch with attributes allocates
 /// nothing either.
 ///

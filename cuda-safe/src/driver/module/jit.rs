@@ -11,6 +11,8 @@ use cuda_sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option as Key, CUjit_targe
 /// Options for the driver's compiler and linker (`CUjit_option`). The default sets none; an error
 /// always contains the error log.
 ///
+/// Later versions may add fields: end each value with `..Default::default()`.
+///
 /// Most options apply to PTX, and the driver ignores them if there is nothing to compile. The driver
 /// does not recompile code that is in its cache.
 ///

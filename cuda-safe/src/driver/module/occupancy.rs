@@ -21,6 +21,8 @@ pub struct SuggestedBlock {
 }
 
 /// Options for occupancy queries. The default is a kernel without dynamic shared memory.
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct OccupancyOptions {
     /// The dynamic shared memory per block, in bytes.

@@ -88,6 +88,8 @@ values! {
 }
 
 /// An access policy of the L2 cache for a range of memory (`CUaccessPolicyWindow`). It is a hint.
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AccessWindow {
     /// The fraction of accesses, from 0 to 1, that get the `hit` property. The others get the `miss`

@@ -24,6 +24,8 @@ use std::sync::{Arc, PoisonError};
 
 /// The limits for pending frees. When one is exceeded, all pending frees are done. The defaults are
 /// Numba's.
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DeferOptions {
     /// The maximum number of pending frees. The default is 10.

@@ -12,6 +12,8 @@ use std::ptr::NonNull;
 
 /// Options for [`PinnedBuffer::register_with`].
 ///
+/// Later versions may add fields: end each value with `..Default::default()`.
+///
 /// The driver's flags for read-only memory and for memory-mapped I/O are not supported, because
 /// they apply to memory that cannot be a vector: memory that the host must not write, and memory of
 /// other devices.

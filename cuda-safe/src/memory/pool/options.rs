@@ -13,6 +13,8 @@ use cuda_sys::{
 
 /// Options for [`MemoryPool::new`](crate::MemoryPool::new). The default is a pool on the context's
 /// device, without a size limit.
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MemoryPoolOptions {
     /// The location of the pool's memory. `None` is the context's device. A pool on the host
