@@ -273,7 +273,7 @@ fn allocate(stream: &Stream) -> Work {
 /// driver only the first time.
 fn pool(device: &Device) -> Fallible<Work> {
     set_memory_manager(CachingManager::new)?;
-    let context = Context::create(device, ContextFlags::empty())?;
+    let context = Context::new(device, ContextFlags::empty())?;
     clear_memory_manager();
     let stream = context.stream()?;
     let context: &'static Context = Box::leak(Box::new(context));

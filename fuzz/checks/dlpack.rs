@@ -42,7 +42,7 @@ fn given_out(tensor: &ManagedTensor) {
         Ok(array) => {
             assert_eq!(array.layout(), tensor.layout());
             assert_eq!(array.is_read_only(), tensor.is_read_only());
-            assert_eq!(DataType::of_numpy(array.dtype()), Ok(tensor.dtype()));
+            assert_eq!(DataType::from_numpy(array.dtype()), Ok(tensor.dtype()));
         }
         Err(refusal) => {
             names_a_field(&refusal);

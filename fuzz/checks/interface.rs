@@ -57,7 +57,7 @@ pub(super) fn interface(raw: &RawInterface, options: ReadOptions) {
     };
     assert_eq!(by_hand.to_raw(), written);
     assert_eq!(again.version(), 3);
-    match DataType::of_numpy(array.dtype()) {
+    match DataType::from_numpy(array.dtype()) {
         Ok(ty) => assert_eq!(ty.numpy().map(Dtype::from).as_ref(), Some(array.dtype())),
         Err(refusal) => names_a_field(&refusal),
     }

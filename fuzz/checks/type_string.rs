@@ -42,7 +42,7 @@ fn made_by_hand(ty: TypeString) {
         DataType::of::<[f64; 2]>(),
     ];
     for data in of_rust.into_iter().filter(|data| data.numpy() == Some(ty)) {
-        assert_eq!(DataType::of_numpy(&ty.into()), Ok(data));
+        assert_eq!(DataType::from_numpy(&ty.into()), Ok(data));
     }
     let halves = TypeString::native(Kind::Unicode, ty.item_size());
     assert_eq!(halves.is_ok(), ty.item_size() % 4 == 0);

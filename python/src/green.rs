@@ -102,7 +102,7 @@ fn exact(sizes: Vec<u32>, coscheduled: u32, backfill: bool) -> ExactSplit {
     let request = |size| GroupRequest {
         coscheduled,
         flags,
-        ..GroupRequest::of(size)
+        ..GroupRequest::new(size)
     };
     ExactSplit {
         groups: sizes.into_iter().map(request).collect(),

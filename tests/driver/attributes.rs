@@ -133,7 +133,7 @@ fn a_streams_priority_changes() {
 fn attributes_are_copied_within_one_context_only() {
     let device = need!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
-    let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let other = Context::new(&device, ContextFlags::empty()).expect("a context");
     let (a, b) = (
         primary.stream().expect("a stream"),
         other.stream().expect("a stream"),
@@ -149,7 +149,7 @@ fn attributes_are_copied_within_one_context_only() {
 fn a_borrowed_stream_is_checked_for_its_context() {
     let device = need!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
-    let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let other = Context::new(&device, ContextFlags::empty()).expect("a context");
     let stream = primary.stream().expect("a stream");
     // SAFETY: `stream` outlives the borrowed stream.
     let borrowed = unsafe { Stream::borrow_checked(stream.as_raw(), &primary) };
@@ -170,7 +170,7 @@ fn a_borrowed_stream_of_a_green_context_belongs_to_the_primary_context() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let primary = Context::primary(&device).expect("a primary context");
-        let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         let one = SplitByCount {
             max_groups: Some(1),
             ..Default::default()

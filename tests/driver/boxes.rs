@@ -43,7 +43,12 @@ fn a_part_of_a_plane_or_volume_is_copied_on_the_device() {
         let mut to = DeviceBuffer::<u16>::zeroed(&stream, len).expect("memory");
         let [x, y, z] = at;
         to.as_mut_slice()
-            .copy_3d_from(part, Region::of(part), &from, Region::of(whole).at(x, y, z))
+            .copy_3d_from(
+                part,
+                Region::new(part),
+                &from,
+                Region::new(whole).at(x, y, z),
+            )
             .expect("a copy");
         assert_eq!(to.to_vec().expect("a copy"), expected(whole, at, part));
     }
@@ -56,12 +61,12 @@ fn a_region_is_copied_to_the_device_and_back_and_leaves_its_surroundings() {
     for depth in [1, 3] {
         let whole = Extent::new_3d(6, 5, depth);
         let part = Extent::new_3d(2, 3, depth);
-        let inside = Region::of(whole).at(3, 1, 0);
+        let inside = Region::new(whole).at(3, 1, 0);
         let values: Vec<u16> = (1000..).take(2 * 3 * depth).collect();
         let mut buffer = numbers(&stream, whole);
         buffer
             .as_mut_slice()
-            .copy_3d_from_slice(part, inside, &values, Region::of(part))
+            .copy_3d_from_slice(part, inside, &values, Region::new(part))
             .expect("a copy");
         let mut changed = expected(whole, [0; 3], whole);
         let mut value = values.iter();
@@ -97,7 +102,7 @@ fn a_region_is_filled_in_units_of_1_2_and_4_bytes() {
         let mut buffer = DeviceBuffer::<T>::zeroed(stream, 40)?;
         buffer.as_mut_slice().fill_3d(
             Extent::new_3d(3, 2, 2),
-            Region::of(whole).at(1, 1, 0),
+            Region::new(whole).at(1, 1, 0),
             value,
         )?;
         let all = buffer.to_vec()?;
@@ -115,7 +120,7 @@ fn a_region_outside_of_its_memory_is_refused() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 20).expect("memory");
-    let whole = Region::of(Extent::new_2d(5, 4));
+    let whole = Region::new(Extent::new_2d(5, 4));
     let cases = [
         (Extent::new_2d(5, 5), whole),
         (Extent::new_2d(5, 4), whole.at(1, 0, 0)),

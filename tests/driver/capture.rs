@@ -117,7 +117,7 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_contin
         refused(stream.launch_host_function(|| panic!("never")));
         refused(stream.completion());
         refused(stream.copy_scope(|_| ()));
-        let (extent, region) = (Extent::new_2d(2, 2), Region::of(Extent::new_2d(2, 2)));
+        let (extent, region) = (Extent::new_2d(2, 2), Region::new(Extent::new_2d(2, 2)));
         let mut host = [0; 4];
         refused(
             buffer
@@ -531,7 +531,7 @@ mod provoked {
                 .expect("a graph")
                 .instantiate()
                 .expect("an executable graph");
-            let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+            let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let elsewhere = other.stream().expect("a stream");
             // SAFETY: the call is refused and accesses nothing.
             match unsafe { graph.launch(&elsewhere) } {

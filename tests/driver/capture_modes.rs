@@ -291,7 +291,7 @@ mod provoked {
         need!(common::since(12, 5));
         child::in_child(&[], || {
             let context = need!(common::context());
-            let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+            let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let (event, others) = (context.event(), other.event());
             let (event, others) = (event.expect("an event"), others.expect("an event"));
             let stream = context.stream().expect("a stream");
@@ -318,7 +318,7 @@ mod provoked {
         need!(common::since(12, 5));
         child::in_child(&[], || {
             let context = need!(common::context());
-            let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+            let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let (stream, beside) = (context.stream(), other.stream());
             let (stream, beside) = (stream.expect("a stream"), beside.expect("a stream"));
             let event = context.event().expect("an event");
@@ -344,7 +344,7 @@ mod provoked {
         let device = need!(common::gpu());
         child::in_child(&[], || {
             let context = need!(common::context());
-            let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+            let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let stream = context.stream().expect("a stream");
             let allocate = |context: &Context| {
                 let mut address = 0;

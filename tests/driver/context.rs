@@ -24,7 +24,7 @@ fn a_context_floats_and_calls_do_not_change_the_stack() {
     let device = need!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
     assert!(current().is_null());
-    let own = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let own = Context::new(&device, ContextFlags::empty()).expect("a context");
     assert!(current().is_null(), "creating leaves nothing current");
     let stream = own.stream().expect("a stream");
     assert!(
@@ -55,7 +55,7 @@ fn a_context_floats_and_calls_do_not_change_the_stack() {
 fn guards_nest_and_end_in_reverse_order() {
     let device = need!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
-    let own = Context::create(&device, ContextFlags::SCHED_YIELD).expect("a context");
+    let own = Context::new(&device, ContextFlags::SCHED_YIELD).expect("a context");
     let outer = primary.make_current().expect("current");
     {
         let inner = own.make_current().expect("current");
@@ -84,7 +84,7 @@ fn a_guard_pops_on_panic() {
 fn a_guard_that_finds_another_context_pops_nothing_and_reports_it() {
     let device = need!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
-    let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let other = Context::new(&device, ContextFlags::empty()).expect("a context");
     let guard = primary.make_current().expect("current");
     // SAFETY: the context is alive, and is popped below.
     let pushed = unsafe { cuCtxPushCurrent_v2(other.as_raw()) };
@@ -173,7 +173,7 @@ fn free_and_total_memory_are_reported() {
 #[test]
 fn an_owned_context_is_destroyed_after_everything_made_in_it() {
     let device = need!(common::gpu());
-    let context = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let context = Context::new(&device, ContextFlags::empty()).expect("a context");
     let stream = context.stream().expect("a stream");
     let event = context.event().expect("an event");
     drop(context);

@@ -538,7 +538,7 @@ mod provoked {
                 round: Cell::new(0),
                 spare,
             };
-            let own = Context::create(&context.device(), ContextFlags::empty());
+            let own = Context::new(&context.device(), ContextFlags::empty());
             let own = own.expect("a context");
             stream.synchronize().expect("a wait");
             let mut seen = wrong(&its, &stream, false, true, "none");

@@ -61,8 +61,8 @@ fn the_legacy_stream_waits_for_blocking_streams() {
 #[test]
 fn a_default_stream_belongs_to_its_guard_despite_nested_guards() {
     let device = need!(common::gpu());
-    let outer = Context::create(&device, ContextFlags::empty()).expect("a context");
-    let inner = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let outer = Context::new(&device, ContextFlags::empty()).expect("a context");
+    let inner = Context::new(&device, ContextFlags::empty()).expect("a context");
     let (event, other) = (
         outer.event().expect("an event"),
         inner.event().expect("an event"),

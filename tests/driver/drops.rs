@@ -104,7 +104,7 @@ fn objects_can_be_dropped_in_any_order() {
 #[test]
 fn objects_can_be_dropped_with_another_context_current_and_on_another_thread() {
     without_leaks(|context| {
-        let create = || Context::create(&context.device(), ContextFlags::empty());
+        let create = || Context::new(&context.device(), ContextFlags::empty());
         let (own, other) = (create().expect("a context"), create().expect("a context"));
         let everything = All::new(own.clone());
         other.with_current(|_| drop(everything)).expect("current");

@@ -156,7 +156,7 @@ mod provoked {
     fn an_event_is_recorded_on_streams_of_its_context_only() {
         let device = need!(common::gpu());
         let primary = Context::primary(&device).expect("a primary context");
-        let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         let (event, stream) = (
             primary.event().expect("an event"),
             other.stream().expect("a stream"),

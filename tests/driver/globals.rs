@@ -74,7 +74,7 @@ fn each_context_has_its_own_variables_of_a_library() {
     let library = Library::from_ptx(GLOBALS).expect("the test kernels");
     let contexts = [
         Context::primary(&device).expect("a primary context"),
-        Context::create(&device, cuda_safe::ContextFlags::empty()).expect("a context"),
+        Context::new(&device, cuda_safe::ContextFlags::empty()).expect("a context"),
     ];
     for (context, new) in contexts.iter().zip([7, 9]) {
         let stream = context.stream().expect("a stream");
@@ -135,7 +135,7 @@ fn a_variable_is_refused_as_an_array_of_a_type_of_another_size() {
     // SAFETY: as above.
     let why = unsafe { counter.buffer::<()>(&stream) };
     assert!(matches!(refusal(why), Invalid::GlobalLayout { .. }));
-    let other = Context::create(&context.device(), cuda_safe::ContextFlags::empty());
+    let other = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
     let elsewhere = other.expect("a context").stream().expect("a stream");
     // SAFETY: as above.
     let why = unsafe { counter.buffer::<u32>(&elsewhere) };

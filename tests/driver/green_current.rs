@@ -281,8 +281,10 @@ fn work_queues_are_a_resource_or_the_error_names_the_needed_version() {
         .with_scope(WorkqueueScope::GreenContextBalanced);
     let mut groups = smallest(resource).groups.into_iter();
     let mut descriptor = || Descriptor::new(groups.next());
-    let first = descriptor().workqueues(set.clone()).expect("the first");
-    let rejected = first.workqueues(set).expect_err("the second");
+    let first = descriptor()
+        .with_workqueues(set.clone())
+        .expect("the first");
+    let rejected = first.with_workqueues(set).expect_err("the second");
     assert_eq!(refusal(rejected.error), Invalid::SecondWorkqueues);
     let (first, _) = rejected.value;
     let partition = first.create().expect("a partition");
@@ -291,13 +293,13 @@ fn work_queues_are_a_resource_or_the_error_names_the_needed_version() {
     assert_eq!(its.scope(), Some(WorkqueueScope::GreenContextBalanced));
     let shared = Workqueues::shared_with(&partition).expect("an answer");
     assert_eq!(shared.concurrency_limit(), None);
-    let second = descriptor().workqueues(shared).expect("the first");
+    let second = descriptor().with_workqueues(shared).expect("the first");
     let second = second.create().expect("a partition");
     drop(partition);
     second.stream().expect("a stream");
     let shared = Workqueues::shared_with_context(&context).expect("an answer");
     assert_eq!((shared.concurrency_limit(), shared.scope()), (None, None));
-    let third = descriptor().workqueues(shared).expect("the first");
+    let third = descriptor().with_workqueues(shared).expect("the first");
     let third = third.create().expect("a partition");
     third.stream().expect("a stream");
 }

@@ -23,7 +23,7 @@ fn owner() -> (Arc<()>, Arc<()>) {
 #[test]
 fn a_context_survives_into_raw_and_from_raw() {
     let device = need!(common::gpu());
-    let raw = Context::create(&device, ContextFlags::empty())
+    let raw = Context::new(&device, ContextFlags::empty())
         .expect("a context")
         .into_raw();
     // SAFETY: `into_raw` released ownership of the context, which is taken over here.

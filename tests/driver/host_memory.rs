@@ -180,7 +180,7 @@ fn mapped_memory_is_freed_after_the_work_on_it() {
 #[test]
 fn mapped_memory_of_another_context_or_stream_is_refused() {
     let context = need!(common::context());
-    let own = Context::create(&context.device(), cuda_safe::ContextFlags::empty());
+    let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
     let own = own.expect("a context");
     let (stream, other) = (
         context.stream().expect("a stream"),

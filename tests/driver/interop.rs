@@ -286,7 +286,7 @@ fn a_producer_stream_that_is_captured_or_of_another_context_is_refused() {
     ));
     drop(capture.finish().expect("a graph"));
 
-    let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let other = Context::new(&device, ContextFlags::empty()).expect("a context");
     let foreign = other.stream().expect("a stream");
     let array = array.with_stream(Some(ExportedStream::of(&foreign)));
     // SAFETY: the call is refused and accesses nothing.

@@ -44,7 +44,7 @@ fn a_kernel_of_a_library_runs_in_any_context() {
     let library = Library::from_ptx(VECTOR).expect("the test kernels");
     let contexts = [
         cuda_safe::Context::primary(&device).expect("a primary context"),
-        cuda_safe::Context::create(&device, cuda_safe::ContextFlags::empty()).expect("a context"),
+        cuda_safe::Context::new(&device, cuda_safe::ContextFlags::empty()).expect("a context"),
     ];
     for context in contexts {
         let stream = context.stream().expect("a stream");
@@ -133,7 +133,7 @@ fn a_buffer_of_another_stream_is_refused_as_an_argument() {
 fn a_stream_of_another_context_is_refused() {
     let device = need!(common::gpu());
     let primary = cuda_safe::Context::primary(&device).expect("a primary context");
-    let other = cuda_safe::Context::create(&device, cuda_safe::ContextFlags::empty());
+    let other = cuda_safe::Context::new(&device, cuda_safe::ContextFlags::empty());
     let stream = other.expect("a context").stream().expect("a stream");
     let mut x = DeviceBuffer::<i32>::zeroed(&stream, 10).expect("memory");
     match Scale::new(&primary).run(&stream, &mut x, 1, 1) {

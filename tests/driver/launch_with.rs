@@ -255,7 +255,7 @@ fn invalid_launch_attribute_values_are_refused() {
 #[test]
 fn an_event_of_another_context_is_refused() {
     let context = need!(common::context());
-    let other = Context::create(&context.device(), cuda_safe::ContextFlags::empty());
+    let other = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
     let event = other.expect("a context").event().expect("an event");
     let attributes = LaunchAttributes {
         programmatic_event: Some(ProgrammaticEvent {

@@ -264,7 +264,7 @@ fn each_context_has_its_own_manager() {
         let device = need!(common::gpu());
         let counts = choose_counting();
         let context = Context::primary(&device).expect("a context");
-        let own = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let own = Context::new(&device, ContextFlags::empty()).expect("a context");
         let memory = MemoryPointer::allocate(&context, 100).expect("memory");
         let others = MemoryPointer::allocate(&own, 100).expect("memory");
         assert_eq!(counts.made.load(Ordering::SeqCst), 2);
@@ -299,7 +299,7 @@ fn a_stream_whose_end_is_not_reported_to_the_manager_is_refused() {
 fn a_manager_of_another_context_is_refused() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
-        let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         let its = other.clone();
         set_memory_manager(move |_| DriverManager::new(&its)).expect("a matching version");
         let context = Context::primary(&device).expect("a context");
@@ -513,9 +513,9 @@ fn a_second_choice_applies_to_contexts_created_afterwards() {
         drop(MemoryPointer::allocate(&made, 100).expect("memory"));
         // The context has no manager yet, but keeps the choice that was current when it was
         // created.
-        let unused = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let unused = Context::new(&device, ContextFlags::empty()).expect("a context");
         let second = choose_counting();
-        let later = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let later = Context::new(&device, ContextFlags::empty()).expect("a context");
         drop(MemoryPointer::allocate(&later, 100).expect("memory"));
         assert_eq!((first.of(), second.of()), ((1, 1), (1, 1)));
         drop(MemoryPointer::allocate(&made, 100).expect("memory"));

@@ -256,7 +256,7 @@ fn the_context_is_current_for_a_manager_that_needs_it() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let log = choose(true, |_, manager| Ok(manager));
-        let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         for other in [None, Some(&other)] {
             let (raw, calls) = calls_with(&device, &log, other);
             for (method, its) in calls {
@@ -271,7 +271,7 @@ fn the_current_context_is_unchanged_for_a_manager_that_does_not_need_its_own() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let log = choose(false, |_, manager| Ok(manager));
-        let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         for other in [None, Some(&other)] {
             let before = other.map_or(0, |other| other.as_raw().addr());
             for (method, its) in calls_with(&device, &log, other).1 {

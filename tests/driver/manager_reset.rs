@@ -97,7 +97,7 @@ fn a_manager_is_reset_before_it_is_dropped_with_its_context() {
         drop(Context::primary(&device).expect("a context"));
         assert_eq!(happened(), []);
 
-        let own = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let own = Context::new(&device, ContextFlags::empty()).expect("a context");
         let raw = own.as_raw();
         assert_eq!(number_of(&own), 1);
         // SAFETY: the context stays alive for longer.
@@ -108,7 +108,7 @@ fn a_manager_is_reset_before_it_is_dropped_with_its_context() {
         drop(own);
         assert_eq!(happened(), [("reset", 1), ("drop", 1)]);
 
-        let raw = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let raw = Context::new(&device, ContextFlags::empty()).expect("a context");
         let raw = raw.into_raw();
         // SAFETY: the context stays alive for longer.
         let borrowed = unsafe { Context::borrow_raw(raw) }.expect("a context");
@@ -127,7 +127,7 @@ fn resetting_a_primary_context_resets_and_replaces_its_manager() {
         let context = Context::primary(&device).expect("a context");
         drop(MemoryPointer::allocate(&context, 100).expect("memory"));
         assert_eq!(number_of(&context), 0);
-        let own = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let own = Context::new(&device, ContextFlags::empty()).expect("a context");
         assert_eq!(number_of(&own), 1);
         // The context must not be released after the reset.
         context.into_raw();

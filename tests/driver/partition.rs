@@ -281,7 +281,7 @@ fn a_group_is_split_exactly_or_the_error_names_the_needed_version() {
     let (group, other) = (groups.remove(0), groups.remove(0));
     let size = group.sm_count();
     let asked = ExactSplit {
-        groups: vec![GroupRequest::of(unit), GroupRequest::of(2 * unit)],
+        groups: vec![GroupRequest::new(unit), GroupRequest::new(2 * unit)],
         ..ExactSplit::default()
     };
     if !common::offers(13, 1) {
@@ -295,7 +295,7 @@ fn a_group_is_split_exactly_or_the_error_names_the_needed_version() {
         return;
     }
     let too_many = ExactSplit {
-        groups: vec![GroupRequest::of(size), GroupRequest::of(unit)],
+        groups: vec![GroupRequest::new(size), GroupRequest::new(unit)],
         ..ExactSplit::default()
     };
     let rejected = group.split(too_many).expect_err("too many SMs");
@@ -365,7 +365,7 @@ fn exact_splits_give_the_requested_sizes_or_the_error_names_the_needed_version()
         ..ExactSplit::default()
     };
     let sizes = [4 * unit, unit];
-    let asked = sizes.map(GroupRequest::of);
+    let asked = sizes.map(GroupRequest::new);
     let driver = cuda_safe::version().expect("a driver");
     if driver < CudaVersion::new(13, 1) {
         let error = resource.discover(&asked).expect_err("older").to_string();
@@ -393,22 +393,22 @@ fn exact_splits_give_the_requested_sizes_or_the_error_names_the_needed_version()
     let resource = again(&device);
     let together = |coscheduled, sm_count| GroupRequest {
         coscheduled,
-        ..GroupRequest::of(sm_count)
+        ..GroupRequest::new(sm_count)
     };
     let unknown = GroupRequest {
         flags: GroupFlags::from_bits_retain(1 << 20),
-        ..GroupRequest::of(unit)
+        ..GroupRequest::new(unit)
     };
     let refused = [
         vec![],
-        vec![GroupRequest::of(3)],
+        vec![GroupRequest::new(3)],
         vec![together(4, 6)],
         vec![together(3, 6)],
         vec![together(34, 68)],
         vec![unknown],
         vec![
-            GroupRequest::of(resource.sm_count() / 2 * 2),
-            GroupRequest::of(2),
+            GroupRequest::new(resource.sm_count() / 2 * 2),
+            GroupRequest::new(2),
         ],
     ];
     for groups in refused {
@@ -416,7 +416,7 @@ fn exact_splits_give_the_requested_sizes_or_the_error_names_the_needed_version()
     }
     let domain = GroupRequest {
         flags: GroupFlags::LOCALITY_DOMAIN_ID,
-        ..GroupRequest::of(unit)
+        ..GroupRequest::new(unit)
     };
     match resource.discover(&[domain]) {
         Ok(groups) => assert_eq!(groups[0].sm_count, unit),

@@ -36,7 +36,7 @@ fn shared_memory_is_copied_into_another_context() {
     let context = need!(common::context());
     let device = context.device();
     let home = context.stream().expect("a stream");
-    let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let other = Context::new(&device, ContextFlags::empty()).expect("a context");
     let away = other.stream().expect("a stream");
     let shared = DeviceBuffer::from_slice(&home, &[7u32; 1000])
         .and_then(|buffer| Ok(buffer.share()?))
@@ -96,7 +96,7 @@ mod provoked {
             // SAFETY: the driver rejects any argument that it does not support, and the memory
             // stays alive during the call.
             let made =
-                unsafe { Context::create_for_graphics(&device, ContextFlags::empty(), client) };
+                unsafe { Context::with_graphics_client(&device, ContextFlags::empty(), client) };
             made.expect_err("there is no client").code()
         };
         for client in [
@@ -123,7 +123,7 @@ mod provoked {
             return common::skip("there is MPS");
         }
         let none = ContextFlags::empty();
-        let error = Context::create_with_affinity(&device, none, 8).expect_err("no MPS");
+        let error = Context::with_affinity(&device, none, 8).expect_err("no MPS");
         let code = CUresult::CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
         assert_eq!(error.code(), Some(code), "{error}");
         // The affinity of other contexts can still be queried.

@@ -118,7 +118,7 @@ fn a_stream_of_a_pool_is_traced_as_one_of_its_partition() {
 fn a_probe_refuses_streams_of_other_contexts_and_in_captures() {
     let context = need!(common::context());
     let probe = SmProbe::new(&context).expect("a probe");
-    let other = Context::create(&context.device(), Default::default()).expect("a context");
+    let other = Context::new(&context.device(), Default::default()).expect("a context");
     let stream = other.stream().expect("a stream");
     let refused = probe.sms(&stream).expect_err("another context's");
     assert!(matches!(refusal(refused), Invalid::OtherContext { .. }));

@@ -12,7 +12,7 @@ use cuda_safe::{
 /// Creates a context for this test only, so that its settings affect nothing else.
 fn own() -> Option<Context> {
     let device = common::gpu()?;
-    Some(Context::create(&device, ContextFlags::SCHED_YIELD).expect("a context"))
+    Some(Context::new(&device, ContextFlags::SCHED_YIELD).expect("a context"))
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn each_flag_has_the_value_of_its_c_name() {
             if !common::offers(major, minor) {
                 continue;
             }
-            let context = match Context::create(&device, flag) {
+            let context = match Context::new(&device, flag) {
                 // This process may have no access to the directory of the pipe or the file.
                 Err(error) if error.code() == Some(CUresult::CUDA_ERROR_OPERATING_SYSTEM) => {
                     eprintln!("note: no context with {flag:?}: {error}");
@@ -229,7 +229,7 @@ fn each_flag_has_the_value_of_its_c_name() {
             }
         }
         need!(common::since(12, 1));
-        let context = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let context = Context::new(&device, ContextFlags::empty()).expect("a context");
         for (flag, raw, _) in FLAGS {
             match context.set_flags(flag) {
                 Err(error) if error.code() == Some(CUresult::CUDA_ERROR_OPERATING_SYSTEM) => {
@@ -515,7 +515,7 @@ mod provoked {
         };
         let before = device.primary_state().expect("known").flags;
         for flags in wrong {
-            invalid(Context::create(&device, flags).map(drop), "cuCtxCreate");
+            invalid(Context::new(&device, flags).map(drop), "cuCtxCreate");
             invalid(
                 device.set_primary_flags(flags),
                 "cuDevicePrimaryCtxSetFlags",

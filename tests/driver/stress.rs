@@ -84,7 +84,7 @@ impl Arena {
         let device = Device::get(0).expect("a device");
         let primary = Context::primary(&device).expect("a context");
         let two = number("CUDA_STRESS_CONTEXTS").map_or(common::is_software(), |number| number > 1);
-        let own = || Context::create(&device, ContextFlags::empty()).expect("a context");
+        let own = || Context::new(&device, ContextFlags::empty()).expect("a context");
         let own = two.then(own);
         let has_pool = seed % 2 == 0 && common::offers(12, 5);
         Self {

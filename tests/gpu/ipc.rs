@@ -196,7 +196,7 @@ fn a_second_process_uses_memory_of_the_first_processs_pool() {
         let handle = IpcHandle::from_bytes(&unhex(&text));
         let context = context_of(&handle);
         // SAFETY: this is the pool of the first process, and it is imported only here.
-        let pool = unsafe { ImportedPool::new(&context, &std::io::stdin()) };
+        let pool = unsafe { ImportedPool::import(&context, &std::io::stdin()) };
         let pool = pool.expect("a pool");
         // SAFETY: the first process keeps the memory alive until this one has exited, and has
         // waited for its allocation.

@@ -330,14 +330,14 @@ fn types_map_to_numpy_types_if_they_exist() {
         let theirs = ty.numpy().map(|ty| ty.to_string());
         assert_eq!(theirs.as_deref(), numpy);
         if let Some(theirs) = ty.numpy() {
-            assert_eq!(DataType::of_numpy(&theirs.into()), Ok(ty));
+            assert_eq!(DataType::from_numpy(&theirs.into()), Ok(ty));
         }
     }
     assert_eq!(DataType::of::<u16>().to_string(), "uint16");
     assert_eq!(DataType::of::<[f64; 2]>().to_string(), "complex128");
     for text in [">f4", "<M8[s]", "|S3", "|V8", "<U2"] {
         let ty: TypeString = text.parse().expect("a type");
-        match DataType::of_numpy(&ty.into()) {
+        match DataType::from_numpy(&ty.into()) {
             Err(Invalid::Dlpack {
                 field: "dtype",
                 problem,

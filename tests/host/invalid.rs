@@ -148,7 +148,7 @@ fn of_layouts() -> Vec<(Invalid, &'static [&'static str])> {
         (Invalid::ForeignMemory, &["foreign-owned"]),
         (
             Invalid::Region {
-                region: Region::of(extent).at(1, 0, 0),
+                region: Region::new(extent).at(1, 0, 0),
                 extent,
                 len: 210,
             },

@@ -61,7 +61,7 @@ fn lent_stream(context: &Context) -> (CUstream, Stream) {
 }
 
 fn lent_context(context: &Context) -> (CUcontext, Context) {
-    let own = Context::create(&context.device(), ContextFlags::empty());
+    let own = Context::new(&context.device(), ContextFlags::empty());
     let raw = own.expect("a context").into_raw();
     // SAFETY: everything created in the context is dropped before it is destroyed.
     let lent = unsafe { Context::borrow_raw(raw) };

@@ -242,7 +242,7 @@ fn a_default_stream_queries_the_current_context() {
         let current = context.make_current().expect("current");
         let log = calls(|| current.legacy_stream().record(&event).expect("a record"));
         assert_eq!(log, ["cuCtxGetCurrent", "cuEventRecord"]);
-        let own = Context::create(&context.device(), cuda_safe::ContextFlags::empty());
+        let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
         let own = own.expect("a context");
         let inner = own.make_current().expect("current");
         let log = calls(|| current.legacy_stream().record(&event).expect("a record"));

@@ -211,7 +211,7 @@ fn a_graph_retains_every_object_of_a_kind() {
         let streams: Vec<_> = streams.collect();
         let others = [(); 2].map(|()| {
             let flags = ContextFlags::empty();
-            Context::create(&context.device(), flags).expect("a context")
+            Context::new(&context.device(), flags).expect("a context")
         });
         let streams_of_others = others.each_ref().map(|its| its.stream().expect("a stream"));
         let external = [(); 2].map(|()| context.event().expect("an event"));

@@ -8,7 +8,7 @@ use cuda_safe::{CaptureMode, Context, ContextFlags, DeviceBuffer, Result, Stream
 use cuda_sim::{Profile, alive};
 
 fn other_context(context: &Context) -> Context {
-    Context::create(&context.device(), ContextFlags::empty()).expect("a context")
+    Context::new(&context.device(), ContextFlags::empty()).expect("a context")
 }
 
 /// The query after the wait fails, so the stream may belong to any of the open captures.

@@ -24,7 +24,7 @@ fn pop() {
 #[test]
 fn destroying_a_context_destroys_everything_created_in_it() {
     planted(|context, _| {
-        let own = Context::create(&context.device(), ContextFlags::empty());
+        let own = Context::new(&context.device(), ContextFlags::empty());
         let own = own.expect("a context").into_raw();
         let before = cuda_sim::alive();
         // SAFETY: the context is alive.

@@ -328,7 +328,7 @@ fn a_graph_retains_the_contexts_of_all_captured_streams() {
     on(Profile::h200(), |context| {
         let device = context.device();
         let stream = context.stream().expect("a stream");
-        let own = Context::create(&device, ContextFlags::default()).expect("a context");
+        let own = Context::new(&device, ContextFlags::default()).expect("a context");
         let groups = SmResource::of_device(&device).expect("has them");
         let split = groups.split_by_count(SplitByCount::default());
         let group = split.expect("a split").groups.pop().expect("a group");
@@ -360,7 +360,7 @@ fn a_graph_retains_the_contexts_of_all_captured_streams() {
 fn a_graph_of_a_per_thread_stream_retains_its_context() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
-        let own = Context::create(&context.device(), ContextFlags::default()).expect("a context");
+        let own = Context::new(&context.device(), ContextFlags::default()).expect("a context");
         let graph = stream.capture(CaptureMode::default(), |stream| {
             let (begins, ends) = (context.event()?, own.event()?);
             begins.record(stream)?;
@@ -423,7 +423,7 @@ fn a_graph_of_a_pool_stream_keeps_its_partition_leased() {
 fn a_failed_capture_releases_its_retained_objects() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
-        let own = Context::create(&context.device(), ContextFlags::default()).expect("a context");
+        let own = Context::new(&context.device(), ContextFlags::default()).expect("a context");
         let capture = stream
             .begin_capture(CaptureMode::default())
             .expect("begins");

@@ -18,7 +18,7 @@ fn with_two(body: impl FnOnce(Context, Context)) {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let primary = context();
-        let own = Context::create(&primary.device(), ContextFlags::empty()).expect("a context");
+        let own = Context::new(&primary.device(), ContextFlags::empty()).expect("a context");
         body(primary, own);
         assert_eq!(cuda_sim::misuses(), [""; 0]);
     });

@@ -142,7 +142,7 @@ fn wrapping_a_foreign_context_leaks_nothing() {
             }
         }
         // The context is destroyed, so the owner is returned.
-        let own = Context::create(&context.device(), cuda_safe::ContextFlags::empty());
+        let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
         let raw = own.expect("a context").as_raw();
         // SAFETY: the context is destroyed, which the driver detects.
         let refused = unsafe { Context::from_foreign(raw, Tell(sender)) };

@@ -76,7 +76,7 @@ fn copies_in_a_host_function_are_refused_without_a_driver_call() {
         let function = move || {
             cuda_sim::clear_calls();
             let of_slice = buffer.copy_from_slice(&[1; 64]);
-            let (plane, all) = (Extent::new_2d(8, 8), Region::of(Extent::new_2d(8, 8)));
+            let (plane, all) = (Extent::new_2d(8, 8), Region::new(Extent::new_2d(8, 8)));
             let mut whole = buffer.as_mut_slice();
             let of_box = whole.copy_3d_from_slice(plane, all, &[1; 64], all);
             let of_pinned = buffer.copy_from_pinned(pinned).expect_err("a wait");

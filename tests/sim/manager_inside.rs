@@ -424,9 +424,8 @@ fn frees_that_the_driver_refuses_temporarily_are_retried() {
         free();
         drop(context);
         let without = Context::primary(&stream.context().device()).expect("the same context");
-        let helper = cuda_safe::Device::get(0).and_then(|device| {
-            Context::create(&device, cuda_safe::ContextFlags::empty())?.stream()
-        });
+        let helper = cuda_safe::Device::get(0)
+            .and_then(|device| Context::new(&device, cuda_safe::ContextFlags::empty())?.stream());
         let helper = helper.expect("a stream of another context");
         drop(without);
         helper

@@ -51,7 +51,7 @@ fn a_free_is_queued_only_for_a_stream_that_is_kept_alive() {
 #[test]
 fn a_free_in_a_borrowed_context_is_not_queued() {
     leaking(|context| {
-        let own = Context::create(&context.device(), ContextFlags::empty()).expect("a context");
+        let own = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
         // SAFETY: the context outlives the borrowed context.
         let borrowed = unsafe { Context::borrow_raw(own.as_raw()) }.expect("it is alive");
         let manager = OrderedManager::new(&borrowed).expect("a manager");

@@ -138,7 +138,7 @@ fn memory_of_a_stream_of_another_context_gets_an_event_of_that_context() {
     with_pool(slabs_of(SMALL), |context, pool| {
         let own = context.stream().expect("a stream");
         let order = persistent(own.as_raw());
-        let other = Context::create(&context.device(), ContextFlags::empty()).expect("a context");
+        let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
         let stream = other.stream().expect("a stream");
         let block = pool.allocate(SMALL, Order::of(&stream)).expect("memory");
         free(pool, block, Order::of(&stream));

@@ -53,7 +53,7 @@ impl Another {
 
     fn import(&self, context: &Context) -> ImportedPool {
         // SAFETY: the software driver acts as the other process.
-        unsafe { ImportedPool::new(context, &self.descriptor) }.expect("a matching pool")
+        unsafe { ImportedPool::import(context, &self.descriptor) }.expect("a matching pool")
     }
 }
 
@@ -132,7 +132,7 @@ fn handles_are_opened_by_their_kind() {
         let error = unsafe { pool.open_memory(&far) }.expect_err("beyond the address space");
         assert!(matches!(error, Error::Invalid(_)), "{error}");
         // SAFETY: as above.
-        let error = unsafe { ImportedPool::new(&context, &std::io::stderr()) };
+        let error = unsafe { ImportedPool::import(&context, &std::io::stderr()) };
         assert!(error.expect_err("no pool").code().is_some());
     });
 }
@@ -304,7 +304,7 @@ fn pool_memory_is_opened_only_on_its_device() {
             assert_eq!(handle.device().expect("asked"), Some(context.device()));
             let import = |context: &Context| {
                 // SAFETY: the software driver acts as the other process.
-                unsafe { ImportedPool::new(context, &descriptor) }.expect("a matching pool")
+                unsafe { ImportedPool::import(context, &descriptor) }.expect("a matching pool")
             };
             // SAFETY: the call fails and opens nothing.
             let error = unsafe { import(other).open_memory(&handle) }.expect_err("no access");
@@ -344,7 +344,7 @@ fn the_pool_of_a_manager_dropped_in_a_host_function_is_destroyed_later() {
         let device = context.device();
         let stream = context.stream().expect("a stream");
         drop(DeviceBuffer::<u8>::zeroed(&stream, 4096).expect("memory"));
-        let other = Context::create(&device, cuda_safe::ContextFlags::empty());
+        let other = Context::new(&device, cuda_safe::ContextFlags::empty());
         let helper = other.and_then(|other| other.stream()).expect("a stream");
         drop(context);
         helper

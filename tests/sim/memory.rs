@@ -143,7 +143,7 @@ fn one_output_pointer_may_be_passed_twice() {
 #[test]
 fn pinned_memory_is_freed_with_its_context() {
     planted(|context, _| {
-        let own = Context::create(&context.device(), ContextFlags::empty());
+        let own = Context::new(&context.device(), ContextFlags::empty());
         let own = own.expect("a context").into_raw();
         let mut host = std::ptr::null_mut();
         // SAFETY: the context is alive.

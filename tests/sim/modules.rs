@@ -111,7 +111,7 @@ fn registering_an_image_that_is_a_prefix_of_another_is_refused() {
 fn kernels_are_unloaded_with_the_context_of_their_module() {
     common::child::in_child(&[], || {
         start(Profile::h200());
-        let own = Context::create(&context().device(), ContextFlags::empty()).expect("a context");
+        let own = Context::new(&context().device(), ContextFlags::empty()).expect("a context");
         let kernel = load(&own, "", "").and_then(|module| module.kernel("k"));
         let kernel = kernel.expect("found");
         // SAFETY: the contract is violated on purpose: the object still owns the handle.

@@ -134,7 +134,7 @@ fn a_leak_is_counted() {
 #[test]
 fn a_wrong_context_is_refused() {
     planted(|context, stream| {
-        let own = Context::create(&context.device(), cuda_safe::ContextFlags::empty());
+        let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
         let own = own.expect("a context");
         let event = own.event().expect("an event");
         // SAFETY: both objects are alive; their contexts differ, which is the planted bug.

@@ -104,7 +104,7 @@ const CASES: &[Case] = &[
         Box::new(OrderedManager::with(context, options).expect("a manager"))
     }),
     case("a context", "cuCtxDestroy_v2", false, |context| {
-        Box::new(Context::create(&context.device(), ContextFlags::empty()).expect("a context"))
+        Box::new(Context::new(&context.device(), ContextFlags::empty()).expect("a context"))
     }),
     case("a green context", "cuGreenCtxDestroy", false, |context| {
         let resource = SmResource::of_device(&context.device()).expect("SMs");

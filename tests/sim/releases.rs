@@ -279,7 +279,7 @@ fn a_forked_child_does_not_use_a_library_of_a_driver_started_by_other_code() {
 #[test]
 fn a_release_on_a_legacy_stream_makes_its_context_current() {
     on(Profile::h200(), |context| {
-        let other = Context::create(&context.device(), ContextFlags::empty()).expect("a context");
+        let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
         let stream = context.stream().expect("a stream");
         let drop_elsewhere = |object: Box<dyn std::any::Any>| {
             cuda_sim::clear_calls();
@@ -488,7 +488,7 @@ fn a_failed_wait_for_all_work_decides_how_a_release_continues() {
 #[test]
 fn a_context_that_is_dropped_in_a_host_function_is_destroyed_later() {
     on(Profile::h200(), |context| {
-        let own = Context::create(&context.device(), ContextFlags::empty()).expect("a context");
+        let own = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
         let stream = context.stream().expect("a stream");
         stream
             .launch_host_function(move || drop(own))
@@ -504,7 +504,7 @@ fn a_context_that_is_dropped_in_a_host_function_is_destroyed_later() {
 #[test]
 fn a_deferred_free_in_a_borrowed_context_is_not_queued() {
     leaking(|context| {
-        let own = Context::create(&context.device(), ContextFlags::empty()).expect("a context");
+        let own = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
         // SAFETY: the context outlives the borrowed context.
         let borrowed = unsafe { Context::borrow_raw(own.as_raw()) }.expect("it is alive");
         let manager = DriverManager::new(&borrowed).expect("a manager");

@@ -23,7 +23,7 @@ pub struct Extent {
 ///
 /// // The lower right quarter of an image of 100 x 80 elements.
 /// let image = Extent::new_2d(100, 80);
-/// let quarter = Region::of(image).at(50, 40, 0);
+/// let quarter = Region::new(image).at(50, 40, 0);
 /// assert_eq!((quarter.offset, quarter.pitch, quarter.rows), (4050, 100, 80));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +59,7 @@ impl Extent {
 
 impl Region {
     /// Returns the region of a whole array of the extent `whole`, without gaps.
-    pub const fn of(whole: Extent) -> Self {
+    pub const fn new(whole: Extent) -> Self {
         Self {
             offset: 0,
             pitch: whole.width,

@@ -36,7 +36,7 @@ use std::sync::Arc;
 /// A CUDA context (`CUcontext`): the container of memory, modules, streams and events on one device.
 ///
 /// Most programs use the primary context of a device, which [`Context::primary`] returns.
-/// [`Context::create`] creates a separate context.
+/// [`Context::new`] creates a separate context.
 ///
 /// A `Context` is a *floating* context: it is not current on any thread, and every thread can use it.
 /// Functions that need a current context make it current for the duration of the call, and then restore

@@ -23,7 +23,7 @@ use cuda_sys::{CUgreenCtxCreate_flags, CudaVersion};
 /// let split = SmResource::of_device(&device)?.split_by_count(SplitByCount::default())?;
 /// let queues = Workqueues::of_device(&device)?.with_concurrency_limit(4);
 /// let partition = Descriptor::new(split.groups.into_iter().take(2))
-///     .workqueues(queues)?
+///     .with_workqueues(queues)?
 ///     .create()?;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
@@ -48,7 +48,7 @@ impl Descriptor {
     /// # Errors
     /// Returns both values with the error: [`Invalid::SecondWorkqueues`] if the descriptor already has
     /// a workqueue resource; [`Invalid::WorkqueueSetting`].
-    pub fn workqueues(self, queues: Workqueues) -> Result<Self, Rejected<(Self, Workqueues)>> {
+    pub fn with_workqueues(self, queues: Workqueues) -> Result<Self, Rejected<(Self, Workqueues)>> {
         if self.workqueues.is_some() {
             return Err(Rejected::new(Invalid::SecondWorkqueues, (self, queues)));
         }

@@ -69,7 +69,7 @@ impl GroupRequest {
     pub const ANY_LOCALITY_DOMAIN: u32 = !0;
 
     /// Creates a request for a group of `sm_count` SMs.
-    pub fn of(sm_count: u32) -> Self {
+    pub fn new(sm_count: u32) -> Self {
         Self {
             sm_count,
             ..Self::default()

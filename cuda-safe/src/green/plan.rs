@@ -352,7 +352,7 @@ impl SmResource {
         let multiple = self.granularity()?.multiple.max(2);
         let rounded = |size: u32| {
             let size = size.checked_next_multiple_of(multiple);
-            GroupRequest::of(size.unwrap_or(u32::MAX - 1))
+            GroupRequest::new(size.unwrap_or(u32::MAX - 1))
         };
         let sized = sizes.iter().flatten().map(|size| rounded(*size));
         let rest = sizes.contains(&None).then(GroupRequest::default);

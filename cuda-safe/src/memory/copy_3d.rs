@@ -38,10 +38,10 @@ impl<T> DeviceSliceMut<'_, T> {
     /// let matrix = DeviceBuffer::<f32>::zeroed(&stream, 100 * 80)?;
     /// let mut columns = DeviceBuffer::<f32>::zeroed(&stream, 2 * 80)?;
     /// let both = Extent::new_2d(2, 80);
-    /// let from = Region::of(Extent::new_2d(100, 80));
+    /// let from = Region::new(Extent::new_2d(100, 80));
     /// columns
     ///     .as_mut_slice()
-    ///     .copy_3d_from(both, Region::of(both), &matrix, from)?;
+    ///     .copy_3d_from(both, Region::new(both), &matrix, from)?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     #[doc(alias = "cuMemcpy2DAsync")]

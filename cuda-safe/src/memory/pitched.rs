@@ -154,7 +154,7 @@ impl<T> PitchedBuffer<T> {
     {
         let (extent, region) = (self.extent, self.region());
         super::same_length(slice.len(), extent.width * extent.height)?;
-        let from = Region::of(extent);
+        let from = Region::new(extent);
         self.as_mut_slice()
             .copy_3d_from_slice(extent, region, slice, from)
     }
@@ -170,7 +170,7 @@ impl<T> PitchedBuffer<T> {
     {
         let (extent, region) = (self.extent, self.region());
         let mut plane = vec![T::zeroed(); extent.width * extent.height];
-        let to = Region::of(extent);
+        let to = Region::new(extent);
         self.as_slice()
             .copy_3d_to_slice(extent, region, &mut plane, to)?;
         Ok(plane)

@@ -146,7 +146,7 @@ pub(super) fn export<'py>(
     }
     let dtype = match array.exchange {
         Some(dtype) => dtype,
-        None => DataType::of_numpy(&array.dtype)?,
+        None => DataType::from_numpy(&array.dtype)?,
     };
     let exported = Exported {
         consumer: consumer.filter(|consumer| matches!(consumer, StreamHandle::Legacy(_))),

@@ -29,7 +29,7 @@ pub(super) fn box_in(worker: &mut Worker<'_>) -> Result<()> {
     with_buffer(worker, |worker, known| {
         let whole = plane(worker, known.elements.len());
         let (extent, x, y) = part(worker, whole);
-        let region = Region::of(whole).at(x, y, 0);
+        let region = Region::new(whole).at(x, y, 0);
         let places = places(whole, extent, x, y);
         let mut there = known.buffer.as_mut_slice();
         if worker.below(2) == 0 {
@@ -37,7 +37,7 @@ pub(super) fn box_in(worker: &mut Worker<'_>) -> Result<()> {
             places.iter().for_each(|place| known.elements[*place] = 99);
         } else {
             let new: Vec<i32> = (0..).take(places.len()).collect();
-            there.copy_3d_from_slice(extent, region, &new, Region::of(extent))?;
+            there.copy_3d_from_slice(extent, region, &new, Region::new(extent))?;
             let new = places.iter().zip(new);
             new.for_each(|(place, new)| known.elements[*place] = new);
         }
@@ -49,12 +49,12 @@ pub(super) fn box_on_device(worker: &mut Worker<'_>) -> Result<()> {
     with_buffer(worker, |worker, known| {
         let whole = plane(worker, known.elements.len());
         let (extent, x, y) = part(worker, whole);
-        let region = Region::of(whole).at(x, y, 0);
+        let region = Region::new(whole).at(x, y, 0);
         let places = places(whole, extent, x, y);
         let elements: Vec<i32> = places.iter().map(|place| known.elements[*place]).collect();
         let mut buffer = DeviceBuffer::uninit(known.buffer.stream(), elements.len())?;
         let mut target = buffer.as_mut_slice();
-        target.copy_3d_from(extent, Region::of(extent), &known.buffer, region)?;
+        target.copy_3d_from(extent, Region::new(extent), &known.buffer, region)?;
         worker.keep(Item::Buffer(Known { buffer, elements }));
         Ok(())
     })

@@ -160,7 +160,7 @@ fn joined_green_context() {
 fn peer_context() {
     let stage = Stage::new();
     let device = Device::get(1).expect("a device");
-    let peer = Context::create(&device, ContextFlags::empty()).expect("a context");
+    let peer = Context::new(&device, ContextFlags::empty()).expect("a context");
     let home = peer.stream().expect("a stream");
     let source = DeviceBuffer::from_slice(&home, &[8u32; LEN]).expect("memory");
     let source = source.share().expect("shared memory");

@@ -116,7 +116,7 @@ fn return_lease(stage: &Stage) -> Part {
 }
 
 fn destroy_context(stage: &Stage) -> Part {
-    let context = Context::create(&stage.context.device(), ContextFlags::empty());
+    let context = Context::new(&stage.context.device(), ContextFlags::empty());
     let context = context.expect("a context");
     let stream = context.stream().expect("a stream");
     part(move || {

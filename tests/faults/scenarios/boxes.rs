@@ -8,14 +8,14 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
     let (whole, part) = (Extent::new_3d(4, 3, 2), Extent::new_3d(2, 2, 2));
-    let inside = Region::of(whole).at(1, 1, 0);
+    let inside = Region::new(whole).at(1, 1, 0);
     let mut volume = DeviceBuffer::<u32>::zeroed(&stream, 24)?;
     let mut cut = DeviceBuffer::<u32>::uninit(&stream, 8)?;
     volume
         .as_mut_slice()
-        .copy_3d_from_slice(part, inside, &[5; 8], Region::of(part))?;
+        .copy_3d_from_slice(part, inside, &[5; 8], Region::new(part))?;
     cut.as_mut_slice()
-        .copy_3d_from(part, Region::of(part), &volume, inside)?;
+        .copy_3d_from(part, Region::new(part), &volume, inside)?;
     let mut back = [0; 24];
     volume
         .as_slice()
@@ -29,8 +29,8 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     plane.fill(2)?;
     let mut bytes = DeviceBuffer::<u8>::uninit(&stream, 20)?;
     let rows = Extent::new_2d(5, 4);
-    bytes.as_mut_slice().fill_3d(rows, Region::of(rows), 3)?;
-    cut.as_mut_slice().fill_3d(part, Region::of(part), 4)?;
+    bytes.as_mut_slice().fill_3d(rows, Region::new(rows), 3)?;
+    cut.as_mut_slice().fill_3d(part, Region::new(part), 4)?;
     trace.drop(plane);
 
     let mut batch = CopyBatch::new(&stream);

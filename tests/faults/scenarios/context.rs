@@ -9,7 +9,7 @@ pub(super) fn contexts(trace: &mut Trace) -> Result<()> {
     let primary = Context::primary(&device)?;
     let again = Context::primary(&device)?;
     assert_eq!(primary, again);
-    let own = Context::create(&device, ContextFlags::SCHED_YIELD)?;
+    let own = Context::new(&device, ContextFlags::SCHED_YIELD)?;
     assert_ne!(primary, own);
     assert_eq!(own.device(), device);
     let clone = own.clone();
@@ -28,7 +28,7 @@ pub(super) fn settings(trace: &mut Trace) -> Result<()> {
     let device = Device::get(0)?;
     let flags = device.primary_state()?.flags;
     device.set_primary_flags(flags)?;
-    let own = Context::create(&device, ContextFlags::empty())?;
+    let own = Context::new(&device, ContextFlags::empty())?;
     let stack = own.limit(Limit::StackSize)?;
     own.set_limit(Limit::StackSize, stack)?;
     let preference = own.cache_preference()?;
@@ -55,7 +55,7 @@ pub(super) fn events(trace: &mut Trace) -> Result<()> {
 
 pub(super) fn guards(trace: &mut Trace) -> Result<()> {
     let primary = primary()?;
-    let own = Context::create(&primary.device(), ContextFlags::empty())?;
+    let own = Context::new(&primary.device(), ContextFlags::empty())?;
     let outer = primary.make_current()?;
     assert_eq!(outer.context(), &primary);
     {

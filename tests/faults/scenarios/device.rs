@@ -46,13 +46,13 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     // SAFETY: nothing of the primary context exists.
     unsafe { device.reset_primary() }?;
     let none = ContextFlags::empty();
-    expect(Context::create_with_affinity(&device, none, 8), |error| {
+    expect(Context::with_affinity(&device, none, 8), |error| {
         error.code() == affinity
     })?;
     let mut data = 0u64;
     let client = GraphicsClient::NvBlob((&raw mut data).cast());
     // SAFETY: the software driver has no such contexts and refuses the call.
-    let created = unsafe { Context::create_for_graphics(&device, none, client) };
+    let created = unsafe { Context::with_graphics_client(&device, none, client) };
     expect(created, |error| {
         matches!(error, Error::Missing(_))
             || error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED)

@@ -76,7 +76,7 @@ pub(super) fn in_other_orders(trace: &mut Trace) -> Result<()> {
         }
     }
     let primary = primary()?;
-    let own = Context::create(&primary.device(), ContextFlags::empty())?;
+    let own = Context::new(&primary.device(), ContextFlags::empty())?;
     let stream = own.stream()?;
     let all = All::new(own, stream)?;
     primary.with_current(|_| trace.drop(all))?;

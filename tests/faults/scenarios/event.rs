@@ -49,7 +49,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     expect(opened, |error| error.code() == none)?;
     trace.drop(shared);
 
-    let other = Context::create(&context.device(), ContextFlags::empty())?;
+    let other = Context::new(&context.device(), ContextFlags::empty())?;
     let elsewhere = other.stream()?;
     expect(
         event.record(&elsewhere),

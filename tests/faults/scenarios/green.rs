@@ -162,7 +162,7 @@ pub(super) fn partitions(trace: &mut Trace) -> Result<()> {
 /// Uses exact splits: of the device, of a group and of the remainder.
 fn exactly(trace: &mut Trace, device: &Device) -> Result<()> {
     let of = |sizes: &[u32]| ExactSplit {
-        groups: sizes.iter().copied().map(GroupRequest::of).collect(),
+        groups: sizes.iter().copied().map(GroupRequest::new).collect(),
         ..ExactSplit::default()
     };
     let split = match SmResource::of_device(device)?.split(of(&[64, 16])) {
@@ -253,7 +253,7 @@ pub(super) fn current(trace: &mut Trace) -> Result<()> {
             let queues = queues
                 .with_concurrency_limit(2)
                 .with_scope(WorkqueueScope::GreenContextBalanced);
-            let own = partition.workqueues(queues)?.create()?;
+            let own = partition.with_workqueues(queues)?.create()?;
             for its in [
                 Workqueues::of_green_context(&own)?,
                 Workqueues::shared_with(&own)?,

@@ -54,7 +54,7 @@ pub(super) fn occupancy(trace: &mut Trace) -> Result<()> {
     assert_eq!(kernel.max_cluster_size_on(&stream, config, &pairs)?, 8);
     assert!(kernel.max_active_clusters(config, &pairs)? > 8);
     // Queries the kernel while a context other than the kernel's context is current.
-    let other = cuda_safe::Context::create(&context.device(), Default::default())?;
+    let other = cuda_safe::Context::new(&context.device(), Default::default())?;
     other.with_current(|_| kernel.max_active_blocks(32, Default::default()))??;
     trace.drops_from_here();
     Ok(())

@@ -112,7 +112,7 @@ pub(super) fn shared_pool(trace: &mut Trace) -> Result<()> {
 
     let descriptor = cuda_sim::pool_shared_by_another().expect("a file");
     // SAFETY: the software driver acts as the other process.
-    let imported = unsafe { ImportedPool::new(&context, &descriptor) }?;
+    let imported = unsafe { ImportedPool::import(&context, &descriptor) }?;
     let data = cuda_sim::pool_memory_shared_by_another(&descriptor, 8192);
     bytes[..64].copy_from_slice(&data);
     let handle = IpcHandle::from_bytes(&bytes);

@@ -191,7 +191,7 @@ pub(super) fn scope(trace: &mut Trace) -> Result<()> {
 pub(super) fn of_peers(trace: &mut Trace) -> Result<()> {
     let device = Device::get(0)?;
     let context = primary()?;
-    let other = Context::create(&device, ContextFlags::empty())?;
+    let other = Context::new(&device, ContextFlags::empty())?;
     let (home, away) = (context.stream()?, other.stream()?);
     let shared = DeviceBuffer::from_slice(&home, &[1u32, 2, 3])?.share()?;
     let mut copy = DeviceBuffer::<u32>::uninit(&away, 3)?;

@@ -33,7 +33,7 @@ pub(super) fn module(trace: &mut Trace) -> Result<()> {
     expect(Module::from_ptx(&context, &wrong()), is_compile)?;
     expect(Module::from_ptx(&context, &newer()), too_new)?;
 
-    let other = Context::create(&context.device(), ContextFlags::empty())?;
+    let other = Context::new(&context.device(), ContextFlags::empty())?;
     let elsewhere = Module::from_ptx(&other, SMID)?.kernel("record_smid")?;
     trace.drop((other, module, context));
     // Kernels keep their modules alive.
@@ -57,7 +57,7 @@ pub(super) fn library(trace: &mut Trace) -> Result<()> {
         error.code() == Some(cuda_safe::CUresult::CUDA_ERROR_INVALID_PTX)
     })?;
 
-    let other = Context::create(&context.device(), ContextFlags::empty())?;
+    let other = Context::new(&context.device(), ContextFlags::empty())?;
     let elsewhere = library.kernel(&other, "scale")?;
     trace.drop((library, other));
     if_there_is(elsewhere.parameters())?;

@@ -32,7 +32,7 @@ pub(super) fn attributes(trace: &mut Trace) -> Result<()> {
     // SAFETY: `stream` outlives the borrowed stream.
     let borrowed = unsafe { Stream::borrow_checked(stream.as_raw(), &context) }?;
     trace.drop(borrowed);
-    let own = Context::create(&context.device(), ContextFlags::empty())?;
+    let own = Context::new(&context.device(), ContextFlags::empty())?;
     // SAFETY: as above.
     let wrong = unsafe { Stream::borrow_checked(stream.as_raw(), &own) };
     expect(

@@ -61,7 +61,7 @@ pub(super) fn default_streams(trace: &mut Trace) -> Result<()> {
         default.is_idle()?;
         default.synchronize()?;
     }
-    let inner = Context::create(&context.device(), ContextFlags::empty())?;
+    let inner = Context::new(&context.device(), ContextFlags::empty())?;
     inner.with_current(|_| current.legacy_stream().record(&event))??;
     trace.drop(inner);
     stream.synchronize()?;

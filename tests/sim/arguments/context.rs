@@ -102,9 +102,8 @@ const FLAGS: [(&str, ContextFlags, c_uint); 8] = [
 fn flags() -> impl Iterator<Item = Row> {
     FLAGS.into_iter().flat_map(|(name, flags, raw)| {
         let name = format!("CUctx_flags::CU_CTX_{name}");
-        let create = move |s: &Stage| Context::create(&s.device, flags).map(drop);
-        let with_affinity =
-            move |s: &Stage| Context::create_with_affinity(&s.device, flags, 8).map(drop);
+        let create = move |s: &Stage| Context::new(&s.device, flags).map(drop);
+        let with_affinity = move |s: &Stage| Context::with_affinity(&s.device, flags, 8).map(drop);
         let set = move |s: &Stage| s.context.set_flags(flags);
         let set_primary = move |s: &Stage| s.device.set_primary_flags(flags);
         let row = |act: Act, function| Row::new(&name, act, function, value("flags"), raw);
@@ -165,7 +164,7 @@ fn cache() -> impl Iterator<Item = Row> {
 
 /// A context for a client of MPS. This process is not one.
 fn with_affinity(s: &Stage) -> Result<()> {
-    Context::create_with_affinity(&s.device, ContextFlags::empty(), 24).map(drop)
+    Context::with_affinity(&s.device, ContextFlags::empty(), 24).map(drop)
 }
 
 fn affinity() -> Vec<Row> {
@@ -241,7 +240,7 @@ const CLIENT: usize = 0x1000;
 fn for_graphics(s: &Stage, client: fn(*mut c_void) -> GraphicsClient) -> Result<()> {
     let client = client(without_provenance_mut(CLIENT));
     // SAFETY: the software driver has no graphics clients and refuses every call.
-    unsafe { Context::create_for_graphics(&s.device, ContextFlags::empty(), client) }.map(drop)
+    unsafe { Context::with_graphics_client(&s.device, ContextFlags::empty(), client) }.map(drop)
 }
 
 fn graphics() -> Vec<Row> {
@@ -311,7 +310,7 @@ fn calls() -> Vec<Row> {
         Row::call("cuCtxPushCurrent_v2", |s| s.context.with_current(|_| ())),
         Row::call("cuCtxPopCurrent_v2", |s| s.context.with_current(|_| ())),
         Row::call("cuCtxDestroy_v2", |s| {
-            Context::create(&s.device, ContextFlags::empty()).map(drop)
+            Context::new(&s.device, ContextFlags::empty()).map(drop)
         }),
         Row::call("cuDevicePrimaryCtxGetState", |s| {
             s.device.primary_state().map(drop)

@@ -190,7 +190,7 @@ fn requests() -> Vec<Row> {
     ];
     let mut rows: Vec<Row> = rows.into_iter().flatten().collect();
     let two = ExactSplit {
-        groups: vec![GroupRequest::of(16), GroupRequest::of(24)],
+        groups: vec![GroupRequest::new(16), GroupRequest::new(24)],
         ..Default::default()
     };
     let act =
@@ -278,7 +278,7 @@ fn queues<T>(find: impl Fn(&CUdevWorkqueueConfigResource) -> T) -> impl Fn(&Call
 fn with_queues(change: fn(Workqueues) -> Workqueues) -> impl Fn(&Stage) -> Result<()> {
     move |s| {
         let queues = change(Workqueues::of_device(&s.device)?);
-        let descriptor = error(Descriptor::new([group(s)?]).workqueues(queues))?;
+        let descriptor = error(Descriptor::new([group(s)?]).with_workqueues(queues))?;
         error(descriptor.create()).map(drop)
     }
 }

@@ -354,7 +354,7 @@ fn shared() -> Vec<Row> {
         let mut bytes = handle(s)?.to_bytes();
         bytes[..64].copy_from_slice(&pool_memory_shared_by_another(&descriptor, 64));
         // SAFETY: the software driver acts as the other process.
-        let pool = unsafe { ImportedPool::new(&s.context, &descriptor) }?;
+        let pool = unsafe { ImportedPool::import(&s.context, &descriptor) }?;
         // SAFETY: as above.
         unsafe { pool.open_memory(&IpcHandle::from_bytes(&bytes)) }.map(drop)
     };

@@ -66,7 +66,7 @@ fn a_green_context_cannot_record_an_event_of_another_context() {
     on_each(&["h200@12.4", "h200", "h200@13.5"], |_, context| {
         let green = green(&context);
         let device = context.device();
-        let other = Context::create(&device, ContextFlags::empty()).expect("a context");
+        let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         let event = other.event().expect("an event");
         let why = refusal(green.record(&event));
         assert!(matches!(why, Invalid::OtherContext { .. }), "{why}");
@@ -268,7 +268,7 @@ fn borrowed_streams_are_checked_with_every_driver() {
         // SAFETY: the stream outlives the borrowed stream.
         let borrowed = unsafe { Stream::borrow_checked(stream.as_raw(), &context) };
         assert!(borrowed.expect("of this device") == stream);
-        let other = Context::create(&context.device(), ContextFlags::empty());
+        let other = Context::new(&context.device(), ContextFlags::empty());
         let other = other.expect("a context");
         // SAFETY: as above.
         let refused = unsafe { Stream::borrow_checked(stream.as_raw(), &other) };

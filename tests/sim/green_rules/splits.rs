@@ -104,7 +104,7 @@ fn work_queues_must_belong_to_the_same_device() {
         let other = Device::get(1).expect("there are two");
         let queues = Workqueues::of_device(&other).expect("13.1");
         let descriptor = Descriptor::new(smallest(&context).groups.drain(..1));
-        let with = descriptor.workqueues(queues).expect("the first");
+        let with = descriptor.with_workqueues(queues).expect("the first");
         let rejected = with.create().expect_err("another device's");
         assert_eq!(
             refusal::<()>(Err(rejected.error)),
@@ -176,13 +176,13 @@ fn unknown_group_flags_are_refused_without_a_driver_call() {
         let group = smallest(&context).groups.remove(0);
         let unknown = GroupRequest {
             flags: GroupFlags::from_bits_retain(0x81),
-            ..GroupRequest::of(8)
+            ..GroupRequest::new(8)
         };
         let refused = Invalid::GroupFlags {
             index: 1,
             flags: 0x81,
         };
-        let asked = [GroupRequest::of(8), unknown];
+        let asked = [GroupRequest::new(8), unknown];
         let whole = resource(&context);
         let log = calls(|| {
             assert_eq!(refusal(whole.discover(&asked)), refused);
@@ -201,7 +201,7 @@ fn groups_of_an_exact_split_are_checked_against_the_device() {
         let rule = |coscheduled, sm_count| {
             let asked = GroupRequest {
                 coscheduled,
-                ..GroupRequest::of(sm_count)
+                ..GroupRequest::new(sm_count)
             };
             match whole.discover(&[asked]) {
                 Ok(found) => {
@@ -236,7 +236,7 @@ fn a_backfilled_group_may_have_any_even_size() {
         let filled = GroupRequest {
             coscheduled: 8,
             flags: GroupFlags::BACKFILL,
-            ..GroupRequest::of(12)
+            ..GroupRequest::new(12)
         };
         let plain = GroupRequest {
             flags: GroupFlags::empty(),
@@ -245,7 +245,7 @@ fn a_backfilled_group_may_have_any_even_size() {
         let why = refusal(resource(&context).discover(&[plain]));
         assert!(matches!(why, Invalid::GroupRequest { .. }), "{why}");
         // The group uses the default co-scheduled count of the device, which the driver chooses.
-        let usual = resource(&context).discover(&[GroupRequest::of(12)]);
+        let usual = resource(&context).discover(&[GroupRequest::new(12)]);
         let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
         assert_eq!(code(usual), wrong);
         let found = resource(&context).discover(&[filled]);
@@ -268,7 +268,7 @@ fn a_backfilled_group_may_have_any_even_size() {
 #[test]
 fn an_empty_remainder_is_discovered_as_a_group_of_zero_sms() {
     on_each(&["h200@13.5"], |_, context| {
-        let asked = [GroupRequest::of(128), GroupRequest::default()];
+        let asked = [GroupRequest::new(128), GroupRequest::default()];
         let found = resource(&context).discover(&asked).expect("an answer");
         assert_eq!((found[0].sm_count, found[1].sm_count), (128, 0));
         let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
@@ -283,7 +283,7 @@ fn groups_are_pinned_to_locality_domains() {
             flags: GroupFlags::LOCALITY_DOMAIN_ID,
             locality_domain,
             preferred_coscheduled: 16,
-            ..GroupRequest::of(sm_count)
+            ..GroupRequest::new(sm_count)
         };
         let newer = |minor| Invalid::GroupFlagsNeedNewerDriver {
             since: CudaVersion::new(13, minor),
@@ -478,7 +478,7 @@ fn a_group_is_split_exactly_since_13_1() {
             let Split { groups, remainder } = split.expect("a split");
             let [group, ..]: [SmGroup; 5] = groups.try_into().expect("five of 24, and 12");
             let remainder = remainder.expect("12");
-            let asked = [GroupRequest::of(16), GroupRequest::default()];
+            let asked = [GroupRequest::new(16), GroupRequest::default()];
             if !offers(13, 1) {
                 let driver = driver();
                 let words =
@@ -506,7 +506,7 @@ fn a_group_is_split_exactly_since_13_1() {
             assert_eq!(sizes, [16, 8]);
 
             // A remainder is split without a green context.
-            let asked = [GroupRequest::of(8)];
+            let asked = [GroupRequest::new(8)];
             let log = calls(|| {
                 let found = remainder.discover(&asked).expect("an answer");
                 assert_eq!(found[0].sm_count, 8);
@@ -532,7 +532,7 @@ fn a_remainder_the_driver_refuses_to_split_is_split_through_a_green_context() {
         let refused = Fault::of_function("cuDevSmResourceSplit")
             .with(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION)
             .inject(Scope::Process);
-        let split = remainder.split(exact(&[GroupRequest::of(8)]));
+        let split = remainder.split(exact(&[GroupRequest::new(8)]));
         drop(refused);
         let split = split.expect("a split");
         assert_eq!(cuda_sim::alive().green_contexts, 1);
@@ -551,7 +551,7 @@ fn unknown_work_queue_settings_are_refused() {
         let none = queues.clone().with_concurrency_limit(0);
         let mut descriptor = Descriptor::new(smallest(&context).groups.drain(..1));
         for (wrong, setting) in [(unknown, "scope"), (none, "concurrency limit")] {
-            let rejected = descriptor.workqueues(wrong).expect_err("refused");
+            let rejected = descriptor.with_workqueues(wrong).expect_err("refused");
             let why = refusal::<()>(Err(rejected.error));
             assert!(
                 matches!(why, Invalid::WorkqueueSetting { setting: its, .. } if its == setting),
@@ -560,7 +560,7 @@ fn unknown_work_queue_settings_are_refused() {
             descriptor = rejected.value.0;
         }
         let set = descriptor
-            .workqueues(queues)
+            .with_workqueues(queues)
             .expect("an image that the driver created");
         set.create().expect("a partition");
     });

@@ -55,7 +55,7 @@ fn a_stream_unknown_to_the_manager_is_treated_as_transient() {
 #[test]
 fn a_stream_of_another_context_is_treated_as_transient() {
     with(small, |context| {
-        let other = Context::create(&context.device(), ContextFlags::empty()).expect("a context");
+        let other = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
         use_unheard(&context, &other);
     });
 }

@@ -14,7 +14,7 @@ use cuda_sys::{
     CUexecAffinityParam_st__bindgen_ty_1, CUexecAffinitySmCount, CUexecAffinityType,
 };
 
-/// The graphics client of a context (CIG, CUDA in Graphics). See [`Context::create_for_graphics`].
+/// The graphics client of a context (CIG, CUDA in Graphics). See [`Context::with_graphics_client`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GraphicsClient {
@@ -42,7 +42,7 @@ impl Context {
     /// [`cuCtxDestroy_v2`](fn@cuda_sys::cuCtxDestroy_v2).
     #[doc(alias = "cuCtxCreate")]
     #[doc(alias = "cuCtxDestroy")]
-    pub fn create(device: &Device, flags: ContextFlags) -> Result<Self> {
+    pub fn new(device: &Device, flags: ContextFlags) -> Result<Self> {
         Self::create_by(device, Origin::Other(Ownership::Owned), |raw| {
             let (flags, number) = (flags.bits(), device.as_raw());
             let plain = std::ptr::null_mut();
@@ -63,17 +63,13 @@ impl Context {
     /// process, [green contexts](crate::green) have the same effect and more features.
     ///
     /// # Errors
-    /// The errors of [`create`](Self::create); `CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY` if
+    /// The errors of [`new`](Self::new); `CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY` if
     /// [`Device::supports_execution_affinity`] returns false; [`Error::Missing`](crate::Error::Missing).
     ///
     /// Since CUDA 11.4 (from 12.5 on through `cuCtxCreate_v4`). Raw:
     /// [`cuCtxCreate_v4`](fn@cuda_sys::cuCtxCreate_v4).
     #[doc(alias = "cuCtxCreate")]
-    pub fn create_with_affinity(
-        device: &Device,
-        flags: ContextFlags,
-        sm_count: u32,
-    ) -> Result<Self> {
+    pub fn with_affinity(device: &Device, flags: ContextFlags, sm_count: u32) -> Result<Self> {
         let mut affinity = CUexecAffinityParam {
             type_: CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT,
             param: CUexecAffinityParam_st__bindgen_ty_1 {
@@ -101,7 +97,7 @@ impl Context {
     /// Creates a context whose work runs in a graphics client. Calls `cuCtxCreate` with CIG parameters.
     ///
     /// # Errors
-    /// The errors of [`create`](Self::create); `CUDA_ERROR_NOT_SUPPORTED` if the driver or the system
+    /// The errors of [`new`](Self::new); `CUDA_ERROR_NOT_SUPPORTED` if the driver or the system
     /// does not support this; [`Error::Missing`](crate::Error::Missing).
     ///
     /// # Safety
@@ -112,7 +108,7 @@ impl Context {
     ///
     /// Since CUDA 12.5. Raw: [`cuCtxCreate_v4`](fn@cuda_sys::cuCtxCreate_v4).
     #[doc(alias = "cuCtxCreate")]
-    pub unsafe fn create_for_graphics(
+    pub unsafe fn with_graphics_client(
         device: &Device,
         flags: ContextFlags,
         client: GraphicsClient,
@@ -160,7 +156,7 @@ impl Context {
 
     /// Returns the maximum number of SMs that run work of the context. Calls `cuCtxGetExecAffinity`.
     ///
-    /// For a context of [`create_with_affinity`](Self::create_with_affinity) this is at least the number
+    /// For a context of [`with_affinity`](Self::with_affinity) this is at least the number
     /// that was requested. For other contexts it is the number of all SMs.
     ///
     /// # Errors
@@ -186,7 +182,7 @@ impl Context {
 }
 
 impl Device {
-    /// Returns whether contexts can be [created with an affinity](Context::create_with_affinity), which
+    /// Returns whether contexts can be [created with an affinity](Context::with_affinity), which
     /// only clients of MPS can do. Calls `cuDeviceGetExecAffinitySupport`.
     ///
     /// # Errors

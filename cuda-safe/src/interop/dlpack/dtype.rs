@@ -134,7 +134,7 @@ impl DataType {
     /// # Errors
     /// [`Invalid::Dlpack`] for times, strings, records, uninterpreted bytes, and non-native byte
     /// order, which DLPack does not support.
-    pub fn of_numpy(dtype: &Dtype) -> Result<Self, Invalid> {
+    pub fn from_numpy(dtype: &Dtype) -> Result<Self, Invalid> {
         let none = |why: &str| refused("dtype", format!("{dtype}: {why}"));
         let Dtype::Plain(ty) = dtype else {
             return Err(none("DLPack does not support records"));

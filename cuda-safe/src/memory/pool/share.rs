@@ -15,7 +15,7 @@ use std::fmt;
 
 impl MemoryPool {
     /// Exports a [shareable](crate::MemoryPoolOptions::shareable) pool as a file descriptor, from
-    /// which another process can [import](ImportedPool::new) the pool.
+    /// which another process can [import](ImportedPool::import) the pool.
     ///
     /// Calls `cuMemPoolExportToShareableHandle(&descriptor, pool, POSIX_FILE_DESCRIPTOR, 0)`. The
     /// descriptor is passed to another process like any file descriptor. It is closed in programs
@@ -62,7 +62,7 @@ impl MemoryPool {
     }
 
     /// Returns an [IPC handle](IpcHandle) of memory from this pool, for a process that has
-    /// [imported](ImportedPool::new) the pool.
+    /// [imported](ImportedPool::import) the pool.
     ///
     /// Calls `cuMemPoolExportPointer(&data, address)`. Drivers create handles only for pools that
     /// have been exported. The first call therefore exports the pool, and the pool keeps that
@@ -158,7 +158,7 @@ pub(crate) fn not_shareable(error: Error) -> Error {
 ///
 /// // In the other process:
 /// // SAFETY: the descriptor is that of an exported pool, which is imported once.
-/// let pool = unsafe { ImportedPool::new(&context, &std::io::stdin()) }?;
+/// let pool = unsafe { ImportedPool::import(&context, &std::io::stdin()) }?;
 /// let handle = IpcHandle::from_bytes(&receive());
 /// // SAFETY: the first process keeps the memory allocated until this process is done.
 /// let memory = unsafe { pool.open_memory(&handle) }?;
@@ -190,7 +190,7 @@ impl ImportedPool {
     /// [`cuMemPoolImportFromShareableHandle`](fn@cuda_sys::cuMemPoolImportFromShareableHandle).
     #[cfg(unix)]
     #[doc(alias = "cuMemPoolImportFromShareableHandle")]
-    pub unsafe fn new(context: &Context, descriptor: &impl std::os::fd::AsFd) -> Result<Self> {
+    pub unsafe fn import(context: &Context, descriptor: &impl std::os::fd::AsFd) -> Result<Self> {
         use crate::base::call::call;
         use crate::base::ownership::Ownership;
         use cuda_sys::CUmemAllocationHandleType;
