@@ -29,11 +29,13 @@ struct Row {
 #[rustfmt::skip]
 const ROWS: &[Row] = &[
     Row { name: "make current, current already", calls: "look", batch: 2048, ..USUAL },
+    Row { name: "bind to the thread, bound already", calls: "look", batch: 2048, ..USUAL },
     Row { name: "make current and back", calls: "look, push, look, pop", batch: 1024, bare: true, ..USUAL },
     Row { name: "event record", calls: "record", ..USUAL },
     Row { name: "stream waits for an event", calls: "wait", ..USUAL },
     Row { name: "event query", calls: "query", batch: 1024, ..USUAL },
     Row { name: "event create, destroy", calls: "create, destroy", ..USUAL },
+    Row { name: "the same, where no context is current", calls: "look, push, create, look, pop, destroy", bare: true, ..USUAL },
     Row { name: "stream create, destroy", calls: "create, destroy", batch: 32, ..USUAL },
     Row { name: "launch, no argument", calls: "launch", ..USUAL },
     Row { name: "launch, 3 arguments", calls: "launch", ..USUAL },

@@ -200,6 +200,23 @@ WORK(event_create) {
     }
 }
 
+/* Creates an event with the guard of `plain_guard`. */
+WORK(event_create_bare) {
+    TIMES {
+        handle now, made;
+        CALL(cuCtxGetCurrent, &now);
+        if (now == context)
+            continue;
+        CALL(cuCtxPushCurrent_v2, context);
+        CALL(cuEventCreate, &made, 2);
+        CALL(cuCtxGetCurrent, &now);
+        if (now != context)
+            fail(-1, "the check of the current context");
+        CALL(cuCtxPopCurrent_v2, &now);
+        CALL(cuEventDestroy_v2, made);
+    }
+}
+
 WORK(stream_create) {
     TIMES {
         handle made;

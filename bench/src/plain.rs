@@ -18,12 +18,15 @@ macro_rules! plain {
 }
 
 plain! {
-    plain_current "make current, current already",
+    plain_current
+        "make current, current already"
+        "bind to the thread, bound already",
     plain_guard "make current and back",
     plain_event_record "event record",
     plain_event_wait "stream waits for an event",
     plain_event_query "event query",
     plain_event_create "event create, destroy",
+    plain_event_create_bare "the same, where no context is current",
     plain_stream_create "stream create, destroy",
     plain_launch_none "launch, no argument",
     plain_launch_three "launch, 3 arguments",

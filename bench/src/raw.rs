@@ -87,6 +87,16 @@ pub(crate) fn works(o: Objects) -> Works {
             }),
         ),
         (
+            "bind to the thread, bound already",
+            Work::each(move || {
+                let mut now = null_mut();
+                call!(cuCtxGetCurrent(&raw mut now));
+                if now != o.context {
+                    call!(cuCtxSetCurrent(o.context));
+                }
+            }),
+        ),
+        (
             "make current and back",
             Work::each(move || {
                 let mut now = null_mut();
@@ -125,6 +135,24 @@ pub(crate) fn works(o: Objects) -> Works {
             Work::each(|| {
                 let mut made = null_mut();
                 call!(cuEventCreate(&raw mut made, NO_TIMING));
+                call!(cuEventDestroy_v2(made));
+            }),
+        ),
+        (
+            "the same, where no context is current",
+            Work::each(move || {
+                let (mut now, mut made) = (null_mut(), null_mut());
+                call!(cuCtxGetCurrent(&raw mut now));
+                if now == o.context {
+                    return;
+                }
+                call!(cuCtxPushCurrent_v2(o.context));
+                call!(cuEventCreate(&raw mut made, NO_TIMING));
+                call!(cuCtxGetCurrent(&raw mut now));
+                if now != o.context {
+                    fail(&"the pushed context is not current");
+                }
+                call!(cuCtxPopCurrent_v2(&raw mut now));
                 call!(cuEventDestroy_v2(made));
             }),
         ),

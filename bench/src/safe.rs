@@ -88,10 +88,15 @@ fn around(context: &Context, stream: &Stream) -> Fallible<Works> {
     let wait = record.clone();
     let current = context.clone();
     let (guard, events, streams) = (context.clone(), context.clone(), context.clone());
+    let (bound, bare_events) = (context.clone(), context.clone());
     Ok(vec![
         (
             "make current, current already",
             Work::each(move || ok(current.with_current(|_| ()))),
+        ),
+        (
+            "bind to the thread, bound already",
+            Work::each(move || ok(bound.bind_to_thread())),
         ),
         (
             "make current and back",
@@ -114,6 +119,10 @@ fn around(context: &Context, stream: &Stream) -> Fallible<Works> {
         (
             "event create, destroy",
             Work::each(move || drop(ok(events.event()))),
+        ),
+        (
+            "the same, where no context is current",
+            Work::each(move || drop(ok(bare_events.event()))),
         ),
         (
             "stream create, destroy",

@@ -92,11 +92,15 @@ fn around(context: &Arc<CudaContext>, stream: &Arc<CudaStream>) -> Fallible<Work
     query.record(stream)?;
     let (waited, waiting) = (context.new_event(None)?, stream.clone());
     waited.record(stream)?;
-    let (current, events) = (context.clone(), context.clone());
+    let (current, bound, events) = (context.clone(), context.clone(), context.clone());
     let mut works: Works = vec![
         (
             "make current, current already",
             Work::each(move || ok(current.bind_to_thread())),
+        ),
+        (
+            "bind to the thread, bound already",
+            Work::each(move || ok(bound.bind_to_thread())),
         ),
         ("event record", Work::each(move || ok(event.record(&s)))),
         (

@@ -51,7 +51,9 @@
 //!
 //! 1. **Objects keep their parents alive.** They may be dropped in any order, on any thread, with
 //!    any context current or none. `mem::forget` leaks an object and has no other effect.
-//! 2. **The context stack belongs to the caller.** It is the same before and after every call. A
+//! 2. **The context stack belongs to the caller.** It is the same before and after every call, except
+//!    for the functions that exist to change it ([`Context::make_current`],
+//!    [`Context::bind_to_thread`]). A
 //!    call that needs a current context makes its context current for the length of the call. A
 //!    call that names a stream, an event or a buffer needs no current context, and is one driver
 //!    call unless its documentation says otherwise.

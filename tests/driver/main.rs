@@ -21,6 +21,7 @@ mod boxes;
 mod capture;
 mod capture_modes;
 mod context;
+mod context_bind;
 mod context_needed;
 mod context_stack;
 mod default_stream;

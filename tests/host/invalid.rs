@@ -102,6 +102,10 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
             Invalid::GuardOrder { inner: 2 },
             &["2", "nothing was popped"],
         ),
+        (
+            Invalid::OpenGuards { guards: 3 },
+            &["3 guards", "bound to a thread", "end the guards"],
+        ),
         (Invalid::StreamIsCaptured, &["captured"]),
         (
             Invalid::CallsInProgress {

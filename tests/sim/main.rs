@@ -8,6 +8,7 @@ mod arguments;
 mod arrays;
 mod blocking;
 mod borrowed;
+mod bound;
 mod callbacks;
 mod calls;
 mod capture_errors;

@@ -93,6 +93,12 @@ pub(crate) fn push(raw: CUcontext) -> Result<()> {
     unsafe { call!(cuCtxPushCurrent_v2(raw)) }
 }
 
+/// Replaces the current context of this thread.
+pub(crate) fn set_current(raw: CUcontext) -> Result<()> {
+    // SAFETY: the context is alive, and the caller keeps it alive while it is on the context stack.
+    unsafe { call!(cuCtxSetCurrent(raw)) }
+}
+
 /// Runs `f` with a raw context current.
 pub(crate) fn with_raw_current<T>(raw: CUcontext, f: impl FnOnce() -> Result<T>) -> Result<T> {
     let pushed = push_if_other(raw)?;

@@ -255,6 +255,8 @@ pub enum Invalid {
     FillSize { size: usize },
     /// The current context is not the one that the guard made current.
     ContextStack { expected: usize, found: usize },
+    /// A context is bound to a thread on which guards of current contexts are open.
+    OpenGuards { guards: usize },
     /// A guard ended while `inner` later guards were still open or had failed to pop their context.
     GuardOrder { inner: usize },
     /// A key of an array interface that is missing or has an invalid value.

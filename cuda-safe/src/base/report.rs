@@ -24,8 +24,9 @@ pub enum Report {
         /// The reason.
         error: Error,
     },
-    /// A guard found a different current context than the one that it had made current. It popped
-    /// nothing.
+    /// A guard found a different current context than the one that it had made current, or a thread
+    /// ended with other contexts on top of the [bound](crate::Context::bind_to_thread) ones. Nothing
+    /// was popped.
     #[non_exhaustive]
     ContextStack {
         /// [`Invalid::ContextStack`](crate::Invalid::ContextStack) or

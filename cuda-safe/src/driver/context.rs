@@ -1,5 +1,6 @@
 //! Contexts, and the context stack of each thread.
 
+mod bind;
 mod create;
 mod end;
 mod extension;
@@ -41,7 +42,8 @@ use std::sync::Arc;
 /// A `Context` is a *floating* context: it is not current on any thread, and every thread can use it.
 /// Functions that need a current context make it current for the duration of the call, and then restore
 /// the context stack of the thread. To keep it current for longer, for example for a library that uses
-/// the runtime API, use [`with_current`](Self::with_current).
+/// the runtime API, use [`with_current`](Self::with_current). A program that owns its threads can use
+/// [`bind_to_thread`](Self::bind_to_thread).
 ///
 /// Clones share the context. Every object that is created in the context owns a clone, so the context is
 /// released after all of its objects, in whatever order they are dropped. Two `Context` values are equal
@@ -181,7 +183,8 @@ impl Context {
     /// - The context stays alive until the last clone and every object in it is dropped. (Objects that
     ///   this crate has leaked are not used any more.)
     /// - When the context is destroyed, it is not on the context stack of any thread. A
-    ///   [guard](CurrentContext) that could not pop, or that was forgotten, leaves it there.
+    ///   [guard](CurrentContext) that could not pop, or that was forgotten, leaves it there. A thread to
+    ///   which a clone is [bound](Self::bind_to_thread) keeps the clone until the thread ends.
     pub unsafe fn borrow_raw(raw: CUcontext) -> Result<Self> {
         Ok(Self::own(
             raw,

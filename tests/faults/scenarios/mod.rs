@@ -50,6 +50,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("contexts", context::contexts),
     scenario("context settings", context::settings),
     since((12, 5), "context events", context::events),
+    scenario("bound contexts", context::bound),
     scenario("guards", context::guards),
     scenario("foreign", foreign::run),
     scenario("stream", stream::run),

@@ -309,6 +309,13 @@ fn calls() -> Vec<Row> {
         Row::call("cuCtxGetCurrent", |s| s.context.with_current(|_| ())),
         Row::call("cuCtxPushCurrent_v2", |s| s.context.with_current(|_| ())),
         Row::call("cuCtxPopCurrent_v2", |s| s.context.with_current(|_| ())),
+        Row::call("cuCtxSetCurrent", |s| {
+            // The thread of the test must have no context when it ends its guards.
+            std::thread::scope(|scope| {
+                let bound = scope.spawn(|| s.context.bind_to_thread());
+                bound.join().expect("no panic")
+            })
+        }),
         Row::call("cuCtxDestroy_v2", |s| {
             Context::new(&s.device, ContextFlags::empty()).map(drop)
         }),

@@ -440,6 +440,12 @@ impl fmt::Display for Invalid {
                 "the current context of the thread should be {expected:#x}, but is {found:#x}: \
                  other code changed the context stack; nothing was popped"
             ),
+            Self::OpenGuards { guards } => write!(
+                f,
+                "a context cannot be bound to a thread on which {guards} guards of current \
+                 contexts are open or were forgotten, because the end of a guard restores the \
+                 context before it: bind the context first, or end the guards"
+            ),
             Self::GuardOrder { inner } => write!(
                 f,
                 "a guard of the current context ended before {inner} guards that were created \

@@ -18,12 +18,19 @@ thread_local! {
     static DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
+/// Returns the number of open guards of this thread that pushed a context.
+#[inline]
+pub(super) fn open_guards() -> usize {
+    DEPTH.try_with(Cell::get).unwrap_or(0)
+}
+
 /// The guard of [`Context::make_current`]. While it is alive, the context is current on this thread.
 ///
 /// The guard owns a clone of the context. Guards of one thread must end in reverse order of creation. A
 /// guard that ends in the wrong order, or that is forgotten, leaves its context on the context stack.
-/// The guards around it then cannot pop either. In this case all of these contexts are leaked; there is
-/// no other consequence.
+/// The guards around it then cannot pop either. In this case all of these contexts are leaked, and no
+/// context can be [bound](Context::bind_to_thread) to the thread any more; there is no other
+/// consequence.
 #[must_use = "the context is current only while this guard lives"]
 #[derive(Debug)]
 pub struct CurrentContext {
@@ -41,7 +48,8 @@ impl Context {
     /// Makes the context current on this thread until the guard is dropped. Calls `cuCtxGetCurrent`,
     /// and calls `cuCtxPushCurrent` only if another context is current.
     ///
-    /// Prefer the closure form [`with_current`](Self::with_current), which always nests correctly. If
+    /// Prefer the closure form [`with_current`](Self::with_current), which always nests correctly.
+    /// [`bind_to_thread`](Self::bind_to_thread) makes the context current until the thread ends. If
     /// the context is already current, the guard relies on the code that made it current: only
     /// [`finish`](CurrentContext::finish) reports whether it was still current at the end.
     ///

@@ -65,7 +65,8 @@ impl Device {
     /// - No object that was created in the primary context of the device, by this crate or any other
     ///   code in the process, is used afterwards. It must not even be dropped: the driver crashes on
     ///   some uses of destroyed handles.
-    /// - The context is not on the context stack of any thread.
+    /// - The context is not on the context stack of any thread, and is not
+    ///   [bound](crate::Context::bind_to_thread) to a thread.
     ///
     /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxReset_v2`](fn@cuda_sys::cuDevicePrimaryCtxReset_v2).
     #[doc(alias = "cuDevicePrimaryCtxReset")]
