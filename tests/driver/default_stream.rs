@@ -1,7 +1,8 @@
 use crate::common::{self, child};
 use crate::kernels::Busy;
 use crate::need;
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, StreamOptions};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream, StreamOptions};
+use std::cell::OnceCell;
 
 #[test]
 fn the_default_streams_wait_record_and_run_host_functions() {
@@ -55,6 +56,53 @@ fn the_legacy_stream_waits_for_blocking_streams() {
         assert!(blocking.is_idle().expect("a query"));
         drop(work);
         current.finish().expect("innermost");
+    });
+}
+
+/// Returns the stream of this thread: a replacement for the per-thread default stream.
+fn thread_stream(context: &Context) -> Stream {
+    thread_local! {
+        static STREAM: OnceCell<Stream> = const { OnceCell::new() };
+    }
+    let create = || {
+        let options = StreamOptions {
+            blocking: true,
+            ..Default::default()
+        };
+        context.stream_with(options).expect("a stream")
+    };
+    STREAM.with(|stream| stream.get_or_init(create).clone())
+}
+
+#[test]
+fn buffers_of_a_threads_stream_outlive_the_thread_and_are_ordered_with_the_legacy_stream() {
+    need!(common::gpu());
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let worker = context.clone();
+        let worker = std::thread::spawn(move || {
+            let stream = thread_stream(&worker);
+            assert_eq!(thread_stream(&worker), stream);
+            let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 3).expect("memory");
+            let work = Busy::new(&worker, &stream);
+            buffer.fill(7).expect("a fill");
+            (buffer, work)
+        });
+        let (buffer, work) = worker.join().expect("no panic");
+        assert_ne!(thread_stream(&context), *buffer.stream());
+        let event = context.event().expect("an event");
+        context
+            .with_current(|current| {
+                let legacy = current.legacy_stream();
+                legacy.record(&event).expect("a record");
+                assert!(!event.is_done().expect("a query"), "there is work before");
+                legacy.synchronize().expect("a wait");
+            })
+            .expect("current");
+        assert!(buffer.stream().is_idle().expect("a query"));
+        assert_eq!(buffer.to_vec().expect("a copy"), [7; 3]);
+        drop((buffer, work));
+        assert_eq!(cuda_safe::leaked(), 0);
     });
 }
 

@@ -357,3 +357,22 @@ fn a_graph_with_an_exposed_handle_shares_the_events_it_retains() {
         assert_eq!(uncaptured(&stream).1, 0);
     });
 }
+
+#[test]
+fn clones_of_streams_and_contexts_make_no_driver_call() {
+    on(Profile::h200(), |context| {
+        let stream = stream(&context);
+        let mut clones = Vec::new();
+        let log = calls(|| {
+            clones.extend((0..10).map(|_| (stream.clone(), context.clone())));
+            clones.truncate(5);
+        });
+        assert_eq!(log, [""; 0]);
+        drop(stream);
+        assert_eq!(calls(|| clones.truncate(1)), [""; 0]);
+        assert_eq!(calls(|| clones.clear()), ["cuStreamDestroy_v2"]);
+    });
+}
+
+/// As its documentation says, a stream is one pointer.
+const _: () = assert!(size_of::<Stream>() == size_of::<usize>());

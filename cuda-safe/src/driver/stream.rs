@@ -43,12 +43,14 @@ use std::sync::{Arc, Weak};
 ///
 /// Create a stream with [`Context::stream`] or [`GreenContext::stream`](crate::green::GreenContext::stream).
 ///
-/// Clones share the stream. The stream keeps its context or green context alive. It is destroyed when
-/// its last clone and the last buffer that is bound to it are dropped. The destruction does not wait
-/// for work.
+/// Clones share the stream. A `Stream` is one pointer; cloning it increments a reference count and
+/// makes no driver call, so every object that works on the stream can own a clone. The stream keeps its
+/// context or green context alive. It is destroyed when its last clone and the last buffer that is bound
+/// to it are dropped. The destruction does not wait for work.
 ///
-/// Unless documented otherwise, a function that operates on the stream makes exactly one driver call,
-/// and does not need a current context.
+/// Unless documented otherwise, a function that operates on the stream makes one driver call, and does
+/// not need a current context. After [`as_raw`](Self::as_raw), some functions first query whether the
+/// stream is captured.
 ///
 /// # Several devices
 /// A stream works on its own device, regardless of the current context. The following table shows what

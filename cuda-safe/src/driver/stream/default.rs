@@ -24,7 +24,8 @@ use std::sync::Arc;
 /// The handles of default streams, 1 and 2, mean a different stream in each context or on each thread.
 /// A default stream is therefore not a [`Stream`](crate::Stream), and no buffer can be bound to it.
 /// This type borrows the guard and stays on its thread. Use it to order work with other code: wait for
-/// its work, make it wait for an event, or record an event in it.
+/// its work, make it wait for an event, or record an event in it. For memory and launches, create
+/// [a stream for each thread](#a-stream-for-each-thread).
 ///
 /// Each call checks whether the context of the guard is still current (`cuCtxGetCurrent`). If it is
 /// not, for example inside another guard, the context is made current for the duration of the call.
@@ -41,6 +42,45 @@ use std::sync::Arc;
 ///     default.record(&event)?;
 ///     stream.wait(&event)
 /// })??;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+///
+/// # A stream for each thread
+/// A buffer on the per-thread default stream could not leave its thread: dropped on another thread, it
+/// would be freed in the order of that thread's stream, while its own work is still running. A stream
+/// that is created once for each thread replaces the per-thread default stream. As a
+/// [blocking](crate::StreamOptions::blocking) stream it is ordered with the legacy default stream in the
+/// same way. It can be passed to libraries, and its buffers can be sent to other threads and outlive the
+/// thread:
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, DeviceBuffer, Result, Stream, StreamOptions};
+/// use std::cell::OnceCell;
+///
+/// /// Returns the stream of this thread. A program with several contexts needs one for each.
+/// fn thread_stream(context: &Context) -> Result<Stream> {
+///     thread_local! {
+///         static STREAM: OnceCell<Stream> = const { OnceCell::new() };
+///     }
+///     STREAM.with(|stream| {
+///         if let Some(stream) = stream.get() {
+///             return Ok(stream.clone());
+///         }
+///         let options = StreamOptions { blocking: true, ..Default::default() };
+///         let new = context.stream_with(options)?;
+///         Ok(stream.get_or_init(|| new).clone())
+///     })
+/// }
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let worker = std::thread::spawn(move || {
+///     let stream = thread_stream(&context)?;
+///     let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 3)?;
+///     buffer.fill(7)?;
+///     Ok::<_, cuda_safe::Error>(buffer)
+/// });
+/// let buffer = worker.join().expect("no panic")?;
+/// assert_eq!(buffer.to_vec()?, [7, 7, 7]);
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 #[derive(Clone, Copy)]
