@@ -63,7 +63,8 @@
 //!
 //! # Which calls block the host
 //!
-//! The first lines of each copy say whether it blocks the host. Copies that are *enqueued* do not:
+//! The first lines of each copy say whether it blocks the host. Copies that are *enqueued* do not wait
+//! for the work:
 //! [`copy_from`](DeviceBuffer::copy_from) between buffers, and
 //! [`copy_from_pinned`](DeviceBuffer::copy_from_pinned) and
 //! [`copy_to_pinned`](DeviceBuffer::copy_to_pinned) for pinned memory. Copies of ordinary slices
@@ -72,7 +73,8 @@
 //! [`copy_to_slice`](DeviceBuffer::copy_to_slice) and [`to_vec`](DeviceBuffer::to_vec).
 //!
 //! Some drops block, and a drop that is not possible at once is deferred to a later call, which may
-//! then block too: [`reference::releases`].
+//! then block too. Every call that enqueues work can block while the driver's queue is full, and while
+//! another thread frees synchronous or pinned memory or loads a module: [`reference::releases`].
 //!
 //! # Errors
 //!

@@ -26,7 +26,7 @@
 //! |---|---|---|
 //! | [`DriverManager`] | synchronous memory (`cuMemAlloc`) | in batches; each batch waits for all work |
 //! | [`OrderedManager`] | stream-ordered memory from a pool of the driver | in stream order |
-//! | [`CachingManager`] | from its cache, without a driver call | into its cache |
+//! | [`CachingManager`] | from its cache, without a driver call unless the cache is empty | into its cache |
 //!
 //! These can be wrapped in a [`LimitManager`], [`FallbackManager`], [`SerialManager`],
 //! [`StatisticsManager`], [`LoggingManager`] (whose [traces](trace) can be replayed) or

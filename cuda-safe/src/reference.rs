@@ -46,7 +46,8 @@ pub mod releases {
     //!
     //! These do not wait: [`Stream`], [`Event`], [`Graph`], [`ExecutableGraph`], [`Linker`],
     //! [`GreenContext`], stream-ordered [`DeviceBuffer`], [`SharedBuffer`] with its readers, and
-    //! leases of a [`GreenPool`].
+    //! leases of a [`GreenPool`]. An [`ExecutableGraph`] to which foreign code added conditional nodes
+    //! is an exception: its release waits for all running work.
     //!
     //! If such an object is the last owner of an object in the table above, it releases that object
     //! too, and the release blocks as the table says.

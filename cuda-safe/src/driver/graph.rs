@@ -44,8 +44,9 @@ pub struct Graph {
 
 /// An executable graph (`CUgraphExec`), which streams can launch. Created by [`Graph::instantiate`].
 ///
-/// Destroying it waits for nothing (driver 580); running launches continue. It is not `Sync`, because
-/// the driver does not lock graphs.
+/// Destroying it waits for nothing (driver 580), and running launches continue. But if foreign code
+/// added conditional nodes to the graph, the driver waits for *all* running work. It is not `Sync`,
+/// because the driver does not lock graphs.
 ///
 /// ```no_run
 /// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer};

@@ -29,7 +29,8 @@ use std::sync::Arc;
 /// SMs.
 ///
 /// Clones share the green context. Its streams keep it alive, and it keeps its groups and the device's
-/// primary context alive. Destroying it waits for *all* running work.
+/// primary context alive. Destroying it waits for nothing (driver 580): work that was enqueued on its
+/// streams still completes.
 ///
 /// ```no_run
 /// use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
@@ -98,7 +99,7 @@ impl GreenContext {
     }
 
     /// Takes ownership of `raw`. The green context is destroyed when its last clone and its last stream
-    /// are dropped, which waits for *all* running work.
+    /// are dropped.
     ///
     /// This crate does not know the SMs of such a green context: they may overlap with those of a
     /// [split](super::SmResource::split_by_count).

@@ -170,8 +170,7 @@ impl SmGroup {
     ///
     /// The driver is first asked about the group's own description. A driver may refuse that (NVIDIA's
     /// documentation allows the split for remainders). The query then creates a temporary green context
-    /// of the group and destroys it, which waits for *all* running work and costs the memory that
-    /// [green contexts](super) cost.
+    /// of the group and destroys it, which costs the memory that [green contexts](super) cost.
     ///
     /// # Errors
     /// See [`split`](Self::split).

@@ -258,7 +258,8 @@ impl<T> DeviceSlice<'_, T> {
 
 /// Asynchronous copies of the whole buffer.
 impl<T> DeviceBuffer<T> {
-    /// Enqueues a copy from pinned memory to this buffer. Does not block the host.
+    /// Enqueues a copy from pinned memory to this buffer. Does not block the host, except for
+    /// [deferred releases](crate::reference::releases#deferred-releases).
     ///
     /// See [`DeviceSliceMut::copy_from_pinned`].
     ///
@@ -275,7 +276,8 @@ impl<T> DeviceBuffer<T> {
         self.as_mut_slice().copy_from_pinned(source)
     }
 
-    /// Enqueues a copy of all elements into pinned memory. Does not block the host.
+    /// Enqueues a copy of all elements into pinned memory. Does not block the host, except for
+    /// [deferred releases](crate::reference::releases#deferred-releases).
     ///
     /// See [`DeviceSlice::copy_to_pinned`].
     ///
