@@ -78,8 +78,9 @@
 //!
 //! # Errors
 //!
-//! An [`Error`] names the driver function that failed, the argument that was rejected, or the CUDA
-//! version that is required. Nothing panics because of the driver, its absence or its version.
+//! An [`Error`] names the driver function that failed, the argument that was rejected, the limit
+//! that a launch exceeds, or the CUDA version that is required. Nothing panics because of the
+//! driver, its absence or its version.
 //!
 //! # Raw handles
 //!
@@ -116,7 +117,9 @@ mod policy;
 pub mod reference;
 
 pub use base::call::check;
-pub use base::error::{CompileError, DriverError, Error, Rejected, Result};
+pub use base::error::{
+    CompileError, DriverError, Error, LaunchError, LaunchLimit, Rejected, Result,
+};
 #[cfg(feature = "explore")]
 pub use base::explore;
 pub use base::init::{init, version};

@@ -122,12 +122,14 @@ fn error(run: &Run, failed: &Failed) -> Option<String> {
 }
 
 fn names(error: &Error, run: &Run, failed: &Failed) -> bool {
-    match error {
-        Error::Driver(error) if failed.from_then_on => {
+    if let Some(error) = error.driver_error() {
+        if failed.from_then_on {
             let its = |call: &Call| call.function == error.call && call.result == error.code;
-            error.code == failed.code && run.calls[failed.at..].iter().any(its)
+            return error.code == failed.code && run.calls[failed.at..].iter().any(its);
         }
-        Error::Driver(error) => error.call == failed.function && error.code == failed.code,
+        return error.call == failed.function && error.code == failed.code;
+    }
+    match error {
         // The outer guard detects a context that could not be popped.
         Error::Invalid(invalid) => {
             let ends = by_design::is_end_of_guard(failed.function);

@@ -2,6 +2,7 @@
 
 use crate::fakes::NOWHERE;
 use cuda_safe::{CompileError, DriverError, Error, Invalid, Rejected};
+use cuda_safe::{LaunchError, LaunchLimit};
 use cuda_sys::{CUresult, CudaVersion, Function, InstallError, LoadError, MissingFunction};
 use std::error::Error as AnyError;
 use std::io;
@@ -29,6 +30,18 @@ fn missing() -> MissingFunction {
     }
 }
 
+fn launch_error() -> LaunchError {
+    LaunchError {
+        error: driver_error(CUresult::CUDA_ERROR_INVALID_VALUE),
+        kernel: "scale".to_owned(),
+        limit: LaunchLimit::DeviceThreads {
+            block: [2, 3, 700],
+            threads: 4200,
+            max: 1024,
+        },
+    }
+}
+
 /// Returns every variant, each with words that its text must contain.
 fn errors() -> Vec<(Error, &'static [&'static str])> {
     let out_of_memory = driver_error(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
@@ -41,6 +54,17 @@ fn errors() -> Vec<(Error, &'static [&'static str])> {
         (
             Error::Driver(out_of_memory),
             &["cuStreamCreate", "CUDA_ERROR_OUT_OF_MEMORY (2)", "memory"],
+        ),
+        (
+            Error::Launch(Box::new(launch_error())),
+            &[
+                "cuStreamCreate",
+                "CUDA_ERROR_INVALID_VALUE (1)",
+                "kernel \"scale\"",
+                "2 x 3 x 700",
+                "4200",
+                "1024",
+            ],
         ),
         (Error::Load(load_error()), &["no CUDA driver", NOWHERE]),
         (
@@ -103,12 +127,17 @@ fn error_codes_are_those_of_the_driver() {
     for (error, _) in errors() {
         let expected = match &error {
             Error::Driver(error) => Some(error.code),
+            Error::Launch(error) => Some(error.error.code),
             Error::Compile(error) => Some(error.error.code),
             Error::NoDevice => Some(CUresult::CUDA_ERROR_NO_DEVICE),
             // No call was made, or the error contains more than the code of the call.
             _ => None,
         };
         assert_eq!(error.code(), expected, "{error:?}");
+        if !matches!(error, Error::NoDevice) {
+            let its = error.driver_error().map(|its| its.code);
+            assert_eq!(its, expected, "{error:?}");
+        }
         assert!(!error.is_fatal(), "{error:?}");
     }
 }

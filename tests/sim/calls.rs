@@ -5,8 +5,10 @@ use crate::recorded::calls;
 use cuda_safe::green::{
     GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, SmResource, SplitFlags,
 };
+use cuda_safe::{CUresult, Error, LaunchLimit, TypedKernel};
 use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Module, PinnedBuffer, Stream};
 use cuda_sim::Profile;
+use cuda_sim::fault::{Fault, Scope};
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
@@ -16,6 +18,13 @@ fn event(context: &Context) -> Event {
 
 fn stream(context: &Context) -> Stream {
     context.stream().expect("a stream")
+}
+
+/// Returns the kernel that takes no parameters and does nothing.
+fn nothing(context: &Context) -> TypedKernel<()> {
+    let module = Module::from_ptx(context, VECTOR).expect("the test kernels");
+    let nothing = module.kernel("nothing").expect("found");
+    nothing.typed().expect("no parameters")
 }
 
 #[test]
@@ -36,6 +45,51 @@ fn a_launch_with_two_buffers_is_one_call() {
         });
         assert_eq!(log, ["cuLaunchKernel"]);
         assert_eq!(sum.to_vec().expect("a copy"), [2.0; 100]);
+    });
+}
+
+#[test]
+fn a_refused_launch_is_explained_by_queries_of_its_limits() {
+    on(Profile::h200(), |context| {
+        let stream = stream(&context);
+        let nothing = nothing(&context);
+        let launch = |config| {
+            // SAFETY: the kernel does nothing.
+            unsafe { nothing.launch(&stream, config, ()) }
+        };
+        let log = calls(|| drop(launch(LaunchConfig::linear(1, 2048)).expect_err("too many")));
+        assert_eq!(log, ["cuLaunchKernel", "cuDeviceGetAttribute"]);
+
+        // If a query fails, the other limits are still checked.
+        let fault = Fault::of_function("cuDeviceGetAttribute").from_then_on();
+        let fault = fault
+            .with(CUresult::CUDA_ERROR_UNKNOWN)
+            .inject(Scope::Thread);
+        let error = launch(LaunchConfig::linear(1, 2048)).expect_err("too many");
+        drop(fault);
+        let found = match error {
+            Error::Launch(error) => error.limit,
+            other => panic!("{other}"),
+        };
+        let expected = matches!(found, LaunchLimit::KernelThreads { max: 1024, .. });
+        assert!(expected, "{found}");
+    });
+}
+
+#[test]
+fn a_refused_launch_within_all_limits_keeps_the_error_of_the_driver() {
+    on(Profile::h200(), |context| {
+        let stream = stream(&context);
+        let nothing = nothing(&context);
+        let fault = Fault::of_function("cuLaunchKernel").from_then_on();
+        let fault = fault
+            .with(CUresult::CUDA_ERROR_INVALID_VALUE)
+            .inject(Scope::Thread);
+        // SAFETY: the kernel does nothing.
+        let refused = unsafe { nothing.launch(&stream, LaunchConfig::linear(1, 32), ()) };
+        drop(fault);
+        let error = refused.expect_err("the fault");
+        assert!(matches!(error, Error::Driver(_)), "{error}");
     });
 }
 

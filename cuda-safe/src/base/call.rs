@@ -143,10 +143,11 @@ pub(crate) fn without_current<O: Outcome>(
     under_current(outcome, context, call)
 }
 
-/// The rare path, in a separate function, which keeps the common path short.
+/// Repeats a call that failed, with `context` current, if the driver requires that. This is the rare
+/// path of [`without_current`], in a separate function, which keeps the common path short.
 #[cold]
 #[inline(never)]
-fn under_current<O: Outcome>(
+pub(crate) fn under_current<O: Outcome>(
     outcome: O,
     context: &(impl ContextHandle + ?Sized),
     mut call: impl FnMut() -> O,

@@ -1,5 +1,9 @@
 //! Errors.
 
+mod launch;
+
+pub use launch::{LaunchError, LaunchLimit};
+
 use crate::base::invalid::Invalid;
 use cuda_sys::{CUresult, CudaVersion, LoadError, MissingFunction};
 use std::fmt;
@@ -37,6 +41,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// A driver function returned an error code.
     Driver(DriverError),
+    /// The driver rejected a launch that exceeds a limit of the device or the kernel. The value names
+    /// the limit.
+    Launch(Box<LaunchError>),
     /// The driver library could not be loaded. The value lists the attempts and their failures.
     Load(LoadError),
     /// The driver does not have this function. The value names the function and the CUDA version that
@@ -89,9 +96,17 @@ impl Error {
     /// Returns the error code of the driver, if a driver function returned one.
     pub fn code(&self) -> Option<CUresult> {
         match self {
-            Self::Driver(error) => Some(error.code),
-            Self::Compile(error) => Some(error.error.code),
             Self::NoDevice => Some(CUresult::CUDA_ERROR_NO_DEVICE),
+            _ => self.driver_error().map(|error| error.code),
+        }
+    }
+
+    /// Returns the error code of the driver and the function that returned it, if this error has them.
+    pub fn driver_error(&self) -> Option<DriverError> {
+        match self {
+            Self::Driver(error) => Some(*error),
+            Self::Launch(error) => Some(error.error),
+            Self::Compile(error) => Some(error.error),
             _ => None,
         }
     }
@@ -129,7 +144,7 @@ impl Error {
                     | CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
                     | CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD
             ),
-            // No driver function was called.
+            // No driver function was called, or the error says why the driver rejected the call.
             _ => true,
         }
     }
@@ -143,6 +158,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Driver(error) => error.fmt(f),
+            Self::Launch(error) => error.fmt(f),
             Self::Load(error) => error.fmt(f),
             Self::Missing(error) => error.fmt(f),
             Self::NoDevice => f.write_str(

@@ -1,6 +1,7 @@
 //! Kernel launches: the kernel, the launch configuration, the arguments and optional attributes.
 
 mod attributes;
+mod limit;
 mod params;
 
 pub(crate) use attributes::List;
@@ -8,12 +9,13 @@ pub use attributes::{AccessPolicyWindow, LaunchAttributes, MemoryDomainMap, Prog
 pub use params::{Argument, Arguments, Param, Params, Value};
 pub(crate) use params::{argument, sealed};
 
-use crate::base::call::{answer, without_current};
+use crate::base::call::{Answer, Outcome, answer, under_current, without_current};
 use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
 use crate::driver::module::Kernel;
 use crate::driver::stream::{Stream, same_context};
 use core::ffi::c_void;
+use cuda_sys::CUresult;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -123,30 +125,68 @@ impl Kernel {
     ) -> Result<()> {
         config.check()?;
         same_context("the kernel", self.context(), stream.context())?;
+        let arguments = arguments.as_mut_ptr();
+        // SAFETY: the caller guarantees the conditions of this function.
+        let answer = unsafe { self.call_launch(stream, config, arguments) };
+        if answer.is_done() {
+            return Ok(());
+        }
+        // SAFETY: see the previous call.
+        unsafe { self.launch_failed(answer.code, stream, config, arguments) }
+    }
+
+    /// # Safety
+    /// See [`launch_raw`](Self::launch_raw). The kernel and the stream must belong to one context.
+    #[inline(always)]
+    unsafe fn call_launch(
+        &self,
+        stream: &Stream,
+        config: LaunchConfig,
+        arguments: *mut *mut c_void,
+    ) -> Answer {
         let [grid_x, grid_y, grid_z] = config.grid;
         let [block_x, block_y, block_z] = config.block;
         let (function, raw) = (self.as_raw(), stream.raw());
-        let (shared, arguments) = (config.shared_bytes, arguments.as_mut_ptr());
-        // The closure takes the values by move, so that they stay in registers.
-        without_current(stream.context(), move || {
-            // SAFETY: the kernel and the stream are alive and belong to one context. The caller
-            // guarantees the rest. The driver copies the arguments before it returns.
-            unsafe {
-                answer!(cuLaunchKernel(
-                    function,
-                    grid_x,
-                    grid_y,
-                    grid_z,
-                    block_x,
-                    block_y,
-                    block_z,
-                    shared,
-                    raw,
-                    arguments,
-                    std::ptr::null_mut()
-                ))
-            }
+        // SAFETY: the kernel and the stream are alive. The caller guarantees the rest. The driver copies
+        // the arguments before it returns.
+        unsafe {
+            answer!(cuLaunchKernel(
+                function,
+                grid_x,
+                grid_y,
+                grid_z,
+                block_x,
+                block_y,
+                block_z,
+                config.shared_bytes,
+                raw,
+                arguments,
+                std::ptr::null_mut()
+            ))
+        }
+    }
+
+    /// Repeats a launch with the context current if the driver requires that, and explains its error.
+    /// This is a separate function, which keeps the common path short.
+    ///
+    /// # Safety
+    /// See [`call_launch`](Self::call_launch).
+    #[cold]
+    #[inline(never)]
+    unsafe fn launch_failed(
+        &self,
+        code: CUresult,
+        stream: &Stream,
+        config: LaunchConfig,
+        arguments: *mut *mut c_void,
+    ) -> Result<()> {
+        // The caller passes only the code, which stays in a register.
+        let call = "cuLaunchKernel";
+        under_current(Answer { call, code }, stream.context(), || {
+            // SAFETY: the caller guarantees the conditions of this function.
+            unsafe { self.call_launch(stream, config, arguments) }
         })
+        .map_err(|error| limit::explain(error, self, stream, config, None))
     }
 
     /// Launches the kernel with attributes and raw argument pointers. Calls `cuLaunchKernelEx`.
@@ -174,15 +214,16 @@ impl Kernel {
         same_context("the kernel", self.context(), stream.context())?;
         let mut list = List::new();
         attributes.fill(&mut list, stream.context())?;
-        let config = list.config(config, stream.raw());
-        let (config, none) = (&raw const config, std::ptr::null_mut());
+        let raw_config = list.config(config, stream.raw());
+        let (raw_config, none) = (&raw const raw_config, std::ptr::null_mut());
         let arguments = arguments.as_mut_ptr();
         without_current(stream.context(), || {
             // SAFETY: the kernel, the stream and the events are alive and belong to one context, and
             // the configuration has as many attributes as it counts. The caller guarantees the rest.
             // The driver copies the arguments before it returns.
-            unsafe { answer!(cuLaunchKernelEx(config, self.as_raw(), arguments, none)) }
+            unsafe { answer!(cuLaunchKernelEx(raw_config, self.as_raw(), arguments, none)) }
         })
+        .map_err(|error| limit::explain(error, self, stream, config, Some(attributes)))
     }
 }
 
@@ -254,8 +295,8 @@ impl<P: Params> TypedKernel<P> {
     ///
     /// # Errors
     /// A dimension is zero; the stream and the kernel belong to different contexts; a buffer is bound
-    /// to another stream; `CUDA_ERROR_INVALID_VALUE` if the dimensions exceed the device's limits;
-    /// `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`.
+    /// to another stream; [`Error::Launch`] with the limit of the device or the kernel that the launch
+    /// exceeds (`CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES`).
     ///
     /// # Safety
     /// With these arguments and this configuration, and with all [attributes
@@ -298,8 +339,9 @@ impl<P: Params> TypedKernel<P> {
     /// # Errors
     /// See [`launch`](Self::launch). In addition: [`Invalid::UnknownAttribute`] for an attribute that
     /// is newer than the driver; [`Invalid::LaunchAttribute`]; an event of another context, or one with
-    /// timing (`CUDA_ERROR_INVALID_VALUE`); `CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE`; clusters that
-    /// the device does not support, that do not divide the grid, or that are too large.
+    /// timing (`CUDA_ERROR_INVALID_VALUE`); [`Error::Launch`] for a cooperative grid that is too large,
+    /// and for clusters that the device does not support, that do not divide the grid, or that are too
+    /// large.
     ///
     /// # Safety
     /// The conditions of [`launch`](Self::launch) apply, with these attributes. With

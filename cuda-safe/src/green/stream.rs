@@ -15,6 +15,10 @@ impl Partition for GreenContext {
         self.context()
     }
 
+    fn sm_count(&self) -> u32 {
+        self.sm_count()
+    }
+
     fn is_borrowed(&self) -> bool {
         self.is_borrowed()
     }

@@ -80,8 +80,11 @@ pub(super) fn with_attributes(trace: &mut Trace) -> Result<()> {
     assert_eq!(out.to_vec()?, pairs);
 
     let far = LaunchConfig::linear(1 << 20, 1024);
-    // SAFETY: the cluster is too large, so the launch is refused.
-    let refused = unsafe { ranks.launch_with(&stream, far, &attributes, (&mut out,)) };
+    // After the refusal, the driver is queried for the limit that the error names.
+    let refused = trace.provoke(|| {
+        // SAFETY: the grid is too large, so the launch is refused.
+        unsafe { ranks.launch_with(&stream, far, &attributes, (&mut out,)) }
+    });
     let is_too_large = CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     expect(refused, |error| error.code() == Some(is_too_large))?;
     let newer = LaunchAttributes {

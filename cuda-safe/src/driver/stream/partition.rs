@@ -11,6 +11,9 @@ pub(crate) trait Partition: Debug + Send + Sync {
     /// Returns the primary context of the device.
     fn context(&self) -> &Context;
 
+    /// Returns the number of SMs.
+    fn sm_count(&self) -> u32;
+
     /// Returns whether the green context, or an object that it depends on, is borrowed.
     fn is_borrowed(&self) -> bool;
 
