@@ -118,7 +118,7 @@ pub mod reference;
 
 pub use base::call::check;
 pub use base::error::{
-    CompileError, DriverError, Error, LaunchError, LaunchLimit, Rejected, Result,
+    CompileError, DriverError, Error, LaunchError, LaunchLimit, OutOfMemory, Rejected, Result,
 };
 #[cfg(feature = "explore")]
 pub use base::explore;

@@ -109,10 +109,10 @@ fn class(error: &Error) -> &'static str {
         return "FatalError";
     }
     match error {
-        Error::Driver(DriverError { code, .. }) => match *code {
-            CUresult::CUDA_ERROR_OUT_OF_MEMORY => "OutOfMemoryError",
-            CUresult::CUDA_ERROR_NO_DEVICE => "NoDeviceError",
-            CUresult::CUDA_ERROR_INVALID_VALUE => "InvalidValueError",
+        Error::Driver(_) | Error::OutOfMemory(_) | Error::Launch(_) => match error.code() {
+            Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => "OutOfMemoryError",
+            Some(CUresult::CUDA_ERROR_NO_DEVICE) => "NoDeviceError",
+            Some(CUresult::CUDA_ERROR_INVALID_VALUE) => "InvalidValueError",
             _ => "DriverError",
         },
         Error::Load(_) => "DriverNotFoundError",

@@ -276,6 +276,7 @@ def test_invalid_arguments_are_refused(device):
     with pytest.raises(cuda_safe.OutOfMemoryError) as raised:
         DeviceArray.zeros(1 << 45, "u1")
     assert raised.value.name == "CUDA_ERROR_OUT_OF_MEMORY" and isinstance(raised.value, MemoryError)
+    assert "bytes were requested" in str(raised.value)
 
 
 def test_insufficient_host_memory_is_an_exception(device, produce):

@@ -275,7 +275,34 @@ mod provoked {
 
     use crate::common;
     use crate::need;
-    use cuda_safe::{CUresult, DeviceBuffer, PinnedBuffer};
+    use cuda_safe::{CUresult, DeviceBuffer, Error, ManagedBuffer, PinnedBuffer, PitchedBuffer};
+
+    #[test]
+    fn an_allocation_beyond_the_memory_says_how_many_bytes_were_requested() {
+        let context = need!(common::context());
+        let stream = context.stream().expect("a stream");
+        let len = 1 << 43;
+        let mut errors = vec![
+            DeviceBuffer::<u32>::uninit(&stream, len).expect_err("32 TiB"),
+            DeviceBuffer::<u32>::zeroed_sync(&stream, len).expect_err("32 TiB"),
+            PinnedBuffer::<u32>::zeroed(&context, len).expect_err("32 TiB"),
+        ];
+        let pitched = PitchedBuffer::<u32>::zeroed(&stream, 1 << 20, 1 << 23);
+        errors.push(pitched.expect_err("32 TiB"));
+        // Managed memory may exceed the memory of the device.
+        errors.extend(ManagedBuffer::<u32>::zeroed(&stream, len).err());
+        for error in errors {
+            match &error {
+                Error::OutOfMemory(what) => {
+                    assert_eq!(what.bytes, 4 * len, "{error}");
+                    assert_eq!(what.error.code, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+                }
+                other => panic!("{other}"),
+            }
+            assert!(error.to_string().contains(&(4 * len).to_string()));
+            assert!(cuda_safe::manager::is_out_of_memory(&error));
+        }
+    }
 
     #[test]
     fn an_allocation_beyond_the_memory_is_an_error_that_names_the_function() {

@@ -294,6 +294,7 @@ mod provoked {
         let error = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 1 << 30);
         let error = error.expect_err("more than its limit");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+        assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
         assert!(
             error.to_string().starts_with("cuMemAllocFromPoolAsync"),
             "{error}"

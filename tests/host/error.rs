@@ -2,7 +2,7 @@
 
 use crate::fakes::NOWHERE;
 use cuda_safe::{CompileError, DriverError, Error, Invalid, Rejected};
-use cuda_safe::{LaunchError, LaunchLimit};
+use cuda_safe::{LaunchError, LaunchLimit, OutOfMemory};
 use cuda_sys::{CUresult, CudaVersion, Function, InstallError, LoadError, MissingFunction};
 use std::error::Error as AnyError;
 use std::io;
@@ -54,6 +54,13 @@ fn errors() -> Vec<(Error, &'static [&'static str])> {
         (
             Error::Driver(out_of_memory),
             &["cuStreamCreate", "CUDA_ERROR_OUT_OF_MEMORY (2)", "memory"],
+        ),
+        (
+            Error::OutOfMemory(Box::new(OutOfMemory {
+                error: out_of_memory,
+                bytes: 35_184_372_088_832,
+            })),
+            &["CUDA_ERROR_OUT_OF_MEMORY (2)", "35184372088832 bytes"],
         ),
         (
             Error::Launch(Box::new(launch_error())),
@@ -127,6 +134,7 @@ fn error_codes_are_those_of_the_driver() {
     for (error, _) in errors() {
         let expected = match &error {
             Error::Driver(error) => Some(error.code),
+            Error::OutOfMemory(error) => Some(error.error.code),
             Error::Launch(error) => Some(error.error.code),
             Error::Compile(error) => Some(error.error.code),
             Error::NoDevice => Some(CUresult::CUDA_ERROR_NO_DEVICE),
@@ -140,6 +148,17 @@ fn error_codes_are_those_of_the_driver() {
         }
         assert!(!error.is_fatal(), "{error:?}");
     }
+}
+
+#[test]
+fn only_allocations_without_memory_have_requested_bytes() {
+    let error = |call, code| Error::Driver(DriverError { code, call }).with_requested_bytes(7);
+    let full = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    assert!(matches!(error("cuMemAlloc_v2", full), Error::OutOfMemory(its) if its.bytes == 7));
+    // Another function ran out of another resource.
+    assert!(matches!(error("cuStreamCreate", full), Error::Driver(_)));
+    let other = CUresult::CUDA_ERROR_INVALID_VALUE;
+    assert!(matches!(error("cuMemAlloc_v2", other), Error::Driver(_)));
 }
 
 #[test]

@@ -23,13 +23,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// a function lists only its additional errors.
 ///
 /// ```no_run
-/// use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error};
+/// use cuda_safe::{Context, Device, DeviceBuffer, Error};
 ///
 /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
 /// match DeviceBuffer::<u8>::zeroed(&stream, 1 << 45) {
 ///     Ok(buffer) => println!("{} bytes", buffer.len()),
-///     Err(error) if error.code() == Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY) => {
-///         println!("try a smaller buffer");
+///     Err(Error::OutOfMemory(error)) => {
+///         println!("not enough memory for {} bytes", error.bytes);
 ///     }
 ///     Err(Error::Missing(function)) => println!("the driver is too old: {function}"),
 ///     Err(error) => return Err(error),
@@ -41,6 +41,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// A driver function returned an error code.
     Driver(DriverError),
+    /// The driver returned `CUDA_ERROR_OUT_OF_MEMORY` for an allocation. The value has the number of
+    /// requested bytes.
+    OutOfMemory(Box<OutOfMemory>),
     /// The driver rejected a launch that exceeds a limit of the device or the kernel. The value names
     /// the limit.
     Launch(Box<LaunchError>),
@@ -83,6 +86,15 @@ pub struct DriverError {
     pub call: &'static str,
 }
 
+/// The failure of an allocation, with its size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// The error of the allocating function. Its code is `CUDA_ERROR_OUT_OF_MEMORY`.
+    pub error: DriverError,
+    /// The number of bytes that were requested from the driver.
+    pub bytes: usize,
+}
+
 /// The failure of the driver's JIT compiler for a module.
 #[derive(Clone, Debug)]
 pub struct CompileError {
@@ -105,6 +117,7 @@ impl Error {
     pub fn driver_error(&self) -> Option<DriverError> {
         match self {
             Self::Driver(error) => Some(*error),
+            Self::OutOfMemory(error) => Some(error.error),
             Self::Launch(error) => Some(error.error),
             Self::Compile(error) => Some(error.error),
             _ => None,
@@ -117,6 +130,24 @@ impl Error {
     /// context of this process fails. A reset does not help: only a new process can use the GPU again.
     pub fn is_fatal(&self) -> bool {
         self.code().is_some_and(is_fatal)
+    }
+
+    /// Adds the number of requested bytes to the error of an allocating function: converts
+    /// [`Driver`](Self::Driver) to [`OutOfMemory`](Self::OutOfMemory) if there was not enough memory.
+    /// Other errors are unchanged.
+    ///
+    /// The allocations of this crate do this. It is meant for [memory
+    /// managers](crate::manager::MemoryManager) that call the driver themselves.
+    #[cold]
+    #[inline(never)]
+    #[must_use]
+    pub fn with_requested_bytes(self, bytes: usize) -> Self {
+        match self {
+            Self::Driver(error) if is_out_of_memory(&error) => {
+                Self::OutOfMemory(Box::new(OutOfMemory { error, bytes }))
+            }
+            other => other,
+        }
     }
 
     /// Returns whether the error means that the driver rejected the call. A call can also return the
@@ -150,6 +181,12 @@ impl Error {
     }
 }
 
+/// Returns whether a function that allocates memory failed because there was not enough. Other functions
+/// return the same code for other resources, for example while they make a context current.
+pub(crate) fn is_out_of_memory(error: &DriverError) -> bool {
+    error.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY && error.call.starts_with("cuMem")
+}
+
 pub(crate) fn is_fatal(code: CUresult) -> bool {
     code.is_fatal()
 }
@@ -158,6 +195,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Driver(error) => error.fmt(f),
+            Self::OutOfMemory(error) => {
+                error.error.fmt(f)?;
+                write!(f, "; {} bytes were requested", error.bytes)
+            }
             Self::Launch(error) => error.fmt(f),
             Self::Load(error) => error.fmt(f),
             Self::Missing(error) => error.fmt(f),

@@ -58,7 +58,7 @@ impl<T> DeviceBuffer<T> {
     /// Calls `cuMemAllocAsync(&address, bytes, stream)`.
     ///
     /// # Errors
-    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without memory pools
     ///   ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)).
     /// - [`Invalid::TooLarge`] if `len` elements do not fit in the address space.
@@ -83,7 +83,8 @@ impl<T> DeviceBuffer<T> {
             unsafe { answer!(cuMemAllocAsync(&raw mut address, bytes, stream.raw())) }
         };
         let _call = stream.uncaptured(Operation::Allocate)?;
-        without_current(stream.context(), allocate)?;
+        without_current(stream.context(), allocate)
+            .map_err(|error| error.with_requested_bytes(bytes))?;
         Ok(Self::own(address, len, stream, Release::StreamOrdered))
     }
 
@@ -100,7 +101,7 @@ impl<T> DeviceBuffer<T> {
     /// Calls `cuMemAlloc(&address, bytes)`. Freeing the memory waits for all work of the context.
     ///
     /// # Errors
-    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     /// - [`Invalid::TooLarge`] if `len` elements do not fit in the address space.
     /// - [`Invalid::StreamIsCaptured`].
     ///
@@ -135,7 +136,8 @@ impl<T> DeviceBuffer<T> {
             let _current = stream.context().enter()?;
             // SAFETY: the pointer is to a local variable, and the current context is the stream's
             // context.
-            unsafe { call!(cuMemAlloc_v2(&raw mut address, bytes)) }?;
+            unsafe { call!(cuMemAlloc_v2(&raw mut address, bytes)) }
+                .map_err(|error| error.with_requested_bytes(bytes))?;
         }
         Ok(Self::own(address, len, stream, Release::Sync))
     }

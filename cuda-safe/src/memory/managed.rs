@@ -70,7 +70,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
     /// Calls `cuMemAllocManaged(&address, bytes, flags)`.
     ///
     /// # Errors
-    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without managed memory
     ///   ([`MANAGED_MEMORY`](crate::attribute::MANAGED_MEMORY)).
     /// - [`Invalid::TooLarge`](crate::Invalid::TooLarge) if `len` elements do not fit in the
@@ -94,7 +94,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
     /// Calls `cuMemAllocManaged(&address, bytes, flags)`.
     ///
     /// # Errors
-    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without managed memory
     ///   ([`MANAGED_MEMORY`](crate::attribute::MANAGED_MEMORY)).
     ///
@@ -138,7 +138,8 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
             let _current = stream.context().enter()?;
             // SAFETY: the pointer is to a local variable, and the current context is the stream's
             // context.
-            unsafe { call!(cuMemAllocManaged(&raw mut address, bytes, flags)) }?;
+            unsafe { call!(cuMemAllocManaged(&raw mut address, bytes, flags)) }
+                .map_err(|error| error.with_requested_bytes(bytes))?;
             release = Release::Sync;
         }
         Ok(Self::own(address, len, stream, release, concurrent))

@@ -28,11 +28,10 @@ pub(crate) use owned::OfPool;
 pub use part::DriverMemory;
 pub use pointer::{AutoFreePointer, Finalizer, MemoryPointer};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{self, Error, Result};
 use crate::base::invalid::Invalid;
 use crate::driver::context::MemoryInfo;
 use crate::memory::PinnedFlags;
-use cuda_sys::CUresult;
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
@@ -291,10 +290,8 @@ pub(crate) fn with_wrapped(
 /// the limit of a manager.
 pub fn is_out_of_memory(error: &Error) -> bool {
     match error {
-        // Other functions return the same code for other resources.
-        Error::Driver(error) => {
-            error.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY && error.call.starts_with("cuMem")
-        }
+        Error::Driver(error) => error::is_out_of_memory(error),
+        Error::OutOfMemory(_) => true,
         Error::Invalid(what) => matches!(**what, Invalid::MemoryLimit { .. }),
         _ => false,
     }

@@ -172,7 +172,7 @@ impl<T: AnyBitPattern> PinnedBuffer<T> {
     /// Calls `cuMemHostAlloc(&start, bytes, flags)`.
     ///
     /// # Errors
-    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     /// - [`Invalid::TooLarge`](crate::Invalid::TooLarge) if `len` elements do not fit in the
     ///   address space.
     ///
@@ -207,7 +207,8 @@ impl<T> PinnedBuffer<T> {
             let flags = options.flags().bits();
             let _current = context.enter()?;
             // SAFETY: the pointer is to a local variable, and the current context is this context.
-            unsafe { call!(cuMemHostAlloc(&raw mut start, bytes, flags)) }?;
+            unsafe { call!(cuMemHostAlloc(&raw mut start, bytes, flags)) }
+                .map_err(|error| error.with_requested_bytes(bytes))?;
             source = Source::Driver;
         }
         Ok(Self {

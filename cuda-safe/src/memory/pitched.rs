@@ -49,7 +49,7 @@ impl<T> PitchedBuffer<T> {
     ///   driver aligns rows only for these sizes.
     /// - [`Invalid::TooLarge`] if the elements do not fit in the address space.
     /// - [`Invalid::StreamIsCaptured`].
-    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     ///
     /// Since CUDA 3.2. Raw: [`cuMemAllocPitch_v2`](fn@cuda_sys::cuMemAllocPitch_v2).
     #[doc(alias = "cuMemAllocPitch")]
@@ -95,7 +95,8 @@ impl<T> PitchedBuffer<T> {
             let _current = stream.context().enter()?;
             // SAFETY: the pointers point to local variables, and the current context is the
             // stream's context.
-            unsafe { call!(cuMemAllocPitch_v2(start, between, row, height, element)) }?;
+            unsafe { call!(cuMemAllocPitch_v2(start, between, row, height, element)) }
+                .map_err(|error| error.with_requested_bytes(row.saturating_mul(height)))?;
         }
         // The buffer owns the memory from here on, so errors free it.
         let buffer = DeviceBuffer::own(address, pitch / size * height, stream, Release::Sync);

@@ -365,7 +365,7 @@ impl<T> DeviceBuffer<T> {
     /// stream's device, calls `cuMemPoolGetAccess` first to check that the device has access.
     ///
     /// # Errors
-    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     /// - [`Invalid::NoAccessToPool`](crate::Invalid::NoAccessToPool) if the stream's device cannot
     ///   write to the pool's memory.
     /// - [`Invalid::TooLarge`](crate::Invalid::TooLarge) if `len` elements do not fit in the
@@ -388,7 +388,8 @@ impl<T> DeviceBuffer<T> {
             unsafe { answer!(cuMemAllocFromPoolAsync(place, bytes, raw, stream.raw())) }
         };
         let _call = stream.uncaptured(Operation::Allocate)?;
-        without_current(stream.context(), allocate)?;
+        without_current(stream.context(), allocate)
+            .map_err(|error| error.with_requested_bytes(bytes))?;
         let release = if pool.inner.is_default {
             Release::StreamOrdered
         } else {

@@ -109,12 +109,14 @@ impl OrderedManager {
     fn allocate_of_pool(&self, pool: CUmemoryPool, size: usize, order: Order<'_>) -> Result<Block> {
         let mut address = 0;
         let place = &raw mut address;
-        self.base.retry(|| {
-            enqueue(order, Operation::Allocate, self.base.context(), |stream| {
-                // SAFETY: the pool and the stream are alive, and the pointer is to a local.
-                unsafe { call!(cuMemAllocFromPoolAsync(place, size, pool, stream)) }
+        self.base
+            .retry(|| {
+                enqueue(order, Operation::Allocate, self.base.context(), |stream| {
+                    // SAFETY: the pool and the stream are alive, and the pointer is to a local.
+                    unsafe { call!(cuMemAllocFromPoolAsync(place, size, pool, stream)) }
+                })
             })
-        })?;
+            .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Block {
             address,
             size,

@@ -101,7 +101,8 @@ impl DriverMemory {
         self.attempt(|| {
             // SAFETY: the pointer is to a local, and the context is current.
             unsafe { call!(cuMemAlloc_v2(place, size)) }
-        })?;
+        })
+        .map_err(|error| error.with_requested_bytes(size))?;
         Ok(block(address, size))
     }
 
@@ -136,7 +137,8 @@ impl DriverMemory {
         self.attempt(|| {
             // SAFETY: the pointer is to a local, and the context is current.
             unsafe { call!(cuMemAllocManaged(place, size, flags.0)) }
-        })?;
+        })
+        .map_err(|error| error.with_requested_bytes(size))?;
         Ok(block(address, size))
     }
 
@@ -161,7 +163,8 @@ impl DriverMemory {
         self.attempt(|| {
             // SAFETY: the pointer is to a local, and the context is current.
             unsafe { call!(cuMemHostAlloc(place, size, flags.bits())) }
-        })?;
+        })
+        .map_err(|error| error.with_requested_bytes(size))?;
         let address = self.address_of(start, flags).inspect_err(|_| {
             release(Resource::Pinned(start), &self.context);
         })?;
@@ -213,6 +216,7 @@ impl DriverMemory {
                 // current.
                 unsafe { call!(cuMemHostRegister_v2(start, size, bits)) }
             })
+            .map_err(|error| error.with_requested_bytes(size))
         };
         match register() {
             // A guard may be deferring the release of the earlier registration.

@@ -94,7 +94,7 @@ impl<T: Copy> PinnedBuffer<T> {
     ///
     /// - `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` if a part of the memory is already pinned.
     ///   Drivers may check this for whole pages.
-    /// - `CUDA_ERROR_OUT_OF_MEMORY`.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices that cannot register memory
     ///   ([`HOST_REGISTER_SUPPORTED`](crate::attribute::HOST_REGISTER_SUPPORTED)).
     ///
@@ -110,7 +110,7 @@ impl<T: Copy> PinnedBuffer<T> {
         let bytes = vector.len() * size_of::<T>();
         let mut pinned = None;
         match context.memory_manager() {
-            Err(error) => return Err(Rejected::new(error, vector)),
+            Err(error) => return Err(Rejected::new(error.with_requested_bytes(bytes), vector)),
             Ok(None) => {}
             Ok(Some(_)) if bytes == 0 => {}
             Ok(Some(manager)) => {
