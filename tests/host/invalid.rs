@@ -122,6 +122,7 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
             &["record the event", "another capture"],
         ),
         (Invalid::NotPtx, &[".version"]),
+        (Invalid::CudaSource, &["CUDA C++", "NVRTC", "nvcc"]),
     ]
 }
 

@@ -126,6 +126,8 @@ pub enum Invalid {
     NotAnImage { starts_with: [u8; 4] },
     /// Text that does not start, after comments, with the PTX directive `.version`.
     NotPtx,
+    /// CUDA C++ source code where PTX is expected. The driver compiles only PTX.
+    CudaSource,
     /// A NUL byte inside a name or PTX text. `position` is its byte offset.
     NulInText { position: usize },
     /// The module has no kernel of this name. `available` holds the names of its kernels, if the driver

@@ -215,6 +215,10 @@ impl fmt::Display for Invalid {
             Self::NotPtx => f.write_str(
                 "the text is not PTX: PTX starts, after comments, with the directive .version",
             ),
+            Self::CudaSource => f.write_str(
+                "the text is CUDA C++ source code, not PTX: compile it to PTX first, with NVRTC at \
+                 run time or with nvcc -ptx",
+            ),
             Self::NulInText { position } => {
                 write!(f, "the text contains a NUL byte at offset {position}")
             }

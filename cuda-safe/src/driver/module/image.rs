@@ -13,10 +13,26 @@ pub(super) fn ptx(text: &str) -> Result<CString> {
         return Err(Invalid::EmptyImage.into());
     }
     let c_text = name(text)?;
-    if !after_comments(text).starts_with(".version") {
-        return Err(Invalid::NotPtx.into());
+    let start = after_comments(text);
+    if start.starts_with(".version") {
+        return Ok(c_text);
     }
-    Ok(c_text)
+    Err(match is_cuda_source(start) {
+        true => Invalid::CudaSource.into(),
+        false => Invalid::NotPtx.into(),
+    })
+}
+
+/// Returns whether text that is not PTX is probably CUDA C++.
+fn is_cuda_source(text: &str) -> bool {
+    const WORDS: [&str; 5] = [
+        "__global__",
+        "__device__",
+        "#include",
+        "#define",
+        "extern \"C\"",
+    ];
+    WORDS.iter().any(|word| text.contains(word))
 }
 
 /// Returns the text after the white space and comments at the start of PTX.
@@ -219,6 +235,22 @@ mod tests {
         ] {
             assert!(ptx(text).is_ok(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn cuda_source_is_recognized() {
+        for text in [
+            "extern \"C\" __global__ void f() {}",
+            "// a kernel\n#include <cstdint>\n__global__ void f(int *x) { *x = 1; }",
+        ] {
+            let refused = ptx(text);
+            assert!(
+                matches!(&refused, Err(Error::Invalid(invalid)) if **invalid == Invalid::CudaSource),
+                "{text:?}: {refused:?}"
+            );
+        }
+        // The word in a comment of PTX is not source code.
+        assert!(ptx("// made from a __global__ function\n.version 8.0").is_ok());
     }
 
     #[test]
