@@ -138,8 +138,9 @@ pub use driver::device::{Device, Uuid, attribute};
 pub use driver::event::{Event, EventIpcHandle, EventOptions};
 pub use driver::graph::{ExecutableGraph, Graph};
 pub use driver::launch::{
-    AccessPolicyWindow, Argument, Arguments, LaunchAttributes, LaunchConfig, MemoryDomainMap,
-    Param, Params, ProgrammaticEvent, TypedKernel, Value,
+    AccessPolicyWindow, Argument, Arguments, KernelValue, LaunchArgument, LaunchAttributes,
+    LaunchBuilder, LaunchConfig, MemoryDomainMap, Param, Params, ProgrammaticEvent, TypedKernel,
+    Value,
 };
 pub use driver::module::attribute as kernel_attribute;
 pub use driver::module::{

@@ -355,7 +355,7 @@ struct HostFunctions;
 /// ```compile_fail,E0133
 /// use cuda_safe::{Kernel, LaunchConfig, Stream};
 /// fn launch(kernel: &Kernel, stream: &Stream) {
-///     let _ = kernel.launch_raw(stream, LaunchConfig::linear(1, 1), &mut []);
+///     let _ = kernel.launch_builder(stream).launch(LaunchConfig::linear(1, 1));
 /// }
 /// ```
 ///
@@ -436,7 +436,7 @@ struct Promises;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0050
+/// ```compile_fail,E0053
 /// use cuda_safe::{Argument, Result, Stream};
 /// struct Anywhere;
 /// impl Argument<&'static [f32]> for Anywhere {
@@ -446,7 +446,7 @@ struct Promises;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0050
+/// ```compile_fail,E0053
 /// use cuda_safe::{Arguments, Result, Stream};
 /// struct Anything;
 /// impl Arguments<(u32,)> for Anything {
@@ -608,3 +608,110 @@ struct Partitions;
 /// sync::<cuda_safe::interop::dlpack::Export>();
 /// ```
 struct Arrays;
+
+/// A launch builder borrows its buffers, and takes only what a kernel can be given.
+///
+/// ```compile_fail,E0505
+/// use cuda_safe::{DeviceBuffer, Kernel, LaunchConfig, Stream};
+/// fn outlive(kernel: &Kernel, stream: &Stream, buffer: DeviceBuffer<u8>) {
+///     let mut launch = kernel.launch_builder(stream);
+///     launch.arg(&buffer);
+///     drop(buffer);
+///     let _ = unsafe { launch.launch(LaunchConfig::linear(1, 1)) };
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// // A kernel cannot take the same memory as two writable parameters.
+/// use cuda_safe::{DeviceBuffer, Kernel, Stream};
+/// fn twice(kernel: &Kernel, stream: &Stream, buffer: &mut DeviceBuffer<u8>) {
+///     let mut launch = kernel.launch_builder(stream);
+///     launch.arg(&mut *buffer).arg(&mut *buffer);
+/// }
+/// ```
+///
+/// ```compile_fail,E0502
+/// // The buffer is borrowed until the last launch.
+/// use cuda_safe::{DeviceBuffer, Kernel, LaunchConfig, Stream};
+/// fn read(kernel: &Kernel, stream: &Stream, buffer: &mut DeviceBuffer<u8>) {
+///     let mut launch = kernel.launch_builder(stream);
+///     launch.arg(&mut *buffer);
+///     let _ = buffer.to_vec();
+///     let _ = unsafe { launch.launch(LaunchConfig::linear(1, 1)) };
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // A host slice is not device memory.
+/// use cuda_safe::{Kernel, Stream};
+/// fn host(kernel: &Kernel, stream: &Stream, host: &[f32]) {
+///     kernel.launch_builder(stream).arg(host);
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // A `char` is no type of CUDA C++.
+/// use cuda_safe::{Kernel, Stream};
+/// fn letter(kernel: &Kernel, stream: &Stream) {
+///     kernel.launch_builder(stream).arg('a');
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // A type that is not device memory cannot be made an argument.
+/// struct Mine;
+/// impl cuda_safe::LaunchArgument for Mine {
+///     type Param = &'static [f32];
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // The types of the arguments are erased, so a builder stays on its thread.
+/// fn send<T: Send>() {}
+/// send::<cuda_safe::LaunchBuilder<'_>>();
+/// ```
+struct Builders;
+
+/// Parameters and arguments of typed kernels.
+///
+/// ```compile_fail,E0277
+/// // A list has up to 24 parameters. `Kernel::launch_builder` takes more.
+/// fn list<P: cuda_safe::Params>() {}
+/// list::<(
+///     u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8,
+///     u8, u8,
+/// )>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// // One parameter is a tuple with a comma.
+/// fn list<P: cuda_safe::Params>() {}
+/// list::<(u32)>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// // A struct with padding is a parameter only if its layout was promised.
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// struct Padded(u8, u32);
+/// fn parameter<P: cuda_safe::Param>() {}
+/// parameter::<cuda_safe::Value<Padded>>();
+/// ```
+///
+/// ```compile_fail,E0200
+/// // That promise is unsafe.
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// struct Padded(u8, u32);
+/// impl cuda_safe::KernelValue for Padded {}
+/// ```
+///
+/// ```compile_fail,E0277
+/// // A parameter that the kernel writes takes a buffer by `&mut`.
+/// use cuda_safe::{DeviceBuffer, LaunchConfig, Stream, TypedKernel};
+/// type Writes = TypedKernel<(&'static mut [f32],)>;
+/// fn launch(kernel: &Writes, stream: &Stream, x: &DeviceBuffer<f32>) {
+///     let _ = unsafe { kernel.launch(stream, LaunchConfig::linear(1, 1), (x,)) };
+/// }
+/// ```
+struct Parameters;

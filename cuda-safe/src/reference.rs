@@ -223,6 +223,7 @@ pub mod threads {
     //! | [`Capture`] | no | no | a capture must end on the thread that began it |
     //! | [`CurrentContext`], [`CurrentGreenContext`], [`DefaultStream`] | no | no | the current context belongs to one thread |
     //! | [`CopyScope`] | no | no | one thread borrows it |
+    //! | [`LaunchBuilder`] | no | no | the types of its arguments, which may not be `Send`, are erased |
     //!
     //! [`ArrayView`]: crate::interop::ArrayView
     //! [`ArrayViewMut`]: crate::interop::ArrayViewMut
@@ -251,6 +252,7 @@ pub mod threads {
     //! [`ImportedPool`]: crate::ImportedPool
     //! [`IpcMemory`]: crate::manager::IpcMemory
     //! [`Kernel`]: crate::Kernel
+    //! [`LaunchBuilder`]: crate::LaunchBuilder
     //! [`Lease`]: crate::green::Lease
     //! [`Library`]: crate::Library
     //! [`Linked`]: crate::Linked

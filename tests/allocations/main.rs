@@ -237,4 +237,18 @@ fn a_launch_allocates_nothing_and_makes_one_driver_call() {
     let hundred = counted(|| (0..100).for_each(|_| with()));
     assert_eq!(hundred, (0, 100));
     assert_eq!(ATTRIBUTES.load(Ordering::Relaxed), 9);
+
+    let mut built = || {
+        let mut launch = kernel.kernel().launch_builder(&stream);
+        launch
+            .arg(&from)
+            .arg(&mut to)
+            .arg(8_u32)
+            .arg(Value([1, 2, 3]));
+        // SAFETY: the driver runs no work.
+        unsafe { launch.launch(config) }.expect("a launch");
+    };
+    built();
+    let hundred = counted(|| (0..100).for_each(|_| built()));
+    assert_eq!(hundred, (0, 100));
 }

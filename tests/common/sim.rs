@@ -45,6 +45,31 @@ pub(crate) fn register_kernels() {
         }
         launch.update::<u32>(0, 1, |_, _| bytes)
     });
+    register("sum_of_nineteen", |launch| {
+        let mut sum = 0u32;
+        for index in 1..20 {
+            let value = launch.value::<u32>(index)?;
+            sum = sum.wrapping_add(value.wrapping_mul(index as u32));
+        }
+        launch.update::<u32>(0, 1, |_, _| sum)
+    });
+    register("by_value", |launch| {
+        let word = |argument, offset: usize| -> Result<u32, String> {
+            let bytes = launch.value_bytes(argument)?.get(offset..offset + 4);
+            let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+            Ok(u32::from_ne_bytes(bytes.ok_or("too short")?))
+        };
+        let words = [
+            u32::from(launch.value::<u8>(1)?),
+            u32::from(launch.value_bytes(2)?[0]),
+            word(2, 4)?,
+            word(3, 0)?,
+            word(3, 120)?,
+            word(4, 0)?,
+            word(4, 16)?,
+        ];
+        launch.update::<u32>(0, words.len(), |index, _| words[index])
+    });
     register("bounded", |launch| launch.update::<u32>(0, 1, |_, _| 7));
     register("bump", |launch| {
         let by = launch.value::<u32>(0)?;

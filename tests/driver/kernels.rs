@@ -4,6 +4,7 @@ use cuda_safe::{Context, LaunchConfig, Module, Params, Result, Stream, TypedKern
 use cuda_safe::{DeviceBuffer, DeviceSliceMut, PinnedBuffer};
 use std::collections::BTreeSet;
 
+pub(crate) const ARGUMENTS: &str = include_str!("../kernels/arguments.ptx");
 pub(crate) const VECTOR: &str = include_str!("../kernels/vector.ptx");
 pub(crate) const SMID: &str = include_str!("../kernels/smid.ptx");
 pub(crate) const SHARED: &str = include_str!("../kernels/shared.ptx");

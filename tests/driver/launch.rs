@@ -120,7 +120,7 @@ fn a_buffer_of_another_stream_is_refused_as_an_argument() {
         .expect_err("another stream");
     let text = error.to_string();
     for part in [
-        "argument 0",
+        "argument 0 (zero-based) of kernel \"scale\"",
         &format!("{:p}", a.as_raw()),
         &format!("{:p}", b.as_raw()),
     ] {

@@ -55,34 +55,6 @@ fn blocks_of_a_cooperative_launch_wait_for_each_other() {
 }
 
 #[test]
-fn a_raw_launch_takes_attributes() {
-    let context = need!(common::context());
-    let stream = context.stream().expect("a stream");
-    let meet = kernel::<(&mut [u32],)>(&context, MEET, "meet");
-    let attributes = LaunchAttributes {
-        cooperative: true,
-        ..Default::default()
-    };
-    let arrived = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
-    let mut argument = arrived.as_raw();
-    let mut pointers = [(&raw mut argument).cast()];
-    let config = LaunchConfig::linear(2, 1);
-    let launch = |config, attributes: &LaunchAttributes<'_>, pointers: &mut [_]| {
-        let kernel = meet.kernel();
-        // SAFETY: the kernel takes the address of one element and adds to it. Its blocks wait for
-        // each other, and all of them run at the same time.
-        unsafe { kernel.launch_raw_with(&stream, config, attributes, pointers) }
-    };
-    launch(config, &attributes, &mut pointers).expect("two blocks fit");
-    assert_eq!(arrived.to_vec().expect("a copy"), [2]);
-
-    // The shape is refused, as in the typed form.
-    let none = LaunchConfig::linear(0, 1);
-    let refused = launch(none, &attributes, &mut pointers).expect_err("no blocks");
-    assert!(matches!(refused, Error::Invalid(_)), "{refused}");
-}
-
-#[test]
 fn blocks_read_their_cluster_rank() {
     let context = need!(common::context());
     need!(has_clusters(&context));

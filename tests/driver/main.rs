@@ -44,6 +44,7 @@ mod interop;
 mod kernel_attributes;
 mod kernels;
 mod launch;
+mod launch_builder;
 mod launch_limits;
 mod launch_with;
 mod linker;

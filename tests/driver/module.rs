@@ -68,15 +68,18 @@ mod provoked {
         let parameter = |offset, size| Parameter { offset, size };
         assert_eq!(
             kernel.parameters().expect("a driver of 12.4 or later"),
-            Some(vec![
-                parameter(0, 8),
-                parameter(8, 8),
-                parameter(16, 8),
-                parameter(24, 4)
-            ])
+            Some(
+                [
+                    parameter(0, 8),
+                    parameter(8, 8),
+                    parameter(16, 8),
+                    parameter(24, 4)
+                ]
+                .as_slice()
+            )
         );
         let nothing = vector(&context).kernel("nothing").expect("a kernel");
-        assert_eq!(nothing.parameters().expect("known"), Some(vec![]));
+        assert_eq!(nothing.parameters().expect("known"), Some([].as_slice()));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::recorded::calls;
 use cuda_safe::green::{
     GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, SmResource, SplitFlags,
 };
-use cuda_safe::{CUresult, Error, LaunchLimit, TypedKernel};
+use cuda_safe::{CUresult, CaptureMode, Error, Kernel, LaunchLimit, TypedKernel};
 use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Module, PinnedBuffer, Stream};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
@@ -45,6 +45,54 @@ fn a_launch_with_two_buffers_is_one_call() {
         });
         assert_eq!(log, ["cuLaunchKernel"]);
         assert_eq!(sum.to_vec().expect("a copy"), [2.0; 100]);
+    });
+}
+
+#[test]
+fn a_launch_of_a_builder_is_one_call_after_the_first() {
+    on(Profile::h200(), |context| {
+        let stream = stream(&context);
+        let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
+        let scale = module.kernel("scale").expect("found");
+        let mut x = DeviceBuffer::from_slice(&stream, &[1_i32; 4]).expect("a copy");
+        let mut launch = |kernel: &Kernel| {
+            let mut launch = kernel.launch_builder(&stream);
+            launch.arg(&mut x).arg(2_i32).arg(0_i32).arg(4_u32);
+            // SAFETY: the kernel accesses 4 elements, and the memory has 4.
+            unsafe { launch.launch(LaunchConfig::linear(1, 4)) }.expect("a launch");
+        };
+        let first = calls(|| launch(&scale));
+        assert!(first.contains(&"cuFuncGetParamInfo"), "{first:?}");
+        // Clones of the kernel share the answer.
+        assert_eq!(calls(|| launch(&scale)), ["cuLaunchKernel"]);
+        assert_eq!(calls(|| launch(&scale.clone())), ["cuLaunchKernel"]);
+        // A typed kernel uses the same answer.
+        let typed = calls(|| {
+            let typed = scale.typed::<(&mut [i32], i32, i32, u32)>();
+            typed.expect("its parameters");
+        });
+        assert!(typed.is_empty(), "{typed:?}");
+    });
+}
+
+#[test]
+fn captured_launches_of_a_builder_and_of_a_typed_kernel_make_the_same_calls() {
+    on(Profile::h200(), |context| {
+        let stream = stream(&context);
+        let nothing = nothing(&context);
+        let config = LaunchConfig::linear(1, 1);
+        let open = stream.begin_capture(CaptureMode::ThreadLocal);
+        let open = open.expect("begins");
+        // SAFETY: the kernel does nothing.
+        let typed = calls(|| unsafe { nothing.launch(&stream, config, ()) }.expect("typed"));
+        let built = calls(|| {
+            let launch = nothing.kernel().launch_builder(&stream);
+            // SAFETY: as above.
+            unsafe { launch.launch(config) }.expect("built");
+        });
+        assert_eq!(typed, ["cuLaunchKernel"]);
+        assert_eq!(built, typed);
+        drop(open.finish().expect("a graph"));
     });
 }
 

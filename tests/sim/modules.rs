@@ -41,8 +41,8 @@ fn the_alignment_of_a_pointee_does_not_align_the_parameter() {
     on(Profile::h200(), |context| {
         let params = ".param .u8 a, .param .u64 .ptr .global .align 1 b";
         let kernel = load(&context, params, "").and_then(|module| module.kernel("k"));
-        let all = kernel.and_then(|kernel| kernel.parameters());
-        let all = all.expect("PTX").expect("known");
+        let kernel = kernel.expect("PTX");
+        let all = kernel.parameters().expect("known").expect("known");
         assert_eq!((all[1].offset, all[1].size), (8, 8));
     });
 }

@@ -1,13 +1,21 @@
 //! Kernel launches: the kernel, the launch configuration, the arguments and optional attributes.
+//!
+//! - [`TypedKernel::launch`] is for kernels whose parameter types are known at compile time.
+//! - [`LaunchBuilder`] is for parameter types that are known only at run time, and for more than 24
+//!   parameters.
+//! - `sys::cuLaunchKernel` is for arrays of argument pointers that come from C. It checks nothing.
 
 mod attributes;
+mod builder;
 mod limit;
+mod packed;
 mod params;
 
 pub(crate) use attributes::List;
 pub use attributes::{AccessPolicyWindow, LaunchAttributes, MemoryDomainMap, ProgrammaticEvent};
-pub use params::{Argument, Arguments, Param, Params, Value};
-pub(crate) use params::{argument, sealed};
+pub use builder::{LaunchArgument, LaunchBuilder};
+pub(crate) use params::sealed;
+pub use params::{Argument, Arguments, KernelValue, Param, Params, Value};
 
 use crate::base::call::{Answer, Outcome, answer, under_current, without_current};
 use crate::base::error::{Error, Result};
@@ -102,22 +110,13 @@ impl LaunchConfig {
 }
 
 impl Kernel {
-    /// Launches the kernel with raw argument pointers. Calls `cuLaunchKernel`.
-    ///
-    /// This checks only the dimensions and the context. It is meant for arguments whose types are known
-    /// only at run time.
-    ///
-    /// # Errors
-    /// See [`TypedKernel::launch`].
+    /// Enqueues a launch. Calls `cuLaunchKernel`.
     ///
     /// # Safety
     /// The conditions of [`TypedKernel::launch`] apply. In addition, `arguments` must contain one
     /// pointer for each parameter of the kernel, to as many readable bytes as the parameter has.
-    ///
-    /// Since CUDA 4.0. Raw: [`cuLaunchKernel`](fn@cuda_sys::cuLaunchKernel).
-    #[doc(alias = "cuLaunchKernel")]
     #[inline(always)]
-    pub unsafe fn launch_raw(
+    unsafe fn enqueue(
         &self,
         stream: &Stream,
         config: LaunchConfig,
@@ -136,7 +135,7 @@ impl Kernel {
     }
 
     /// # Safety
-    /// See [`launch_raw`](Self::launch_raw). The kernel and the stream must belong to one context.
+    /// See [`enqueue`](Self::enqueue). The kernel and the stream must belong to one context.
     #[inline(always)]
     unsafe fn call_launch(
         &self,
@@ -189,21 +188,13 @@ impl Kernel {
         .map_err(|error| limit::explain(error, self, stream, config, None))
     }
 
-    /// Launches the kernel with attributes and raw argument pointers. Calls `cuLaunchKernelEx`.
-    ///
-    /// See [`launch_raw`](Self::launch_raw).
-    ///
-    /// # Errors
-    /// See [`TypedKernel::launch_with`].
+    /// Enqueues a launch with attributes. Calls `cuLaunchKernelEx`.
     ///
     /// # Safety
     /// The conditions of [`TypedKernel::launch_with`] apply. In addition, `arguments` must contain one
     /// pointer for each parameter of the kernel, to as many readable bytes as the parameter has.
-    ///
-    /// Since CUDA 11.6. Raw: [`cuLaunchKernelEx`](fn@cuda_sys::cuLaunchKernelEx).
-    #[doc(alias = "cuLaunchKernelEx")]
     #[inline]
-    pub unsafe fn launch_raw_with(
+    unsafe fn enqueue_with(
         &self,
         stream: &Stream,
         config: LaunchConfig,
@@ -255,28 +246,7 @@ pub struct TypedKernel<P> {
 
 impl<P: Params> TypedKernel<P> {
     pub(crate) fn new(kernel: &Kernel) -> Result<Self> {
-        if let Some(parameters) = kernel.parameters()? {
-            let given = P::sizes();
-            if parameters.len() != given.len() {
-                return Err(Invalid::ArgumentCount {
-                    kernel: kernel.name().to_owned(),
-                    parameters: parameters.len(),
-                    given: given.len(),
-                }
-                .into());
-            }
-            for (index, (parameter, given)) in parameters.iter().zip(given).enumerate() {
-                if parameter.size != *given {
-                    return Err(Invalid::ArgumentSize {
-                        kernel: kernel.name().to_owned(),
-                        index,
-                        parameter: parameter.size,
-                        given: *given,
-                    }
-                    .into());
-                }
-            }
-        }
+        kernel.check_sizes(P::sizes())?;
         Ok(Self {
             kernel: kernel.clone(),
             params: PhantomData,
@@ -286,6 +256,12 @@ impl<P: Params> TypedKernel<P> {
     /// Returns the kernel.
     pub fn kernel(&self) -> &Kernel {
         &self.kernel
+    }
+
+    #[inline(always)]
+    fn target<'a>(&'a self, stream: &'a Stream) -> sealed::Target<'a> {
+        let kernel = &self.kernel;
+        sealed::Target { kernel, stream }
     }
 
     /// Enqueues a launch of the kernel on a stream. Calls `cuLaunchKernel`.
@@ -324,11 +300,11 @@ impl<P: Params> TypedKernel<P> {
         config: LaunchConfig,
         arguments: impl Arguments<P>,
     ) -> Result<()> {
-        arguments.with_pointers(stream, params::sealed::Here, |pointers| {
+        arguments.with_pointers(self.target(stream), |pointers| {
             // SAFETY: the caller guarantees the conditions of `launch`. The pointers refer to values of
             // the types in `P`; their number and sizes match the kernel's parameters, which was checked
             // when the kernel was typed.
-            unsafe { self.kernel.launch_raw(stream, config, pointers) }
+            unsafe { self.kernel.enqueue(stream, config, pointers) }
         })
     }
 
@@ -384,11 +360,11 @@ impl<P: Params> TypedKernel<P> {
         attributes: &LaunchAttributes<'_>,
         arguments: impl Arguments<P>,
     ) -> Result<()> {
-        arguments.with_pointers(stream, params::sealed::Here, |pointers| {
+        arguments.with_pointers(self.target(stream), |pointers| {
             // SAFETY: see `launch`.
             unsafe {
                 self.kernel
-                    .launch_raw_with(stream, config, attributes, pointers)
+                    .enqueue_with(stream, config, attributes, pointers)
             }
         })
     }

@@ -1,29 +1,42 @@
 //! Array views as kernel arguments.
 
-use super::{ArrayView, ArrayViewMut};
+use super::{ArrayView, ArrayViewMut, ImportedArray};
 use crate::base::error::Result;
-use crate::driver::launch::{Argument, argument, sealed};
-use crate::driver::stream::Stream;
-use crate::memory::DeviceSlice;
+use crate::driver::launch::{Argument, LaunchArgument, sealed};
 use cuda_sys::CUdeviceptr;
 
 impl<T: 'static> Argument<&[T]> for &ArrayView<'_, T> {
     #[inline]
-    fn bytes(self, index: usize, stream: &Stream, _: sealed::Here) -> Result<CUdeviceptr> {
-        first(self, index, stream)
+    fn bytes(self, index: usize, launch: sealed::Target<'_>) -> Result<CUdeviceptr> {
+        first(self, index, launch)
     }
 }
 
 impl<T: 'static> Argument<&mut [T]> for &mut ArrayViewMut<'_, T> {
     #[inline]
-    fn bytes(self, index: usize, stream: &Stream, _: sealed::Here) -> Result<CUdeviceptr> {
-        first(self.whole(), index, stream)
+    fn bytes(self, index: usize, launch: sealed::Target<'_>) -> Result<CUdeviceptr> {
+        first(self.whole(), index, launch)
     }
 }
 
+impl<T: 'static> LaunchArgument for &ArrayView<'_, T> {
+    type Param = &'static [T];
+}
+
+impl<T: 'static> LaunchArgument for &mut ArrayViewMut<'_, T> {
+    type Param = &'static mut [T];
+}
+
+impl<T: 'static> LaunchArgument for &ImportedArray<T> {
+    type Param = &'static [T];
+}
+
 /// Returns the address of the first element.
-fn first<T>(view: &ArrayView<'_, T>, index: usize, stream: &Stream) -> Result<CUdeviceptr> {
-    let slice = DeviceSlice::<T>::new(view.as_raw(), 0, view.stream());
-    slice.check_stream(|| argument(index), stream)?;
-    Ok(slice.as_raw())
+fn first<T>(
+    view: &ArrayView<'_, T>,
+    index: usize,
+    launch: sealed::Target<'_>,
+) -> Result<CUdeviceptr> {
+    launch.check_stream(index, view.stream())?;
+    Ok(view.as_raw())
 }

@@ -1,25 +1,44 @@
 //! Buffers and slices as kernel arguments.
 
-use super::{DeviceSlice, DeviceSliceMut};
+use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, MappedBuffer, SharedReader};
 use crate::base::error::Result;
-use crate::driver::launch::{Argument, argument, sealed};
-use crate::driver::stream::Stream;
+use crate::driver::launch::{Argument, LaunchArgument, sealed};
 use cuda_sys::CUdeviceptr;
 
+#[diagnostic::do_not_recommend]
 impl<'a, T: 'static, S: Into<DeviceSlice<'a, T>>> Argument<&[T]> for S {
     #[inline]
-    fn bytes(self, index: usize, stream: &Stream, _: sealed::Here) -> Result<CUdeviceptr> {
+    fn bytes(self, index: usize, launch: sealed::Target<'_>) -> Result<CUdeviceptr> {
         let slice = self.into();
-        slice.check_stream(|| argument(index), stream)?;
+        launch.check_stream(index, slice.stream())?;
         Ok(slice.as_raw())
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, T: 'static, S: Into<DeviceSliceMut<'a, T>>> Argument<&mut [T]> for S {
     #[inline]
-    fn bytes(self, index: usize, stream: &Stream, _: sealed::Here) -> Result<CUdeviceptr> {
+    fn bytes(self, index: usize, launch: sealed::Target<'_>) -> Result<CUdeviceptr> {
         let slice = self.into();
-        slice.as_slice().check_stream(|| argument(index), stream)?;
+        launch.check_stream(index, slice.stream())?;
         Ok(slice.as_raw())
     }
+}
+
+macro_rules! arguments {
+    ($($argument:ty => $param:ty;)*) => {$(
+        impl<T: 'static> LaunchArgument for $argument {
+            type Param = $param;
+        }
+    )*};
+}
+
+arguments! {
+    DeviceSlice<'_, T> => &'static [T];
+    &DeviceBuffer<T> => &'static [T];
+    &MappedBuffer<T> => &'static [T];
+    &SharedReader<T> => &'static [T];
+    DeviceSliceMut<'_, T> => &'static mut [T];
+    &mut DeviceBuffer<T> => &'static mut [T];
+    &mut MappedBuffer<T> => &'static mut [T];
 }

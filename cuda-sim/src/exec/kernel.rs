@@ -261,6 +261,17 @@ impl<'a> Launch<'a> {
             .ok_or_else(|| format!("argument {argument} has no {} bytes", size_of::<T>()))
     }
 
+    /// Returns the bytes of an argument, for parameters that are structs.
+    ///
+    /// # Errors
+    /// There is no such argument.
+    pub fn value_bytes(&self, argument: usize) -> Result<&[u8], String> {
+        let bytes = self.call.arguments.get(argument);
+        bytes
+            .map(Vec::as_slice)
+            .ok_or_else(|| format!("there is no argument {argument}"))
+    }
+
     /// Returns the first `len` elements of the memory that an argument points to.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Kernel launches, typed and raw.
+//! Kernel launches, typed and built.
 
 use super::{HOPPER, VECTOR, expect, invalid, primary};
 use crate::trace::Trace;
@@ -28,13 +28,19 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     // SAFETY: the kernel accesses 10 elements, and the memory has 10; any 4 bytes are a valid i32.
     unsafe { by_value.launch(&stream, LaunchConfig::linear(1, 32), arguments) }?;
 
+    let built = module.kernel("scale")?;
+    let mut launch = built.launch_builder(&stream);
+    launch.arg(&mut y).arg(1_i32).arg(1_i32).arg(10_u32);
+    // SAFETY: the kernel accesses 10 elements, and the memory has 10.
+    unsafe { launch.launch(LaunchConfig::linear(1, 32)) }?;
+
     let nothing = module.kernel("nothing")?;
     let shape = LaunchConfig::new([2, 3, 4], [5, 6, 7]).with_shared_bytes(1024);
     // SAFETY: the kernel has no parameters and does nothing.
-    unsafe { nothing.launch_raw(&stream, shape, &mut []) }?;
+    unsafe { nothing.launch_builder(&stream).launch(shape) }?;
     // Code and memory are dropped before the kernels that use them have run.
-    trace.drop((module, scale, nothing, by_value, library));
-    assert_eq!(y.to_vec()?, [17; 10]);
+    trace.drop((module, scale, built, nothing, by_value, library));
+    assert_eq!(y.to_vec()?, [18; 10]);
     assert_eq!(x.to_vec()?, [7; 10]);
     stream.synchronize()?;
     trace.drops_from_here();

@@ -3,7 +3,7 @@
 use super::{GLOBALS, SMID, VECTOR, expect, if_there_is, invalid, primary};
 use crate::trace::Trace;
 use cuda_safe::{CUresult, Context, ContextFlags, DeviceBuffer, Error, Invalid, JitOptions};
-use cuda_safe::{LaunchConfig, Library, LinkInput, Linker, Module, Result};
+use cuda_safe::{LaunchConfig, Library, LinkInput, Linker, Module, Result, kernel_attribute};
 
 fn no_such_kernel(error: &Error) -> bool {
     invalid(|why| matches!(why, Invalid::NoSuchKernel { .. }))(error)
@@ -38,7 +38,7 @@ pub(super) fn module(trace: &mut Trace) -> Result<()> {
     trace.drop((other, module, context));
     // Kernels keep their modules alive.
     elsewhere.parameters()?;
-    add.parameters()?;
+    add.attribute(kernel_attribute::REGISTERS)?;
     trace.drops_from_here();
     Ok(())
 }

@@ -3,16 +3,24 @@
 use super::{Library, Module};
 use crate::base::call::{answer, without_current};
 use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
 use crate::driver::context::Context;
 use crate::driver::launch::{Params, TypedKernel};
 use cuda_sys::{CUfunction, CUresult};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A kernel in one context (`CUfunction`). Returned by [`Module::kernel`] and [`Library::kernel`].
 ///
-/// It keeps its module or library loaded. Clones share it. [`typed`](Self::typed) returns a kernel that
-/// can be launched with checked arguments.
+/// It keeps its module or library loaded. Clones share it.
+///
+/// # Launches
+/// - [`typed`](Self::typed) is for kernels whose parameter types are known at compile time. It returns a
+///   [`TypedKernel`], which is launched with a tuple of arguments.
+/// - [`launch_builder`](Self::launch_builder) is for kernels whose parameter types are known only at run
+///   time, and for kernels with more than 24 parameters.
+/// - [`sys::cuLaunchKernel`](fn@cuda_sys::cuLaunchKernel) with [`as_raw`](Self::as_raw) is for arrays of
+///   argument pointers that come from C. It checks nothing.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, LaunchConfig, Module};
@@ -39,6 +47,8 @@ struct Inner {
     #[allow(dead_code, reason = "held, not read")]
     code: Code,
     context: Context,
+    /// The parameters, or `None` if the driver cannot report them. Set by the first query.
+    parameters: OnceLock<Option<Box<[Parameter]>>>,
 }
 
 /// The module or library that a kernel or variable belongs to.
@@ -91,6 +101,7 @@ impl Kernel {
                 name: name.into(),
                 code: code.into(),
                 context: context.clone(),
+                parameters: OnceLock::new(),
             }),
         }
     }
@@ -114,7 +125,7 @@ impl Kernel {
     }
 
     /// Returns the kernel's parameters, or `None` if the driver cannot report them. Calls
-    /// `cuFuncGetParamInfo`.
+    /// `cuFuncGetParamInfo`. Only the first call on the kernel or one of its clones queries the driver.
     ///
     /// Before CUDA 13.2, the number of parameters is found by querying until the driver returns an
     /// error. A memory checker that reports failed API calls lists that error.
@@ -126,7 +137,21 @@ impl Kernel {
     /// [`cuFuncGetParamCount`](fn@cuda_sys::cuFuncGetParamCount).
     #[doc(alias = "cuFuncGetParamInfo")]
     #[doc(alias = "cuFuncGetParamCount")]
-    pub fn parameters(&self) -> Result<Option<Vec<Parameter>>> {
+    pub fn parameters(&self) -> Result<Option<&[Parameter]>> {
+        let known = &self.inner.parameters;
+        let parameters = match known.get() {
+            Some(parameters) => parameters,
+            None => {
+                // Several threads may query at the same time and get the same answer. No thread waits
+                // for the driver calls of another.
+                let parameters = self.query_parameters()?;
+                known.get_or_init(|| parameters)
+            }
+        };
+        Ok(parameters.as_deref())
+    }
+
+    fn query_parameters(&self) -> Result<Option<Box<[Parameter]>>> {
         let known = self.parameter_count()?;
         let mut parameters = Vec::new();
         while parameters.len() < known.unwrap_or(MAX_PARAMETERS) {
@@ -150,7 +175,34 @@ impl Kernel {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Some(parameters))
+        Ok(Some(parameters.into()))
+    }
+
+    /// Checks the number and the sizes of arguments, in bytes, if the driver can report the parameters.
+    pub(crate) fn check_sizes(&self, given: &[usize]) -> Result<()> {
+        let Some(parameters) = self.parameters()? else {
+            return Ok(());
+        };
+        if parameters.len() != given.len() {
+            return Err(Invalid::ArgumentCount {
+                kernel: self.name().to_owned(),
+                parameters: parameters.len(),
+                given: given.len(),
+            }
+            .into());
+        }
+        for (index, (parameter, given)) in parameters.iter().zip(given).enumerate() {
+            if parameter.size != *given {
+                return Err(Invalid::ArgumentSize {
+                    kernel: self.name().to_owned(),
+                    index,
+                    parameter: parameter.size,
+                    given: *given,
+                }
+                .into());
+            }
+        }
+        Ok(())
     }
 
     /// Returns the number of parameters, or `None` on drivers before CUDA 13.2. Calls
@@ -174,8 +226,7 @@ impl Kernel {
     /// 12.4).
     ///
     /// # Errors
-    /// [`Invalid::ArgumentCount`](crate::Invalid::ArgumentCount) and
-    /// [`Invalid::ArgumentSize`](crate::Invalid::ArgumentSize).
+    /// [`Invalid::ArgumentCount`] and [`Invalid::ArgumentSize`].
     pub fn typed<P: Params>(&self) -> Result<TypedKernel<P>, Error> {
         TypedKernel::new(self)
     }
