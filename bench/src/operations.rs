@@ -40,6 +40,7 @@ const ROWS: &[Row] = &[
     Row { name: "launch, no argument", calls: "launch", ..USUAL },
     Row { name: "launch, 3 arguments", calls: "launch", ..USUAL },
     Row { name: "launch, 16 arguments", calls: "launch", ..USUAL },
+    Row { name: "launch, 3 arguments of run-time types", calls: "launch", ..USUAL },
     Row { name: "launch, 2 attributes", calls: "launch", ..USUAL },
     Row { name: "allocate, free 1 MiB in stream order", calls: "allocate, free", ..USUAL },
     Row { name: "the same, after the handle of another stream was taken", calls: "allocate, free", ..USUAL },

@@ -29,7 +29,9 @@ plain! {
     plain_event_create_bare "the same, where no context is current",
     plain_stream_create "stream create, destroy",
     plain_launch_none "launch, no argument",
-    plain_launch_three "launch, 3 arguments",
+    plain_launch_three
+        "launch, 3 arguments"
+        "launch, 3 arguments of run-time types",
     plain_launch_sixteen "launch, 16 arguments",
     plain_launch_attributes "launch, 2 attributes",
     plain_allocate

@@ -145,10 +145,13 @@ fn launches(stream: &Stream, kernels: Kernels) -> Fallible<Works> {
     } = kernels;
     let (none_too, s) = (none.clone(), stream.clone());
     let on = || stream.clone();
-    let (one, two, four) = (on(), on(), on());
+    let (one, two, four, built) = (on(), on(), on(), on());
+    let three_too = three.kernel().clone();
     let a = DeviceBuffer::<f32>::zeroed(stream, 1024)?;
     let mut b = DeviceBuffer::<f32>::zeroed(stream, 1024)?;
     let c = DeviceBuffer::<f32>::zeroed(stream, 1024)?;
+    let from = DeviceBuffer::<f32>::zeroed(stream, 1024)?;
+    let mut to = DeviceBuffer::<f32>::zeroed(stream, 1024)?;
     let attributes = LaunchAttributes {
         programmatic_serialization: true,
         priority: Some(0),
@@ -167,6 +170,15 @@ fn launches(stream: &Stream, kernels: Kernels) -> Fallible<Works> {
             Work::each(move || {
                 // SAFETY: the kernel does nothing.
                 ok(unsafe { three.launch(&one, CONFIG, (&a, &mut b, 8)) });
+            }),
+        ),
+        (
+            "launch, 3 arguments of run-time types",
+            Work::each(move || {
+                let mut launch = three_too.launch_builder(&built);
+                launch.arg(&from).arg(&mut to).arg(8u32);
+                // SAFETY: the kernel does nothing.
+                ok(unsafe { launch.launch(CONFIG) });
             }),
         ),
         (
