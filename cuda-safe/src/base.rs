@@ -17,5 +17,4 @@ pub(crate) mod region;
 pub(crate) mod release;
 pub(crate) mod report;
 pub(crate) mod sync;
-pub(crate) mod vector;
 pub(crate) mod zone;

@@ -19,7 +19,7 @@ mod pinned;
 mod pitched;
 mod pointer;
 pub mod pool;
-
+mod registered;
 mod scope;
 mod shared;
 mod slice;
@@ -40,6 +40,7 @@ pub use pointer::{MemoryType, PointerInfo};
 pub(crate) use pool::not_shareable;
 pub use pool::{ImportedPool, MemoryAccess, MemoryPool, MemoryPoolOptions};
 pub use scope::CopyScope;
+pub(crate) use shared::Reads;
 pub use shared::{SharedBuffer, SharedReader};
 pub use slice::{DeviceSlice, DeviceSliceMut};
 

@@ -20,6 +20,6 @@ pub use statistics::{Sample, Statistics, StatisticsManager, Timeline};
 
 use crate::memory::manager::{
     Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory, HostBlock, INTERFACE_VERSION,
-    IpcHandle, MemoryManager, Order, OrderParent, StreamEnd, check_version, current,
-    is_out_of_memory, lock, with_wrapped,
+    IpcHandle, MemoryManager, Order, StreamEnd, check_version, current, is_out_of_memory, lock,
+    with_wrapped,
 };

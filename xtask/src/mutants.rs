@@ -51,6 +51,7 @@ const FILES: &[&str] = &[
     "memory/manager/lock.rs",
     "memory/manager/order.rs",
     "memory/pool/frees.rs",
+    "memory/registered.rs",
     "memory/shared.rs",
     "policy/caching",
     "policy/caching.rs",

@@ -60,6 +60,7 @@ pub fn check(code: CUresult, call: &'static str) -> Result<()> {
 }
 
 /// The result code of a driver function.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) call: &'static str,
     pub(crate) code: CUresult,

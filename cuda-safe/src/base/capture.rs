@@ -32,7 +32,7 @@ pub(crate) use guard::{CallGuard, CapturedBy, Entry, refuse_captured};
 pub(crate) use open::{Member, Open};
 pub(crate) use retain::Retain;
 pub(crate) use state::{Kind, Operation, State};
-pub(crate) use stream_ref::{ForeignStream, StreamRef, capture_status, is_default, uncaptured};
+pub(crate) use stream_ref::{ForeignStream, StreamRef, capture_status, is_default};
 
 use crate::base::call::{call, newest_or};
 use crate::base::error::Result;

@@ -6,6 +6,7 @@ mod end;
 mod extension;
 mod guard;
 mod handle;
+mod memory;
 mod peer;
 mod primary;
 mod settings;
@@ -17,6 +18,7 @@ pub use settings::{CachePreference, Limit};
 
 use extension::Slot;
 pub(crate) use extension::{Extension, set_factory};
+pub(crate) use memory::{PinnedMemory, SyncMemory};
 
 use self::end::{End, Origin};
 use crate::base::call::{call, newest_or};

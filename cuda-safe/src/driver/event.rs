@@ -6,12 +6,12 @@ mod ipc;
 pub(crate) use after::AfterEvents;
 pub use ipc::EventIpcHandle;
 
-use crate::base::call::{answer, call, newest_or, without_current};
+use crate::base::call::{Answer, answer, call, newest_or, without_current};
 use crate::base::capture::{CapturedBy, Kind, Operation, State};
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
 use crate::base::ownership::{Ownership, expect_handle};
-use crate::base::release::{self, Resource, release_now};
+use crate::base::release::{self, Destroy, Handle, release_now};
 use crate::base::zone::refuse_in_host_function;
 use crate::driver::context::Context;
 use crate::driver::stream::{Retained, Stream, ready, same_context};
@@ -430,11 +430,27 @@ impl Owner {
     }
 }
 
+impl Destroy for Handle<CUevent> {
+    fn name(&self) -> &'static str {
+        "an event"
+    }
+
+    #[inline(always)]
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the handle stands for the event, and the caller promises that this is the first call.
+        unsafe { answer!(cuEventDestroy_v2(self.0)) }
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+}
+
 impl Drop for Owner {
     fn drop(&mut self) {
         if self.ownership.is_owned() {
             self.state.unpublish();
-            release_now(|| Resource::Event(self.raw), &self.context);
+            release_now(Handle(self.raw), &self.context);
         }
     }
 }
@@ -489,7 +505,7 @@ impl Drop for Event {
     fn drop(&mut self) {
         let owner = *self.owner.get_mut();
         if owner.is_null() {
-            release_now(|| Resource::Event(self.raw), &self.context);
+            release_now(Handle(self.raw), &self.context);
         } else {
             // SAFETY: the pointer comes from `Arc::into_raw`, and this drops the reference count that
             // the event holds.

@@ -7,19 +7,18 @@
 //! A graph keeps the contexts of its streams alive, but not the buffers and modules that it uses, so
 //! launching it is `unsafe`.
 
-use crate::base::call::{answer, call, without_current};
+use crate::base::call::{Answer, answer, call, without_current};
 use crate::base::capture::Operation;
 use crate::base::capture::Retain;
 use crate::base::current::ContextHandle;
 use crate::base::error::Result;
 use crate::base::ownership::{Ownership, expect_handle};
-use crate::base::release::{self, Parent, Resource, release};
+use crate::base::release::{self, Destroy, Handle, KeepAlive, release};
 use crate::driver::context::Context;
 use crate::driver::stream::{Home, Retained, Stream, same_context};
-use cuda_sys::{CUgraph, CUgraphExec};
+use cuda_sys::{CUgraph, CUgraph_st, CUgraphExec, CUgraphExec_st};
 use std::any::Any;
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 /// A CUDA graph (`CUgraph`): captured work, created by [`Stream::capture`].
@@ -37,9 +36,7 @@ use std::sync::Arc;
 /// Raw: [`cuGraphDestroy`](fn@cuda_sys::cuGraphDestroy).
 #[doc(alias = "cuGraphDestroy")]
 pub struct Graph {
-    raw: CUgraph,
-    ownership: Ownership,
-    retained: RetainedObjects,
+    owned: Owned<CUgraph_st>,
 }
 
 /// An executable graph (`CUgraphExec`), which streams can launch. Created by [`Graph::instantiate`].
@@ -62,29 +59,24 @@ pub struct Graph {
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 pub struct ExecutableGraph {
-    raw: CUgraphExec,
-    ownership: Ownership,
-    retained: RetainedObjects,
+    owned: Owned<CUgraphExec_st>,
 }
-
-// SAFETY: the driver allows any thread to use a graph, one thread at a time.
-unsafe impl Send for Graph {}
-// SAFETY: the driver allows any thread to use a graph, one thread at a time.
-unsafe impl Send for ExecutableGraph {}
 
 impl Graph {
     /// Takes ownership of a new graph of work on a stream with this retained object.
     pub(crate) fn own(raw: CUgraph, own: Retained) -> Self {
-        Self {
+        let retained = RetainedObjects::of(own);
+        let owned = Owned {
             raw,
             ownership: Ownership::Owned,
-            retained: RetainedObjects::of(own),
-        }
+            retained,
+        };
+        Self { owned }
     }
 
     /// Adds retained objects.
     pub(crate) fn with_retained(mut self, others: Vec<Arc<dyn Retain>>) -> Self {
-        self.retained.others = others.into();
+        self.owned.retained.others = others.into();
         self
     }
 
@@ -134,35 +126,26 @@ impl Graph {
 
     /// Wraps a graph that foreign code created.
     fn wrap(raw: CUgraph, context: &Context, ownership: Ownership) -> Result<Self> {
-        expect_handle("graph", raw)?;
-        Ok(Self {
-            raw,
-            ownership,
-            retained: RetainedObjects::of_context(context),
-        })
+        let owned = Owned::wrap("graph", raw, context, ownership)?;
+        Ok(Self { owned })
     }
 
     /// Returns the raw handle without giving up ownership. Do not destroy it.
     ///
     /// Its nodes expose the handles of events. See [`Event::as_raw`](crate::Event::as_raw).
     pub fn as_raw(&self) -> CUgraph {
-        self.retained.share_events();
-        self.raw
+        self.owned.as_raw()
     }
 
     /// Releases ownership. The caller must destroy the graph while its context, and everything else
     /// that the graph [kept alive](Graph), is still alive.
     pub fn into_raw(self) -> (CUgraph, Context) {
-        self.retained.share_events();
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not used afterwards, so the field is moved out once.
-        let retained = unsafe { std::ptr::read(&raw mut this.retained) };
-        (this.raw, retained.own.context().clone())
+        self.owned.into_raw()
     }
 
     /// Returns the context in which the graph was captured.
     pub fn context(&self) -> &Context {
-        self.retained.own.context()
+        self.owned.context()
     }
 
     /// Creates an executable copy of the graph. Calls `cuGraphInstantiateWithFlags`. This graph may
@@ -181,12 +164,13 @@ impl Graph {
         let _current = self.context().enter()?;
         // SAFETY: the graph is alive and used only by this thread, and the pointer refers to a local
         // variable.
-        unsafe { call!(cuGraphInstantiateWithFlags(&raw mut raw, self.raw, 0)) }?;
-        Ok(ExecutableGraph {
+        unsafe { call!(cuGraphInstantiateWithFlags(&raw mut raw, self.owned.raw, 0)) }?;
+        let owned = Owned {
             raw,
             ownership: Ownership::Owned,
-            retained: self.retained.clone(),
-        })
+            retained: self.owned.retained.clone(),
+        };
+        Ok(ExecutableGraph { owned })
     }
 }
 
@@ -235,33 +219,24 @@ impl ExecutableGraph {
 
     /// Wraps an executable graph that foreign code created.
     fn wrap(raw: CUgraphExec, context: &Context, ownership: Ownership) -> Result<Self> {
-        expect_handle("executable graph", raw)?;
-        Ok(Self {
-            raw,
-            ownership,
-            retained: RetainedObjects::of_context(context),
-        })
+        let owned = Owned::wrap("executable graph", raw, context, ownership)?;
+        Ok(Self { owned })
     }
 
     /// Returns the raw handle without giving up ownership. Do not destroy it.
     pub fn as_raw(&self) -> CUgraphExec {
-        self.retained.share_events();
-        self.raw
+        self.owned.as_raw()
     }
 
     /// Releases ownership. The caller must destroy the executable graph while its context, and
     /// everything else that the graph [kept alive](Graph), is still alive.
     pub fn into_raw(self) -> (CUgraphExec, Context) {
-        self.retained.share_events();
-        let mut this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not used afterwards, so the field is moved out once.
-        let retained = unsafe { std::ptr::read(&raw mut this.retained) };
-        (this.raw, retained.own.context().clone())
+        self.owned.into_raw()
     }
 
     /// Returns the context in which the work of the graph was captured.
     pub fn context(&self) -> &Context {
-        self.retained.own.context()
+        self.owned.context()
     }
 
     /// Enqueues all work of the graph as one unit on a stream. Calls `cuGraphLaunch`.
@@ -295,7 +270,7 @@ impl ExecutableGraph {
         let _call = stream.uncaptured(Operation::Launch)?;
         without_current(stream.context(), || {
             // SAFETY: the graph and the stream are alive. The caller guarantees the rest.
-            unsafe { answer!(cuGraphLaunch(self.raw, stream.raw())) }
+            unsafe { answer!(cuGraphLaunch(self.owned.raw, stream.raw())) }
         })
     }
 }
@@ -324,32 +299,101 @@ impl RetainedObjects {
     }
 }
 
-impl Parent for RetainedObjects {
+impl KeepAlive for RetainedObjects {
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.own.context())
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
     }
 
     fn is_borrowed(&self) -> bool {
         self.own.is_borrowed() || self.others.iter().any(|its| its.is_borrowed())
     }
-}
 
-impl Drop for Graph {
-    fn drop(&mut self) {
-        if self.ownership.is_owned() {
-            release(Resource::Graph(self.raw), &self.retained);
-        }
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
     }
 }
 
-impl Drop for ExecutableGraph {
+impl Destroy for Handle<CUgraph> {
+    fn name(&self) -> &'static str {
+        "a graph"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the handle stands for the graph, and the caller promises that this is the first call.
+        // Executable graphs are copies.
+        unsafe { answer!(cuGraphDestroy(self.0)) }
+    }
+}
+
+impl Destroy for Handle<CUgraphExec> {
+    fn name(&self) -> &'static str {
+        "an executable graph"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the handle stands for the executable graph, and the caller promises that this is the
+        // first call. Its launches continue with the objects that they require.
+        unsafe { answer!(cuGraphExecDestroy(self.0)) }
+    }
+}
+
+/// The handle of a graph or an executable graph, and the objects that must outlive it. Dropping it
+/// destroys the graph.
+struct Owned<T>
+where
+    Handle<*mut T>: Destroy,
+{
+    /// Null if ownership was released.
+    raw: *mut T,
+    ownership: Ownership,
+    retained: RetainedObjects,
+}
+
+// SAFETY: the driver allows any thread to use a graph, one thread at a time.
+unsafe impl<T> Send for Owned<T> where Handle<*mut T>: Destroy {}
+
+impl<T> Owned<T>
+where
+    Handle<*mut T>: Destroy,
+{
+    /// Wraps a handle that foreign code created.
+    fn wrap(
+        what: &'static str,
+        raw: *mut T,
+        context: &Context,
+        ownership: Ownership,
+    ) -> Result<Self> {
+        expect_handle(what, raw)?;
+        Ok(Self {
+            raw,
+            ownership,
+            retained: RetainedObjects::of_context(context),
+        })
+    }
+
+    fn as_raw(&self) -> *mut T {
+        self.retained.share_events();
+        self.raw
+    }
+
+    fn into_raw(mut self) -> (*mut T, Context) {
+        self.retained.share_events();
+        let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
+        (raw, self.context().clone())
+    }
+
+    fn context(&self) -> &Context {
+        self.retained.own.context()
+    }
+}
+
+impl<T> Drop for Owned<T>
+where
+    Handle<*mut T>: Destroy,
+{
     fn drop(&mut self) {
-        if self.ownership.is_owned() {
-            release(Resource::ExecutableGraph(self.raw), &self.retained);
+        if !self.raw.is_null() && self.ownership.is_owned() {
+            release(Handle(self.raw), &self.retained);
         }
     }
 }
@@ -357,7 +401,7 @@ impl Drop for ExecutableGraph {
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Graph")
-            .field("raw", &self.raw)
+            .field("raw", &self.owned.raw)
             .field("context", self.context())
             .finish()
     }
@@ -366,7 +410,7 @@ impl fmt::Debug for Graph {
 impl fmt::Debug for ExecutableGraph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExecutableGraph")
-            .field("raw", &self.raw)
+            .field("raw", &self.owned.raw)
             .field("context", self.context())
             .finish()
     }

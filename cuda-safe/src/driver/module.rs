@@ -21,12 +21,12 @@ pub use library::Library;
 pub use linker::{LinkInput, Linked, Linker};
 pub use occupancy::{OccupancyOptions, SuggestedBlock};
 
-use crate::base::call::{answer, call, without_current};
+use crate::base::call::{Answer, answer, call, without_current};
 use crate::base::error::{DriverError, Result};
 use crate::base::init;
 use crate::base::invalid::Invalid;
 use crate::base::ownership::{Ownership, expect_handle};
-use crate::base::release::{self, Resource, release};
+use crate::base::release::{self, Destroy, Handle, release};
 use crate::driver::context::Context;
 use cuda_sys::{CUfunction, CUmodule, CUmoduleLoadingMode, CUresult};
 use std::any::Any;
@@ -382,8 +382,20 @@ unsafe fn owned_string(text: *const c_char, call: &'static str) -> Result<String
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.ownership.is_owned() {
-            release(Resource::Module(self.raw), &self.context);
+            release(Handle(self.raw), &self.context);
         }
+    }
+}
+
+impl Destroy for Handle<CUmodule> {
+    fn name(&self) -> &'static str {
+        "a module"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the handle stands for the module, and the caller promises that this is the first call.
+        // The driver waits for kernels of the module.
+        unsafe { answer!(cuModuleUnload(self.0)) }
     }
 }
 

@@ -30,7 +30,7 @@ use crate::base::capture::{Kind, State};
 use crate::base::error::{Error, Rejected, Result};
 use crate::base::invalid::Invalid;
 use crate::base::ownership::Ownership;
-use crate::base::release::{self, Parent};
+use crate::base::release::{self, KeepAlive};
 use crate::base::zone::refuse_in_host_function;
 use crate::driver::context::Context;
 use cuda_sys::{CUresult, CUstream, CUstream_flags};

@@ -5,13 +5,13 @@ use super::descriptor::Descriptor;
 use super::pool::is_leased;
 use super::resource::{Part, SmGroup};
 use crate::base::attempts;
-use crate::base::call::{answer, call, newest_or, without_current};
+use crate::base::call::{Answer, answer, call, newest_or, without_current};
 use crate::base::current::ContextHandle;
 use crate::base::error::{Error, Rejected, Result};
 use crate::base::fork;
 use crate::base::invalid::Invalid;
 use crate::base::ownership::{Ownership, expect_handle};
-use crate::base::release::{self, Parent, Resource, release};
+use crate::base::release::{self, Destroy, Handle, KeepAlive, release};
 use crate::base::sync::MutexGuard;
 use crate::driver::context::Context;
 use crate::driver::device::Device;
@@ -398,22 +398,35 @@ impl Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.ownership.is_owned() {
-            release(Resource::GreenContext(self.raw), &self.retained);
+            release(Handle(self.raw), &self.retained);
         }
     }
 }
 
-impl Parent for Arc<Retained> {
+impl Destroy for Handle<CUgreenCtx> {
+    fn name(&self) -> &'static str {
+        "a green context"
+    }
+
+    #[inline(always)]
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the handle stands for the green context, and the caller promises that this is the
+        // first call. The streams of a green context keep it alive, so they are already destroyed.
+        unsafe { answer!(cuGreenCtxDestroy(self.0)) }
+    }
+}
+
+impl KeepAlive for Arc<Retained> {
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(&self.primary)
     }
 
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(Self::clone(self))
-    }
-
     fn is_borrowed(&self) -> bool {
         self.primary.is_borrowed()
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(Self::clone(self))
     }
 }
 

@@ -14,13 +14,13 @@ use crate::base::capture::StreamRef;
 use crate::base::current::ContextHandle;
 use crate::base::error::{Error, Rejected, Result};
 use crate::base::invalid::Invalid;
-use crate::base::release::{Parent, Resource, release};
+use crate::base::release::{KeepAlive, release};
 use crate::base::report::{Report, report};
 use crate::base::zone::refuse_in_host_function;
 use crate::driver::context::Context;
 use crate::driver::event::Event;
 use crate::driver::stream::Stream;
-use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
+use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Reads};
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
@@ -514,12 +514,7 @@ impl Drop for Imported {
         match &self.access.end {
             End::Nothing => {}
             End::Event(end, home) => {
-                let reads = Resource::Reads {
-                    end: end.raw(),
-                    stream: stream.raw(),
-                    home: home.raw(),
-                };
-                release(reads, &self.access);
+                release(Reads::new(end, stream.raw(), home.raw()), &self.access);
             }
             End::Wait => {
                 if let Err(error) = stream.wait_for_work() {
@@ -535,20 +530,20 @@ impl Drop for Imported {
     }
 }
 
-impl Parent for Access {
+impl KeepAlive for Access {
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.stream.context())
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
     }
 
     fn is_borrowed(&self) -> bool {
         self.stream.is_borrowed()
     }
 
-    fn ordered_on(&self) -> [Option<StreamRef<'_>>; 2] {
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
+    }
+
+    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
         let home = match &self.end {
             End::Event(_, home) => Some(home.by_ref()),
             End::Nothing | End::Wait => None,

@@ -1,14 +1,16 @@
 //! Untyped device memory: its address, its stream, and how it is released.
 
-use super::pool::{MemoryPool, OfPool};
+use super::pool::{MemoryPool, PoolMemory};
+use crate::base::call::{Answer, answer};
 use crate::base::capture::Operation;
 use crate::base::error::Result;
 use crate::base::fork;
-use crate::base::release::{Resource, release, release_stream_ordered};
+use crate::base::release::{After, Destroy, Handle, Leftover, release, release_stream_ordered};
 use crate::base::report::count_leak;
+use crate::driver::context::SyncMemory;
 use crate::driver::stream::Stream;
 use crate::memory::manager::{Block, ManagerSlot, Order};
-use cuda_sys::CUdeviceptr;
+use cuda_sys::{CUdeviceptr, CUstream};
 use std::any::Any;
 
 /// Memory that is used in stream order. Dropping this releases the memory.
@@ -95,8 +97,7 @@ impl Allocation {
         if fork::in_child() {
             return count_leak();
         }
-        let memory = Resource::PoolMemory(self.address, self.stream.raw());
-        release(memory, &OfPool::new(&self.stream, pool));
+        PoolMemory::new(self.address, &self.stream, pool).release();
     }
 }
 
@@ -164,18 +165,47 @@ impl Allocation {
     }
 }
 
+/// Memory that is freed on a stream.
+#[derive(Clone, Copy)]
+struct OrderedMemory {
+    address: CUdeviceptr,
+    stream: Handle<CUstream>,
+}
+
+impl Destroy for OrderedMemory {
+    fn name(&self) -> &'static str {
+        "stream-ordered device memory"
+    }
+
+    #[inline(always)]
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for the memory, and the caller promises that this is the first call.
+        // The stream orders the free after the uses of the memory, which safe code can enqueue only on
+        // this stream.
+        unsafe { answer!(cuMemFreeAsync(self.address, self.stream.0)) }
+    }
+
+    fn after(&self) -> After {
+        After::StreamOrder
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+}
+
 #[inline(never)]
 fn release_sync(address: CUdeviceptr, stream: &Stream) {
-    release(Resource::Memory(address), stream);
+    release(SyncMemory(address), stream);
 }
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        let (address, stream) = (self.address, self.stream.raw());
+        let (address, stream) = (self.address, Handle(self.stream.raw()));
         // Each arm makes its own call, so that the compiler knows the kind of release there.
         match &self.release {
             Release::StreamOrdered => {
-                let memory = || Resource::OrderedMemory(address, stream);
+                let memory = OrderedMemory { address, stream };
                 release_stream_ordered(memory, self.stream.state(), &self.stream);
             }
             Release::Sync => release_sync(address, &self.stream),

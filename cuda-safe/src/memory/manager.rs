@@ -10,9 +10,9 @@ mod host;
 mod ipc;
 pub(crate) mod lock;
 mod order;
-mod owned;
 mod part;
 mod pointer;
+mod pool_block;
 
 pub use block::{Block, HostBlock};
 pub(crate) use choice::{ManagerSlot, check_version};
@@ -22,9 +22,7 @@ pub use defer::{CleanupGuard, DeferOptions};
 pub use driver::DriverManager;
 pub use host::{HostPointer, MappedMemory, PinnedMemory};
 pub use ipc::{ExportedMemory, IpcHandle, IpcKind, IpcMemory};
-pub(crate) use order::OrderParent;
 pub use order::{Order, StreamEnd};
-pub(crate) use owned::OfPool;
 pub use part::DriverMemory;
 pub use pointer::{AutoFreePointer, Finalizer, MemoryPointer};
 

@@ -8,15 +8,15 @@ pub use range::PinnedRange;
 pub use register::RegisterOptions;
 
 use super::bytes_of;
+use super::registered::{Registered, VectorMemory};
 use crate::base::call::{answer, call, without_current};
 use crate::base::capture::StreamRef;
 use crate::base::current::ContextHandle;
 use crate::base::error::Result;
 use crate::base::fork;
-use crate::base::release::{self, Parent, Resource, release};
+use crate::base::release::{self, Destroy, Handle, KeepAlive, release};
 use crate::base::report::count_leak;
-use crate::base::vector::VectorMemory;
-use crate::driver::context::Context;
+use crate::driver::context::{Context, PinnedMemory};
 use crate::driver::stream::Stream;
 use crate::memory::manager::{HostBlock, Order};
 use bitflags::bitflags;
@@ -300,24 +300,18 @@ impl<T> PinnedBuffer<T> {
     pub(super) fn give_back(&mut self, used_on: Option<&Stream>) {
         let source = std::mem::replace(&mut self.source, Source::Nothing);
         let start = self.start.as_ptr();
-        let both;
-        let parent: &dyn Parent = match used_on {
-            // The stream or the context may be borrowed, so both are kept.
-            Some(stream) => {
-                both = (stream.clone(), self.context.clone());
-                &both
-            }
-            None => &self.context,
-        };
         match source {
             Source::Nothing => {}
-            Source::Driver => release(Resource::Pinned(start.cast()), parent),
+            Source::Driver => {
+                release_after(PinnedMemory(Handle(start.cast())), &self.context, used_on);
+            }
             Source::Vector { capacity } if self.has_memory() => {
                 // SAFETY: these are the address and the capacity of the registered vector, which
                 // has at least one byte. Its elements are `Copy` (see `register`), and its memory
                 // is released exactly once, here.
                 let vector = unsafe { VectorMemory::new(start, capacity) };
-                release(Resource::Registered(vector), parent);
+                let memory = Registered::new(start.cast(), vector);
+                release_after(memory, &self.context, used_on);
             }
             // SAFETY: as above. The elements have no bytes, so the memory was never registered.
             Source::Vector { capacity } => drop(unsafe { Vec::from_raw_parts(start, 0, capacity) }),
@@ -349,28 +343,38 @@ impl<T> PinnedBuffer<T> {
                 // released exactly once, here.
                 let vector = unsafe { VectorMemory::new(self.start.as_ptr(), capacity) };
                 // SAFETY: as for the block above.
-                unsafe { manager.release_pin(managed.block, vector.into_owner(), order) }
+                unsafe { manager.release_pin(managed.block, Box::new(vector), order) }
             }
         }
     }
 }
 
-/// The parents of memory of a context that is used on a stream.
-impl Parent for (Stream, Context) {
+/// Releases memory of a context after the work on `used_on`.
+#[inline(never)]
+fn release_after(memory: impl Destroy, context: &Context, used_on: Option<&Stream>) {
+    match used_on {
+        // The stream or the context may be borrowed, so both are kept.
+        Some(stream) => release(memory, &(stream.clone(), context.clone())),
+        None => release(memory, context),
+    }
+}
+
+/// The owners of memory of a context that is used on a stream.
+impl KeepAlive for (Stream, Context) {
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.0.context())
     }
 
-    fn ordered_on(&self) -> [Option<StreamRef<'_>>; 2] {
-        Parent::ordered_on(&self.0)
+    fn is_borrowed(&self) -> bool {
+        self.0.is_borrowed() || self.1.is_borrowed()
     }
 
-    fn keep(&self) -> Box<dyn Parent + Send> {
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 
-    fn is_borrowed(&self) -> bool {
-        Parent::is_borrowed(&self.0) || Parent::is_borrowed(&self.1)
+    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
+        self.0.streams()
     }
 }
 

@@ -22,7 +22,7 @@ mod options;
 mod share;
 
 pub use access::MemoryAccess;
-pub(super) use frees::OfPool;
+pub(super) use frees::PoolMemory;
 pub use options::MemoryPoolOptions;
 pub use share::ImportedPool;
 pub(crate) use share::not_shareable;
@@ -31,16 +31,16 @@ use self::attribute::{HighWater, PoolAttribute, PoolValue, Settable};
 use self::frees::FreeEvents;
 use super::allocation::Release;
 use super::{DeviceBuffer, MemoryLocation, bytes_of};
-use crate::base::call::{answer, call, without_current};
+use crate::base::call::{Answer, answer, call, without_current};
 use crate::base::capture::Operation;
 use crate::base::error::Result;
 use crate::base::ownership::{Ownership, expect_handle};
-use crate::base::release::{self, Resource, release};
+use crate::base::release::{self, After, Destroy, Handle, KeepAlive, Leftover, release};
 use crate::base::report::count_leak;
 use crate::driver::context::Context;
 use crate::driver::event::AfterEvents;
 use crate::driver::stream::Stream;
-use cuda_sys::CUmemoryPool;
+use cuda_sys::{CUmemoryPool, CUresult};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -409,27 +409,89 @@ impl<T> DeviceBuffer<T> {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let free_events = self.free_events.take();
+        let events = self.free_events.take();
         let never_destroyed = *self.never_destroyed.get_mut();
-        let (resource, owner) = match std::mem::replace(&mut self.ownership, Ownership::Borrowed) {
-            Ownership::Owned if self.is_for_manager => (Resource::LoosePool(self.raw), None),
-            Ownership::Owned => (Resource::Pool(self.raw), None),
-            Ownership::Foreign(owner) => (Resource::LentPool, Some(owner)),
+        let owner = match std::mem::replace(&mut self.ownership, Ownership::Borrowed) {
+            Ownership::Owned => None,
+            Ownership::Foreign(owner) => Some(owner),
             Ownership::Borrowed => return,
         };
         if never_destroyed {
             count_leak();
             return std::mem::forget(owner);
         }
-        if owner.is_some() && free_events.is_empty() {
+        let is_foreign = owner.is_some();
+        if is_foreign && events.is_empty() {
             return;
         }
-        let parents = AfterEvents {
-            events: free_events,
+        let owners = AfterEvents {
+            events,
             owner: owner.map(Arc::from),
             context: self.context.clone(),
         };
-        release(resource, &parents);
+        if is_foreign {
+            return release(ForeignPool, &owners);
+        }
+        let pool = OwnedPool {
+            raw: Handle(self.raw),
+            is_for_manager: self.is_for_manager,
+        };
+        release(pool, &owners);
+    }
+}
+
+/// A pool from `cuMemPoolCreate`. A driver (580) still uses a destroyed pool while frees of its memory
+/// are pending, so the owners have events that were recorded after them.
+struct OwnedPool {
+    raw: Handle<CUmemoryPool>,
+    is_for_manager: bool,
+}
+
+impl Destroy for OwnedPool {
+    fn name(&self) -> &'static str {
+        "a memory pool"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for the pool, and the caller promises that this is the first call.
+        // The pool's memory keeps the pool alive, so that memory is freed, and the frees are complete.
+        unsafe { answer!(cuMemPoolDestroy(self.raw.0)) }
+    }
+
+    fn after(&self) -> After {
+        match self.is_for_manager {
+            true => After::AllWork,
+            false => After::Uses,
+        }
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+}
+
+/// A pool of foreign code. The driver is not called: the foreign owner is dropped with the owners, after
+/// the frees are complete.
+struct ForeignPool;
+
+impl Destroy for ForeignPool {
+    fn name(&self) -> &'static str {
+        "the owner of a memory pool"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        Answer {
+            call: "cuEventSynchronize",
+            code: CUresult::CUDA_SUCCESS,
+        }
+    }
+
+    fn after(&self) -> After {
+        After::Uses
+    }
+
+    fn has_leaked(&self, owners: &dyn KeepAlive) {
+        owners.leak();
     }
 }
 

@@ -3,13 +3,15 @@
 use super::DeviceBuffer;
 use super::allocation::Allocation;
 use super::slice::{self, DeviceSlice};
+use crate::base::call::{Answer, Outcome, answer};
 use crate::base::capture::StreamRef;
 use crate::base::current::ContextHandle;
 use crate::base::error::{Rejected, Result};
 use crate::base::invalid::Invalid;
-use crate::base::release::{Parent, Resource, release};
+use crate::base::release::{After, Destroy, Handle, KeepAlive, Leftover, release};
 use crate::driver::event::Event;
 use crate::driver::stream::{Stream, same_context};
+use cuda_sys::{CUevent, CUstream};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -213,32 +215,82 @@ impl<T> Drop for SharedReader<T> {
             memory,
         } = &self.reading;
         if let Some(end) = end {
-            let reads = Resource::Reads {
-                end: end.raw(),
-                stream: stream.raw(),
-                home: memory.allocation.stream().raw(),
-            };
-            release(reads, &self.reading);
+            let home = memory.allocation.stream();
+            release(Reads::new(end, stream.raw(), home.raw()), &self.reading);
         }
     }
 }
 
-impl Parent for Reading {
+impl KeepAlive for Reading {
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.stream.context())
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
     }
 
     fn is_borrowed(&self) -> bool {
         self.stream.is_borrowed() || self.memory.allocation.stream().is_borrowed()
     }
 
-    fn ordered_on(&self) -> [Option<StreamRef<'_>>; 2] {
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
+    }
+
+    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
         let home = self.memory.allocation.stream();
         [&self.stream, home].map(|its| Some(its.by_ref()))
+    }
+}
+
+/// The right to read memory on a stream. When it ends, the memory's home stream, on which the memory
+/// will be written or freed, waits for the reads. If that is not possible, the memory is leaked.
+///
+/// The owners keep the event, both streams and the memory alive.
+pub(crate) struct Reads {
+    end: Handle<CUevent>,
+    stream: Handle<CUstream>,
+    home: Handle<CUstream>,
+}
+
+impl Reads {
+    /// Returns the right to read on `stream`, which the event `end` will be recorded on.
+    pub(crate) fn new(end: &Event, stream: CUstream, home: CUstream) -> Self {
+        Self {
+            end: Handle(end.raw()),
+            stream: Handle(stream),
+            home: Handle(home),
+        }
+    }
+}
+
+impl Destroy for Reads {
+    fn name(&self) -> &'static str {
+        "shared memory that a reader may still use"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the owners keep the event and the stream alive.
+        let recorded = unsafe { answer!(cuEventRecord(self.end.0, self.stream.0)) };
+        if !recorded.is_done() {
+            return recorded;
+        }
+        // SAFETY: the owners keep the stream and the event alive.
+        unsafe { answer!(cuStreamWaitEvent(self.home.0, self.end.0, 0)) }
+    }
+
+    fn after(&self) -> After {
+        After::StreamOrder
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::MemoryInUse
+    }
+
+    /// Memory that may still be read must never be written or freed.
+    fn has_leaked(&self, owners: &dyn KeepAlive) {
+        owners.leak();
     }
 }
 

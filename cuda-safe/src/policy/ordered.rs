@@ -1,6 +1,5 @@
 //! Stream-ordered memory from a pool of the driver.
 
-use super::OrderParent;
 use super::{
     Block, CleanupGuard, DeferOptions, DriverMemory, INTERFACE_VERSION, IpcHandle, MemoryManager,
     Order,
@@ -9,13 +8,9 @@ use crate::base::call::call;
 use crate::base::capture::Operation;
 use crate::base::capture::is_default;
 use crate::base::error::{Error, Result};
-use crate::base::fork;
 use crate::base::invalid::Invalid;
-use crate::base::release::{Resource, release};
-use crate::base::report::count_leak;
 use crate::driver::context::{Context, MemoryInfo};
 use crate::driver::device::attribute::MEMORY_POOLS_SUPPORTED;
-use crate::memory::manager::OfPool;
 use crate::memory::manager::capture::enqueue;
 use crate::memory::{MemoryPool, MemoryPoolOptions};
 use cuda_sys::CUmemoryPool;
@@ -154,26 +149,8 @@ unsafe impl MemoryManager for OrderedManager {
             // SAFETY: the caller's promise; the block is synchronous memory.
             return unsafe { self.base.free(block, order) };
         }
-        if fork::in_child() {
-            return count_leak();
-        }
-        let parent = OrderParent {
-            order,
-            context: self.base.context(),
-        };
-        match order.raw() {
-            // A default stream is excluded, because a query whether it is captured might apply to
-            // another context's.
-            Some(stream) if !is_default(stream) => {
-                let memory = Resource::OrderedMemory(block.address, stream);
-                match self.own_pool().cloned() {
-                    None => release(memory, &parent),
-                    Some(pool) => release(memory, &OfPool { parent, pool }),
-                }
-            }
-            // Freed after all work.
-            _ => self.base.free_of_pool(block, self.own_pool().cloned()),
-        }
+        // SAFETY: the caller's promise; the block is memory of the pool.
+        unsafe { (self.base).free_of_pool(block, order, self.own_pool().cloned()) }
     }
 
     /// Returns the memory of the device, where the unused bytes of the pool count as free.

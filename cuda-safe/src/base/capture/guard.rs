@@ -133,7 +133,15 @@ impl Drop for CallGuard<'_> {
 /// See [`is_capturing`].
 pub(crate) unsafe fn refuse_captured(stream: cuda_sys::CUstream) -> Result<()> {
     // SAFETY: the caller guarantees the conditions of `is_capturing`.
-    match unsafe { is_capturing(stream) }? {
+    refuse_capturing(unsafe { is_capturing(stream) }?)
+}
+
+/// Returns an error for the status of a stream that is capturing.
+///
+/// # Errors
+/// [`Invalid::StreamIsCaptured`].
+pub(super) fn refuse_capturing(status: CUstreamCaptureStatus) -> Result<()> {
+    match status {
         CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => Ok(()),
         _ => Err(captured()),
     }

@@ -1,6 +1,6 @@
 //! Streams as releases and captures see them: a handle and its capture state.
 
-use super::guard::CallGuard;
+use super::guard::{CallGuard, refuse_capturing};
 use super::is_capturing;
 use super::state::{Kind, Operation, State};
 use crate::base::call::without_current;
@@ -33,9 +33,26 @@ impl<'a> StreamRef<'a> {
         self.raw
     }
 
+    /// Counts a call that must not be captured. A stream without a capture state is only checked, and the
+    /// result is `None`.
+    ///
+    /// # Errors
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured), and the errors of the driver.
+    ///
+    /// # Safety
+    /// The stream is alive. If it is a default stream, it is the default stream of `context`.
     #[inline(always)]
-    pub(crate) fn state(self) -> Option<&'a State> {
-        self.state
+    pub(crate) unsafe fn uncaptured(
+        self,
+        operation: Operation,
+        context: &(impl ContextHandle + ?Sized),
+    ) -> Result<Option<CallGuard<'a>>> {
+        let Some(state) = self.state else {
+            // SAFETY: the caller's promise.
+            return refuse_capturing(unsafe { capture_status(self.raw, context) }?).map(|()| None);
+        };
+        // SAFETY: the caller's promise.
+        unsafe { uncaptured((self.raw, state), operation, context) }.map(Some)
     }
 }
 

@@ -1,46 +1,54 @@
-//! The path of most releases: nothing prevents the release, and the driver releases the resource
+//! The path of most releases: nothing prevents the release, and the driver destroys the object
 //! immediately.
 //!
 //! This path is separate from [`release`](super::release), so that it pays nothing for the other cases.
 //! If something prevents the release, which is detected before the driver call, the release takes the
 //! other path instead.
 
-use super::before::enter;
-use super::{Answer, Parent, Resource, exchange_mode, handle_failure, release_again, restore_mode};
+use super::attempt::{count_calls, destroy_in_context};
+use super::failure::Failure;
+use super::mode::{exchange_mode, restore_mode};
+use super::{Destroy, KeepAlive, has_failed, release};
+use crate::base::call::{Answer, Outcome};
 use crate::base::capture::{Operation, State};
 use crate::base::fork;
 use crate::base::zone::in_host_function;
 use cuda_sys::{CUresult, CUstreamCaptureMode};
 
-/// Releases a resource whose release waits for nothing and disturbs no capture: an event or a stream.
-/// See [`release`](super::release).
-///
-/// `what` is a closure that creates the value at each use, so that the compiler knows the variant. A
-/// value whose address escapes would be matched at run time.
+/// Destroys an object whose call is [quiet](Destroy::is_quiet) and comes after nothing: an event or a
+/// stream.
+// The handle is copied, so that its address does not escape: it stays in a register.
 #[inline(always)]
-pub(crate) fn release_now(what: impl Fn() -> Resource, parent: &impl Parent) {
-    let is_free = !fork::in_child() && !in_host_function();
-    let code = if is_free {
-        what().call_in_this_mode().code()
-    } else {
-        None
-    };
-    end(code, what, parent);
+pub(crate) fn release_now(handle: impl Destroy + Copy, owners: &impl KeepAlive) {
+    if fork::in_child() || in_host_function() {
+        return take_other_path(handle, owners);
+    }
+    // SAFETY: this is the first call, and nothing must precede it.
+    let answer = unsafe { handle.destroy() };
+    if !answer.is_done() {
+        is_refused(handle, owners, answer.call, answer.code);
+    }
 }
 
-/// Releases stream-ordered memory. See [`release`](super::release).
+/// Frees stream-ordered memory on the stream of the owners, whose capture state is `state`.
 #[inline(always)]
 pub(crate) fn release_stream_ordered(
-    what: impl Fn() -> Resource,
+    handle: impl Destroy + Copy,
     state: &State,
-    parent: &impl Parent,
+    owners: &impl KeepAlive,
 ) {
-    end(free_in_order(&what, state), what, parent);
+    match free_in_order(handle, state) {
+        None => take_other_path(handle, owners),
+        Some(answer) if !answer.is_done() => {
+            is_refused(handle, owners, answer.call, answer.code);
+        }
+        Some(_) => {}
+    }
 }
 
-/// Frees the memory. Returns the driver's code, or `None` if the driver was not called.
+/// Frees the memory. Returns the driver's answer, or `None` if the driver was not called.
 #[inline(always)]
-fn free_in_order(what: &impl Fn() -> Resource, state: &State) -> Option<CUresult> {
+fn free_in_order(handle: impl Destroy + Copy, state: &State) -> Option<Answer> {
     if fork::in_child() || in_host_function() {
         return None;
     }
@@ -49,39 +57,36 @@ fn free_in_order(what: &impl Fn() -> Resource, state: &State) -> Option<CUresult
     if !call.seen().is_plain() || !exchange_mode(&mut mode).is_success() {
         return None;
     }
-    let answer = what().call_in_this_mode();
+    // SAFETY: this is the first call, and the stream orders it after the uses of the memory.
+    let answer = unsafe { handle.destroy() };
     restore_mode(mode);
-    answer.code()
-}
-
-/// Handles the driver's code, or `None` if the driver was not called.
-#[inline(always)]
-fn end(code: Option<CUresult>, what: impl Fn() -> Resource, parent: &impl Parent) {
-    match code {
-        Some(CUresult::CUDA_SUCCESS) => {}
-        Some(code) => refused(what(), parent, code),
-        None => otherwise(what(), parent),
-    }
+    Some(answer)
 }
 
 #[cold]
 #[inline(never)]
-fn otherwise(resource: Resource, parent: &dyn Parent) {
-    release_again(resource, parent, 0);
+fn take_other_path(handle: impl Destroy, owners: &impl KeepAlive) {
+    release(handle, owners);
 }
 
+// The answer is passed in parts, in registers. As a whole it would be stored before the test whether the
+// call has succeeded: 5 more instructions for each event and stream.
 #[cold]
 #[inline(never)]
-fn refused(resource: Resource, parent: &dyn Parent, code: CUresult) {
-    let mut answer = Answer::Said(code, resource.function());
-    if answer.needs_context() {
+fn is_refused(
+    mut handle: impl Destroy,
+    owners: &impl KeepAlive,
+    call: &'static str,
+    code: CUresult,
+) {
+    let failure = Failure::Refused(Answer { call, code });
+    let mut done = Err(failure);
+    if failure.needs_context() {
         // A capture may have begun in the meantime.
-        answer = match enter(parent) {
-            Ok(_calls) => resource.release_under_current(parent, answer),
-            Err(answer) => answer,
-        };
+        done =
+            count_calls(owners).and_then(|_calls| destroy_in_context(&mut handle, owners, failure));
     }
-    if !answer.is_done() {
-        handle_failure(resource, parent, 0, answer);
+    if let Err(failure) = done {
+        has_failed(handle, owners, failure);
     }
 }

@@ -1,39 +1,24 @@
 //! The release queue, which holds deferred releases.
 
-use super::{Answer, Parent, Resource, release_again};
-use crate::base::call::fail;
+use super::attempt::attempt;
+use super::{Destroy, KeepAlive};
 use crate::base::fork;
-use crate::base::invalid::Invalid;
-use crate::base::report::{Report, report};
 use crate::base::sync::Mutex;
 use std::collections::VecDeque;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-struct Waiting {
-    resource: Resource,
-    parent: Box<dyn Parent + Send>,
+/// A deferred release.
+pub(super) struct Deferred {
+    /// Declared before the owners, so that it is dropped first.
+    pub(super) handle: Box<dyn Destroy>,
+    pub(super) owners: Box<dyn KeepAlive + Send>,
     /// The number of retries so far after a query failed.
-    before: u32,
+    pub(super) retries: u32,
 }
 
-static QUEUE: Mutex<VecDeque<Waiting>> = Mutex::new(VecDeque::new());
+static QUEUE: Mutex<VecDeque<Deferred>> = Mutex::new(VecDeque::new());
 static QUEUED: AtomicUsize = AtomicUsize::new(0);
-
-/// Defers a release, unless it depends on a borrowed object, which may be destroyed before the retry.
-pub(super) fn defer(resource: Resource, parent: &(impl Parent + ?Sized), before: u32, why: Answer) {
-    if !parent.is_borrowed() {
-        return enqueue(resource, parent, before);
-    }
-    resource.leak_dependents(parent);
-    report(&Report::Leaked {
-        what: resource.name(),
-        error: match why {
-            Answer::Said(code, function) | Answer::Unknown(code, function) => fail(function, code),
-            Answer::Later => Invalid::BorrowedCannotWait.into(),
-        },
-    });
-}
 
 /// Returns the number of deferred releases.
 ///
@@ -43,18 +28,13 @@ pub fn deferred_releases() -> usize {
     QUEUED.load(Ordering::Acquire)
 }
 
-fn enqueue(resource: Resource, parent: &(impl Parent + ?Sized), before: u32) {
-    let waiting = Waiting {
-        resource,
-        parent: parent.keep(),
-        before,
-    };
+pub(super) fn push(release: Deferred) {
     let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
-    queue.push_back(waiting);
+    queue.push_back(release);
     QUEUED.store(queue.len(), Ordering::Release);
 }
 
-fn dequeue() -> Option<Waiting> {
+fn pop() -> Option<Deferred> {
     let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
     let first = queue.pop_front();
     QUEUED.store(queue.len(), Ordering::Release);
@@ -76,9 +56,20 @@ fn drain_queue() {
     // appended to the queue. They are dequeued one by one, so that a foreign owner that panics when it
     // is dropped leaves the others in the queue.
     for _ in 0..QUEUED.load(Ordering::Acquire) {
-        let Some(waiting) = dequeue() else {
+        let Some(release) = pop() else {
             return;
         };
-        release_again(waiting.resource, &*waiting.parent, waiting.before);
+        retry(release);
+    }
+}
+
+fn retry(mut release: Deferred) {
+    let (handle, owners) = (&mut *release.handle, &*release.owners);
+    let Err(failure) = attempt(handle, owners) else {
+        return;
+    };
+    if let Some(retries) = failure.retries_or_leak(handle, owners, release.retries) {
+        release.retries = retries;
+        push(release);
     }
 }

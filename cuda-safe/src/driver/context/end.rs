@@ -1,9 +1,10 @@
 //! The release of a context.
 
+use crate::base::call::{Answer, answer};
 use crate::base::ownership::Ownership;
-use crate::base::release::{Resource, Root, release};
+use crate::base::release::{Destroy, Handle, Root, release};
 use crate::driver::device::Device;
-use cuda_sys::CUcontext;
+use cuda_sys::{CUcontext, CUdevice};
 
 /// Releases a context in `Drop`. A context and the context object of its memory manager share this
 /// value.
@@ -31,17 +32,41 @@ pub(super) enum Origin {
 
 impl Drop for End {
     fn drop(&mut self) {
+        let (own, client) = (Root { is_borrowed: false }, Root { is_borrowed: true });
         match &self.origin {
-            Origin::Primary => {
-                let root = Root { is_borrowed: false };
-                release(Resource::Primary(self.device.as_raw()), &root);
-            }
-            Origin::Other(Ownership::Owned) => {
-                let root = Root { is_borrowed: false };
-                release(Resource::Context(self.raw), &root);
-            }
-            Origin::Client => release(Resource::Context(self.raw), &Root { is_borrowed: true }),
+            Origin::Primary => release(RetainOfPrimary(self.device.as_raw()), &own),
+            Origin::Other(Ownership::Owned) => release(Handle(self.raw), &own),
+            Origin::Client => release(Handle(self.raw), &client),
             Origin::Other(Ownership::Foreign(_) | Ownership::Borrowed) => {}
         }
+    }
+}
+
+impl Destroy for Handle<CUcontext> {
+    fn name(&self) -> &'static str {
+        "a context"
+    }
+
+    #[inline(always)]
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the handle stands for the context, and the caller promises that this is the first
+        // call. Every object that lives in the context keeps it alive, so none is left.
+        unsafe { answer!(cuCtxDestroy_v2(self.0)) }
+    }
+}
+
+/// One retain of a device's primary context.
+struct RetainOfPrimary(CUdevice);
+
+impl Destroy for RetainOfPrimary {
+    fn name(&self) -> &'static str {
+        "a primary context"
+    }
+
+    #[inline(always)]
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for one retain, and the caller promises that this is the first call.
+        // Every object that lives in the context keeps a retain.
+        unsafe { answer!(cuDevicePrimaryCtxRelease_v2(self.0)) }
     }
 }

@@ -1,11 +1,11 @@
 //! What [`base`](crate::base) needs of a context.
 
-use super::Context;
+use super::{Context, PinnedMemory, SyncMemory};
 use crate::base::call::call;
 use crate::base::capture::may_be_open;
 use crate::base::current::ContextHandle;
 use crate::base::error::{Error, Result};
-use crate::base::release::{Parent, Resource, relaxed, release};
+use crate::base::release::{Handle, KeepAlive, relaxed, release};
 use crate::base::zone::refuse_in_host_function;
 use cuda_sys::{CUcontext, CUresult};
 
@@ -37,17 +37,17 @@ impl ContextHandle for Context {
     }
 }
 
-impl Parent for Context {
+impl KeepAlive for Context {
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self)
     }
 
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
-    }
-
     fn is_borrowed(&self) -> bool {
         self.depends_on_borrowed()
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
     }
 }
 
@@ -63,7 +63,7 @@ fn allocate_and_free_a_byte(context: &Context) -> Result<()> {
     unsafe { call!(cuMemAlloc_v2(&raw mut address, 1)) }?;
     // SAFETY: the memory was just allocated, and nothing uses it.
     let freed = unsafe { call!(cuMemFree_v2(address)) };
-    freed.inspect_err(|_| release(Resource::Memory(address), context))
+    freed.inspect_err(|_| release(SyncMemory(address), context))
 }
 
 /// Allocates and frees one byte of page-locked memory, like [`allocate_and_free_a_byte`].
@@ -73,5 +73,5 @@ fn allocate_and_free_a_host_byte(context: &Context) -> Result<()> {
     unsafe { call!(cuMemHostAlloc(&raw mut start, 1, 0)) }?;
     // SAFETY: the memory was just allocated, and nothing uses it.
     let freed = unsafe { call!(cuMemFreeHost(start)) };
-    freed.inspect_err(|_| release(Resource::Pinned(start), context))
+    freed.inspect_err(|_| release(PinnedMemory(Handle(start)), context))
 }

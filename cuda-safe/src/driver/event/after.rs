@@ -1,14 +1,14 @@
-//! Resources that are released after events.
+//! Objects that are released after events.
 
 use super::Event;
 use crate::base::current::ContextHandle;
-use crate::base::release::Parent;
+use crate::base::release::KeepAlive;
 use crate::driver::context::Context;
 use cuda_sys::CUevent;
 use std::any::Any;
 use std::sync::Arc;
 
-/// The objects that a resource requires until it is released, or returned to its owner, after events.
+/// The owners of an object that is destroyed, or returned to its foreign owner, after events.
 #[derive(Clone)]
 pub(crate) struct AfterEvents {
     pub(crate) events: Vec<Event>,
@@ -17,20 +17,20 @@ pub(crate) struct AfterEvents {
     pub(crate) context: Context,
 }
 
-impl Parent for AfterEvents {
+impl KeepAlive for AfterEvents {
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(&self.context)
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
     }
 
     fn is_borrowed(&self) -> bool {
         self.context.depends_on_borrowed()
     }
 
-    fn waited_for(&self) -> Vec<CUevent> {
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
+    }
+
+    fn events(&self) -> Vec<CUevent> {
         self.events.iter().map(Event::raw).collect()
     }
 }

@@ -2,12 +2,12 @@
 
 use super::jit::{self, JitOptions, Request};
 use super::{Kernel, Module, explain_missing, image, owned_string};
-use crate::base::call::call;
+use crate::base::call::{Answer, answer, call};
 use crate::base::current::ContextHandle;
 use crate::base::error::{Error, Result};
 use crate::base::init;
 use crate::base::ownership::{Ownership, expect_handle};
-use crate::base::release::{self, Parent, Resource, release};
+use crate::base::release::{self, Destroy, Handle, KeepAlive, release};
 use crate::driver::context::Context;
 use core::ffi::c_void;
 use cuda_sys::{CUkernel, CUlibrary};
@@ -320,22 +320,40 @@ impl Library {
 impl Drop for Inner {
     fn drop(&mut self) {
         if self.ownership.is_owned() {
-            release(Resource::Library(self.raw), &self.code);
+            release(Handle(self.raw), &self.code);
         }
     }
 }
 
-impl Parent for Arc<Code> {
+impl Destroy for Handle<CUlibrary> {
+    fn name(&self) -> &'static str {
+        "a library"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the handle stands for the library, and the caller promises that this is the first
+        // call. The driver waits for kernels of the library.
+        unsafe { answer!(cuLibraryUnload(self.0)) }
+    }
+
+    /// A library that is still loaded may be compiled for a context that is created later, from the
+    /// code that the owners hold.
+    fn has_leaked(&self, owners: &dyn KeepAlive) {
+        owners.leak();
+    }
+}
+
+impl KeepAlive for Arc<Code> {
     fn context(&self) -> Option<&dyn ContextHandle> {
         None
     }
 
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(Self::clone(self))
-    }
-
     fn is_borrowed(&self) -> bool {
         false
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(Self::clone(self))
     }
 }
 

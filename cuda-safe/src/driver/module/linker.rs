@@ -2,11 +2,11 @@
 
 use super::jit::{self, JitOptions, Request};
 use super::{Library, Module, image};
-use crate::base::call::call;
+use crate::base::call::{Answer, answer, call};
 use crate::base::current::ContextHandle;
 use crate::base::error::{DriverError, Result};
 use crate::base::invalid::Invalid;
-use crate::base::release::{self, Parent, Resource, release};
+use crate::base::release::{self, Destroy, Handle, KeepAlive, release};
 use crate::driver::context::Context;
 use core::ffi::{CStr, c_void};
 use cuda_sys::{CUjitInputType, CUlinkState, CUresult};
@@ -307,21 +307,33 @@ impl Library {
 
 impl Drop for Linker {
     fn drop(&mut self) {
-        release(Resource::Linker(self.raw), &self.retained);
+        release(Handle(self.raw), &self.retained);
     }
 }
 
-impl Parent for Arc<Retained> {
+impl Destroy for Handle<CUlinkState> {
+    fn name(&self) -> &'static str {
+        "a linker"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the handle stands for the linker, and the caller promises that this is the first call.
+        // The owners keep the memory alive to which the linker writes.
+        unsafe { answer!(cuLinkDestroy(self.0)) }
+    }
+}
+
+impl KeepAlive for Arc<Retained> {
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(&self.context)
     }
 
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(Self::clone(self))
-    }
-
     fn is_borrowed(&self) -> bool {
         self.context.is_borrowed()
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(Self::clone(self))
     }
 }
 

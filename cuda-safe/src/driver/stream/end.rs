@@ -1,13 +1,15 @@
 //! The destruction of a stream: the notification of the memory manager, and the release of the handle.
 
 use super::{Home, Inner, Stream};
+use crate::base::call::{Answer, answer};
 use crate::base::capture::StreamRef;
 use crate::base::current::ContextHandle;
 use crate::base::fork;
 use crate::base::ownership::Ownership;
-use crate::base::release::{self, Parent, Resource, release_now};
+use crate::base::release::{self, Destroy, Handle, KeepAlive, release_now};
 use crate::base::zone;
 use crate::driver::context::Extension;
+use cuda_sys::{CUresult, CUstream};
 use std::sync::Arc;
 
 impl Drop for Inner {
@@ -18,7 +20,7 @@ impl Drop for Inner {
         }
         if self.ownership.is_owned() {
             self.state.unpublish();
-            release_now(|| Resource::Stream(self.raw), &self.home);
+            release_now(Handle(self.raw), &self.home);
         }
     }
 }
@@ -57,17 +59,51 @@ impl Inner {
                 panicked: Arc::clone(&self.panicked),
             }),
         };
-        release::later(Resource::LastClone, &again);
+        release::later(LastClone, &again);
     }
 }
 
-impl Parent for Home {
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.context())
+impl Destroy for Handle<CUstream> {
+    fn name(&self) -> &'static str {
+        "a stream"
     }
 
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
+    /// Running work is not affected.
+    #[inline(always)]
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the handle stands for the stream, and the caller promises that this is the first call.
+        unsafe { answer!(cuStreamDestroy_v2(self.0)) }
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+}
+
+/// The last clone of a stream, which must not be dropped in a host function. It is dropped with the
+/// owners, so the driver is not called.
+struct LastClone;
+
+impl Destroy for LastClone {
+    fn name(&self) -> &'static str {
+        "the last clone of a stream"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        Answer {
+            call: "cuStreamDestroy_v2",
+            code: CUresult::CUDA_SUCCESS,
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+}
+
+impl KeepAlive for Home {
+    fn context(&self) -> Option<&dyn ContextHandle> {
+        Some(self.context())
     }
 
     fn is_borrowed(&self) -> bool {
@@ -76,22 +112,26 @@ impl Parent for Home {
             Self::Green(green) => green.is_borrowed(),
         }
     }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
+    }
 }
 
-impl Parent for Stream {
+impl KeepAlive for Stream {
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.context())
     }
 
-    fn ordered_on(&self) -> [Option<StreamRef<'_>>; 2] {
-        [Some(self.by_ref()), None]
+    fn is_borrowed(&self) -> bool {
+        self.inner.is_lent
     }
 
-    fn keep(&self) -> Box<dyn Parent + Send> {
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 
-    fn is_borrowed(&self) -> bool {
-        self.inner.is_lent
+    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
+        [Some(self.by_ref()), None]
     }
 }

@@ -5,7 +5,7 @@
 
 use super::{Home, Stream};
 use crate::base::capture::Retain;
-use crate::base::release::Parent;
+use crate::base::release::KeepAlive;
 use crate::driver::context::Context;
 use crate::driver::event::Event;
 use std::any::Any;

@@ -12,12 +12,12 @@ use crate::base::capture::StreamRef;
 use crate::base::current::ContextHandle;
 use crate::base::error::{Rejected, Result};
 use crate::base::invalid::Invalid;
-use crate::base::release::{Parent, Resource, release};
+use crate::base::release::{KeepAlive, release};
 use crate::driver::event::Event;
 use crate::driver::stream::Stream;
 use crate::interop::peers::grant_for_export;
 use crate::interop::{Element, ExportedStream, Layout};
-use crate::memory::DeviceBuffer;
+use crate::memory::{DeviceBuffer, Reads};
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -335,29 +335,30 @@ fn end_of_use(consumer: ConsumerStream, stream: &Stream) -> Result<Option<(Forei
 
 impl Drop for Used {
     fn drop(&mut self) {
-        let reads = Resource::Reads {
-            end: self.0.end.raw(),
-            stream: self.0.consumer.raw(),
-            home: self.0.home.raw(),
-        };
-        release(reads, &self.0);
+        let Use {
+            end,
+            consumer,
+            home,
+            ..
+        } = &self.0;
+        release(Reads::new(end, consumer.raw(), home.raw()), &self.0);
     }
 }
 
-impl Parent for Use {
+impl KeepAlive for Use {
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.home.context())
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
     }
 
     fn is_borrowed(&self) -> bool {
         self.home.is_borrowed()
     }
 
-    fn ordered_on(&self) -> [Option<StreamRef<'_>>; 2] {
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
+    }
+
+    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
         let consumer = self.consumer.by_ref();
         [Some(consumer), Some(self.home.by_ref())]
     }

@@ -2,21 +2,18 @@
 
 use super::is_out_of_memory;
 use super::lock::{Frees, leaf};
-use super::owned::OfPool;
-use super::owned::{PinnedOwner, unregister};
+use super::pool_block::PoolBlock;
 use crate::base::error::Result;
 use crate::base::fork;
-use crate::base::release::{Resource, release};
+use crate::base::release::{KeepAlive, release};
 use crate::base::report::count_leak;
 use crate::base::sync::Mutex;
 use crate::base::zone::in_host_function;
-use crate::driver::context::Context;
+use crate::driver::context::{Context, PinnedMemory, SyncMemory};
 use crate::driver::device::Device;
 use crate::driver::event::AfterEvents;
 use crate::driver::event::Event;
-use crate::memory::MemoryPool;
-use core::ffi::c_void;
-use cuda_sys::CUdeviceptr;
+use crate::memory::registered::Registered;
 use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -108,22 +105,25 @@ impl Drop for End {
     }
 }
 
-/// A resource to free.
-#[derive(Debug)]
+/// Memory to free.
 pub(super) enum What {
-    /// Memory of `cuMemAlloc` or `cuMemAllocManaged`.
-    Device(CUdeviceptr),
-    /// Memory of `cuMemHostAlloc`.
-    Host(*mut c_void),
-    /// Memory registered with `cuMemHostRegister`, and its owner.
-    Registered(*mut c_void, PinnedOwner),
-    /// Memory of a memory pool, whose free waits for nothing itself, and which any work may have used.
-    /// The pool is present if it must be kept alive until the free.
-    OfPool(CUdeviceptr, Option<MemoryPool>),
+    Device(SyncMemory),
+    Host(PinnedMemory),
+    Registered(Registered<Box<dyn Any + Send>>),
+    /// Memory whose free waits for nothing itself, and which any work may have used.
+    OfPool(PoolBlock),
 }
 
-// SAFETY: the value only describes where memory is. It does not access the memory.
-unsafe impl Send for What {}
+impl What {
+    pub(super) fn release(self, owners: &impl KeepAlive) {
+        match self {
+            Self::Device(memory) => release(memory, owners),
+            Self::Host(memory) => release(memory, owners),
+            Self::Registered(memory) => release(memory, owners),
+            Self::OfPool(block) => release(block, owners),
+        }
+    }
+}
 
 pub(super) struct Item {
     pub(super) what: What,
@@ -251,26 +251,12 @@ impl Deferral {
             items: pending.items.into_iter(),
         };
         for item in rest.items.by_ref() {
-            let behind = AfterEvents {
+            let owners = AfterEvents {
                 events: item.end.into_iter().collect(),
                 owner: None,
                 context: self.context.clone(),
             };
-            match item.what {
-                What::Device(address) => release(Resource::Memory(address), &behind),
-                What::Host(start) => release(Resource::Pinned(start), &behind),
-                What::Registered(start, owner) => unregister(start, owner, behind),
-                What::OfPool(address, pool) => self.free_of_pool(address, pool),
-            }
-        }
-    }
-
-    fn free_of_pool(&self, address: CUdeviceptr, pool: Option<MemoryPool>) {
-        let memory = Resource::LoosePoolMemory(address);
-        let parent = self.context.clone();
-        match pool {
-            None => release(memory, &parent),
-            Some(pool) => release(memory, &OfPool { parent, pool }),
+            item.what.release(&owners);
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::base::capture::StreamRef;
 use crate::base::capture::is_default;
 use crate::base::current::ContextHandle;
 use crate::base::error::Result;
-use crate::base::release::{Parent, Root};
+use crate::base::release::KeepAlive;
 use crate::driver::context::Context;
 use crate::driver::stream::Stream;
 use cuda_sys::CUstream;
@@ -107,7 +107,7 @@ impl<'a> Order<'a> {
     #[inline]
     pub fn is_transient(self) -> bool {
         match self.0 {
-            Kind::Of(stream) => Parent::is_borrowed(stream),
+            Kind::Of(stream) => stream.is_borrowed(),
             Kind::Passing(_) => true,
             Kind::None | Kind::Persistent(_) => false,
         }
@@ -186,44 +186,43 @@ impl fmt::Debug for Order<'_> {
     }
 }
 
-/// The parent of a release in an order.
-pub(crate) struct OrderParent<'a> {
-    pub(crate) order: Order<'a>,
-    pub(crate) context: &'a Context,
+/// The owners of memory that is released in an order.
+pub(super) struct OrderOwners<'a> {
+    pub(super) order: Order<'a>,
+    pub(super) context: &'a Context,
 }
 
-impl Parent for OrderParent<'_> {
+impl KeepAlive for OrderOwners<'_> {
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.context)
     }
 
-    fn ordered_on(&self) -> [Option<StreamRef<'_>>; 2] {
-        let on = match self.order.0 {
+    fn is_borrowed(&self) -> bool {
+        match self.order.0 {
+            Kind::Of(stream) => stream.is_borrowed() || self.context.is_borrowed(),
+            Kind::Persistent(raw) if !is_default(raw) => true,
+            Kind::None | Kind::Persistent(_) => self.context.is_borrowed(),
+            Kind::Passing(_) => true,
+        }
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        match self.order.0 {
+            Kind::Of(stream) => Box::new((stream.clone(), self.context.clone())),
+            // A release with a raw stream is never deferred: the stream counts as borrowed, so that its
+            // end does not have to wait for the release queue.
+            Kind::None | Kind::Persistent(_) | Kind::Passing(_) => Box::new(self.context.clone()),
+        }
+    }
+
+    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
+        let stream = match self.order.0 {
             Kind::Of(stream) => Some(stream.by_ref()),
             Kind::Persistent(raw) | Kind::Passing(raw) if !is_default(raw) => {
                 Some(StreamRef::without_state(raw))
             }
             _ => None,
         };
-        [on, None]
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        match self.order.0 {
-            Kind::Of(stream) => Box::new((stream.clone(), self.context.clone())),
-            Kind::None | Kind::Persistent(_) => Box::new(self.context.clone()),
-            // This is never used: a transient order counts as borrowed. So does a persistent one, and the
-            // end of its stream does not have to wait for the release queue.
-            Kind::Passing(_) => Box::new(Root { is_borrowed: true }),
-        }
-    }
-
-    fn is_borrowed(&self) -> bool {
-        match self.order.0 {
-            Kind::Of(stream) => Parent::is_borrowed(stream) || Parent::is_borrowed(self.context),
-            Kind::Persistent(raw) if !is_default(raw) => true,
-            Kind::None | Kind::Persistent(_) => Parent::is_borrowed(self.context),
-            Kind::Passing(_) => true,
-        }
+        [stream, None]
     }
 }

@@ -2,19 +2,20 @@
 
 use super::capture::{enqueue_now, sparing_captures};
 use super::defer::{Deferral, Item, What};
-use super::order::OrderParent;
-use super::owned::{PinnedOwner, unregister};
+use super::order::OrderOwners;
+use super::pool_block::PoolBlock;
 use super::{Block, CleanupGuard, DeferOptions, HostBlock, Order};
 use crate::base::call::{answer, call, without_current};
-use crate::base::capture::Operation;
+use crate::base::capture::{Operation, is_default};
 use crate::base::current::ContextHandle;
 use crate::base::error::{Error, Result};
 use crate::base::fork;
-use crate::base::release::{self, Resource, release};
+use crate::base::release::{self, Handle, release};
 use crate::base::report::count_leak;
 use crate::base::zone::refuse_in_host_function;
-use crate::driver::context::Context;
+use crate::driver::context::{Context, PinnedMemory, SyncMemory};
 use crate::driver::event::Event;
+use crate::memory::registered::Registered;
 use crate::memory::{MemoryPool, PinnedFlags};
 use core::ffi::c_void;
 use cuda_sys::{
@@ -116,7 +117,7 @@ impl DriverMemory {
     /// Since CUDA 3.2. Raw: [`cuMemFree_v2`](fn@cuda_sys::cuMemFree_v2).
     #[doc(alias = "cuMemFree")]
     pub unsafe fn free(&self, block: Block, order: Order<'_>) {
-        self.defer_free(What::Device(block.address), block.size, order);
+        self.defer_free(What::Device(SyncMemory(block.address)), block.size, order);
     }
 
     /// Allocates managed memory. Calls `cuMemAllocManaged`. See
@@ -147,7 +148,7 @@ impl DriverMemory {
     /// # Safety
     /// See [`free`](Self::free). `block` was returned by [`allocate_managed`](Self::allocate_managed).
     pub unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
-        self.defer_free(What::Device(block.address), block.size, order);
+        self.defer_free(What::Device(SyncMemory(block.address)), block.size, order);
     }
 
     /// Allocates page-locked host memory. Calls `cuMemHostAlloc`.
@@ -166,7 +167,7 @@ impl DriverMemory {
         })
         .map_err(|error| error.with_requested_bytes(size))?;
         let address = self.address_of(start, flags).inspect_err(|_| {
-            release(Resource::Pinned(start), &self.context);
+            release(PinnedMemory(Handle(start)), &self.context);
         })?;
         Ok(host_block(start, size, address))
     }
@@ -180,7 +181,8 @@ impl DriverMemory {
     /// Since CUDA 2.0. Raw: [`cuMemFreeHost`](fn@cuda_sys::cuMemFreeHost).
     #[doc(alias = "cuMemFreeHost")]
     pub unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
-        self.defer_free(What::Host(block.start.as_ptr().cast()), 0, order);
+        let memory = PinnedMemory(Handle(block.start.as_ptr().cast()));
+        self.defer_free(What::Host(memory), 0, order);
     }
 
     /// Registers (pins) host memory of the caller. Calls `cuMemHostRegister`.
@@ -224,7 +226,7 @@ impl DriverMemory {
             done => done?,
         }
         let address = self.address_of(start, flags).inspect_err(|_| {
-            release(Resource::RegisteredOf(start), &self.context);
+            release(Registered::new(start, ()), &self.context);
         })?;
         Ok(host_block(start, size, address))
     }
@@ -261,19 +263,45 @@ impl DriverMemory {
         owner: Box<dyn Any + Send>,
         order: Order<'_>,
     ) {
-        let (start, owner) = (block.start.as_ptr().cast(), PinnedOwner::new(owner));
+        let memory = Registered::new(block.start.as_ptr().cast(), owner);
         match self.deferral.is_held() {
-            true => self.defer_free(What::Registered(start, owner), 0, order),
-            false => unregister(start, owner, self.parent(order)),
+            true => self.defer_free(What::Registered(memory), 0, order),
+            false => release(memory, &self.owners(order)),
         }
     }
 
-    /// Defers a free of pool memory, which is done after all work.
-    pub(crate) fn free_of_pool(&self, block: Block, own: Option<MemoryPool>) {
-        let what = What::OfPool(block.address, own);
-        let size = block.size;
-        let end = None;
-        self.deferral.push(Item { what, size, end });
+    /// Frees memory of a memory pool: on the stream of `order`, which waits for nothing, or later, after
+    /// all work, if that is a default stream or none.
+    ///
+    /// `own_pool` is the pool of the memory, if the manager destroys it.
+    ///
+    /// # Safety
+    /// See [`MemoryManager::free`](super::MemoryManager::free). `block` is memory of a memory pool.
+    pub(crate) unsafe fn free_of_pool(
+        &self,
+        block: Block,
+        order: Order<'_>,
+        own_pool: Option<MemoryPool>,
+    ) {
+        if fork::in_child() {
+            return count_leak();
+        }
+        // A default stream is excluded, because a query whether it is captured might apply to another
+        // context's.
+        let stream = order.raw().filter(|raw| !is_default(*raw)).map(Handle);
+        let memory = PoolBlock {
+            address: block.address,
+            stream,
+            own_pool,
+        };
+        if stream.is_some() {
+            return release(memory, &self.owners(order));
+        }
+        self.deferral.push(Item {
+            what: What::OfPool(memory),
+            size: block.size,
+            end: None,
+        });
     }
 
     /// Defers a free. Releases the memory at once instead if no event can be recorded after its last
@@ -286,24 +314,14 @@ impl DriverMemory {
             None => None,
             Some(_) => match mark(order, &self.context) {
                 Ok(end) => Some(end),
-                Err(_) => {
-                    let resource = match what {
-                        What::Device(address) => Resource::Memory(address),
-                        What::Host(start) => Resource::Pinned(start),
-                        What::Registered(start, owner) => {
-                            return unregister(start, owner, self.parent(order));
-                        }
-                        What::OfPool(..) => return,
-                    };
-                    return release(resource, &self.parent(order));
-                }
+                Err(_) => return what.release(&self.owners(order)),
             },
         };
         self.deferral.push(Item { what, size, end });
     }
 
-    fn parent<'a>(&'a self, order: Order<'a>) -> OrderParent<'a> {
-        OrderParent {
+    fn owners<'a>(&'a self, order: Order<'a>) -> OrderOwners<'a> {
+        OrderOwners {
             order,
             context: &self.context,
         }

@@ -1,14 +1,16 @@
 //! Recording the frees of a pool's memory, so that the pool is destroyed only after them.
 
 use super::MemoryPool;
+use crate::base::call::{Answer, answer};
 use crate::base::capture::StreamRef;
 use crate::base::current::ContextHandle;
 use crate::base::error::Result;
 use crate::base::ownership::Ownership;
-use crate::base::release::{Parent, relaxed};
+use crate::base::release::{After, Destroy, KeepAlive, Leftover, relaxed, release};
 use crate::base::sync::Mutex;
 use crate::driver::event::Event;
 use crate::driver::stream::Stream;
+use cuda_sys::CUdeviceptr;
 use std::sync::PoisonError;
 
 /// The events recorded after the frees of a pool's memory. (The streams are not kept, because they
@@ -55,52 +57,88 @@ impl FreeEvents {
     }
 }
 
+/// Memory of a pool that is freed on a stream. The pool is destroyed after the free is complete.
+pub(in crate::memory) struct PoolMemory {
+    address: CUdeviceptr,
+    of: OfPool,
+}
+
 /// The objects that memory of a pool keeps alive until it is freed.
 #[derive(Clone)]
-pub(in crate::memory) struct OfPool {
+struct OfPool {
     stream: Stream,
     pool: MemoryPool,
 }
 
-impl OfPool {
-    pub(in crate::memory) fn new(stream: &Stream, pool: &MemoryPool) -> Self {
-        Self {
+impl PoolMemory {
+    pub(in crate::memory) fn new(address: CUdeviceptr, stream: &Stream, pool: &MemoryPool) -> Self {
+        let of = OfPool {
             stream: stream.clone(),
             pool: pool.clone(),
-        }
+        };
+        Self { address, of }
+    }
+
+    /// Frees the memory, which its creator has given up.
+    pub(in crate::memory) fn release(self) {
+        let owners = self.of.clone();
+        release(self, &owners);
     }
 }
 
-impl Parent for OfPool {
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.stream.context())
+impl Destroy for PoolMemory {
+    fn name(&self) -> &'static str {
+        "stream-ordered device memory"
     }
 
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
+    unsafe fn destroy(&self) -> Answer {
+        let stream = self.of.stream.raw();
+        // SAFETY: this value stands for the memory, and the caller promises that this is the first call.
+        // The stream orders the free after the uses of the memory, which safe code can enqueue only on
+        // this stream.
+        unsafe { answer!(cuMemFreeAsync(self.address, stream)) }
+    }
+
+    fn after(&self) -> After {
+        After::StreamOrder
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+
+    fn has_been_destroyed(&mut self) {
+        let OfPool { stream, pool } = &self.of;
+        if matches!(pool.inner.ownership, Ownership::Borrowed) {
+            // The owner of the borrowed pool waits for the frees.
+            return;
+        }
+        // An event must not outlive a context that other code may destroy.
+        let is_lent = stream.context().depends_on_borrowed();
+        if is_lent || pool.inner.free_events.mark(stream).is_err() {
+            pool.never_destroy();
+        }
+    }
+
+    fn has_leaked(&self, _owners: &dyn KeepAlive) {
+        self.of.pool.never_destroy();
+    }
+}
+
+impl KeepAlive for OfPool {
+    fn context(&self) -> Option<&dyn ContextHandle> {
+        Some(self.stream.context())
     }
 
     fn is_borrowed(&self) -> bool {
         self.pool.is_borrowed() || self.stream.is_borrowed()
     }
 
-    fn ordered_on(&self) -> [Option<StreamRef<'_>>; 2] {
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
+    }
+
+    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
         [Some(self.stream.by_ref()), None]
-    }
-
-    fn has_leaked(&self) {
-        self.pool.never_destroy();
-    }
-
-    fn has_been_freed(&self) {
-        if matches!(self.pool.inner.ownership, Ownership::Borrowed) {
-            // The owner of the borrowed pool waits for the frees.
-            return;
-        }
-        // An event must not outlive a context that other code may destroy.
-        let is_lent = self.stream.context().depends_on_borrowed();
-        if is_lent || self.pool.inner.free_events.mark(&self.stream).is_err() {
-            self.pool.never_destroy();
-        }
     }
 }

@@ -6,12 +6,12 @@
 //! thread that opens it while it is being opened or closed waits.
 
 use super::{IpcHandle, IpcKind};
-use crate::base::call::call;
+use crate::base::call::{Answer, answer, call};
 use crate::base::current::ContextHandle;
 use crate::base::error::{DriverError, Error, Result};
 use crate::base::fork;
 use crate::base::invalid::Invalid;
-use crate::base::release::{self, Parent, Resource, release};
+use crate::base::release::{self, Destroy, KeepAlive, Leftover, release};
 use crate::base::sync::{Condvar, Mutex, MutexGuard};
 use crate::base::zone::refuse_in_host_function;
 use crate::driver::context::Context;
@@ -60,7 +60,8 @@ impl Drop for Place {
 struct Opened {
     base: CUdeviceptr,
     by: By,
-    place: Arc<Place>,
+    /// Present until the allocation is closed.
+    place: Option<Place>,
 }
 
 /// The context or pool that opened the allocation, which must stay alive.
@@ -79,48 +80,81 @@ impl By {
     }
 }
 
-/// The objects that are kept alive until the allocation is closed.
-#[derive(Clone)]
-struct Closing {
-    by: By,
-    #[allow(dead_code, reason = "held, not read")]
-    place: Arc<Place>,
-}
-
-impl Parent for Closing {
+impl KeepAlive for By {
     fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.by.context())
-    }
-
-    fn keep(&self) -> Box<dyn Parent + Send> {
-        Box::new(self.clone())
+        Some(self.context())
     }
 
     fn is_borrowed(&self) -> bool {
-        match &self.by {
-            By::Context(context) => Parent::is_borrowed(context),
-            By::Pool(pool) => pool.is_borrowed(),
+        match self {
+            Self::Context(context) => context.is_borrowed(),
+            Self::Pool(pool) => pool.is_borrowed(),
         }
     }
 
-    fn has_leaked(&self) {
-        if let By::Pool(pool) = &self.by {
-            pool.never_destroy();
-        }
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
     }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        let resource = match self.by {
-            By::Context(_) => Resource::IpcMemory(self.base),
-            By::Pool(_) => Resource::ImportedMemory(self.base),
-        };
-        let closing = Closing {
-            by: self.by.clone(),
-            place: Arc::clone(&self.place),
-        };
-        release(resource, &closing);
+        let (base, place) = (self.base, self.place.take());
+        match &self.by {
+            By::Context(_) => release(OpenedByContext { base, place }, &self.by),
+            By::Pool(pool) => {
+                let pool = pool.clone();
+                release(OpenedByPool { base, place, pool }, &self.by);
+            }
+        }
+    }
+}
+
+/// Memory from `cuIpcOpenMemHandle`.
+struct OpenedByContext {
+    base: CUdeviceptr,
+    #[allow(dead_code, reason = "held, not read")]
+    place: Option<Place>,
+}
+
+impl Destroy for OpenedByContext {
+    fn name(&self) -> &'static str {
+        "memory of another process"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for the open memory, and the caller promises that this is the first
+        // call. All code that used the memory by its address has waited.
+        unsafe { answer!(cuIpcCloseMemHandle(self.base)) }
+    }
+}
+
+/// Memory from `cuMemPoolImportPointer`.
+struct OpenedByPool {
+    base: CUdeviceptr,
+    #[allow(dead_code, reason = "held, not read")]
+    place: Option<Place>,
+    pool: ImportedPool,
+}
+
+impl Destroy for OpenedByPool {
+    fn name(&self) -> &'static str {
+        "pool memory of another process"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for the open memory, and the caller promises that this is the first
+        // call. This free waits for nothing, but all code that used the memory by its address has
+        // waited.
+        unsafe { answer!(cuMemFree_v2(self.base)) }
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+
+    fn has_leaked(&self, _owners: &dyn KeepAlive) {
+        self.pool.never_destroy();
     }
 }
 
@@ -268,7 +302,7 @@ fn open(
             let opened = Arc::new(Opened {
                 base: call()?,
                 by,
-                place: Arc::new(place),
+                place: Some(place),
             });
             if let Some(open) = lock().as_mut() {
                 open.insert(key, Arc::downgrade(&opened));
