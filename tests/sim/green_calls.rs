@@ -1,5 +1,6 @@
 //! Concurrent calls on one green context.
 
+use crate::capture_errors::reports;
 use crate::on;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::{Context, Error, Invalid};
@@ -64,5 +65,32 @@ fn a_call_on_a_green_context_gives_up_after_10_seconds() {
         });
         green.id().expect("nothing uses it");
         set_call_hook(|_| {});
+    });
+}
+
+/// Otherwise the green context would count as current on this thread for ever.
+#[test]
+fn a_guard_ends_while_another_thread_is_inside_a_call_on_the_green_context() {
+    on(Profile::h200(), |context| {
+        let green = green(&context);
+        for is_finished in [true, false] {
+            let reports = reports();
+            let current = green.make_current().expect("it is current nowhere");
+            let (inside, finish) = block("cuGreenCtxStreamCreate");
+            std::thread::scope(|scope| {
+                scope.spawn(|| green.stream().expect("a stream"));
+                inside.recv().expect("the call is active");
+                match is_finished {
+                    true => current.finish().expect("the context is popped"),
+                    false => drop(current),
+                }
+                finish.send(()).expect("it waits");
+            });
+            set_call_hook(|_| {});
+            assert_eq!(*reports.lock().expect("no panic"), [""; 0]);
+            let elsewhere = || green.with_current(|_| ());
+            let elsewhere = std::thread::scope(|scope| scope.spawn(elsewhere).join());
+            elsewhere.expect("no panic").expect("it is current nowhere");
+        }
     });
 }

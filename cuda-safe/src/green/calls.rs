@@ -1,34 +1,87 @@
-//! The lock of a green context. All objects with the same handle share one lock.
+//! The lock of a green context, and the thread on which it is current. All objects with the same handle
+//! share both.
 //!
 //! The lock is held across driver calls, some of which may block. A thread therefore waits for it for a
 //! limited time only and then gets [`Invalid::GreenContextInUse`](crate::Invalid::GreenContextInUse).
 
+use crate::base::attempts;
+use crate::base::error::{Error, Result};
 use crate::base::fork;
-use crate::base::sync::Mutex;
+use crate::base::invalid::Invalid;
+use crate::base::sync::{Mutex, MutexGuard};
 use cuda_sys::CUgreenCtx;
 use std::sync::{Arc, PoisonError, Weak};
 use std::thread::ThreadId;
 
-/// The state that the lock of a green context protects.
+/// The lock of a green context, and the thread on which it is current.
 #[derive(Default)]
 pub(super) struct Calls {
+    /// Serializes the calls that take the handle itself. NVIDIA's documentation required this up to
+    /// 13.4.
+    lock: Mutex<()>,
     /// The thread on which the view is current, and its number of guards. NVIDIA's documentation allows
-    /// the view to be current on one thread at a time.
-    pub(super) current: Option<(ThreadId, usize)>,
+    /// the view to be current on one thread at a time. This lock is never held across a driver call, so
+    /// that a guard can always end.
+    current: Mutex<Option<(ThreadId, usize)>>,
 }
 
-/// Serializes the calls that take the handle itself. NVIDIA's documentation required this up to 13.4.
-pub(super) type Lock = Arc<Mutex<Calls>>;
+impl Calls {
+    /// Locks the green context for calls that take the handle.
+    ///
+    /// # Errors
+    /// [`Invalid::GreenContextInUse`]; [`Error::Forked`].
+    #[inline]
+    pub(super) fn lock(&self) -> Result<MutexGuard<'_, ()>> {
+        // In a forked child, a thread that no longer exists may hold the lock.
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        attempts::lock(&self.lock).ok_or_else(|| Invalid::GreenContextInUse.into())
+    }
+
+    /// Checks that the green context is not current on another thread. The caller holds the lock.
+    ///
+    /// # Errors
+    /// [`Invalid::CurrentElsewhere`].
+    pub(super) fn check_thread(&self) -> Result<()> {
+        match *self.current() {
+            Some((thread, _)) if thread != std::thread::current().id() => {
+                Err(Invalid::CurrentElsewhere.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Records a guard of this thread. The caller holds the lock and has checked the thread.
+    pub(super) fn add_guard(&self) {
+        let mut current = self.current();
+        let open = current.map_or(0, |(_, open)| open);
+        *current = Some((std::thread::current().id(), open + 1));
+    }
+
+    /// Records that a guard of this thread has ended.
+    pub(super) fn remove_guard(&self) {
+        let mut current = self.current();
+        *current = match *current {
+            Some((thread, open)) if open > 1 => Some((thread, open - 1)),
+            _ => None,
+        };
+    }
+
+    fn current(&self) -> MutexGuard<'_, Option<(ThreadId, usize)>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// The locks of the green contexts that have at least one object, by handle.
-static LOCKS: Mutex<Vec<(usize, Weak<Mutex<Calls>>)>> = Mutex::new(Vec::new());
+static LOCKS: Mutex<Vec<(usize, Weak<Calls>)>> = Mutex::new(Vec::new());
 
 /// Returns the lock of a green context that is alive.
-pub(super) fn lock_of(raw: CUgreenCtx) -> Lock {
+pub(super) fn lock_of(raw: CUgreenCtx) -> Arc<Calls> {
     // In a forked child, a thread that no longer exists may hold the mutex of the list. A fresh lock is
     // enough there, because no thread of a forked child calls the driver.
     if fork::in_child() {
-        return Lock::default();
+        return Arc::<Calls>::default();
     }
     let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
     // A handle without an object may have been reused for another green context.
@@ -37,7 +90,7 @@ pub(super) fn lock_of(raw: CUgreenCtx) -> Lock {
     if let Some(lock) = known.and_then(|(_, lock)| lock.upgrade()) {
         return lock;
     }
-    let lock = Lock::default();
+    let lock = Arc::<Calls>::default();
     locks.push((raw.addr(), Arc::downgrade(&lock)));
     lock
 }

@@ -1,14 +1,12 @@
 //! Green contexts.
 
-use super::calls::{Calls, Lock, lock_of};
+use super::calls::{Calls, lock_of};
 use super::descriptor::Descriptor;
 use super::pool::is_leased;
 use super::resource::{Part, SmGroup};
-use crate::base::attempts;
 use crate::base::call::{Answer, answer, call, newest_or, without_current};
 use crate::base::current::ContextHandle;
-use crate::base::error::{Error, Rejected, Result};
-use crate::base::fork;
+use crate::base::error::{Rejected, Result};
 use crate::base::invalid::Invalid;
 use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release::{self, Destroy, Handle, KeepAlive, release};
@@ -61,7 +59,7 @@ struct Inner {
     /// promised to keep it alive.
     is_borrowed: bool,
     sm_count: u32,
-    calls: Lock,
+    calls: Arc<Calls>,
     retained: Arc<Retained>,
 }
 
@@ -279,7 +277,7 @@ impl GreenContext {
     #[doc(alias = "cuGreenCtxGetId")]
     pub fn id(&self) -> Result<u64> {
         let mut id = 0;
-        let _lock = self.inner.lock()?;
+        let _lock = self.lock()?;
         // SAFETY: the green context is alive, and the pointer refers to a local variable.
         unsafe { call!(cuGreenCtxGetId(self.as_raw(), &raw mut id)) }?;
         Ok(id)
@@ -311,7 +309,7 @@ impl GreenContext {
         let stream = &raw mut raw;
         let (flags, priority) = (options.flags(), options.priority);
         let made = {
-            let _lock = self.inner.lock()?;
+            let _lock = self.lock()?;
             let green = self.as_raw();
             // SAFETY: the green context is alive, and the pointer refers to a local variable.
             unsafe { call!(cuGreenCtxStreamCreate(stream, green, flags, priority)) }
@@ -364,25 +362,22 @@ impl GreenContext {
         self.inner.is_borrowed
     }
 
-    /// Locks the green context, for calls that take the handle and for the record of the current
-    /// thread.
-    pub(super) fn lock(&self) -> Result<MutexGuard<'_, Calls>> {
-        self.inner.lock()
+    /// Locks the green context for calls that take the handle.
+    #[inline]
+    pub(super) fn lock(&self) -> Result<MutexGuard<'_, ()>> {
+        self.calls().lock()
+    }
+
+    /// Returns the lock, and the record of the thread on which the green context is current.
+    #[inline]
+    pub(super) fn calls(&self) -> &Calls {
+        &self.inner.calls
     }
 }
 
 impl Inner {
-    #[inline]
-    fn lock(&self) -> Result<MutexGuard<'_, Calls>> {
-        // In a forked child, a thread that no longer exists may hold the lock.
-        if fork::in_child() {
-            return Err(Error::Forked);
-        }
-        attempts::lock(&self.calls).ok_or_else(|| Invalid::GreenContextInUse.into())
-    }
-
     fn get_resource(&self, place: &mut CUdevResource, kind: CUdevResourceType) -> Result<()> {
-        let _lock = self.lock()?;
+        let _lock = self.calls.lock()?;
         // SAFETY: the green context is alive, and the pointer refers to a borrowed resource.
         unsafe { call!(cuGreenCtxGetDevResource(self.raw, &raw mut *place, kind)) }
     }

@@ -9,7 +9,6 @@ use crate::driver::context::{Context, CurrentContext};
 use crate::driver::event::Event;
 use crate::driver::stream::{DefaultStream, same_context};
 use cuda_sys::{CUcontext, CUresult};
-use std::thread::ThreadId;
 
 /// A guard that keeps a green context current on this thread, and on no other thread. Returned by
 /// [`GreenContext::make_current`].
@@ -60,17 +59,12 @@ impl GreenContext {
     /// Since CUDA 12.4. Raw: [`cuCtxFromGreenCtx`](fn@cuda_sys::cuCtxFromGreenCtx).
     #[doc(alias = "cuCtxFromGreenCtx")]
     pub fn make_current(&self) -> Result<CurrentGreenContext> {
-        let here = std::thread::current().id();
-        let mut lock = self.lock()?;
-        let open = match lock.current {
-            Some((thread, _)) if thread != here => return Err(Invalid::CurrentElsewhere.into()),
-            Some((_, open)) => open,
-            None => 0,
-        };
+        let _lock = self.lock()?;
+        self.calls().check_thread()?;
         // The view holds this green context, which therefore stays alive if the view cannot be popped.
         let view = Context::view(self.view()?, self.device(), self.clone());
         let guard = view.make_current()?;
-        lock.current = Some((here, open + 1));
+        self.calls().add_guard();
         Ok(CurrentGreenContext {
             green: self.clone(),
             guard,
@@ -81,10 +75,7 @@ impl GreenContext {
     /// Makes one call with the green context current. Other threads wait for the lock.
     pub(super) fn under_view(&self, call: impl FnOnce() -> Result<()>) -> Result<()> {
         let lock = self.lock()?;
-        let elsewhere = |(thread, _): (ThreadId, usize)| thread != std::thread::current().id();
-        if lock.current.is_some_and(elsewhere) {
-            return Err(Invalid::CurrentElsewhere.into());
-        }
+        self.calls().check_thread()?;
         // The view holds this green context, which therefore stays alive if the view cannot be popped.
         let view = Context::view(self.view()?, self.device(), self.clone());
         let current = view.make_current()?;
@@ -207,11 +198,9 @@ impl CurrentGreenContext {
         }
         // A view that cannot be popped stays on this thread's stack and stays recorded.
         self.guard.end_now()?;
-        let mut lock = self.green.lock()?;
-        lock.current = match lock.current {
-            Some((thread, open)) if open > 1 => Some((thread, open - 1)),
-            _ => None,
-        };
+        // The lock of the green context is not needed: another thread may hold it for as long as its call
+        // blocks.
+        self.green.calls().remove_guard();
         Ok(())
     }
 }
