@@ -171,7 +171,7 @@ fn partitions_run_on_disjoint_sms() {
         assert_eq!(partition.sm_count(), given);
         assert_eq!(partition.context(), &context);
         let stream = partition.stream().expect("a stream");
-        assert_eq!(stream.green_context(), Some(&partition));
+        assert_eq!(stream.green_context().as_ref(), Some(&partition));
         assert_eq!(stream.context(), &context);
         let sms = record.sms(&stream);
         assert_eq!(sms.len(), given as usize, "the SM count of the partition");

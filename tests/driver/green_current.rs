@@ -116,7 +116,7 @@ fn the_default_streams_of_a_partition_report_it() {
     let stream = context.stream().expect("a stream");
     let used = one.with_current(|current| {
         for default in [current.legacy_stream(), current.per_thread_stream()] {
-            assert_eq!(default.green_context(), Some(&one));
+            assert_eq!(default.green_context().as_ref(), Some(&one));
             assert_eq!(default.context(), context);
             ours.record(&stream).expect("a record");
             let is_per_thread = default.as_raw() == CU_STREAM_PER_THREAD;
@@ -148,7 +148,7 @@ fn the_default_streams_of_a_partition_report_it() {
         let within = other.with_current(|_| {
             let outer = current.legacy_stream();
             outer.record(&theirs).expect("a record");
-            assert_eq!(outer.green_context(), Some(&one));
+            assert_eq!(outer.green_context().as_ref(), Some(&one));
             assert_eq!(green_of(CU_STREAM_LEGACY), Ok(other.as_raw()));
         });
         within.expect("a guard");

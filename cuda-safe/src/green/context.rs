@@ -15,7 +15,7 @@ use crate::driver::context::Context;
 use crate::driver::device::Device;
 use crate::driver::launch::{LaunchAttributes, LaunchConfig};
 use crate::driver::module::Kernel;
-use crate::driver::stream::{Stream, StreamOptions};
+use crate::driver::stream::{Partition, Stream, StreamOptions};
 use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
 use std::any::Any;
 use std::fmt;
@@ -49,16 +49,16 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone)]
 pub struct GreenContext {
-    inner: Arc<Inner>,
+    pub(super) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(super) struct Inner {
     raw: CUgreenCtx,
     ownership: Ownership,
     /// Whether the green context, or an object that it depends on, is borrowed: the caller only
     /// promised to keep it alive.
     is_borrowed: bool,
-    sm_count: u32,
+    pub(super) sm_count: u32,
     calls: Arc<Calls>,
     retained: Arc<Retained>,
 }
@@ -178,7 +178,7 @@ impl GreenContext {
     /// create streams from it, because the pool would not know about them.
     pub(super) fn of_any_stream(stream: &Stream) -> Result<Option<Self>> {
         if let Some(green) = stream.green_context() {
-            return Ok(Some(green.clone()));
+            return Ok(Some(green));
         }
         let mut raw = std::ptr::null_mut();
         without_current(stream.context(), || {
@@ -220,9 +220,13 @@ impl GreenContext {
         if let Some(count) = inner.query_sm_count() {
             inner.sm_count = count;
         }
-        Self {
-            inner: Arc::new(inner),
-        }
+        let inner = Arc::new(inner);
+        Self { inner }
+    }
+
+    /// Returns the green context as its streams keep it.
+    pub(super) fn partition(&self) -> Arc<dyn Partition> {
+        Arc::<Inner>::clone(&self.inner)
     }
 
     /// Returns the raw handle without giving up ownership. Do not destroy it.
@@ -246,7 +250,7 @@ impl GreenContext {
     /// Returns the device's primary context. Memory and kernels used on this partition belong to it.
     #[inline]
     pub fn context(&self) -> &Context {
-        &self.inner.retained.primary
+        self.inner.context()
     }
 
     /// Returns the number of SMs of the partition, as reported by the driver
@@ -321,7 +325,7 @@ impl GreenContext {
                 unsafe { call!(cuStreamCreateWithPriority(stream, flags, priority)) }
             })
         })?;
-        Ok(Stream::own_green(raw, Arc::new(self.clone())))
+        Ok(Stream::own_green(raw, self.partition()))
     }
 
     /// Returns the largest cluster size, in blocks, for a launch on a stream of this partition. Calls
@@ -357,11 +361,6 @@ impl GreenContext {
         kernel.max_cluster_size_on(&self.stream()?, config, &LaunchAttributes::default())
     }
 
-    /// Returns whether the green context, or an object that it depends on, is borrowed.
-    pub(crate) fn is_borrowed(&self) -> bool {
-        self.inner.is_borrowed
-    }
-
     /// Locks the green context for calls that take the handle.
     #[inline]
     pub(super) fn lock(&self) -> Result<MutexGuard<'_, ()>> {
@@ -376,6 +375,16 @@ impl GreenContext {
 }
 
 impl Inner {
+    #[inline]
+    pub(super) fn context(&self) -> &Context {
+        &self.retained.primary
+    }
+
+    /// Returns whether the green context, or an object that it depends on, is borrowed.
+    pub(super) fn is_borrowed(&self) -> bool {
+        self.is_borrowed
+    }
+
     fn get_resource(&self, place: &mut CUdevResource, kind: CUdevResourceType) -> Result<()> {
         let _lock = self.calls.lock()?;
         // SAFETY: the green context is alive, and the pointer refers to a borrowed resource.
@@ -428,19 +437,31 @@ impl KeepAlive for Arc<Retained> {
 /// Two green contexts are equal if they have the same handle.
 impl PartialEq for GreenContext {
     fn eq(&self, other: &Self) -> bool {
-        // Both are alive, so equal handles mean the same green context.
-        self.inner.raw == other.inner.raw && self.context() == other.context()
+        self.inner == other.inner
     }
 }
 
 impl Eq for GreenContext {}
 
+impl PartialEq for Inner {
+    fn eq(&self, other: &Self) -> bool {
+        // Both are alive, so equal handles mean the same green context.
+        self.raw == other.raw && self.context() == other.context()
+    }
+}
+
 impl fmt::Debug for GreenContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GreenContext")
-            .field("raw", &self.inner.raw)
-            .field("sm_count", &self.inner.sm_count)
-            .field("device", &self.device())
+            .field("raw", &self.raw)
+            .field("sm_count", &self.sm_count)
+            .field("device", &self.context().device())
             .finish()
     }
 }

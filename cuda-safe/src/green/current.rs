@@ -7,8 +7,9 @@ use crate::base::invalid::Invalid;
 use crate::base::report::{Report, report};
 use crate::driver::context::{Context, CurrentContext};
 use crate::driver::event::Event;
-use crate::driver::stream::{DefaultStream, same_context};
+use crate::driver::stream::{DefaultStream, Partition, same_context};
 use cuda_sys::{CUcontext, CUresult};
+use std::sync::Arc;
 
 /// A guard that keeps a green context current on this thread, and on no other thread. Returned by
 /// [`GreenContext::make_current`].
@@ -18,6 +19,8 @@ use cuda_sys::{CUcontext, CUresult};
 #[derive(Debug)]
 pub struct CurrentGreenContext {
     green: GreenContext,
+    /// The same green context, as default streams see it.
+    partition: Arc<dyn Partition>,
     guard: CurrentContext,
     has_ended: bool,
 }
@@ -67,6 +70,7 @@ impl GreenContext {
         self.calls().add_guard();
         Ok(CurrentGreenContext {
             green: self.clone(),
+            partition: self.partition(),
             guard,
             has_ended: false,
         })
@@ -172,7 +176,7 @@ impl CurrentGreenContext {
     /// Since CUDA 12.4.
     #[doc(alias = "CU_STREAM_LEGACY")]
     pub fn legacy_stream(&self) -> DefaultStream<'_> {
-        self.guard.legacy_stream().of_green(&self.green)
+        self.guard.legacy_stream().of_green(&self.partition)
     }
 
     /// Returns the per-thread default stream of the green context (`CU_STREAM_PER_THREAD`).
@@ -180,7 +184,7 @@ impl CurrentGreenContext {
     /// Since CUDA 12.4.
     #[doc(alias = "CU_STREAM_PER_THREAD")]
     pub fn per_thread_stream(&self) -> DefaultStream<'_> {
-        self.guard.per_thread_stream().of_green(&self.green)
+        self.guard.per_thread_stream().of_green(&self.partition)
     }
 
     /// Ends the guard and reports whether the context stack was as expected. See

@@ -1,13 +1,18 @@
 //! The green contexts of streams.
 
 use super::GreenContext;
+use super::context::Inner;
 use crate::driver::context::Context;
 use crate::driver::stream::{DefaultStream, Partition, Stream};
 use std::any::Any;
 use std::sync::Arc;
 
-impl Partition for GreenContext {
+impl Partition for Inner {
     fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
         self
     }
 
@@ -16,7 +21,7 @@ impl Partition for GreenContext {
     }
 
     fn sm_count(&self) -> u32 {
-        self.sm_count()
+        self.sm_count
     }
 
     fn is_borrowed(&self) -> bool {
@@ -26,26 +31,29 @@ impl Partition for GreenContext {
     fn is_same(&self, other: &dyn Partition) -> bool {
         other.as_any().downcast_ref() == Some(self)
     }
+}
 
-    fn share(&self) -> Arc<dyn Partition> {
-        Arc::new(self.clone())
+impl GreenContext {
+    fn of_partition(partition: &Arc<dyn Partition>) -> Option<Self> {
+        let inner = Arc::clone(partition).into_any().downcast().ok()?;
+        Some(Self { inner })
     }
 }
 
 impl Stream {
     /// Returns the green context in which the stream was created, if any.
-    pub fn green_context(&self) -> Option<&GreenContext> {
-        self.partition()?.as_any().downcast_ref()
+    pub fn green_context(&self) -> Option<GreenContext> {
+        GreenContext::of_partition(self.partition()?)
     }
 }
 
-impl<'guard> DefaultStream<'guard> {
+impl DefaultStream<'_> {
     /// Returns the green context of this default stream, or `None` for a stream of an ordinary context.
     ///
     /// This function makes no driver call: for the legacy stream, the result of `cuStreamGetGreenCtx`
     /// depends on the current context, and for the per-thread stream the call is documented to fail
     /// while a green context is current.
-    pub fn green_context(&self) -> Option<&'guard GreenContext> {
-        self.partition()?.as_any().downcast_ref()
+    pub fn green_context(&self) -> Option<GreenContext> {
+        GreenContext::of_partition(self.partition()?)
     }
 }

@@ -88,7 +88,7 @@ pub struct DefaultStream<'guard> {
     raw: CUstream,
     guard: &'guard CurrentContext,
     /// The green context, if the guard makes its view current.
-    green: Option<&'guard dyn Partition>,
+    green: Option<&'guard Arc<dyn Partition>>,
 }
 
 impl CurrentContext {
@@ -122,7 +122,7 @@ impl CurrentContext {
 
 impl<'guard> DefaultStream<'guard> {
     /// Returns the same default stream for a green context whose view is the context of the guard.
-    pub(crate) fn of_green(mut self, green: &'guard dyn Partition) -> Self {
+    pub(crate) fn of_green(mut self, green: &'guard Arc<dyn Partition>) -> Self {
         self.green = Some(green);
         self
     }
@@ -143,7 +143,7 @@ impl<'guard> DefaultStream<'guard> {
     }
 
     /// Returns the green context, if the guard makes its view current.
-    pub(crate) fn partition(&self) -> Option<&'guard dyn Partition> {
+    pub(crate) fn partition(&self) -> Option<&'guard Arc<dyn Partition>> {
         self.green
     }
 
@@ -205,7 +205,7 @@ impl<'guard> DefaultStream<'guard> {
             state: &state,
             stream: None,
             retained: Arc::new(Retained::Home(match self.green {
-                Some(green) => Home::Green(green.share()),
+                Some(green) => Home::Green(Arc::clone(green)),
                 None => Home::Context(self.context().clone()),
             })),
         };

@@ -3,10 +3,13 @@
 use crate::driver::context::Context;
 use std::any::Any;
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// A green context, which keeps its partition alive.
 pub(crate) trait Partition: Debug + Send + Sync {
     fn as_any(&self) -> &dyn Any;
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 
     /// Returns the primary context of the device.
     fn context(&self) -> &Context;
@@ -19,7 +22,4 @@ pub(crate) trait Partition: Debug + Send + Sync {
 
     /// Returns whether both are the same green context.
     fn is_same(&self, other: &dyn Partition) -> bool;
-
-    /// Returns a clone.
-    fn share(&self) -> std::sync::Arc<dyn Partition>;
 }
