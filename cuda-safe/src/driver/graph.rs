@@ -379,6 +379,8 @@ where
     fn into_raw(mut self) -> (*mut T, Context) {
         self.retained.share_events();
         let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
+        // A foreign owner keeps the handle alive until the process exits.
+        std::mem::forget(std::mem::replace(&mut self.ownership, Ownership::Owned));
         (raw, self.context().clone())
     }
 

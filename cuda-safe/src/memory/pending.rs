@@ -40,6 +40,8 @@ use std::mem::ManuallyDrop;
 /// ```
 #[must_use = "dropping it waits for the copy"]
 pub struct Pending<T, H: Pinned<T> = PinnedBuffer<T>> {
+    /// Taken exactly once, by a wait or by the drop. (An `Option` would cost 7 instructions of 130 for each
+    /// copy: `cargo xtask cost`.)
     host: ManuallyDrop<H>,
     stream: Stream,
     elements: PhantomData<T>,

@@ -90,6 +90,8 @@ impl Context {
     #[inline]
     pub fn with_current<R>(&self, f: impl FnOnce(&CurrentContext) -> R) -> Result<R> {
         let pushed = enter_counted(self.as_raw())?;
+        // A copy and not a clone: a clone would cost 35 instructions of 53 if the context is current
+        // already (`cargo xtask cost`).
         // SAFETY: the copy is never dropped, so it does not count as a reference of its own, and it ends
         // before the original.
         let context = unsafe { std::ptr::read(self) };

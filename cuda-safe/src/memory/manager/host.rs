@@ -39,7 +39,7 @@ enum End {
 }
 
 impl HostPointer {
-    fn allocate(context: &Context, size: usize, flags: PinnedFlags) -> Result<Self> {
+    fn allocate(context: &Context, size: usize, flags: PinnedFlags) -> Result<Arc<Self>> {
         let manager = context.expect_manager()?;
         let block = manager.allocate_host(size, flags)?;
         let is_mapped = flags.contains(PinnedFlags::MAPPED);
@@ -56,7 +56,7 @@ impl HostPointer {
         start: NonNull<u8>,
         size: usize,
         flags: PinnedFlags,
-    ) -> Result<Self> {
+    ) -> Result<Arc<Self>> {
         let manager = context.expect_manager()?;
         // SAFETY: the caller's promise; the owner is kept until the memory is unregistered.
         let block = unsafe { manager.pin(start, size, flags) }?;
@@ -71,15 +71,15 @@ impl HostPointer {
         is_mapped: bool,
         owner: Option<Owner>,
         end: End,
-    ) -> Self {
-        Self {
+    ) -> Arc<Self> {
+        Arc::new(Self {
             block,
             id: new_id(),
             end,
             owner,
             is_mapped,
             context: context.clone(),
-        }
+        })
     }
 
     /// Returns the host address of the first byte.
@@ -203,8 +203,7 @@ impl PinnedMemory {
         finalizer: Option<Finalizer>,
     ) -> Result<Self> {
         bytes_of::<u8>(size)?;
-        let memory = foreign(context, start, size, 0, owner, finalizer);
-        Ok(Self(Arc::new(memory)))
+        Ok(Self(foreign(context, start, size, 0, owner, finalizer)))
     }
 
     /// Allocates host memory with the context's manager. [`PinnedFlags::MAPPED`] is ignored.
@@ -214,7 +213,7 @@ impl PinnedMemory {
     /// [`MemoryManager::allocate_host`](super::MemoryManager::allocate_host).
     pub fn allocate(context: &Context, size: usize, flags: PinnedFlags) -> Result<Self> {
         let flags = flags.difference(PinnedFlags::MAPPED);
-        Ok(Self(Arc::new(HostPointer::allocate(context, size, flags)?)))
+        HostPointer::allocate(context, size, flags).map(Self)
     }
 
     /// Pins memory of `owner`, which is kept alive until the driver has unregistered the memory.
@@ -234,8 +233,7 @@ impl PinnedMemory {
     ) -> Result<Self> {
         let flags = flags.difference(PinnedFlags::MAPPED);
         // SAFETY: the caller's promise.
-        let memory = unsafe { HostPointer::pin(context, owner, start, size, flags) };
-        Ok(Self(Arc::new(memory?)))
+        unsafe { HostPointer::pin(context, owner, start, size, flags) }.map(Self)
     }
 }
 
@@ -260,8 +258,7 @@ impl MappedMemory {
         finalizer: Option<Finalizer>,
     ) -> Result<Self> {
         expect_memory::<u8>(address, size)?;
-        let memory = foreign(context, start, size, address, owner, finalizer);
-        Ok(Self(Arc::new(memory)))
+        Ok(Self(foreign(context, start, size, address, owner, finalizer)))
     }
 
     /// Allocates mapped host memory with the context's manager.
@@ -270,7 +267,7 @@ impl MappedMemory {
     /// See [`PinnedMemory::allocate`].
     pub fn allocate(context: &Context, size: usize, flags: PinnedFlags) -> Result<Self> {
         let flags = flags | PinnedFlags::MAPPED;
-        Ok(Self(Arc::new(HostPointer::allocate(context, size, flags)?)))
+        HostPointer::allocate(context, size, flags).map(Self)
     }
 
     /// Pins and maps memory of `owner`, which is kept alive until the driver has unregistered the
@@ -290,8 +287,7 @@ impl MappedMemory {
     ) -> Result<Self> {
         let flags = flags | PinnedFlags::MAPPED;
         // SAFETY: the caller's promise.
-        let memory = unsafe { HostPointer::pin(context, owner, start, size, flags) };
-        Ok(Self(Arc::new(memory?)))
+        unsafe { HostPointer::pin(context, owner, start, size, flags) }.map(Self)
     }
 
     /// Returns the device address of the first byte.
@@ -309,7 +305,7 @@ fn foreign(
     address: CUdeviceptr,
     owner: Option<Owner>,
     finalizer: Option<Finalizer>,
-) -> HostPointer {
+) -> Arc<HostPointer> {
     let block = HostBlock {
         start,
         size,

@@ -1,10 +1,10 @@
 //! Pinned memory without initialization.
 
-use super::{PinnedBuffer, PinnedOptions};
+use super::{PinnedBuffer, PinnedOptions, Source};
 use crate::base::error::{Rejected, Result};
 use crate::driver::context::Context;
 use crate::memory::same_length;
-use std::mem::{ManuallyDrop, MaybeUninit};
+use std::mem::MaybeUninit;
 
 impl<T: Copy> PinnedBuffer<T> {
     /// Allocates pinned memory for `len` elements without initializing it. The memory is pinned for
@@ -81,16 +81,12 @@ impl<T: Copy> PinnedBuffer<MaybeUninit<T>> {
     ///
     /// # Safety
     /// Each element is initialized with a valid `T`.
-    pub unsafe fn assume_init(self) -> PinnedBuffer<T> {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is neither used nor dropped after this function, so the context is taken
-        // exactly once.
-        let context = unsafe { std::ptr::read(&raw const this.context) };
+    pub unsafe fn assume_init(mut self) -> PinnedBuffer<T> {
         PinnedBuffer {
-            start: this.start.cast(),
-            len: this.len,
-            source: this.source,
-            context,
+            start: self.start.cast(),
+            len: self.len,
+            source: std::mem::replace(&mut self.source, Source::Nothing),
+            context: self.context.clone(),
         }
     }
 }
