@@ -335,7 +335,7 @@ fn a_builder_refuses_buffers_of_other_streams_and_streams_of_other_contexts() {
     }
     assert!(matches!(refusal(error), Invalid::OtherStream { .. }));
 
-    let other = Context::create(&device, cuda_safe::ContextFlags::empty());
+    let other = Context::new(&device, cuda_safe::ContextFlags::empty());
     let stream = other.expect("a context").stream().expect("a stream");
     let mut x = DeviceBuffer::<i32>::zeroed(&stream, 10).expect("memory");
     let mut launch = scale.launch_builder(&stream);

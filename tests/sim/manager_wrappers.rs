@@ -142,8 +142,10 @@ fn a_forked_child_runs_no_finalizer() {
             FINALIZED.fetch_add(1, Ordering::Relaxed);
         };
         // SAFETY: nothing uses the address.
-        let memory =
-            unsafe { MemoryPointer::new(&context, 0x1000, 64, None, Some(Box::new(finalizer))) };
+        let memory = unsafe {
+            MemoryPointer::from_raw(&context, 0x1000, 64, None, Some(Box::new(finalizer)))
+        };
+        let memory = memory.expect("an address");
         let mut memory = Some(memory);
         assert!(common::fork::in_fork(|| {
             drop(memory.take());

@@ -258,7 +258,9 @@ impl MappedMemory {
         finalizer: Option<Finalizer>,
     ) -> Result<Self> {
         expect_memory::<u8>(address, size)?;
-        Ok(Self(foreign(context, start, size, address, owner, finalizer)))
+        Ok(Self(foreign(
+            context, start, size, address, owner, finalizer,
+        )))
     }
 
     /// Allocates mapped host memory with the context's manager.
