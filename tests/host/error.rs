@@ -95,6 +95,11 @@ fn errors() -> Vec<(Error, &'static [&'static str])> {
             Error::PtxTooNew { ptx: None, driver },
             &["the PTX", "CUDA 12.2"],
         ),
+        (
+            Error::HostFunctionPanicked("out of ideas".to_owned()),
+            &["host function", "out of ideas"],
+        ),
+        (Error::InHostFunction, &["host function", "another thread"]),
         (Error::Forked, &["forked"]),
         (
             Error::Manager(Arc::new(io::Error::other("no slab left"))),
@@ -174,6 +179,26 @@ fn fatal_codes_say_that_earlier_work_may_be_at_fault() {
     assert!(fatal(CUresult::CUDA_ERROR_LAUNCH_FAILED));
     assert!(!fatal(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
     assert!(!fatal(CUresult::CUDA_ERROR_INVALID_CONTEXT));
+}
+
+#[test]
+fn errors_are_equal_if_their_variants_and_values_are() {
+    let (these, those) = (errors(), errors());
+    for (i, (this, _)) in these.iter().enumerate() {
+        for (j, (that, _)) in those.iter().enumerate() {
+            let shares_an_object = !matches!(this, Error::Manager(_));
+            assert_eq!(
+                this == that,
+                i == j && shares_an_object,
+                "{this:?}, {that:?}"
+            );
+        }
+        assert_eq!(*this, this.clone());
+    }
+    let panicked = |message: &str| Error::HostFunctionPanicked(message.to_owned());
+    assert_ne!(panicked("one"), panicked("two"));
+    let [first, second] = [CUresult(1), CUresult(2)].map(|code| Error::Driver(driver_error(code)));
+    assert_ne!(first, second);
 }
 
 #[test]

@@ -36,6 +36,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// }
 /// # Ok::<_, Error>(())
 /// ```
+///
+/// # Comparison
+/// Two errors are equal if they are the same variant with equal values. Two
+/// [`Manager`](Self::Manager) errors are equal only if they share one error object (they are clones of
+/// one error), because that object may not be comparable.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -96,7 +101,7 @@ pub struct OutOfMemory {
 }
 
 /// The failure of the driver's JIT compiler for a module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileError {
     /// The error of the loading function.
     pub error: DriverError,
@@ -253,6 +258,51 @@ impl fmt::Display for DriverError {
 }
 
 impl std::error::Error for DriverError {}
+
+impl PartialEq for Error {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Driver(a), Self::Driver(b)) => a == b,
+            (Self::OutOfMemory(a), Self::OutOfMemory(b)) => a == b,
+            (Self::Launch(a), Self::Launch(b)) => a == b,
+            (Self::Load(a), Self::Load(b)) => a == b,
+            (Self::Missing(a), Self::Missing(b)) => a == b,
+            (Self::Invalid(a), Self::Invalid(b)) => a == b,
+            (Self::Compile(a), Self::Compile(b)) => a == b,
+            (
+                Self::PtxTooNew { ptx, driver },
+                Self::PtxTooNew {
+                    ptx: other_ptx,
+                    driver: other_driver,
+                },
+            ) => (ptx, driver) == (other_ptx, other_driver),
+            (Self::HostFunctionPanicked(a), Self::HostFunctionPanicked(b)) => a == b,
+            (Self::NoDevice, Self::NoDevice)
+            | (Self::InHostFunction, Self::InHostFunction)
+            | (Self::Forked, Self::Forked) => true,
+            (Self::Manager(a), Self::Manager(b)) => Arc::ptr_eq(a, b),
+            // All variants are listed, so that a new one cannot be forgotten above.
+            (
+                Self::Driver(_)
+                | Self::OutOfMemory(_)
+                | Self::Launch(_)
+                | Self::Load(_)
+                | Self::Missing(_)
+                | Self::NoDevice
+                | Self::Invalid(_)
+                | Self::Compile(_)
+                | Self::PtxTooNew { .. }
+                | Self::HostFunctionPanicked(_)
+                | Self::InHostFunction
+                | Self::Forked
+                | Self::Manager(_),
+                _,
+            ) => false,
+        }
+    }
+}
+
+impl Eq for Error {}
 
 /// Has no source, because the text already contains the text of the inner error.
 impl std::error::Error for Error {}

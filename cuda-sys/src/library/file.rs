@@ -83,14 +83,14 @@ unsafe fn open(path: &Path, search: Search) -> Result<libloading::Library, liblo
 
 /// The error that the driver or a [`Library`](crate::Library) was not found. It lists the files that were
 /// tried, with the reason for each.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadError {
     tried: Box<[Attempt]>,
     is_driver: bool,
 }
 
 /// A file that was tried.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attempt {
     /// The name or path that was passed to the dynamic linker.
     pub path: PathBuf,
@@ -99,7 +99,7 @@ pub struct Attempt {
 }
 
 /// The reason why a file was rejected.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttemptFailure {
     /// The dynamic linker could not open it. Contains the linker's message.
