@@ -56,7 +56,7 @@ fn upload(
         read(n, &mut range);
         let mut chunk = DeviceBuffer::uninit(&copies, CHUNK)?;
         in_flight.push_back(chunk.copy_from_pinned(range)?);
-        let mut chunk = chunk.rebind(&compute)?; // the GPU waits for the copy, the host does not
+        chunk.rebind(&compute)?; // the GPU waits for the copy, the host does not
         // SAFETY: `scale` accesses the first CHUNK elements of the chunk, which has as many.
         unsafe { scale.launch(&compute, config, (&mut chunk, 2, 1, CHUNK as u32)) }?;
         chunks.push(chunk);

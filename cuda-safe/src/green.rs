@@ -1,11 +1,11 @@
 //! Green contexts: partitions of a GPU's streaming multiprocessors (SMs), each with its own streams.
 //!
 //! 1. [`SmResource::of_device`] returns the device's SMs.
-//! 2. [`SmResource::split_by_count`] splits them into [`SmGroup`]s and a remainder. A split consumes
-//!    the resource, and creating a green context consumes its groups, so the partitions of one split
-//!    share no SM. A second split of the device would return the same SMs again. It fails while parts
-//!    of the first are in use, unless [`Overlap::Allow`] is given. [`SmResource::partition`] splits
-//!    into requested sizes, as closely as the driver can.
+//! 2. [`SmResource::split_by_count`] splits them into [`SmGroup`]s and a remainder. Creating a green
+//!    context consumes its groups, so the partitions of one split share no SM. A second split of the
+//!    device would return the same SMs again. It fails while parts of the first are in use, unless
+//!    [`Overlap::Allow`] is given. [`SmResource::partition`] splits into requested sizes, as closely as
+//!    the driver can.
 //! 3. [`GreenContext::new`] creates a partition of one or more groups.
 //! 4. Work enqueued on a [`GreenContext::stream`] runs on the partition's SMs.
 //!

@@ -81,6 +81,9 @@
 //! An [`Error`] names the driver function that failed, the argument that was rejected, the limit
 //! that a launch exceeds, or the CUDA version that is required. Nothing panics because of the
 //! driver, its absence or its version.
+//! One `?` converts each error to the error type of a library that implements `From<Error>`.
+//! Functions that take ownership of a value drop it if they fail; those whose value cannot be obtained
+//! again have a `try_` variant, which returns it in a [`Rejected`].
 //!
 //! # Raw handles
 //!

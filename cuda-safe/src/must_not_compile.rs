@@ -107,7 +107,7 @@ struct Locks;
 /// fn lend(stream: &cuda_safe::Stream, buffer: &cuda_safe::DeviceBuffer<u8>) {
 ///     stream.copy_scope(|scope| {
 ///         let mut host = cuda_safe::PinnedBuffer::zeroed(stream.context(), 8).unwrap();
-///         scope.copy_to_pinned(buffer, &mut host).unwrap();
+///         scope.copy_to_pinned(buffer, &mut host)
 ///     }).unwrap();
 /// }
 /// ```
@@ -117,8 +117,8 @@ struct Locks;
 /// use cuda_safe::{DeviceBuffer, PinnedBuffer, Stream};
 /// fn lend(stream: &Stream, buffer: &DeviceBuffer<u8>, host: &mut PinnedBuffer<u8>) {
 ///     stream.copy_scope(|scope| {
-///         scope.copy_to_pinned(buffer, host).unwrap();
-///         scope.copy_to_pinned(buffer, host).unwrap();
+///         scope.copy_to_pinned(buffer, host)?;
+///         scope.copy_to_pinned(buffer, host)
 ///     }).unwrap();
 /// }
 /// ```
@@ -128,17 +128,18 @@ struct Locks;
 /// use cuda_safe::{DeviceBuffer, PinnedBuffer, Stream};
 /// fn lend(stream: &Stream, buffer: &DeviceBuffer<u8>, host: &mut PinnedBuffer<u8>) {
 ///     stream.copy_scope(|scope| {
-///         scope.copy_to_pinned(buffer, host).unwrap();
+///         let copied = scope.copy_to_pinned(buffer, host);
 ///         println!("{}", host[0]);
+///         copied
 ///     }).unwrap();
 /// }
 /// ```
 ///
 /// ```compile_fail,E0521
 /// // The scope cannot escape from the closure.
-/// use cuda_safe::{CopyScope, Stream};
+/// use cuda_safe::{CopyScope, Error, Stream};
 /// fn keep<'a>(stream: &'a Stream, place: &mut Option<&'a CopyScope<'a, 'a>>) {
-///     stream.copy_scope(|scope| *place = Some(scope)).unwrap();
+///     stream.copy_scope(|scope| Ok::<_, Error>(*place = Some(scope))).unwrap();
 /// }
 /// ```
 ///
@@ -484,14 +485,6 @@ struct Sealed;
 /// fn twice(group: SmGroup) {
 ///     let one = GreenContext::new([group]);
 ///     let two = GreenContext::new([group]); // a group belongs to only one green context
-/// }
-/// ```
-///
-/// ```compile_fail,E0382
-/// use cuda_safe::green::{SmResource, SplitByCount};
-/// fn twice(resource: SmResource) {
-///     let one = resource.split_by_count(SplitByCount::default());
-///     let two = resource.split_by_count(SplitByCount::default()); // a split consumes the resource
 /// }
 /// ```
 ///

@@ -111,7 +111,8 @@ fn train(streams: &[Stream; 2], manager: &Manager) -> cuda_safe::Result<()> {
         .collect::<Result<_, _>>()?;
     for step in 0..STEPS {
         let batch = if step % 20 == 19 { 3 } else { 8 };
-        let input = DeviceBuffer::<f32>::zeroed(copies, batch << 15)?.rebind(compute)?;
+        let mut input = DeviceBuffer::<f32>::zeroed(copies, batch << 15)?;
+        input.rebind(compute)?;
         let mut activations = Vec::new();
         for layer in 0..LAYERS {
             activations.push(DeviceBuffer::<f32>::zeroed(

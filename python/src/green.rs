@@ -11,8 +11,8 @@ use crate::stream::PyStream;
 use cuda_safe::Rejected;
 use cuda_safe::StreamOptions;
 use cuda_safe::green::{
-    ExactSplit, GreenContext, GroupFlags, GroupRequest, Overlap, PartitionRequest, PartitionSize,
-    SmGroup, SmResource, Split, SplitByCount, SplitFlags,
+    ExactSplit, GreenContext, GroupFlags, GroupRequest, Overlap, Part, PartitionRequest,
+    PartitionSize, SmGroup, SmResource, Split, SplitByCount, SplitFlags,
 };
 use cuda_safe::{Context, Device};
 use pyo3::prelude::*;
@@ -196,9 +196,7 @@ impl PySmResource {
             ..by_count(min, max_groups, ignore_coscheduling, max_cluster)
         };
         let whole = self.whole.get()?;
-        let split = detached(py, move || {
-            Ok::<_, cuda_safe::Error>(whole.ask()?.split_by_count(split)?)
-        })?;
+        let split = detached(py, move || whole.ask()?.split_by_count(split))?;
         Ok(groups_of(split))
     }
 
@@ -223,9 +221,7 @@ impl PySmResource {
             ..exact(sizes, coscheduled, backfill)
         };
         let whole = self.whole.get()?;
-        let split = detached(py, move || {
-            Ok::<_, cuda_safe::Error>(whole.ask()?.split(split)?)
-        })?;
+        let split = detached(py, move || whole.ask()?.split(split))?;
         Ok(groups_of(split))
     }
 
@@ -257,10 +253,8 @@ impl PySmResource {
         let whole = self.whole.get()?;
         let made = detached(py, move || {
             let partitions = whole.ask()?.partition(&partitioning)?;
-            let create = |part: cuda_safe::green::Part| Ok(part.create()?);
-            let made: cuda_safe::Result<Vec<GreenContext>> =
-                partitions.parts.into_iter().map(create).collect();
-            made
+            let parts = partitions.parts.into_iter();
+            parts.map(Part::create).collect::<Result<Vec<_>, _>>()
         })?;
         Ok(made.into_iter().map(PyGreenContext::of).collect())
     }
@@ -327,7 +321,7 @@ impl PySmGroup {
         max_cluster: bool,
     ) -> Result<(Vec<Self>, Option<Self>)> {
         let split = by_count(min, max_groups, ignore_coscheduling, max_cluster);
-        self.split_into(py, move |group| group.split_by_count(split))
+        self.split_into(py, move |group| group.try_split_by_count(split))
     }
 
     /// Splits the group into smaller groups with exactly the given sizes, like `SmResource.split`.
@@ -342,7 +336,7 @@ impl PySmGroup {
         backfill: bool,
     ) -> Result<(Vec<Self>, Option<Self>)> {
         let split = exact(sizes, coscheduled, backfill);
-        self.split_into(py, move |group| group.split(split))
+        self.split_into(py, move |group| group.try_split(split))
     }
 
     /// Releases the SMs without using them.
@@ -390,7 +384,7 @@ impl PyGreenContext {
                 }
             }
         }
-        match detached(py, || Ok::<_, Failure>(GreenContext::new(taken)))? {
+        match detached(py, || Ok::<_, Failure>(GreenContext::try_new(taken)))? {
             Ok(green) => Ok(Self::of(green)),
             Err(rejected) => {
                 put_back(rejected.value);

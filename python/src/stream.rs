@@ -79,8 +79,7 @@ pub(crate) fn foreign(handle: Handle, context: &Context, owner: Owner) -> Result
     // SAFETY: the code that provided the handle promised that it is a stream of this context, or of
     // a green context of its device, and that the owner (or else that code itself) keeps the stream
     // alive.
-    let stream = unsafe { Stream::from_foreign(handle.raw(), context, owner) };
-    Ok(stream.map_err(|rejected| rejected.error)?)
+    Ok(unsafe { Stream::from_foreign(handle.raw(), context, owner) }?)
 }
 
 /// Wraps a foreign stream that is not a default stream. If `device` is None, the driver is asked

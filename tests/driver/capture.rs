@@ -6,7 +6,7 @@ use crate::kernels::{Scale, pinned};
 use crate::need;
 use cuda_safe::{
     CaptureMode, CaptureStatus, Context, DeviceBuffer, Error, Extent, Invalid, PitchedBuffer,
-    Region, Result, Stream,
+    Region, Rejected, Result, Stream,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -65,7 +65,7 @@ fn a_capture_ends_with_an_error_and_with_a_panic_too() {
         let failed = stream.capture(CaptureMode::default(), |_| Err(fail()));
         assert!(matches!(failed, Err(Error::Invalid(_))), "{failed:?}");
         assert_eq!(status(stream), CaptureStatus::None);
-        let panics = || stream.capture(CaptureMode::default(), |_| panic!("on purpose"));
+        let panics = || stream.capture::<Error>(CaptureMode::default(), |_| panic!("on purpose"));
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
         assert_eq!(status(stream), CaptureStatus::None);
         drop(stream.begin_capture(CaptureMode::Relaxed).expect("begins"));
@@ -77,7 +77,7 @@ fn a_capture_ends_with_an_error_and_with_a_panic_too() {
 #[test]
 fn an_empty_capture_gives_an_empty_graph() {
     with_stream(|_, stream| {
-        let graph = stream.capture(CaptureMode::Global, |_| Ok(()));
+        let graph = stream.capture::<Error>(CaptureMode::Global, |_| Ok(()));
         let graph = graph
             .expect("a graph")
             .instantiate()
@@ -116,7 +116,7 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_contin
         refused(buffer.to_vec());
         refused(stream.launch_host_function(|| panic!("never")));
         refused(stream.completion());
-        refused(stream.copy_scope(|_| ()));
+        refused(stream.copy_scope(|_| Ok(())));
         let (extent, region) = (Extent::new_2d(2, 2), Region::new(Extent::new_2d(2, 2)));
         let mut host = [0; 4];
         refused(
@@ -131,9 +131,9 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_contin
         );
         refused(PitchedBuffer::<i32>::zeroed(stream, 4, 4));
         refused(shared.on(stream));
-        let rejected = buffer.rebind(&other).expect_err("captured");
-        refused::<()>(Err(rejected.error));
-        let rejected = rejected.value.share().expect_err("captured");
+        refused(buffer.rebind(&other));
+        assert_eq!(buffer.stream(), stream);
+        let rejected = buffer.try_share().expect_err("captured");
         refused::<()>(Err(rejected.error));
         buffer = rejected.value;
         buffer.fill(7).expect("recorded");
@@ -148,9 +148,11 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_contin
         let capture = stream
             .begin_capture(CaptureMode::ThreadLocal)
             .expect("begins");
-        let rejected = buffer.copy_from_pinned(host).expect_err("captured");
-        refused::<()>(Err(rejected.error));
-        let rejected = buffer.copy_to_pinned(rejected.value).expect_err("captured");
+        let rejected = buffer.as_mut_slice().try_copy_from_pinned(host);
+        let Rejected { error, value } = rejected.expect_err("captured");
+        refused::<()>(Err(error));
+        let rejected = buffer.as_slice().try_copy_to_pinned(value);
+        let rejected = rejected.expect_err("captured");
         refused::<()>(Err(rejected.error));
         assert_eq!(rejected.value[..], [1, 2, 3, 4], "returned");
         capture.finish().expect("a valid capture");
@@ -165,7 +167,7 @@ fn objects_dropped_in_a_capture_are_released_after_it() {
             DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory"),
             DeviceBuffer::<u8>::zeroed_sync(stream, 64).expect("memory"),
         );
-        let graph = stream.capture(CaptureMode::Global, |_| {
+        let graph = stream.capture::<Error>(CaptureMode::Global, |_| {
             drop((ordered, plain));
             Ok(())
         });
@@ -220,7 +222,7 @@ fn releases_on_other_threads_do_not_affect_a_capture() {
             let leaked = cuda_safe::leaked();
             let other = context.stream().expect("a stream");
             let pool = cuda_safe::MemoryPool::new(context, Default::default()).expect("a pool");
-            let graph = other.capture(CaptureMode::Relaxed, |_| Ok(()));
+            let graph = other.capture::<Error>(CaptureMode::Relaxed, |_| Ok(()));
             let things = (
                 cuda_safe::PinnedBuffer::<u8>::zeroed(context, 64).expect("memory"),
                 DeviceBuffer::<u8>::zeroed_sync(&other, 64).expect("memory"),
@@ -268,7 +270,7 @@ fn a_forgotten_capture_continues_without_harm() {
 #[test]
 fn a_forked_child_does_not_release_a_capture_or_its_graph() {
     with_stream(|_, stream| {
-        let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
+        let graph = stream.capture::<Error>(CaptureMode::default(), |_| Ok(()));
         let graph = graph
             .expect("a graph")
             .instantiate()
@@ -356,7 +358,7 @@ fn in_relaxed_mode_allocations_elsewhere_do_not_affect_the_capture() {
     with_stream(|context, stream| {
         let other = context.stream().expect("a stream");
         let mut buffer = None;
-        let graph = stream.capture(CaptureMode::ThreadLocal, |_| {
+        let graph = stream.capture::<Error>(CaptureMode::ThreadLocal, |_| {
             CaptureMode::Relaxed.with(|| {
                 buffer = Some(DeviceBuffer::<u8>::zeroed_sync(&other, 64)?);
                 Ok(())
@@ -371,7 +373,7 @@ fn in_relaxed_mode_allocations_elsewhere_do_not_affect_the_capture() {
 fn graphs_survive_into_raw_and_from_raw() {
     with_stream(|context, stream| {
         use cuda_safe::{ExecutableGraph, Graph};
-        let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
+        let graph = stream.capture::<Error>(CaptureMode::default(), |_| Ok(()));
         let (raw, its) = graph.expect("a graph").into_raw();
         assert_eq!(its, *context);
         // SAFETY: ownership was just released.
@@ -430,7 +432,7 @@ mod provoked {
                 .expect("a graph")
                 .instantiate()
                 .expect("an executable graph");
-            let outer = stream.capture(CaptureMode::default(), |stream| {
+            let outer = stream.capture::<Error>(CaptureMode::default(), |stream| {
                 // SAFETY: the buffer is alive and belongs to this stream.
                 match unsafe { graph.launch(stream) } {
                     Err(Error::Invalid(why)) => assert_eq!(*why, Invalid::StreamIsCaptured),
@@ -526,7 +528,7 @@ mod provoked {
     fn a_graph_launches_only_on_streams_of_its_context() {
         let device = need!(common::gpu());
         with_stream(|_, stream| {
-            let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
+            let graph = stream.capture::<Error>(CaptureMode::default(), |_| Ok(()));
             let graph = graph
                 .expect("a graph")
                 .instantiate()

@@ -81,7 +81,7 @@ fn a_tensor_is_ordered_after_its_producer_and_before_its_later_use() {
             // SAFETY: the buffer owns the memory and the stream, and is next used after the array
             // is dropped.
             let array = unsafe { tensor.import::<i32>(&stream, sync) };
-            let mut array = array.map_err(Error::from).expect("an import");
+            let mut array = array.expect("an import");
             let slice = array.as_mut_slice().expect("it is writable");
             scale.run(&stream, slice, 10, 0).expect("a launch");
             drop(array);
@@ -103,7 +103,7 @@ fn a_tensor_is_used_on_its_producers_stream_if_that_is_known() {
         // SAFETY: the buffer owns the memory and the stream, and is next used after the array is
         // dropped.
         let array = unsafe { tensor.import::<i32>(&stream, StreamSync::ProducerStream) };
-        let mut array = array.map_err(Error::from).expect("an import");
+        let mut array = array.expect("an import");
         let theirs = array.stream().clone();
         assert_eq!(theirs, if is_known { home.clone() } else { stream });
         let slice = array.as_mut_slice().expect("it is writable");
@@ -131,7 +131,7 @@ fn default_streams_may_be_consumers_and_producers() {
         let tensor = received(lent(&buffer, ())).with_producer_stream(Some(exported));
         // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
         let array = unsafe { tensor.import::<i32>(&stream, StreamSync::WaitEvent) };
-        let mut array = array.map_err(Error::from).expect("an import");
+        let mut array = array.expect("an import");
         let slice = array.as_mut_slice().expect("it is writable");
         scale.run(&stream, slice, 10, 0).expect("a launch");
         drop(array);
@@ -171,13 +171,13 @@ fn memory_is_returned_after_the_work_of_a_consumer_that_does_not_wait() {
     // SAFETY: the stream is alive.
     unsafe { consumer.wait_for(&home) }.expect("an order");
     let dropped = Arc::new(AtomicBool::new(false));
-    let export = lent(&buffer, Dropped(Arc::clone(&dropped)));
+    let mut export = lent(&buffer, Dropped(Arc::clone(&dropped)));
     // SAFETY: the stream lives until the end of the test.
-    let export = unsafe { export.behind(consumer, &home) };
-    let tensor = received(export.map_err(Error::from).expect("an event"));
-    // SAFETY: `behind` orders the later work after the consumer's work.
+    unsafe { export.release_after(consumer, &home) }.expect("an event");
+    let tensor = received(export);
+    // SAFETY: `release_after` orders the later work after the consumer's work.
     let array = unsafe { tensor.import::<i32>(&theirs, StreamSync::Ignore) };
-    let mut array = array.map_err(Error::from).expect("an import");
+    let mut array = array.expect("an import");
     let slice = array.as_mut_slice().expect("it is writable");
     scale.run(&theirs, slice, 10, 0).expect("a launch");
     drop(array);
@@ -195,12 +195,13 @@ fn memory_is_returned_after_the_work_of_the_default_stream() {
     let theirs = context.stream().expect("a stream");
     // SAFETY: the stream is alive.
     unsafe { ConsumerStream::of(&theirs).wait_for(&home) }.expect("an order");
+    let mut export = lent(&buffer, ());
     // SAFETY: the handle is the default stream.
-    let export = unsafe { lent(&buffer, ()).behind(ConsumerStream::Legacy, &home) };
-    let tensor = received(export.map_err(Error::from).expect("an event"));
+    unsafe { export.release_after(ConsumerStream::Legacy, &home) }.expect("an event");
+    let tensor = received(export);
     // SAFETY: the default stream is ordered after the work below.
     let array = unsafe { tensor.import::<i32>(&theirs, StreamSync::Ignore) };
-    let mut array = array.map_err(Error::from).expect("an import");
+    let mut array = array.expect("an import");
     let slice = array.as_mut_slice().expect("it is writable");
     scale.run(&theirs, slice, 10, 0).expect("a launch");
     let event = context.event().expect("an event");
@@ -223,10 +224,11 @@ fn memory_released_by_a_consumer_in_a_capture_is_returned_after_it() {
         let context = need!(common::context());
         let (home, theirs) = (produced(&context), context.stream().expect("a stream"));
         let dropped = Arc::new(AtomicBool::new(false));
-        let export = lent(&home, Dropped(Arc::clone(&dropped)));
+        let mut export = lent(&home, Dropped(Arc::clone(&dropped)));
+        let consumer = ConsumerStream::of(&theirs);
         // SAFETY: the stream lives until the end of the test.
-        let export = unsafe { export.behind(ConsumerStream::of(&theirs), home.stream()) };
-        let tensor = received(export.map_err(Error::from).expect("an event"));
+        unsafe { export.release_after(consumer, home.stream()) }.expect("an event");
+        let tensor = received(export);
         let capture = theirs
             .begin_capture(CaptureMode::ThreadLocal)
             .expect("begins");
@@ -242,9 +244,14 @@ fn memory_released_by_a_consumer_in_a_capture_is_returned_after_it() {
 fn a_per_thread_stream_is_refused_as_the_consumer_of_an_export() {
     let context = need!(common::context());
     let buffer = produced(&context);
+    let dropped = Arc::new(AtomicBool::new(false));
+    let mut export = lent(&buffer, Dropped(Arc::clone(&dropped)));
     // SAFETY: the call is refused and accesses nothing.
-    let refused = unsafe { lent(&buffer, ()).behind(ConsumerStream::PerThread, buffer.stream()) };
+    let refused = unsafe { export.release_after(ConsumerStream::PerThread, buffer.stream()) };
     assert_eq!(field(refused), "stream");
+    assert!(!dropped.load(Ordering::SeqCst), "the export is unchanged");
+    drop(export);
+    assert!(dropped.load(Ordering::SeqCst));
 }
 
 #[test]
@@ -253,15 +260,15 @@ fn a_tensor_takes_ownership_of_its_buffer() {
     for len in [LEN, 0] {
         let stream = context.stream().expect("a stream");
         let buffer = DeviceBuffer::from_slice(&stream, &vec![7u16; len]).expect("memory");
-        let export = buffer.into_dlpack().map_err(Error::from);
-        let raw = export.expect("a tensor").into_raw().map_err(Error::from);
+        let export = buffer.into_dlpack();
+        let raw = export.expect("a tensor").into_raw();
         // SAFETY: this function is the only owner.
         let tensor = unsafe { ManagedTensor::from_raw(raw.expect("a tensor").as_ptr()) };
         let tensor = tensor.expect("it is valid");
         assert_eq!(tensor.layout().shape(), [len]);
         // SAFETY: the tensor owns the memory and belongs to this stream.
         let array = unsafe { tensor.import::<u16>(&stream, StreamSync::WaitEvent) };
-        let array = array.map_err(Error::from).expect("an import");
+        let array = array.expect("an import");
         assert_eq!(array.as_slice().to_vec().expect("a copy"), vec![7; len]);
     }
 }
@@ -285,13 +292,13 @@ fn pinned_and_managed_tensors_are_imported() {
         let tensor = received(export.expect("it is valid"));
         // SAFETY: the call is refused and accesses nothing.
         let array = unsafe { tensor.import::<f32>(&stream, StreamSync::Synchronize) };
-        let array = array.map_err(Error::from).expect("an import");
+        let array = array.expect("an import");
         assert_eq!(array.as_slice().to_vec().expect("a copy"), [1.0; 4]);
     }
 }
 
 #[test]
-fn a_tensor_of_another_type_is_refused_and_returned() {
+fn a_tensor_of_another_type_is_refused_and_its_deleter_called() {
     let context = need!(common::context());
     let buffer = produced(&context);
     let stream = buffer.stream();
@@ -299,17 +306,25 @@ fn a_tensor_of_another_type_is_refused_and_returned() {
     let tensor = received(lent(&buffer, Dropped(Arc::clone(&dropped))));
     // SAFETY: the call is refused and accesses nothing.
     let refused = unsafe { tensor.import::<f32>(stream, StreamSync::Ignore) };
-    let rejected = refused.expect_err("int32");
-    assert!(rejected.to_string().contains("int32 where float32"));
-    assert!(!dropped.load(Ordering::SeqCst));
-    drop(rejected);
+    let error = refused.expect_err("int32");
+    assert!(error.to_string().contains("int32 where float32"));
     assert!(dropped.load(Ordering::SeqCst));
+
+    // A shared tensor is kept.
+    let tensor = Arc::new(received(lent(&buffer, ())));
+    let array = tensor.array_interface().expect("an array");
+    // SAFETY: the call is refused and accesses nothing.
+    let refused = unsafe { array.import::<f32>(stream, StreamSync::Ignore, Arc::clone(&tensor)) };
+    refused.expect_err("int32");
+    // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
+    let array = unsafe { array.import::<i32>(stream, StreamSync::WaitEvent, tensor) };
+    drop(array.expect("an import"));
 
     let floats: TypeString = "<f4".parse().expect("a type");
     let tensor = received(lent(&buffer, ()));
     // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
     let array = unsafe { tensor.import_untyped(floats, stream, StreamSync::WaitEvent) };
-    let array = array.map_err(Error::from).expect("an import");
+    let array = array.expect("an import");
     assert_eq!(array.dtype().typestr(), "<f4");
     let longs: TypeString = "<i8".parse().expect("a type");
     let tensor = received(lent(&buffer, ()));
@@ -328,6 +343,6 @@ fn a_tensor_of_another_type_is_refused_and_returned() {
     let tensor = received(lent(&buffer, ()).read_only());
     // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
     let array = unsafe { tensor.import::<i32>(stream, StreamSync::WaitEvent) };
-    let mut array = array.map_err(Error::from).expect("an import");
+    let mut array = array.expect("an import");
     array.as_mut_slice().expect_err("the array is read-only");
 }

@@ -108,7 +108,7 @@ fn a_split_gives_no_more_groups_than_requested() {
 }
 
 #[test]
-fn invalid_splits_are_refused_and_return_the_resource() {
+fn invalid_splits_are_refused() {
     let _alone = alone();
     let resource = need!(resource());
     let sm_count = resource.sm_count();
@@ -147,11 +147,9 @@ fn invalid_splits_are_refused_and_return_the_resource() {
             Invalid::SplitFlags { flags: 4 },
         ),
     ];
-    let mut resource = resource;
     for (split, expected) in cases {
-        let rejected = resource.split_by_count(split).expect_err("refused");
-        assert_eq!(refusal(rejected.error), expected);
-        resource = rejected.value;
+        let error = resource.split_by_count(split).expect_err("refused");
+        assert_eq!(refusal(error), expected);
     }
     smallest(resource);
 }
@@ -218,7 +216,7 @@ fn empty_and_mixed_sets_of_groups_are_refused_and_returned() {
     let resource = need!(resource());
     let device = resource.device();
     let none = GreenContext::new([]).expect_err("no groups");
-    assert_eq!(refusal(none.error), Invalid::NoGroups);
+    assert_eq!(refusal(none), Invalid::NoGroups);
 
     let first = smallest(resource);
     let second = again(&device).split_by_count(SplitByCount {
@@ -233,7 +231,7 @@ fn empty_and_mixed_sets_of_groups_are_refused_and_returned() {
         .chain(second.groups)
         .collect();
     let count = mixed.len();
-    let rejected = GreenContext::new(mixed).expect_err("two splits");
+    let rejected = GreenContext::try_new(mixed).expect_err("two splits");
     assert_eq!(refusal(rejected.error), Invalid::GroupsOfDifferentSplits);
     assert_eq!(rejected.value.len(), count, "all groups are returned");
 }
@@ -253,11 +251,11 @@ fn a_second_split_is_refused_while_parts_of_the_first_are_alive() {
     let partition = GreenContext::new([kept]).expect("a green context");
     let stream = partition.stream().expect("a stream");
     drop(partition);
-    let rejected = again(&device)
+    let error = resource
         .split_by_count(SplitByCount::default())
         .expect_err("in use");
     assert_eq!(
-        refusal(rejected.error),
+        refusal(error),
         Invalid::SplitInUse {
             device: device.as_raw(),
             holder: "the first".to_owned()
@@ -265,8 +263,7 @@ fn a_second_split_is_refused_while_parts_of_the_first_are_alive() {
         "only a stream of the partition is left"
     );
     drop(stream);
-    rejected
-        .value
+    resource
         .split_by_count(SplitByCount::default())
         .expect("free again");
 }

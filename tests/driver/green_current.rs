@@ -281,25 +281,24 @@ fn work_queues_are_a_resource_or_the_error_names_the_needed_version() {
         .with_scope(WorkqueueScope::GreenContextBalanced);
     let mut groups = smallest(resource).groups.into_iter();
     let mut descriptor = || Descriptor::new(groups.next());
-    let first = descriptor()
-        .with_workqueues(set.clone())
-        .expect("the first");
-    let rejected = first.with_workqueues(set).expect_err("the second");
+    let first = descriptor().with_workqueues(set.clone());
+    let rejected = first.with_workqueues(set.clone()).try_create();
+    let rejected = rejected.expect_err("two workqueue resources");
     assert_eq!(refusal(rejected.error), Invalid::SecondWorkqueues);
-    let (first, _) = rejected.value;
+    let first = Descriptor::new(rejected.value.into_groups()).workqueues(set);
     let partition = first.create().expect("a partition");
     let its = Workqueues::of_green_context(&partition).expect("an answer");
     assert_eq!(its.concurrency_limit(), Some(2));
     assert_eq!(its.scope(), Some(WorkqueueScope::GreenContextBalanced));
     let shared = Workqueues::shared_with(&partition).expect("an answer");
     assert_eq!(shared.concurrency_limit(), None);
-    let second = descriptor().with_workqueues(shared).expect("the first");
+    let second = descriptor().with_workqueues(shared);
     let second = second.create().expect("a partition");
     drop(partition);
     second.stream().expect("a stream");
     let shared = Workqueues::shared_with_context(&context).expect("an answer");
     assert_eq!((shared.concurrency_limit(), shared.scope()), (None, None));
-    let third = descriptor().with_workqueues(shared).expect("the first");
+    let third = descriptor().with_workqueues(shared);
     let third = third.create().expect("a partition");
     third.stream().expect("a stream");
 }
@@ -309,7 +308,10 @@ fn a_partition_without_a_default_stream_needs_13_3() {
     let _alone = alone();
     let groups = smallest(need!(resource())).groups.into_iter().take(1);
     let driver = cuda_safe::version().expect("a driver");
-    match Descriptor::new(groups).without_default_stream().create() {
+    match Descriptor::new(groups)
+        .without_default_stream()
+        .try_create()
+    {
         Ok(partition) => {
             assert!(driver >= CudaVersion::new(13, 3));
             let stream = partition.stream().expect("a stream");
@@ -431,7 +433,7 @@ mod provoked {
         let event = one.context().event().expect("an event");
         let stream = one.stream().expect("a stream");
         for wait in [false, true] {
-            let captured = stream.capture(CaptureMode::ThreadLocal, |_| {
+            let captured = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| {
                 let refused = if wait {
                     one.wait(&event)
                 } else {

@@ -55,9 +55,8 @@ fn a_stream_survives_into_raw_and_from_raw() {
     let (watch, keep) = owner();
     let none = std::ptr::null_mut();
     // SAFETY: the call is refused and accesses nothing.
-    let refused = unsafe { Stream::from_foreign(none, &context, keep) }.expect_err("stream 0");
-    assert_eq!(Arc::strong_count(&watch), 2, "the owner is returned");
-    drop(refused.value);
+    unsafe { Stream::from_foreign(none, &context, keep) }.expect_err("stream 0");
+    assert_eq!(Arc::strong_count(&watch), 1, "the owner is dropped");
     let raw = owned.into_raw();
     // SAFETY: `into_raw` released ownership of the stream, which is destroyed here.
     assert!(unsafe { cuStreamDestroy_v2(raw) }.is_success());
@@ -369,7 +368,10 @@ fn debug_output_describes_memory_and_pending_work() {
         (format!("{:?}", buffer.as_mut_slice()), "DeviceSliceMut"),
     ];
     stream
-        .copy_scope(|scope| texts.push((format!("{scope:?}"), "CopyScope")))
+        .copy_scope(|scope| {
+            texts.push((format!("{scope:?}"), "CopyScope"));
+            Ok::<_, cuda_safe::Error>(())
+        })
         .expect("a wait");
     context
         .with_current(|current| texts.push((format!("{:?}", current.legacy_stream()), "Default")))

@@ -103,11 +103,8 @@ fn an_empty_vector_is_registered_and_returned() {
 fn memory_allocated_by_the_driver_does_not_convert_to_a_vector() {
     let context = need!(common::context());
     let memory = PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
-    let rejected = memory.unregister().expect_err("not registered");
-    match rejected.error {
-        Error::Invalid(invalid) => assert_eq!(*invalid, Invalid::NotRegistered),
-        error => panic!("{error}"),
-    }
+    let rejected = memory.try_unregister().expect_err("not registered");
+    assert_eq!(rejected.error, Invalid::NotRegistered.into());
     assert_eq!(*rejected.value, [0; 64]);
 }
 
@@ -187,10 +184,9 @@ fn mapped_memory_of_another_context_or_stream_is_refused() {
         context.stream().expect("a stream"),
     );
     let foreign = own.stream().expect("a stream");
-    let rejected = MappedBuffer::new(pinned(&context, &[1, 2]), &foreign).expect_err("another");
-    assert!(matches!(rejected.error, Error::Invalid(_)), "{rejected}");
-    assert_eq!(*rejected.value, [1, 2]);
-    let mapped = MappedBuffer::new(rejected.value, &stream).expect("mapped");
+    let error = MappedBuffer::new(pinned(&context, &[1, 2]), &foreign).expect_err("another");
+    assert!(matches!(error, Error::Invalid(_)), "{error}");
+    let mapped = MappedBuffer::new(pinned(&context, &[1, 2]), &stream).expect("mapped");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&other, 2).expect("memory");
     let error = buffer.copy_from(&mapped).expect_err("another stream");
     assert!(matches!(error, Error::Invalid(_)), "{error}");
@@ -207,14 +203,15 @@ mod provoked {
     use super::one_at_a_time;
     use crate::common;
     use crate::need;
-    use cuda_safe::{CUresult, PinnedBuffer};
+    use cuda_safe::{CUresult, PinnedBuffer, RegisterOptions};
 
     #[test]
     fn vectors_in_one_page_are_registered_or_returned() {
         let context = need!(common::context());
         let _alone = one_at_a_time();
         let first = PinnedBuffer::register(&context, vec![1u8; 64]).expect("registered");
-        let second = match PinnedBuffer::register(&context, vec![2u8; 64]) {
+        let options = RegisterOptions::default();
+        let second = match PinnedBuffer::try_register_with(&context, vec![2u8; 64], options) {
             Ok(second) => second.unregister().expect("a vector"),
             Err(rejected) => {
                 let code = CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;

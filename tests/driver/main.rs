@@ -47,6 +47,7 @@ mod launch;
 mod launch_builder;
 mod launch_limits;
 mod launch_with;
+mod library_error;
 mod linker;
 mod managed;
 mod manager;

@@ -158,8 +158,9 @@ fn all_memory_of_a_context_is_allocated_by_its_manager() {
         assert_eq!(counts.of(), (1, 0));
         buffer.fill(4).expect("a fill");
         assert_eq!(buffer.to_vec().expect("a copy"), [4; 100]);
-        let moved = buffer.rebind(&context.stream().expect("a stream"));
-        drop(moved.expect("moved"));
+        let other = context.stream().expect("a stream");
+        buffer.rebind(&other).expect("another stream");
+        drop((buffer, other));
         assert_eq!(counts.of(), (1, 1));
 
         drop(DeviceBuffer::<u8>::zeroed_sync(&stream, 10).expect("memory"));

@@ -117,9 +117,8 @@ fn work(context: &Context, seed: u64, steps: usize) {
             }
             77..80 if !live.is_empty() => {
                 let place = random.below(live.len());
-                let Live { memory, tag } = live.swap_remove(place);
-                let memory = memory.rebind(&any(&logs, &mut random)).expect("moved");
-                live.push(Live { memory, tag });
+                let memory = &mut live[place].memory;
+                memory.rebind(&any(&logs, &mut random)).expect("moved");
             }
             80..84 if untyped.len() < 16 => {
                 let what = (some(&mut random), tag);

@@ -146,9 +146,8 @@ fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize)
                 loose.push(Loose::new(stream, kernels, &mut random, shows, (len, tag)));
             }
             92..96 if !live.is_empty() => {
-                let Live { memory, tag } = live.swap_remove(random.below(live.len()));
-                let memory = memory.rebind(stream).expect("moved");
-                live.push(Live { memory, tag });
+                let place = random.below(live.len());
+                live[place].memory.rebind(stream).expect("moved");
             }
             96 => {
                 // The stream is destroyed with pending work, and its handle may soon be reused.

@@ -261,7 +261,8 @@ fn a_pending_copy_of_another_length_returns_the_memory() {
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 2).expect("memory");
     let rejected = buffer
-        .copy_from_pinned(pinned(&context, &[1, 2, 3]))
+        .as_mut_slice()
+        .try_copy_from_pinned(pinned(&context, &[1, 2, 3]))
         .expect_err("3 of 2");
     assert_eq!(*rejected.value, [1, 2, 3]);
     assert!(matches!(rejected.error, Error::Invalid(_)), "{rejected}");

@@ -190,7 +190,7 @@ fn shares_are_rounded_down_if_they_exceed_the_device() {
 }
 
 #[test]
-fn impossible_partitions_are_refused_and_return_the_resource() {
+fn impossible_partitions_are_refused() {
     let _alone = alone();
     let resource = need!(resource());
     let all = resource.sm_count();
@@ -205,16 +205,14 @@ fn impossible_partitions_are_refused_and_return_the_resource() {
         ),
         (vec![PartitionSize::Sms(u32::MAX)], false),
     ];
-    let mut resource = resource;
     for (case, is_nonsense) in cases {
-        let rejected = resource.partition(&request_of(&case)).expect_err("refused");
-        let why = refusal(rejected.error);
+        let error = resource.partition(&request_of(&case)).expect_err("refused");
+        let why = refusal(error);
         assert_eq!(
             is_nonsense,
             matches!(why, Invalid::NoGroups | Invalid::SeveralRests),
             "{case:?}: {why}"
         );
-        resource = rejected.value;
     }
     smallest(resource);
 }
@@ -242,7 +240,9 @@ fn a_group_is_split_again_into_subgroups() {
         min: size + 1,
         ..SplitByCount::default()
     };
-    let rejected = first.split_by_count(too_large).expect_err("too many SMs");
+    let rejected = first
+        .try_split_by_count(too_large)
+        .expect_err("too many SMs");
     let split = rejected
         .value
         .split_by_count(SplitByCount::default())
@@ -289,7 +289,7 @@ fn a_group_is_split_exactly_or_the_error_names_the_needed_version() {
         let expected = format!("cuDevSmResourceSplit needs CUDA 13.1; this driver offers {driver}");
         let error = group.discover(&asked.groups).expect_err("older");
         assert_eq!(error.to_string(), expected);
-        let rejected = group.split(asked).expect_err("older");
+        let rejected = group.try_split(asked).expect_err("older");
         assert_eq!(rejected.error.to_string(), expected);
         GreenContext::new([rejected.value]).expect("the whole resource is returned");
         return;
@@ -298,7 +298,7 @@ fn a_group_is_split_exactly_or_the_error_names_the_needed_version() {
         groups: vec![GroupRequest::new(size), GroupRequest::new(unit)],
         ..ExactSplit::default()
     };
-    let rejected = group.split(too_many).expect_err("too many SMs");
+    let rejected = group.try_split(too_many).expect_err("too many SMs");
     let group = rejected.value;
     let found = group.discover(&asked.groups).expect("an answer");
     assert_eq!([found[0].sm_count, found[1].sm_count], [unit, 2 * unit]);
@@ -345,13 +345,10 @@ fn contexts_partitions_and_streams_report_their_sms() {
         }
     }
     // The partitions are in use.
-    let rejected = of_partition
+    let error = of_partition
         .split_by_count(SplitByCount::default())
         .expect_err("in use");
-    assert!(matches!(
-        refusal(rejected.error),
-        Invalid::SplitInUse { .. }
-    ));
+    assert!(matches!(refusal(error), Invalid::SplitInUse { .. }));
 }
 
 #[test]
@@ -371,8 +368,9 @@ fn exact_splits_give_the_requested_sizes_or_the_error_names_the_needed_version()
         let error = resource.discover(&asked).expect_err("older").to_string();
         let expected = format!("cuDevSmResourceSplit needs CUDA 13.1; this driver offers {driver}");
         assert_eq!(error, expected);
-        let rejected = resource.split(split(asked.to_vec())).expect_err("older");
-        smallest(rejected.value);
+        let error = resource.split(split(asked.to_vec())).expect_err("older");
+        assert_eq!(error.to_string(), expected);
+        smallest(resource);
         return;
     }
     let known = resource.discover(&asked).expect("an answer");

@@ -110,17 +110,19 @@ fn a_lease_lasts_while_any_object_of_its_partitions_is_alive() {
     drop(buffer);
     lease(&pool, &second);
     // The device stays unavailable to others whether or not partitions are leased.
-    let rejected = again(&pool.device())
+    let device = again(&pool.device());
+    let error = device
         .split_by_count(SplitByCount::default())
         .expect_err("the pool has the device");
-    let device = pool.device().as_raw();
-    let holder = "the test".to_owned();
     assert_eq!(
-        refusal(rejected.error),
-        Invalid::SplitInUse { device, holder }
+        refusal(error),
+        Invalid::SplitInUse {
+            device: pool.device().as_raw(),
+            holder: "the test".to_owned()
+        }
     );
     drop(pool);
-    smallest(rejected.value);
+    smallest(device);
 }
 
 #[test]
@@ -203,7 +205,7 @@ fn a_part_is_in_use_while_its_parts_are_and_is_not_split_while_it_has_streams() 
     let asked = two(&pool, 4);
     let whole = lease(&pool, &asked).into_partitions().remove(0);
     let stream = whole.stream().expect("a stream");
-    let rejected = whole.split(&halves(unit)).expect_err("a stream of it");
+    let rejected = whole.try_split(&halves(unit)).expect_err("a stream of it");
     assert_eq!(
         refusal(rejected.error),
         Invalid::PartitionInUse {
@@ -215,7 +217,8 @@ fn a_part_is_in_use_while_its_parts_are_and_is_not_split_while_it_has_streams() 
         sizes: vec![PartitionSize::Sms(4 * unit); 2],
         ..PartitionRequest::default()
     };
-    let rejected = rejected.value.split(&too_many).expect_err("too many SMs");
+    let rejected = rejected.value.try_split(&too_many);
+    let rejected = rejected.expect_err("too many SMs");
     let smaller = rejected.value.split(&halves(unit)).expect("a split");
     let quarter = smaller.into_partitions().remove(1);
     let stream = quarter.stream().expect("a stream");

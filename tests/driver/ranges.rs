@@ -51,48 +51,49 @@ fn ranges_of_one_buffer_are_copied_at_the_same_time_and_joined() {
 fn a_range_is_divided_at_any_element() {
     let context = need!(common::context());
     let host = pinned(&context, &[1, 2, 3]);
-    let (first, mut rest) = host.into_range().split_at(1).expect("two ranges");
+    let mut first = host.into_range();
+    let mut rest = first.split_off(1).expect("two ranges");
     rest[0] = 20;
     assert_eq!((&*first, &*rest), (&[1][..], &[20, 3][..]));
     assert_eq!(first.context(), &context);
     assert_eq!(format!("{rest:?}"), "[20, 3]");
-    let (out_of_bounds, rest) = invalid(rest.split_at(3));
-    assert_eq!(
-        out_of_bounds,
-        Invalid::Range {
-            start: 3,
-            end: 2,
-            len: 2
-        }
-    );
-    let (rest, end) = rest.split_at(2).expect("two ranges");
+    let out_of_bounds = Invalid::Range {
+        start: 3,
+        end: 2,
+        len: 2,
+    };
+    let error = rest.split_off(3).expect_err("it has 2 elements");
+    assert_eq!(error, out_of_bounds.into());
+    let end = rest.split_off(2).expect("two ranges");
     assert!(end.is_empty());
     let host = PinnedRange::join([end, rest, first]).expect("the buffer");
     assert_eq!(*host, [1, 20, 3]);
 }
 
 #[test]
-fn buffers_and_ranges_that_cannot_be_divided_or_joined_are_returned() {
+fn ranges_that_cannot_be_joined_are_returned() {
     let context = need!(common::context());
-    let (no_length, host) = invalid(pinned(&context, &[1, 2, 3]).into_chunks(0));
-    assert_eq!(no_length, Invalid::EmptyChunks);
+    let no_length = pinned(&context, &[1, 2, 3]).into_chunks(0);
+    let no_length = no_length.expect_err("no length");
+    assert_eq!(no_length, Invalid::EmptyChunks.into());
+    let host = pinned(&context, &[1, 2, 3]);
     let mut ranges = host.into_chunks(1).expect("ranges");
     let last = ranges.pop().expect("three ranges");
-    let (missing, ranges) = invalid(PinnedRange::join(ranges));
+    let (missing, ranges) = invalid(PinnedRange::try_join(ranges));
     let expected = Invalid::MissingRanges {
         given: 2,
         existing: 3,
     };
     assert_eq!(missing, expected);
     let other = pinned(&context, &[4]).into_range();
-    let (several, mut ranges) = invalid(PinnedRange::join(ranges.into_iter().chain([other])));
+    let (several, mut ranges) = invalid(PinnedRange::try_join(ranges.into_iter().chain([other])));
     assert_eq!(several, Invalid::SeveralBuffers);
     assert_eq!(ranges.iter().map(|range| range[0]).sum::<i32>(), 7);
     // A range that was dropped is not missing.
     ranges.pop();
     drop(last);
     assert_eq!(*PinnedRange::join(ranges).expect("the buffer"), [1, 2, 3]);
-    let (none, _) = invalid(PinnedRange::<u8>::join([]));
+    let (none, _) = invalid(PinnedRange::<u8>::try_join([]));
     assert_eq!(
         none,
         Invalid::MissingRanges {
@@ -143,7 +144,7 @@ fn a_dropped_or_forgotten_copy_of_a_range_does_no_harm() {
     drop(stream);
     let range = copy.wait().expect("a wait");
     assert_eq!(*range, [7; 1000]);
-    let (missing, _) = invalid(PinnedRange::join([range]));
+    let (missing, _) = invalid(PinnedRange::try_join([range]));
     assert_eq!(
         missing,
         Invalid::MissingRanges {
@@ -159,7 +160,7 @@ fn a_copy_of_a_range_of_another_length_returns_the_range() {
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 3).expect("memory");
     let range = pinned(&context, &[1, 2]).into_range();
-    let (lengths, range) = invalid(buffer.copy_from_pinned(range));
+    let (lengths, range) = invalid(buffer.as_mut_slice().try_copy_from_pinned(range));
     assert_eq!(
         lengths,
         Invalid::Lengths {
@@ -203,16 +204,18 @@ fn ranges_are_used_on_other_threads() {
 #[test]
 fn pinned_memory_is_initialized_by_the_host() {
     let context = need!(common::context());
-    let host = PinnedBuffer::<u16>::uninit(&context, 4).expect("memory");
-    let (lengths, host) = invalid(host.write_copy_of_slice(&[1, 2, 3]));
-    assert_eq!(
-        lengths,
-        Invalid::Lengths {
-            source: 3,
-            target: 4
-        }
-    );
-    let host = host.write_copy_of_slice(&[1, 2, 3, 4]).expect("written");
+    let uninit = || PinnedBuffer::<u16>::uninit(&context, 4).expect("memory");
+    let lengths = Invalid::Lengths {
+        source: 3,
+        target: 4,
+    };
+    let error = uninit()
+        .write_copy_of_slice(&[1, 2, 3])
+        .expect_err("3 of 4");
+    assert_eq!(error, lengths.into());
+    let host = uninit()
+        .write_copy_of_slice(&[1, 2, 3, 4])
+        .expect("written");
     assert_eq!(*host, [1, 2, 3, 4]);
     let options = PinnedOptions {
         write_combined: true,

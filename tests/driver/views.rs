@@ -287,7 +287,7 @@ fn records_and_bools_are_viewed_as_types_of_their_size() {
         let array = ArrayInterface::new(dtype, layout, address).expect("right");
         // SAFETY: all work on the buffer is on this stream, and the buffer outlives the array.
         let imported = unsafe { array.import_untyped(&stream, StreamSync::Ignore, ()) };
-        imported.map_err(Error::from).expect("an import")
+        imported.expect("an import")
     };
     let particles = array(record, buffer.as_raw());
     assert!(particles.view::<u32>().is_err(), "no number");
@@ -315,7 +315,7 @@ fn an_imported_array_is_viewed_as_its_own_type() {
     let array = of(column.clone(), base + 8);
     // SAFETY: all work on the buffer is on this stream, and the buffer outlives the array.
     let imported = unsafe { array.import_untyped(&stream, StreamSync::Ignore, ()) };
-    let mut imported = imported.map_err(Error::from).expect("an import");
+    let mut imported = imported.expect("an import");
     let mut view = imported.view_mut::<i32>().expect("it is writable");
     let exported = view.array_interface().expect("an interface");
     assert!(!exported.is_read_only() && *exported.layout() == column);
@@ -349,7 +349,7 @@ fn an_imported_array_is_viewed_as_its_own_type() {
     ] {
         // SAFETY: as above.
         let imported = unsafe { array.import_untyped(&stream, StreamSync::Ignore, ()) };
-        let mut imported = imported.map_err(Error::from).expect("an import");
+        let mut imported = imported.expect("an import");
         let text = imported.view_mut::<i32>().expect_err(words).to_string();
         assert!(text.contains(words), "{text}");
         let text = imported

@@ -104,7 +104,7 @@ fn an_array_across_mappings_is_imported_and_one_across_a_hole_is_refused() {
         (start + 2 * part - 1, 2 * part, -1),
         (start + 3 * part, part, 1),
     ] {
-        let imported = import(at, len, step).map_err(Error::from);
+        let imported = import(at, len, step);
         drop(imported.unwrap_or_else(|error| panic!("{at:#x}, {len:#x}, {step}: {error}")));
     }
     // The driver does not know the addresses in the hole, just like pageable host memory.
@@ -118,7 +118,7 @@ fn an_array_across_mappings_is_imported_and_one_across_a_hole_is_refused() {
         (start + 3 * part, part + 1, 1),
         (start + 3 * part, 2, -1),
     ] {
-        match import(at, len, step).map_err(Error::from) {
+        match import(at, len, step) {
             Err(Error::Invalid(invalid))
                 if matches!(*invalid, Invalid::ArrayInterface { key: "data", .. }) =>
             {

@@ -19,8 +19,8 @@ fn order(body: impl FnOnce()) -> Vec<&'static str> {
 fn hand_over(array: &ArrayInterface, stream: &Stream, sync: StreamSync) {
     // SAFETY: the test's buffer owns the stream and outlives the array, and no other work uses it
     // meanwhile.
-    let imported = unsafe { array.import::<u32, _>(stream, sync, ()) };
-    drop(imported.map_err(Error::from).expect("an import"));
+    let imported = unsafe { array.import::<u32>(stream, sync, ()) };
+    drop(imported.expect("an import"));
 }
 
 #[test]
@@ -79,8 +79,8 @@ fn streams_of_other_devices_are_joined_and_recognized() {
         let array = buffer.array_interface().expect("an interface");
         let array = array.with_stream(Some(ExportedStream::of(&side)));
         // SAFETY: the call is refused and accesses nothing.
-        let refused = unsafe { array.import::<u32, _>(&home, StreamSync::ProducerStream, ()) };
-        let error = refused.map(drop).map_err(Error::from);
+        let refused = unsafe { array.import::<u32>(&home, StreamSync::ProducerStream, ()) };
+        let error = refused.map(drop);
         assert!(
             matches!(&error, Err(Error::Invalid(invalid)) if matches!(**invalid, Invalid::OtherContext { .. })),
             "{error:?}"

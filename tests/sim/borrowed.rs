@@ -133,7 +133,7 @@ fn deferred_releases_keep_the_owner_of_a_foreign_stream_alive() {
         let owner = Owner(raw.expose_provenance());
         // SAFETY: the owner destroys the stream when it is dropped.
         let stream = unsafe { Stream::from_foreign(raw, context, owner) };
-        let stream = stream.map_err(|refused| refused.error).expect("a stream");
+        let stream = stream.expect("a stream");
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
         drop(stream);
         drop_in_host_function(context, buffer);
@@ -228,7 +228,7 @@ fn the_release_of_a_graph_that_retains_owned_objects_is_deferred() {
 fn the_release_of_a_graph_of_a_borrowed_stream_is_not_deferred() {
     leaking(2, |context| {
         let (raw, stream) = lent_stream(context);
-        let graph = stream.capture(CaptureMode::ThreadLocal, |_| Ok(()));
+        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| Ok(()));
         let graph = graph.expect("a graph");
         let executable = graph.instantiate().expect("an executable graph");
         drop(stream);
@@ -242,7 +242,7 @@ fn the_release_of_a_graph_of_a_stream_of_a_borrowed_context_is_not_deferred() {
     leaking(1, |context| {
         let (raw, lent) = lent_context(context);
         let stream = lent.stream().expect("a stream");
-        let graph = stream.capture(CaptureMode::ThreadLocal, |_| Ok(()));
+        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| Ok(()));
         let graph = graph.expect("a graph");
         drop((stream, lent));
         drop_in_host_function(context, graph);

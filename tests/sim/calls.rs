@@ -410,7 +410,7 @@ fn a_stream_is_shared_when_an_array_is_exported_with_it() {
 fn an_open_capture_makes_no_other_stream_query_captures() {
     on(Profile::h200(), |context| {
         let (captured, other) = (stream(&context), stream(&context));
-        let graph = captured.capture(cuda_safe::CaptureMode::Relaxed, |_| {
+        let graph = captured.capture::<cuda_safe::Error>(cuda_safe::CaptureMode::Relaxed, |_| {
             assert_eq!(uncaptured(&other).1, 0);
             Ok(())
         });

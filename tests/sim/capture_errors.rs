@@ -221,7 +221,7 @@ fn a_graph_retains_every_object_of_a_kind() {
             buffer
         });
         let mut memory: Vec<_> = memory.collect();
-        let graph = origin.capture(CaptureMode::ThreadLocal, |origin| {
+        let graph = origin.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |origin| {
             let forks = context.event()?;
             forks.record(origin)?;
             for (place, stream) in streams.iter().chain(&streams_of_others).enumerate() {

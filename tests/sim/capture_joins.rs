@@ -238,7 +238,7 @@ fn a_stream_is_not_captured_by_a_capture_that_ends_meanwhile() {
         set_call_hook(|_| {});
         assert!(CAPTURE.take().is_none(), "the capture has ended");
         assert_eq!(is_captured(&joined), (false, true), "the driver is queried");
-        let graph = joined.capture(CaptureMode::Relaxed, |_| Ok(()));
+        let graph = joined.capture::<cuda_safe::Error>(CaptureMode::Relaxed, |_| Ok(()));
         drop(graph.expect("nothing captures the stream"));
     });
 }

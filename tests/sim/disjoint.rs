@@ -36,7 +36,7 @@ fn disjoint(context: &Context) -> [PinnedBuffer<i32>; 2] {
     let registered = PinnedBuffer::register_with(context, vec![0; LEN], options);
     [
         write_combined.expect("memory"),
-        registered.map_err(Error::from).expect("registered"),
+        registered.expect("registered"),
     ]
 }
 
@@ -156,8 +156,8 @@ fn foreign_arrays_in_host_memory_are_imported_with_their_device_address() {
             );
             let array = array.expect("it is valid");
             // SAFETY: the memory outlives the array, and nothing else uses it meanwhile.
-            let imported = unsafe { array.import::<i32, _>(&stream, StreamSync::Ignore, ()) };
-            let imported = imported.map_err(Error::from).expect("an import");
+            let imported = unsafe { array.import::<i32>(&stream, StreamSync::Ignore, ()) };
+            let imported = imported.expect("an import");
             assert_eq!(Some(imported.as_slice().as_raw()), device);
             work(&stream, imported);
             // The same with DLPack, in which such memory is host memory.
@@ -169,7 +169,7 @@ fn foreign_arrays_in_host_memory_are_imported_with_their_device_address() {
             let tensor = tensor.expect("it is valid");
             // SAFETY: as above.
             let imported = unsafe { tensor.import::<i32>(&stream, StreamSync::Ignore) };
-            let imported = imported.map_err(Error::from).expect("an import");
+            let imported = imported.expect("an import");
             assert_eq!(Some(imported.as_slice().as_raw()), device);
             work(&stream, imported);
             stream.synchronize().expect("a wait");

@@ -39,7 +39,7 @@ fn a_captured_copy_reads_its_slice_at_each_launch() {
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
         let mut source = Box::new([1u8; 4]);
         let from = source.as_mut_ptr();
-        let graph = stream.capture(CaptureMode::default(), |stream| {
+        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |stream| {
             let (to, raw) = (buffer.as_raw(), stream.as_raw());
             // SAFETY: both sides have 4 bytes and outlive the graph.
             well(unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), 4, raw) });
@@ -123,7 +123,7 @@ fn the_legacy_stream_does_not_wait_for_captured_work() {
         let blocking = context.stream_with(blocking).expect("a stream");
         let event = context.event().expect("an event");
         let current = context.make_current().expect("current");
-        let graph = blocking.capture(CaptureMode::default(), |_| {
+        let graph = blocking.capture::<cuda_safe::Error>(CaptureMode::default(), |_| {
             let refused = current.legacy_stream().record(&event);
             let code = refused
                 .expect_err("implicitly ordered after the stream")
@@ -173,7 +173,7 @@ fn begin_beside_a_copy(captured: &Stream, stream: &Stream) {
         "the call reached the driver"
     );
     assert_eq!(buffer.to_vec().expect("a copy"), [1, 2, 3, 4]);
-    let graph = captured.capture(CaptureMode::Relaxed, |_| Ok(()));
+    let graph = captured.capture::<cuda_safe::Error>(CaptureMode::Relaxed, |_| Ok(()));
     drop(graph.expect("no call is active any more"));
 }
 
@@ -271,7 +271,7 @@ fn only_a_stream_that_may_join_a_capture_of_other_code_queries_its_status() {
 #[test]
 fn a_double_destroy_of_an_executable_graph_is_reported() {
     planted(|_, stream| {
-        let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
+        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |_| Ok(()));
         let (raw, _) = graph
             .expect("a graph")
             .instantiate()
@@ -334,7 +334,7 @@ fn a_graph_retains_the_contexts_of_all_captured_streams() {
         let group = split.expect("a split").groups.pop().expect("a group");
         let green = GreenContext::new([group]).expect("a green context");
         let others = [own.stream(), green.stream()].map(|stream| stream.expect("a stream"));
-        let graph = stream.capture(CaptureMode::default(), |stream| {
+        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |stream| {
             let begins = context.event()?;
             begins.record(stream)?;
             for other in &others {
@@ -409,7 +409,7 @@ fn a_graph_of_a_pool_stream_keeps_its_partition_leased() {
         };
         let stream = pool.lease(&size).expect("a lease")[0].stream();
         let stream = stream.expect("a stream");
-        let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
+        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |_| Ok(()));
         let graph = graph.expect("a graph");
         drop(stream);
         pool.try_lease(&size)

@@ -204,6 +204,7 @@ fn the_sms_of_a_green_context_keep_it_alive() {
             overlap: Overlap::Allow,
             ..Default::default()
         });
+        drop(resource);
         assert_eq!(cuda_sim::alive().green_contexts, 1);
         drop(split);
         assert_eq!(cuda_sim::alive().green_contexts, 0);
@@ -223,7 +224,7 @@ fn work_outlives_its_green_context_and_its_executable_graph() {
             Ok(())
         });
         let module = vector(context);
-        let graph = stream.capture(CaptureMode::default(), |stream| {
+        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |stream| {
             well(launch(&module, stream.as_raw()));
             Ok(())
         });

@@ -84,10 +84,9 @@ fn a_green_context_with_a_deferred_release_keeps_its_sms_until_the_next_split() 
         drop(green);
         let taken = resource().split_by_count(SplitByCount::default());
         let taken = taken.expect_err("its release is deferred, and its SMs are in use");
-        assert!(matches!(taken.error, Error::Invalid(_)), "{taken}");
+        assert!(matches!(taken, Error::Invalid(_)), "{taken}");
         drop(refused);
-        taken
-            .value
+        resource()
             .split_by_count(SplitByCount::default())
             .expect("free again");
     });
@@ -134,28 +133,22 @@ fn a_panic_in_the_hook_is_swallowed_with_its_payload() {
 fn wrapping_a_foreign_context_leaks_nothing() {
     on(Profile::h200(), |context| {
         let (sender, dropped) = std::sync::mpsc::channel();
-        #[derive(Debug)]
         struct Tell(std::sync::mpsc::Sender<()>);
         impl Drop for Tell {
             fn drop(&mut self) {
                 let _ = self.0.send(());
             }
         }
-        // The context is destroyed, so the owner is returned.
+        // The context is destroyed, so the owner is dropped.
         let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
         let raw = own.expect("a context").as_raw();
         // SAFETY: the context is destroyed, which the driver detects.
         let refused = unsafe { Context::from_foreign(raw, Tell(sender)) };
         let refused = refused.expect_err("destroyed");
         assert_eq!(
-            refused.error.code(),
+            refused.code(),
             Some(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
         );
-        assert!(
-            dropped.try_recv().is_err(),
-            "the owner is part of the returned value"
-        );
-        drop(refused);
         assert!(dropped.try_recv().is_ok());
     });
 }
@@ -230,7 +223,8 @@ fn pinned_memory_is_stranded_if_the_end_of_its_copy_is_unknown() {
             // The copy itself fails, and then the wait for work it may have begun.
             let _copy = failing("cuMemcpyHtoDAsync_v2");
             let _wait = failing("cuStreamSynchronize");
-            let rejected = buffer.copy_from_pinned(refused).expect_err("the fault");
+            let rejected = buffer.as_mut_slice().try_copy_from_pinned(refused);
+            let rejected = rejected.expect_err("the fault");
             assert!(rejected.value.is_empty(), "stranded, not returned");
         }
         assert_eq!(cuda_safe::leaked(), 3);
@@ -264,13 +258,30 @@ fn borrowed_memory_is_stranded_if_the_end_of_its_copies_is_unknown() {
         assert_eq!(cuda_safe::leaked(), 2);
         stream
             .copy_scope(|scope| scope.copy_to_pinned(&buffer, &mut beside))
-            .expect("a wait")
             .expect("a copy");
         assert_eq!(*beside, [0; 64]);
         drop((there, back, beside, buffer, stream, context));
         let alive = cuda_sim::alive();
         assert_eq!((alive.pinned_allocations, alive.streams), (2, 1), "{alive}");
         assert_eq!(cuda_sim::misuses(), [""; 0]);
+    });
+}
+
+#[test]
+fn a_failed_wait_of_a_scope_takes_precedence_over_the_error_of_its_closure() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let _fails = Fault::of_function("cuStreamSynchronize")
+            .with(CUresult::CUDA_ERROR_UNKNOWN)
+            .inject(Scope::Thread);
+        let error = || cuda_safe::Error::from(cuda_safe::Invalid::NoGroups);
+        let first = stream.copy_scope(|_| Err::<(), _>(error()));
+        assert_eq!(
+            first.expect_err("both fail").code(),
+            Some(CUresult::CUDA_ERROR_UNKNOWN)
+        );
+        // The fault applies to one call.
+        assert_eq!(stream.copy_scope(|_| Err::<(), _>(error())), Err(error()));
     });
 }
 
@@ -285,7 +296,8 @@ fn a_captured_stream_refuses_pending_copies() {
         // SAFETY: the stream is alive.
         let code = unsafe { cuda_safe::sys::cuStreamBeginCapture_v2(stream.as_raw(), mode) };
         assert!(code.is_success());
-        let refused = buffer.copy_from_pinned(host).expect_err("in a capture");
+        let refused = buffer.as_mut_slice().try_copy_from_pinned(host);
+        let refused = refused.expect_err("in a capture");
         let mut graph = std::ptr::null_mut();
         // SAFETY: the stream is alive, and the pointer refers to a local variable.
         let code = unsafe { cuda_safe::sys::cuStreamEndCapture(stream.as_raw(), &raw mut graph) };

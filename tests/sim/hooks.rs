@@ -79,7 +79,8 @@ fn the_hook_is_called_for_a_release_when_captures_may_begin_again() {
         set_report_hook(move |_| {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
-                    let graph = inside.capture(CaptureMode::Relaxed, |_| Ok(()));
+                    let graph =
+                        inside.capture::<cuda_safe::Error>(CaptureMode::Relaxed, |_| Ok(()));
                     drop(graph.expect("begins and ends"));
                 });
             });

@@ -79,7 +79,8 @@ fn copies_in_a_host_function_are_refused_without_a_driver_call() {
             let (plane, all) = (Extent::new_2d(8, 8), Region::new(Extent::new_2d(8, 8)));
             let mut whole = buffer.as_mut_slice();
             let of_box = whole.copy_3d_from_slice(plane, all, &[1; 64], all);
-            let of_pinned = buffer.copy_from_pinned(pinned).expect_err("a wait");
+            let of_pinned = buffer.as_mut_slice().try_copy_from_pinned(pinned);
+            let of_pinned = of_pinned.expect_err("a wait");
             tell.send(([of_slice, of_box], of_pinned, cuda_sim::calls()))
                 .expect("the test receives it");
         };

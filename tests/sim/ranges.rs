@@ -85,7 +85,8 @@ fn a_copy_whose_end_cannot_be_marked_is_waited_for_and_returns_its_range() {
             let fault = Fault::of_function(function)
                 .with(UNKNOWN)
                 .inject(Scope::Thread);
-            let rejected = buffer.copy_to_pinned(range).expect_err("the fault");
+            let rejected = buffer.as_slice().try_copy_to_pinned(range);
+            let rejected = rejected.expect_err("the fault");
             drop(fault);
             assert_eq!(rejected.error.code(), Some(UNKNOWN));
             assert!(rejected.error.to_string().starts_with(function));
@@ -164,7 +165,8 @@ fn copies_of_ranges_and_clones_are_refused_during_a_capture() {
             Error::Invalid(invalid) => **invalid == Invalid::StreamIsCaptured,
             _ => false,
         };
-        let rejected = buffer.copy_to_pinned(range).expect_err("captured");
+        let rejected = buffer.as_slice().try_copy_to_pinned(range);
+        let rejected = rejected.expect_err("captured");
         assert!(is_refused(&rejected.error));
         assert_eq!(*rejected.value, [0, 0]);
         assert!(is_refused(&buffer.try_clone().expect_err("captured")));

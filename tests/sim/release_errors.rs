@@ -113,7 +113,7 @@ const CASES: &[Case] = &[
     }),
     case("a graph", "cuGraphDestroy", false, |context| {
         let stream = context.stream().expect("a stream");
-        let graph = stream.capture(CaptureMode::ThreadLocal, |_| Ok(()));
+        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| Ok(()));
         Box::new(graph.expect("a graph"))
     }),
     case(
@@ -122,7 +122,7 @@ const CASES: &[Case] = &[
         false,
         |context| {
             let stream = context.stream().expect("a stream");
-            let graph = stream.capture(CaptureMode::ThreadLocal, |_| Ok(()));
+            let graph = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| Ok(()));
             Box::new(graph.expect("a graph").instantiate().expect("executable"))
         },
     ),

@@ -48,7 +48,6 @@ fn a_panicking_owner_leaves_the_rest_of_the_queue_unchanged() {
         let raw = context.stream().expect("a stream").into_raw();
         // SAFETY: `into_raw` released ownership of the stream, so it stays alive.
         let foreign = unsafe { Stream::from_foreign(raw, &context, Bomb) };
-        let foreign = foreign.map_err(|refused| refused.error);
         let buffer = DeviceBuffer::<u8>::zeroed(&foreign.expect("a stream"), 64).expect("memory");
         let others = [pinned(&context), pinned(&context), pinned(&context)];
         {
@@ -297,11 +296,10 @@ fn a_release_on_a_legacy_stream_makes_its_context_current() {
         let tensor = DeviceBuffer::<u8>::zeroed(&stream, 64)
             .expect("memory")
             .into_dlpack();
-        let tensor = tensor.map_err(|rejected| rejected.error).expect("a tensor");
+        let mut tensor = tensor.expect("a tensor");
         let consumer = ConsumerStream::from_number(Some(1)).expect("the legacy stream");
         // SAFETY: a default stream lives as long as its context.
-        let tensor = unsafe { tensor.behind(consumer, &stream) };
-        let tensor = tensor.map_err(|rejected| rejected.error).expect("an event");
+        unsafe { tensor.release_after(consumer, &stream) }.expect("an event");
         drop_elsewhere(Box::new(tensor));
 
         // The producer continues to use the memory on the legacy stream.
@@ -309,8 +307,8 @@ fn a_release_on_a_legacy_stream_makes_its_context_current() {
         let array = buffer.array_interface().expect("an array");
         let array = array.with_stream(Some(ExportedStream::Legacy));
         // SAFETY: the buffer outlives the import, and nothing else uses it.
-        let imported = unsafe { array.import::<u8, _>(&stream, StreamSync::WaitEvent, ()) };
-        let imported = imported.map_err(|rejected| rejected.error).expect("memory");
+        let imported = unsafe { array.import::<u8>(&stream, StreamSync::WaitEvent, ()) };
+        let imported = imported.expect("memory");
         drop_elsewhere(Box::new(imported));
         drop(buffer);
         context.synchronize().expect("a wait");

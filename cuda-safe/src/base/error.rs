@@ -319,9 +319,56 @@ impl From<Invalid> for Error {
     }
 }
 
-/// The error of an operation that takes ownership of a value, together with that value.
+/// The error of a `try_` function that takes ownership of a value, together with that value.
 ///
-/// The operator `?` converts it to the [`Error`] and drops the value.
+/// A function that takes ownership of a value that its caller cannot get again (a group of SMs, a
+/// vector, device or pinned memory with data) exists in two variants. [`DeviceBuffer::share`] returns
+/// an [`Error`] and drops the buffer if it fails, so one `?` is enough for every error type that
+/// implements `From<Error>`. [`DeviceBuffer::try_share`] returns a `Rejected` with the error and the
+/// buffer. Other functions that take ownership have no `try_` variant: they return an `Error` and drop
+/// the value, and their documentation says how to keep it or how to prevent the failure.
+///
+/// [`DeviceBuffer::share`]: crate::DeviceBuffer::share
+/// [`DeviceBuffer::try_share`]: crate::DeviceBuffer::try_share
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, DeviceBuffer, SharedBuffer};
+///
+/// /// The error type of a library.
+/// #[derive(Debug)]
+/// enum LibraryError {
+///     Cuda(cuda_safe::Error),
+///     Empty,
+/// }
+///
+/// // The crate `thiserror` derives this from `#[from] cuda_safe::Error`.
+/// impl From<cuda_safe::Error> for LibraryError {
+///     fn from(error: cuda_safe::Error) -> Self {
+///         Self::Cuda(error)
+///     }
+/// }
+///
+/// fn share(buffer: DeviceBuffer<f32>) -> Result<SharedBuffer<f32>, LibraryError> {
+///     if buffer.is_empty() {
+///         return Err(LibraryError::Empty);
+///     }
+///     Ok(buffer.share()?)
+/// }
+///
+/// fn share_or_keep(buffer: DeviceBuffer<f32>) -> Result<SharedBuffer<f32>, DeviceBuffer<f32>> {
+///     buffer.try_share().map_err(|rejected| {
+///         eprintln!("the buffer cannot be shared: {}", rejected.error);
+///         rejected.value
+///     })
+/// }
+///
+/// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+/// assert_eq!(share(DeviceBuffer::zeroed(&stream, 8)?).map(|shared| shared.len()).ok(), Some(8));
+/// assert!(share_or_keep(DeviceBuffer::zeroed(&stream, 8)?).is_ok());
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+///
+/// The operator `?` converts a `Rejected` to the [`Error`] and drops the value.
 #[derive(Debug)]
 pub struct Rejected<T> {
     /// The reason for the failure.

@@ -23,7 +23,7 @@ pub(crate) use memory::{PinnedMemory, SyncMemory};
 use self::end::{End, Origin};
 use crate::base::call::{call, newest_or};
 use crate::base::current::with_raw_current;
-use crate::base::error::{Rejected, Result};
+use crate::base::error::Result;
 use crate::base::init;
 use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release;
@@ -199,22 +199,16 @@ impl Context {
     /// `owner` after the last clone and every object in the context.
     ///
     /// # Errors
-    /// The device of the context cannot be queried. The error returns the owner.
+    /// The device of the context cannot be queried. On an error, `owner` is dropped; to keep it, pass a
+    /// clone of an `Arc`.
     ///
     /// # Safety
     /// `raw` is a context, but not the context of a green context (`cuCtxFromGreenCtx`). It stays alive
     /// as long as `owner`.
-    pub unsafe fn from_foreign<O: Any + Send + Sync>(
-        raw: CUcontext,
-        owner: O,
-    ) -> Result<Self, Rejected<O>> {
-        match device_of(raw) {
-            Ok(device) => {
-                let ownership = Ownership::Foreign(Box::new(owner));
-                Ok(Self::own(raw, device, Origin::Other(ownership)))
-            }
-            Err(error) => Err(Rejected::new(error, owner)),
-        }
+    pub unsafe fn from_foreign(raw: CUcontext, owner: impl Any + Send + Sync) -> Result<Self> {
+        let device = device_of(raw)?;
+        let ownership = Ownership::Foreign(Box::new(owner));
+        Ok(Self::own(raw, device, Origin::Other(ownership)))
     }
 
     /// Whether the lifetime of the context depends only on a promise of the caller.

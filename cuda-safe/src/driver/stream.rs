@@ -27,7 +27,7 @@ pub(crate) use retained::Retained;
 use crate::base::call::{answer, call, without_current};
 use crate::base::capture::is_default;
 use crate::base::capture::{Kind, State};
-use crate::base::error::{Error, Rejected, Result};
+use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
 use crate::base::ownership::Ownership;
 use crate::base::release::{self, KeepAlive};
@@ -256,25 +256,19 @@ impl Stream {
     /// `owner` after the last clone.
     ///
     /// # Errors
-    /// [`Invalid::Handle`] for the handles 0, 1 and 2. See [`from_raw`](Self::from_raw). The error
-    /// returns the owner.
+    /// [`Invalid::Handle`] for the handles 0, 1 and 2. See [`from_raw`](Self::from_raw). On an error,
+    /// `owner` is dropped; to keep it, pass a clone of an `Arc`.
     ///
     /// # Safety
     /// - `raw` is a stream of `context`. If `context` is a primary context, `raw` can also be a stream
     ///   of a green context on the same device.
     /// - The stream stays alive as long as `owner`.
-    pub unsafe fn from_foreign<O: Any + Send + Sync>(
+    pub unsafe fn from_foreign(
         raw: CUstream,
         context: &Context,
-        owner: O,
-    ) -> Result<Self, Rejected<O>> {
-        match refuse_default(raw) {
-            Ok(()) => {
-                let ownership = Ownership::Foreign(Box::new(owner));
-                Ok(Self::shared(raw, context, ownership))
-            }
-            Err(error) => Err(Rejected::new(error, owner)),
-        }
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Foreign(Box::new(owner)))
     }
 
     fn wrap(raw: CUstream, context: &Context, ownership: Ownership) -> Result<Self> {

@@ -83,11 +83,22 @@ impl GreenContext {
     /// A [`Descriptor`] accepts workqueues and flags too.
     ///
     /// # Errors
-    /// Returns the groups with the error. See [`Descriptor::create`].
+    /// See [`Descriptor::create`]. On an error, the groups are dropped. [`try_new`](Self::try_new)
+    /// returns them with the error.
     ///
     /// Since CUDA 12.4; several groups since 12.5.
-    pub fn new(groups: impl IntoIterator<Item = SmGroup>) -> Result<Self, Rejected<Vec<SmGroup>>> {
-        let created = Descriptor::new(groups).create();
+    pub fn new(groups: impl IntoIterator<Item = SmGroup>) -> Result<Self> {
+        Ok(Self::try_new(groups)?)
+    }
+
+    /// Does the same as [`new`](Self::new), but returns the groups with the error.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new).
+    pub fn try_new(
+        groups: impl IntoIterator<Item = SmGroup>,
+    ) -> Result<Self, Rejected<Vec<SmGroup>>> {
+        let created = Descriptor::new(groups).try_create();
         created.map_err(|rejected| Rejected::new(rejected.error, rejected.value.into_groups()))
     }
 

@@ -8,7 +8,8 @@ use crate::base::error::{Rejected, Result};
 use crate::base::init;
 use crate::base::invalid::Invalid;
 use crate::driver::context::Context;
-use cuda_sys::{CUgreenCtxCreate_flags, CudaVersion};
+use crate::driver::device::Device;
+use cuda_sys::{CUdevResource, CUgreenCtxCreate_flags, CudaVersion};
 
 /// The resources of a green context (`CUdevResourceDesc`): groups of SMs and at most one workqueue
 /// resource.
@@ -23,14 +24,14 @@ use cuda_sys::{CUgreenCtxCreate_flags, CudaVersion};
 /// let split = SmResource::of_device(&device)?.split_by_count(SplitByCount::default())?;
 /// let queues = Workqueues::of_device(&device)?.with_concurrency_limit(4);
 /// let partition = Descriptor::new(split.groups.into_iter().take(2))
-///     .with_workqueues(queues)?
+///     .with_workqueues(queues)
 ///     .create()?;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 #[derive(Debug, Default)]
 pub struct Descriptor {
     groups: Vec<SmGroup>,
-    workqueues: Option<Workqueues>,
+    workqueues: Vec<Workqueues>,
     has_no_default_stream: bool,
 }
 
@@ -43,22 +44,11 @@ impl Descriptor {
         }
     }
 
-    /// Adds a workqueue resource. Since CUDA 13.1.
-    ///
-    /// # Errors
-    /// Returns both values with the error: [`Invalid::SecondWorkqueues`] if the descriptor already has
-    /// a workqueue resource; [`Invalid::WorkqueueSetting`].
-    pub fn with_workqueues(self, queues: Workqueues) -> Result<Self, Rejected<(Self, Workqueues)>> {
-        if self.workqueues.is_some() {
-            return Err(Rejected::new(Invalid::SecondWorkqueues, (self, queues)));
-        }
-        if let Err(error) = queues.check() {
-            return Err(Rejected::new(error, (self, queues)));
-        }
-        Ok(Self {
-            workqueues: Some(queues),
-            ..self
-        })
+    /// Adds a workqueue resource, which [`create`](Self::create) checks. Since CUDA 13.1.
+    #[must_use]
+    pub fn with_workqueues(mut self, queues: Workqueues) -> Self {
+        self.workqueues.push(queues);
+        self
     }
 
     /// Creates the green context without default streams (`CU_GREEN_CTX_NONE`).
@@ -78,7 +68,7 @@ impl Descriptor {
         self.groups.iter().map(SmGroup::sm_count).sum()
     }
 
-    /// Returns the groups without the workqueue resource.
+    /// Returns the groups without the workqueue resource. A new descriptor can be created from them.
     pub fn into_groups(self) -> Vec<SmGroup> {
         self.groups
     }
@@ -90,11 +80,16 @@ impl Descriptor {
     /// the driver has no call that frees it.
     ///
     /// # Errors
-    /// Returns the descriptor with the error: [`Invalid::NoGroups`],
-    /// [`Invalid::GroupsOfDifferentSplits`], [`Invalid::SeveralGroupsNeedNewerDriver`],
-    /// [`Invalid::GroupsThatDiffer`] (since CUDA 13.1; for example a group and a remainder),
-    /// [`Invalid::WorkqueuesOfOtherDevice`], [`Invalid::NeedsNewerDriver`]; `CUDA_ERROR_NOT_SUPPORTED`,
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; the driver is too old.
+    /// On an error, the groups are dropped with the descriptor. [`try_create`](Self::try_create) returns
+    /// the descriptor with the error.
+    ///
+    /// - [`Invalid::NoGroups`], [`Invalid::GroupsOfDifferentSplits`],
+    ///   [`Invalid::SeveralGroupsNeedNewerDriver`], or [`Invalid::GroupsThatDiffer`] (since CUDA 13.1;
+    ///   for example a group and a remainder).
+    /// - [`Invalid::SecondWorkqueues`], [`Invalid::WorkqueueSetting`] or
+    ///   [`Invalid::WorkqueuesOfOtherDevice`].
+    /// - [`Invalid::NeedsNewerDriver`]; the driver is too old.
+    /// - `CUDA_ERROR_NOT_SUPPORTED`; `CUDA_ERROR_OUT_OF_MEMORY`.
     ///
     /// Since CUDA 12.4; several resources since 12.5. Raw:
     /// [`cuDevResourceGenerateDesc`](fn@cuda_sys::cuDevResourceGenerateDesc),
@@ -103,27 +98,26 @@ impl Descriptor {
     #[doc(alias = "cuDevResourceGenerateDesc")]
     #[doc(alias = "cuGreenCtxCreate")]
     #[doc(alias = "cuGreenCtxDestroy")]
-    pub fn create(self) -> Result<GreenContext, Rejected<Self>> {
-        match self.try_create() {
+    pub fn create(self) -> Result<GreenContext> {
+        Ok(self.try_create()?)
+    }
+
+    /// Does the same as [`create`](Self::create), but returns the descriptor with the error.
+    ///
+    /// # Errors
+    /// See [`create`](Self::create).
+    pub fn try_create(self) -> Result<GreenContext, Rejected<Self>> {
+        match self.create_raw() {
             Ok((raw, primary)) => Ok(GreenContext::own(raw, primary, self)),
             Err(error) => Err(Rejected::new(error, self)),
         }
     }
 
-    fn try_create(&self) -> Result<(cuda_sys::CUgreenCtx, Context)> {
+    fn create_raw(&self) -> Result<(cuda_sys::CUgreenCtx, Context)> {
         let flags = self.flags()?;
         let mut resources = together(&self.groups)?;
         let device = self.groups.first().ok_or(Invalid::NoGroups)?.device();
-        if let Some(queues) = &self.workqueues {
-            if queues.device() != device {
-                return Err(Invalid::WorkqueuesOfOtherDevice {
-                    its: queues.device().ordinal(),
-                    expected: device.ordinal(),
-                }
-                .into());
-            }
-            resources.push(queues.raw());
-        }
+        resources.extend(self.checked_workqueues(device)?);
         let primary = Context::primary(&device)?;
         let mut descriptor = std::ptr::null_mut();
         let count = u32::try_from(resources.len()).unwrap_or(u32::MAX);
@@ -138,6 +132,24 @@ impl Descriptor {
         // to a local variable.
         unsafe { call!(cuGreenCtxCreate(&raw mut raw, descriptor, number, flags)) }?;
         Ok((raw, primary))
+    }
+
+    /// Returns the workqueue resource, if there is one, for a green context on `device`.
+    fn checked_workqueues(&self, device: Device) -> Result<Option<CUdevResource>> {
+        let queues = match &self.workqueues[..] {
+            [] => return Ok(None),
+            [queues] => queues,
+            _ => return Err(Invalid::SecondWorkqueues.into()),
+        };
+        queues.check()?;
+        if queues.device() != device {
+            return Err(Invalid::WorkqueuesOfOtherDevice {
+                its: queues.device().ordinal(),
+                expected: device.ordinal(),
+            }
+            .into());
+        }
+        Ok(Some(queues.raw()))
     }
 
     fn flags(&self) -> Result<u32> {

@@ -144,18 +144,13 @@ impl SmResource {
     /// [`partition`](Self::partition) accepts sizes that it may round, and also works on older drivers.
     ///
     /// # Errors
-    /// Returns the resource with the error: [`Invalid::NoGroups`], [`Invalid::GroupRequest`],
-    /// [`Invalid::GroupFlags`], [`Invalid::GroupFlagsNeedNewerDriver`], [`Invalid::SplitInUse`];
+    /// [`Invalid::NoGroups`], [`Invalid::GroupRequest`], [`Invalid::GroupFlags`],
+    /// [`Invalid::GroupFlagsNeedNewerDriver`], [`Invalid::SplitInUse`];
     /// `CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION`; the driver is too old.
     ///
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
-    pub fn split(self, split: ExactSplit) -> Result<Split, Rejected<Self>> {
-        self.try_split(&split)
-            .map_err(|error| Rejected::new(error, self))
-    }
-
-    pub(super) fn try_split(&self, split: &ExactSplit) -> Result<Split> {
+    pub fn split(&self, split: ExactSplit) -> Result<Split> {
         let params = check(self.device, &self.part, &split.groups)?;
         // An impossible request is found before the device is registered as split.
         discover(&self.part, params.clone())?;
@@ -198,16 +193,25 @@ impl SmGroup {
     /// [`PooledPartition::split`](super::PooledPartition::split) to reuse them.
     ///
     /// # Errors
-    /// Returns the group with the error. See [`SmResource::split`] and [`GreenContext::new`].
+    /// See [`SmResource::split`] and [`GreenContext::new`]. On an error, the group is dropped.
+    /// [`try_split`](Self::try_split) returns it with the error.
     ///
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
-    pub fn split(self, split: ExactSplit) -> Result<Split, Rejected<Self>> {
-        self.try_split(&split.groups)
+    pub fn split(self, split: ExactSplit) -> Result<Split> {
+        Ok(self.try_split(split)?)
+    }
+
+    /// Does the same as [`split`](Self::split), but returns the group with the error.
+    ///
+    /// # Errors
+    /// See [`split`](Self::split).
+    pub fn try_split(self, split: ExactSplit) -> Result<Split, Rejected<Self>> {
+        self.divide(&split.groups)
             .map_err(|error| Rejected::new(error, self))
     }
 
-    fn try_split(&self, groups: &[GroupRequest]) -> Result<Split> {
+    fn divide(&self, groups: &[GroupRequest]) -> Result<Split> {
         let params = check(self.device(), self.part(), groups)?;
         let origin: KeepAlive = Arc::<Origin>::clone(&self.origin);
         match take(

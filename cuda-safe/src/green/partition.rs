@@ -6,7 +6,7 @@ use super::plan::{Method, Plan, PlannedPart};
 use super::resource::{SmGroup, SmResource};
 use super::split::{SplitByCount, SplitFlags};
 use super::split_guard::Overlap;
-use crate::base::error::{Rejected, Result};
+use crate::base::error::Result;
 
 /// The requested size of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,8 +71,9 @@ impl Part {
     /// Creates the green context. See [`GreenContext::new`].
     ///
     /// # Errors
-    /// See [`GreenContext::new`].
-    pub fn create(self) -> Result<GreenContext, Rejected<Vec<SmGroup>>> {
+    /// See [`GreenContext::new`]. On an error, the groups are dropped. [`GreenContext::try_new`] of
+    /// [`groups`](Self::groups) returns them with the error.
+    pub fn create(self) -> Result<GreenContext> {
         GreenContext::new(self.groups)
     }
 }
@@ -85,9 +86,9 @@ impl SmResource {
     /// partition is one group. [`Partitions::method`] tells which method was used.
     ///
     /// # Errors
-    /// Returns the resource with the error: [`Invalid::NoGroups`] if no sizes are requested or a size
-    /// is zero; [`Invalid::SeveralRests`]; [`Invalid::NoSuchPartitions`] if there are too few SMs;
-    /// [`Invalid::SplitInUse`]; the driver is too old.
+    /// [`Invalid::NoGroups`] if no sizes are requested or a size is zero; [`Invalid::SeveralRests`];
+    /// [`Invalid::NoSuchPartitions`] if there are too few SMs; [`Invalid::SplitInUse`]; the driver is
+    /// too old.
     ///
     /// Since CUDA 12.4.
     ///
@@ -110,35 +111,22 @@ impl SmResource {
     /// }
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
-    pub fn partition(self, partitioning: &PartitionRequest) -> Result<Partitions, Rejected<Self>> {
-        let plan = match self.plan(partitioning) {
-            Ok(plan) => plan,
-            Err(error) => return Err(Rejected::new(error, self)),
-        };
+    pub fn partition(&self, partitioning: &PartitionRequest) -> Result<Partitions> {
+        let plan = self.plan(partitioning)?;
         match plan.method {
             Method::Exact => self.carry_out_exact(&plan, partitioning),
             Method::Composed { unit, units } => self.compose(&plan, unit, units, partitioning),
         }
     }
 
-    fn carry_out_exact(
-        self,
-        plan: &Plan,
-        partitioning: &PartitionRequest,
-    ) -> Result<Partitions, Rejected<Self>> {
+    fn carry_out_exact(&self, plan: &Plan, partitioning: &PartitionRequest) -> Result<Partitions> {
         let sizes: Vec<Option<u32>> = plan.parts.iter().map(|part| part.size).collect();
-        let split = self.requests(&sizes).and_then(|groups| {
-            self.try_split(&ExactSplit {
-                groups,
-                overlap: partitioning.overlap,
-                label: partitioning.label.clone(),
-                _non_exhaustive: (),
-            })
-        });
-        let split = match split {
-            Ok(split) => split,
-            Err(error) => return Err(Rejected::new(error, self)),
-        };
+        let split = self.split(ExactSplit {
+            groups: self.requests(&sizes)?,
+            overlap: partitioning.overlap,
+            label: partitioning.label.clone(),
+            _non_exhaustive: (),
+        })?;
         let mut groups = split.groups;
         let rest = sizes.contains(&None).then(|| groups.pop()).flatten();
         let (mut groups, mut rest) = (groups.into_iter(), rest.into_iter());
@@ -157,12 +145,12 @@ impl SmResource {
     }
 
     fn compose(
-        self,
+        &self,
         plan: &Plan,
         unit: u32,
         units: u32,
         partitioning: &PartitionRequest,
-    ) -> Result<Partitions, Rejected<Self>> {
+    ) -> Result<Partitions> {
         let split = self.split_by_count(SplitByCount {
             min: unit,
             max_groups: Some(units),

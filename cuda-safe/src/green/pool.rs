@@ -413,9 +413,12 @@ impl PooledPartition {
     /// partition counts as leased while one of the smaller ones is.
     ///
     /// # Errors
-    /// Returns the partition with the error: [`Invalid::PartitionInUse`] if it has streams;
-    /// [`Error::InHostFunction`]. See also [`SmResource::partition`](super::SmResource::partition) and
+    /// [`Invalid::PartitionInUse`] if the partition has streams; [`Error::InHostFunction`]. See also
+    /// [`SmResource::partition`](super::SmResource::partition) and
     /// [`GreenContext::new`](super::GreenContext::new) for a split that was not used before.
+    ///
+    /// On an error, the partition is dropped and returns to the pool. [`try_split`](Self::try_split)
+    /// returns it with the error.
     ///
     /// ```no_run
     /// use cuda_safe::Device;
@@ -434,8 +437,16 @@ impl PooledPartition {
     /// let stream = quarters[3].stream()?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
-    pub fn split(self, partitioning: &PartitionRequest) -> Result<Lease, Rejected<Self>> {
-        match self.try_split(partitioning) {
+    pub fn split(self, partitioning: &PartitionRequest) -> Result<Lease> {
+        Ok(self.try_split(partitioning)?)
+    }
+
+    /// Does the same as [`split`](Self::split), but returns the partition with the error.
+    ///
+    /// # Errors
+    /// See [`split`](Self::split).
+    pub fn try_split(self, partitioning: &PartitionRequest) -> Result<Lease, Rejected<Self>> {
+        match self.divide(partitioning) {
             Ok((plan, sets)) => {
                 let keep_alive = &self.lease;
                 let part = |set| PartLease::hand_out(&keep_alive.pool, set, Some(keep_alive));
@@ -446,7 +457,7 @@ impl PooledPartition {
         }
     }
 
-    fn try_split(&self, partitioning: &PartitionRequest) -> Result<(Plan, Vec<Arc<PartSet>>)> {
+    fn divide(&self, partitioning: &PartitionRequest) -> Result<(Plan, Vec<Arc<PartSet>>)> {
         refuse_in_host_function()?;
         // In a forked child, a thread that no longer exists may hold a lock.
         if fork::in_child() {

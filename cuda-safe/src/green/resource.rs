@@ -15,10 +15,12 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Streaming multiprocessors (SMs) that can be split. Returned by [`of_device`](Self::of_device).
+///
+/// The resource describes SMs and does not own them. While the groups of a split are alive, a second
+/// split of the same device is refused, unless it [allows the overlap](super::Overlap::Allow).
 pub struct SmResource {
     pub(super) device: Device,
-    /// Boxed, because errors return the resource.
-    pub(super) part: Box<Part>,
+    pub(super) part: Part,
     /// Keeps alive the object that the SMs belong to, if that is not the device.
     pub(super) keep_alive: Option<KeepAlive>,
 }
@@ -232,7 +234,7 @@ impl SmResource {
         }
         Ok(Self {
             device,
-            part: Box::new(part),
+            part,
             keep_alive,
         })
     }

@@ -74,17 +74,15 @@ impl SmResource {
     /// over).
     ///
     /// # Errors
-    /// Returns the resource with the error: [`Invalid::SplitAboveResource`], [`Invalid::NoGroups`],
-    /// [`Invalid::SplitFlags`], [`Invalid::SplitInUse`]; the driver is too old.
+    /// [`Invalid::SplitAboveResource`], [`Invalid::NoGroups`], [`Invalid::SplitFlags`],
+    /// [`Invalid::SplitInUse`]; the driver is too old.
     ///
     /// Since CUDA 12.4. Raw: [`cuDevSmResourceSplitByCount`](fn@cuda_sys::cuDevSmResourceSplitByCount).
     #[doc(alias = "cuDevSmResourceSplitByCount")]
-    pub fn split_by_count(self, split: SplitByCount) -> Result<Split, Rejected<Self>> {
-        let done = Pieces::by_count(&self.part, &split).and_then(|pieces| {
-            let claim = self.claim(&split.label, split.overlap)?;
-            pieces.take(&self, claim)
-        });
-        done.map_err(|error| Rejected::new(error, self))
+    pub fn split_by_count(&self, split: SplitByCount) -> Result<Split> {
+        let pieces = Pieces::by_count(&self.part, &split)?;
+        let claim = self.claim(&split.label, split.overlap)?;
+        pieces.take(self, claim)
     }
 }
 
@@ -100,16 +98,25 @@ impl SmGroup {
     /// [`PooledPartition::split`](super::PooledPartition::split).
     ///
     /// # Errors
-    /// Returns the group with the error. See [`SmResource::split_by_count`] and [`GreenContext::new`].
+    /// See [`SmResource::split_by_count`] and [`GreenContext::new`]. On an error, the group is dropped.
+    /// [`try_split_by_count`](Self::try_split_by_count) returns it with the error.
     ///
     /// Since CUDA 12.4. Raw: [`cuDevSmResourceSplitByCount`](fn@cuda_sys::cuDevSmResourceSplitByCount).
     #[doc(alias = "cuDevSmResourceSplitByCount")]
-    pub fn split_by_count(self, split: SplitByCount) -> Result<Split, Rejected<Self>> {
-        self.try_split_by_count(&split)
+    pub fn split_by_count(self, split: SplitByCount) -> Result<Split> {
+        Ok(self.try_split_by_count(split)?)
+    }
+
+    /// Does the same as [`split_by_count`](Self::split_by_count), but returns the group with the error.
+    ///
+    /// # Errors
+    /// See [`split_by_count`](Self::split_by_count).
+    pub fn try_split_by_count(self, split: SplitByCount) -> Result<Split, Rejected<Self>> {
+        self.divide_by_count(&split)
             .map_err(|error| Rejected::new(error, self))
     }
 
-    fn try_split_by_count(&self, split: &SplitByCount) -> Result<Split> {
+    fn divide_by_count(&self, split: &SplitByCount) -> Result<Split> {
         // An impossible split is found before a green context is created.
         Pieces::by_count(self.part(), split)?;
         let keep_alive = GreenContext::new([self.again()])?;

@@ -12,7 +12,7 @@ use crate::base::capture::ForeignStream;
 use crate::base::capture::Operation;
 use crate::base::capture::StreamRef;
 use crate::base::current::ContextHandle;
-use crate::base::error::{Error, Rejected, Result};
+use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
 use crate::base::release::{KeepAlive, release};
 use crate::base::report::{Report, report};
@@ -131,7 +131,7 @@ enum End {
     Event(Event, ForeignStream),
 }
 
-/// The results of the checks, which run before the import takes ownership of `owner`.
+/// The results of the checks.
 struct Found {
     address: u64,
     end: End,
@@ -146,7 +146,7 @@ impl ArrayInterface {
     /// be within it.
     ///
     /// # Errors
-    /// The error returns the owner.
+    /// On an error, `owner` is dropped. To keep it, pass a clone of an `Arc`.
     ///
     /// - [`Invalid::ArrayInterface`] if the elements have another type than `T`, or if the array is
     ///   not C-contiguous, is misaligned, has a mask, or exceeds its allocation.
@@ -170,16 +170,13 @@ impl ArrayInterface {
     ///
     /// With [`StreamSync::Ignore`], the caller must order the earlier and the later work itself.
     #[doc(alias = "__cuda_array_interface__")]
-    pub unsafe fn import<T: Element, O: Any + Send + Sync>(
+    pub unsafe fn import<T: Element>(
         &self,
         stream: &Stream,
         sync: StreamSync,
-        owner: O,
-    ) -> Result<ImportedArray<T>, Rejected<O>> {
-        let len = match self.check_for::<T>() {
-            Ok(len) => len,
-            Err(invalid) => return Err(Rejected::new(invalid, owner)),
-        };
+        owner: impl Any + Send + Sync,
+    ) -> Result<ImportedArray<T>> {
+        let len = self.check_for::<T>()?;
         let whole = self.import_checked(stream, sync, align_of::<T>(), false, owner)?;
         Ok(ImportedArray {
             whole,
@@ -192,7 +189,7 @@ impl ArrayInterface {
     /// [`import`](Self::import), but the caller must check the type and the layout.
     ///
     /// # Errors
-    /// The error returns the owner.
+    /// On an error, `owner` is dropped. To keep it, pass a clone of an `Arc`.
     ///
     /// - [`Invalid::ArrayInterface`] if the array has a mask or exceeds its allocation.
     /// - [`Invalid::StreamIsCaptured`] if the import enqueues work on a stream that is being captured.
@@ -205,12 +202,12 @@ impl ArrayInterface {
     /// See [`import`](Self::import). The elements must be valid values of every type as which the
     /// caller uses them.
     #[doc(alias = "__cuda_array_interface__")]
-    pub unsafe fn import_untyped<O: Any + Send + Sync>(
+    pub unsafe fn import_untyped(
         &self,
         stream: &Stream,
         sync: StreamSync,
-        owner: O,
-    ) -> Result<Imported, Rejected<O>> {
+        owner: impl Any + Send + Sync,
+    ) -> Result<Imported> {
         self.import_checked(stream, sync, 1, false, owner)
     }
 
@@ -227,56 +224,51 @@ impl ArrayInterface {
     /// # Safety
     /// See [`import_untyped`](Self::import_untyped). The conditions apply to the mask too.
     #[doc(alias = "__cuda_array_interface__")]
-    pub unsafe fn import_masked<O: Any + Send + Sync>(
+    pub unsafe fn import_masked(
         &self,
         stream: &Stream,
         sync: StreamSync,
-        owner: O,
-    ) -> Result<Imported, Rejected<O>> {
+        owner: impl Any + Send + Sync,
+    ) -> Result<Imported> {
         self.import_checked(stream, sync, 1, true, owner)
     }
 
     /// Imports the array under the conditions of `import`. Checks that the elements are aligned to
     /// `align`. Rejects an array with a mask unless `masks` is true.
-    fn import_checked<O: Any + Send + Sync>(
+    fn import_checked(
         &self,
         stream: &Stream,
         sync: StreamSync,
         align: usize,
         masks: bool,
-        owner: O,
-    ) -> Result<Imported, Rejected<O>> {
-        let found = || -> Result<_> {
-            if self.mask().is_some() && !masks {
-                return Err(refused("mask", "use import_masked for arrays with a mask").into());
-            }
-            if sync == StreamSync::Synchronize {
-                // The producer's stream may be the one that runs this host function. Waiting for it
-                // here would deadlock.
-                refuse_in_host_function()?;
-            }
-            let theirs = match sync {
-                StreamSync::ProducerStream => self.producers_stream(stream)?,
-                _ => None,
-            };
-            let address = self.place(stream.context(), align)?;
-            let (home, end) = match &theirs {
-                Some(theirs) => (theirs, End::Nothing),
-                None => (stream, self.order_after_producer(stream, sync)?),
-            };
-            let mask = self.mask().map(|mask| {
-                let address = mask.place(home.context(), 1)?;
-                // If the mask names another stream than `home`, this orders the two streams.
-                let end = mask.order_after_producer(home, sync)?;
-                Ok::<_, Error>((mask, Found { address, end }))
-            });
-            let mask = mask.transpose()?;
-            Ok((theirs, Found { address, end }, mask))
+        owner: impl Any + Send + Sync,
+    ) -> Result<Imported> {
+        if self.mask().is_some() && !masks {
+            return Err(refused("mask", "use import_masked for arrays with a mask").into());
+        }
+        if sync == StreamSync::Synchronize {
+            // The producer's stream may be the one that runs this host function. Waiting for it
+            // here would deadlock.
+            refuse_in_host_function()?;
+        }
+        // Declared after `owner`, which keeps this stream alive, so it is dropped before it.
+        let theirs = match sync {
+            StreamSync::ProducerStream => self.producers_stream(stream)?,
+            _ => None,
         };
-        let (theirs, array, mask) = match found() {
-            Ok(found) => found,
-            Err(error) => return Err(Rejected::new(error, owner)),
+        let address = self.place(stream.context(), align)?;
+        let (home, end) = match &theirs {
+            Some(theirs) => (theirs, End::Nothing),
+            None => (stream, self.order_after_producer(stream, sync)?),
         };
+        let mask = self.mask().map(|mask| {
+            let address = mask.place(home.context(), 1)?;
+            // If the mask names another stream than `home`, this orders the two streams.
+            let end = mask.order_after_producer(home, sync)?;
+            Ok::<_, Error>((mask, Found { address, end }))
+        });
+        let mask = mask.transpose()?;
+        let array = Found { address, end };
         let owner: Arc<dyn Any + Send + Sync> = Arc::new(owner);
         let stream = match theirs {
             // The owner keeps the stream alive.

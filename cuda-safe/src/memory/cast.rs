@@ -52,9 +52,17 @@ impl<T: NoUninit> DeviceBuffer<T> {
     /// See [`DeviceSlice::cast`].
     ///
     /// # Errors
-    /// [`Invalid::Cast`] if the size or the alignment does not fit. The unchanged buffer is
-    /// returned with the error.
-    pub fn cast<U: AnyBitPattern>(self) -> Result<DeviceBuffer<U>, Rejected<Self>> {
+    /// [`Invalid::Cast`] if the size or the alignment does not fit. The buffer is then dropped.
+    /// [`try_cast`](Self::try_cast) returns it with the error.
+    pub fn cast<U: AnyBitPattern>(self) -> Result<DeviceBuffer<U>> {
+        Ok(self.try_cast()?)
+    }
+
+    /// Does the same as [`cast`](Self::cast), but returns the unchanged buffer with the error.
+    ///
+    /// # Errors
+    /// See [`cast`](Self::cast).
+    pub fn try_cast<U: AnyBitPattern>(self) -> Result<DeviceBuffer<U>, Rejected<Self>> {
         match length_as::<T, U>(self.as_raw(), self.len()) {
             Ok(len) => Ok(DeviceBuffer::of_allocation(self.into_allocation(), len)),
             Err(error) => Err(Rejected::new(error, self)),

@@ -6,7 +6,7 @@ use super::slice::{self, DeviceSlice, DeviceSliceMut};
 use super::{bytes_of, expect_memory};
 use crate::base::call::{answer, call, without_current};
 use crate::base::capture::Operation;
-use crate::base::error::{Rejected, Result};
+use crate::base::error::Result;
 use crate::base::invalid::Invalid;
 use crate::base::release;
 use crate::driver::stream::{Stream, same_context};
@@ -416,7 +416,7 @@ impl<T> DeviceBuffer<T> {
     /// stream wait for it (`cuStreamWaitEvent`).
     ///
     /// # Errors
-    /// On failure the unchanged buffer is returned with the error.
+    /// On an error, the buffer stays bound to its stream.
     ///
     /// - [`Invalid::OtherContext`] if the stream belongs to another context.
     /// - [`Invalid::ForeignMemory`] if the buffer does not own its memory, because the lifetime of
@@ -428,17 +428,12 @@ impl<T> DeviceBuffer<T> {
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
-    pub fn rebind(mut self, stream: &Stream) -> Result<Self, Rejected<Self>> {
-        if self.stream() == stream {
-            return Ok(self);
+    pub fn rebind(&mut self, stream: &Stream) -> Result<()> {
+        if self.stream() != stream {
+            self.follow(stream)?;
+            self.memory.set_stream(stream);
         }
-        match self.follow(stream) {
-            Ok(()) => {
-                self.memory.set_stream(stream);
-                Ok(self)
-            }
-            Err(error) => Err(Rejected::new(error, self)),
-        }
+        Ok(())
     }
 
     /// Orders future work on `stream` after all work that was enqueued on the buffer.

@@ -10,7 +10,7 @@ use super::slice::{self, DeviceSlice, DeviceSliceMut, within};
 use super::{bytes_of, expect_memory};
 use crate::base::call::{answer, call, without_current};
 use crate::base::capture::Operation;
-use crate::base::error::{Rejected, Result};
+use crate::base::error::Result;
 use crate::base::release;
 use crate::driver::device::Device;
 use crate::driver::device::attribute::CONCURRENT_MANAGED_ACCESS;
@@ -194,26 +194,23 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
     /// dropping the buffer drops `owner`.
     ///
     /// # Errors
-    /// See [`from_raw`](Self::from_raw). On failure the owner is returned with the error.
+    /// See [`from_raw`](Self::from_raw). On an error, `owner` is dropped; to keep it, pass a clone of an
+    /// `Arc`.
     ///
     /// # Safety
     /// The requirements of [`borrow_raw`](Self::borrow_raw) apply, except that `owner` keeps the
     /// memory allocated. In addition, dropping `owner` waits for the work enqueued on `stream`
     /// before, or is ordered after this work.
-    pub unsafe fn from_foreign<O: Any + Send + Sync>(
+    pub unsafe fn from_foreign(
         address: CUdeviceptr,
         len: usize,
         stream: &Stream,
-        owner: O,
-    ) -> Result<Self, Rejected<O>> {
-        let known = expect_memory::<T>(address, len);
-        match known.and_then(|()| concurrent_access(stream)) {
-            Ok(concurrent) => {
-                let release = Release::Foreign(Box::new(owner));
-                Ok(Self::own(address, len, stream, release, concurrent))
-            }
-            Err(error) => Err(Rejected::new(error, owner)),
-        }
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self> {
+        expect_memory::<T>(address, len)?;
+        let concurrent = concurrent_access(stream)?;
+        let release = Release::Foreign(Box::new(owner));
+        Ok(Self::own(address, len, stream, release, concurrent))
     }
 
     fn own(

@@ -3,7 +3,7 @@
 use super::PinnedBuffer;
 use super::slice::{self, DeviceSlice, DeviceSliceMut};
 use crate::base::call::call;
-use crate::base::error::{Rejected, Result};
+use crate::base::error::Result;
 use crate::base::release;
 use crate::driver::stream::{Stream, same_context};
 use bytemuck::AnyBitPattern;
@@ -46,27 +46,21 @@ impl<T: AnyBitPattern> MappedBuffer<T> {
     /// Calls `cuMemHostGetDevicePointer(&address, start, 0)`.
     ///
     /// # Errors
-    /// On failure the pinned memory is returned with the error.
+    /// On an error, `memory` is dropped. To keep it, check these conditions before:
     ///
     /// - [`Invalid::OtherContext`](crate::Invalid::OtherContext) if the stream belongs to another
-    ///   context.
+    ///   context than the memory ([`PinnedBuffer::context`]).
     /// - `CUDA_ERROR_INVALID_VALUE` if the memory is not mapped
     ///   ([`PinnedOptions::mapped`](crate::PinnedOptions::mapped)) and addressing is not unified.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemHostGetDevicePointer_v2`](fn@cuda_sys::cuMemHostGetDevicePointer_v2).
     #[doc(alias = "cuMemHostGetDevicePointer")]
-    pub fn new(
-        memory: PinnedBuffer<T>,
-        stream: &Stream,
-    ) -> Result<Self, Rejected<PinnedBuffer<T>>> {
-        match address_of(&memory, stream) {
-            Ok(address) => Ok(Self {
-                address,
-                host: memory,
-                stream: stream.clone(),
-            }),
-            Err(error) => Err(Rejected::new(error, memory)),
-        }
+    pub fn new(memory: PinnedBuffer<T>, stream: &Stream) -> Result<Self> {
+        Ok(Self {
+            address: address_of(&memory, stream)?,
+            host: memory,
+            stream: stream.clone(),
+        })
     }
 
     /// Waits for the stream and returns the elements as a host slice.
@@ -82,12 +76,11 @@ impl<T: AnyBitPattern> MappedBuffer<T> {
     /// Waits for the stream and returns the pinned memory.
     ///
     /// # Errors
-    /// Errors from the work on the stream. The unchanged buffer is returned with the error.
-    pub fn into_pinned(mut self) -> Result<PinnedBuffer<T>, Rejected<Self>> {
+    /// Errors from the work on the stream. The buffer is then dropped. To keep it, call
+    /// [`host`](Self::host) first, which waits too.
+    pub fn into_pinned(mut self) -> Result<PinnedBuffer<T>> {
         release::drain();
-        if let Err(error) = self.stream.wait_for_work() {
-            return Err(Rejected::new(error, self));
-        }
+        self.stream.wait_for_work()?;
         let empty = PinnedBuffer::empty(self.host.context());
         Ok(std::mem::replace(&mut self.host, empty))
     }

@@ -168,19 +168,30 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
     /// an event (`cuEventRecord`), which the first copy of the range creates.
     ///
     /// # Errors
-    /// On failure the source is returned with the error.
+    /// On an error, the source is dropped. [`try_copy_from_pinned`](Self::try_copy_from_pinned) returns
+    /// it with the error.
     ///
     /// - [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ.
     /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
     /// - [`Error::InHostFunction`] inside a host function.
     /// - Errors from the driver. The error may be from earlier work while the copy is in progress,
     ///   so the function waits for the stream before it returns. If that wait also fails, the
-    ///   source is leaked and reported, and the returned memory is empty.
+    ///   source is leaked and reported.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyHtoDAsync_v2`](fn@cuda_sys::cuMemcpyHtoDAsync_v2).
     #[doc(alias = "cuMemcpyHtoDAsync")]
     #[inline]
-    pub fn copy_from_pinned<H: Pinned<T>>(
+    pub fn copy_from_pinned<H: Pinned<T>>(&mut self, source: H) -> Result<Pending<T, H>> {
+        Ok(self.try_copy_from_pinned(source)?)
+    }
+
+    /// Does the same as [`copy_from_pinned`](Self::copy_from_pinned), but returns the source with the
+    /// error. The returned memory is empty if the source was leaked.
+    ///
+    /// # Errors
+    /// See [`copy_from_pinned`](Self::copy_from_pinned).
+    #[inline]
+    pub fn try_copy_from_pinned<H: Pinned<T>>(
         &mut self,
         source: H,
     ) -> Result<Pending<T, H>, Rejected<H>> {
@@ -202,12 +213,26 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
     /// an event (`cuEventRecord`), which the first copy of the range creates.
     ///
     /// # Errors
-    /// See [`DeviceSliceMut::copy_from_pinned`]. The returned memory is `target`.
+    /// See [`DeviceSliceMut::copy_from_pinned`]. On an error, the target is dropped.
+    /// [`try_copy_to_pinned`](Self::try_copy_to_pinned) returns it with the error.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyDtoHAsync_v2`](fn@cuda_sys::cuMemcpyDtoHAsync_v2).
     #[doc(alias = "cuMemcpyDtoHAsync")]
     #[inline]
-    pub fn copy_to_pinned<H: Pinned<T>>(&self, target: H) -> Result<Pending<T, H>, Rejected<H>> {
+    pub fn copy_to_pinned<H: Pinned<T>>(&self, target: H) -> Result<Pending<T, H>> {
+        Ok(self.try_copy_to_pinned(target)?)
+    }
+
+    /// Does the same as [`copy_to_pinned`](Self::copy_to_pinned), but returns the target with the error.
+    /// The returned memory is empty if the target was leaked.
+    ///
+    /// # Errors
+    /// See [`copy_to_pinned`](Self::copy_to_pinned).
+    #[inline]
+    pub fn try_copy_to_pinned<H: Pinned<T>>(
+        &self,
+        target: H,
+    ) -> Result<Pending<T, H>, Rejected<H>> {
         let (to, from) = (target.start().cast(), self.as_raw());
         self.copy_pinned(target, |bytes, stream| {
             // SAFETY: both sides hold `bytes` (the lengths are equal), and every bit pattern is a
@@ -266,12 +291,11 @@ impl<T> DeviceBuffer<T> {
     /// See [`DeviceSliceMut::copy_from_pinned`].
     ///
     /// # Errors
-    /// See [`DeviceSliceMut::copy_from_pinned`].
+    /// See [`DeviceSliceMut::copy_from_pinned`]. On an error, the source is dropped.
+    /// [`DeviceSliceMut::try_copy_from_pinned`] of [`as_mut_slice`](Self::as_mut_slice) returns it with
+    /// the error.
     #[inline]
-    pub fn copy_from_pinned<H: Pinned<T>>(
-        &mut self,
-        source: H,
-    ) -> Result<Pending<T, H>, Rejected<H>>
+    pub fn copy_from_pinned<H: Pinned<T>>(&mut self, source: H) -> Result<Pending<T, H>>
     where
         T: NoUninit,
     {
@@ -284,9 +308,10 @@ impl<T> DeviceBuffer<T> {
     /// See [`DeviceSlice::copy_to_pinned`].
     ///
     /// # Errors
-    /// See [`DeviceSlice::copy_to_pinned`].
+    /// See [`DeviceSlice::copy_to_pinned`]. On an error, the target is dropped.
+    /// [`DeviceSlice::try_copy_to_pinned`] of [`as_slice`](Self::as_slice) returns it with the error.
     #[inline]
-    pub fn copy_to_pinned<H: Pinned<T>>(&self, target: H) -> Result<Pending<T, H>, Rejected<H>>
+    pub fn copy_to_pinned<H: Pinned<T>>(&self, target: H) -> Result<Pending<T, H>>
     where
         T: AnyBitPattern,
     {

@@ -31,8 +31,9 @@ impl Stream {
     /// Runs `f`, which can enqueue copies from and to borrowed pinned memory on this stream. Then
     /// blocks the host until all work on the stream has completed.
     ///
-    /// Calls `cuStreamSynchronize` after `f`, even if `f` panics. The pinned memory stays borrowed
-    /// until then.
+    /// Calls `cuStreamSynchronize` after `f`, even if `f` fails or panics. The pinned memory stays
+    /// borrowed until then. `f` may return any error type that implements `From<Error>`, such as the
+    /// error type of a library.
     ///
     /// If the wait fails, it is unknown whether the device still uses the memory. The memory is
     /// then leaked together with the stream and its context, and reported as
@@ -42,6 +43,7 @@ impl Stream {
     /// - [`Error::InHostFunction`] inside a host function. `f` is not run.
     /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured). `f` is not run.
     /// - Errors from the work on the stream.
+    /// - The error of `f`, if the wait succeeds.
     ///
     /// ```no_run
     /// use cuda_safe::{Context, Device, DeviceBuffer, PinnedBuffer};
@@ -54,17 +56,17 @@ impl Stream {
     /// stream.copy_scope(|scope| {
     ///     scope.copy_from_pinned(&mut buffer, &mut host)?;
     ///     scope.copy_to_pinned(&buffer, &mut back)
-    /// })??;
+    /// })?;
     /// assert_eq!(*back, *host);
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     ///
     /// Since CUDA 2.0. Raw: [`cuStreamSynchronize`](fn@cuda_sys::cuStreamSynchronize).
     #[doc(alias = "cuStreamSynchronize")]
-    pub fn copy_scope<'env, R>(
+    pub fn copy_scope<'env, R, E: From<Error>>(
         &'env self,
-        f: impl for<'scope> FnOnce(&'scope CopyScope<'scope, 'env>) -> R,
-    ) -> Result<R> {
+        f: impl for<'scope> FnOnce(&'scope CopyScope<'scope, 'env>) -> Result<R, E>,
+    ) -> Result<R, E> {
         // Inside a host function, the wait at the end of the scope would be rejected.
         refuse_in_host_function()?;
         release::drain();
@@ -83,7 +85,10 @@ impl Stream {
             }
         }
         match done {
-            Ok(done) => waited.map(|()| done),
+            Ok(done) => {
+                waited?;
+                done
+            }
             Err(panic) => resume_unwind(panic),
         }
     }

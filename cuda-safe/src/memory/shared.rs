@@ -76,13 +76,21 @@ impl<T> DeviceBuffer<T> {
     /// Creates an event and records it after the writes (`cuEventRecord`).
     ///
     /// # Errors
-    /// On failure the buffer is returned with the error.
+    /// On an error, the buffer is dropped. [`try_share`](Self::try_share) returns it with the error.
     ///
     /// - [`Invalid::ForeignMemory`] if the buffer does not own its memory, because the lifetime of
     ///   the memory was promised for the buffer's stream.
     /// - [`Invalid::StreamIsCaptured`].
     /// - Errors from the driver.
-    pub fn share(self) -> Result<SharedBuffer<T>, Rejected<Self>> {
+    pub fn share(self) -> Result<SharedBuffer<T>> {
+        Ok(self.try_share()?)
+    }
+
+    /// Does the same as [`share`](Self::share), but returns the unchanged buffer with the error.
+    ///
+    /// # Errors
+    /// See [`share`](Self::share).
+    pub fn try_share(self) -> Result<SharedBuffer<T>, Rejected<Self>> {
         match self.mark_written() {
             Ok(written) => {
                 let len = self.len();

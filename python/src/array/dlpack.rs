@@ -155,8 +155,7 @@ pub(super) fn export<'py>(
     };
     let (layout, address) = (array.layout.clone(), array.address);
     let number = own.1.unsigned_abs();
-    let tensor = Export::new(dtype, layout, address, memory.kind(), number, exported);
-    let mut tensor = tensor.map_err(|rejected| rejected.error)?;
+    let mut tensor = Export::new(dtype, layout, address, memory.kind(), number, exported)?;
     if array.read_only {
         tensor = tensor.read_only();
     }
@@ -166,7 +165,7 @@ pub(super) fn export<'py>(
     if request.max_version.is_some_and(|(major, _)| major >= 1) {
         return capsule(py, tensor.into_raw_versioned());
     }
-    let tensor = tensor.into_raw().map_err(|rejected| rejected.error)?;
+    let tensor = tensor.into_raw()?;
     capsule(py, tensor)
 }
 

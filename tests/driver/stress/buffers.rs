@@ -131,11 +131,15 @@ pub(super) fn copy_on_device(worker: &mut Worker<'_>) -> Result<()> {
 }
 
 pub(super) fn rebind(worker: &mut Worker<'_>) -> Result<()> {
-    let Some(Known { buffer, elements }) = worker.take_buffer() else {
+    let Some(Known {
+        mut buffer,
+        elements,
+    }) = worker.take_buffer()
+    else {
         return Ok(());
     };
     let stream = worker.stream_beside(buffer.stream())?;
-    let buffer = buffer.rebind(&stream)?;
+    buffer.rebind(&stream)?;
     worker.keep(Item::Buffer(Known { buffer, elements }));
     Ok(())
 }

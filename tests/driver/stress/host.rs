@@ -3,7 +3,7 @@
 use super::buffers::with_buffer;
 use super::worker::{Item, Worker};
 use cuda_safe::{Advice, CUresult, DeviceBuffer, ManagedBuffer, MappedBuffer, MemoryLocation};
-use cuda_safe::{PinnedBuffer, PinnedOptions, Rejected, Result, attribute};
+use cuda_safe::{PinnedBuffer, PinnedOptions, RegisterOptions, Rejected, Result, attribute};
 
 pub(super) fn pinned_in(worker: &mut Worker<'_>) -> Result<()> {
     with_buffer(worker, |worker, known| {
@@ -11,8 +11,7 @@ pub(super) fn pinned_in(worker: &mut Worker<'_>) -> Result<()> {
         let mut host = PinnedBuffer::zeroed(stream.context(), known.elements.len())?;
         known.elements.reverse();
         host.copy_from_slice(&known.elements);
-        let pending = known.buffer.copy_from_pinned(host);
-        let pending = pending.map_err(|Rejected { error, .. }| error)?;
+        let pending = known.buffer.copy_from_pinned(host)?;
         worker.keep(Item::Pending(pending, known.elements.clone()));
         Ok(())
     })
@@ -22,8 +21,7 @@ pub(super) fn pinned_out(worker: &mut Worker<'_>) -> Result<()> {
     with_buffer(worker, |worker, known| {
         let stream = known.buffer.stream().clone();
         let host = PinnedBuffer::zeroed(stream.context(), known.elements.len())?;
-        let pending = known.buffer.copy_to_pinned(host);
-        let pending = pending.map_err(|Rejected { error, .. }| error)?;
+        let pending = known.buffer.copy_to_pinned(host)?;
         worker.keep(Item::Pending(pending, known.elements.clone()));
         Ok(())
     })
@@ -45,7 +43,7 @@ pub(super) fn lend(worker: &mut Worker<'_>) -> Result<()> {
     with_buffer(worker, |_, known| {
         let stream = known.buffer.stream().clone();
         let mut host = PinnedBuffer::zeroed(stream.context(), known.elements.len())?;
-        stream.copy_scope(|scope| scope.copy_to_pinned(&known.buffer, &mut host))??;
+        stream.copy_scope(|scope| scope.copy_to_pinned(&known.buffer, &mut host))?;
         assert_eq!(*host, known.elements);
         Ok(())
     })
@@ -55,7 +53,9 @@ pub(super) fn lend(worker: &mut Worker<'_>) -> Result<()> {
 pub(super) fn register(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;
     let elements = worker.numbers();
-    let host = match PinnedBuffer::register(stream.context(), elements.clone()) {
+    let options = RegisterOptions::default();
+    let registered = PinnedBuffer::try_register_with(stream.context(), elements.clone(), options);
+    let host = match registered {
         Ok(host) => host,
         Err(Rejected { error, value }) => {
             // A vector of another thread lies in the same page.

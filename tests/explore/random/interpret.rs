@@ -328,12 +328,7 @@ fn with_buffer(step: Step, table: &Table) -> Result<()> {
                 slot.put(held);
                 return Ok(());
             };
-            let (rebound, error) = match held.buffer.rebind(&stream) {
-                Ok(buffer) => (buffer, Ok(())),
-                Err(why) => (why.value, Err(why.error)),
-            };
-            held.buffer = rebound;
-            error
+            held.buffer.rebind(&stream)
         }
         Step::Share(_, target) => {
             let shared = held.buffer.share()?;

@@ -226,10 +226,10 @@ fn release_blocks_a_rebind() {
     let its = Arc::clone(&kept);
     release_blocks(move |stage| {
         let source = stage.context.stream().expect("a stream");
-        let buffer = DeviceBuffer::<u32>::zeroed(&source, LEN).expect("memory");
+        let mut buffer = DeviceBuffer::<u32>::zeroed(&source, LEN).expect("memory");
         let target = stage.stream.clone();
         Box::new(move || {
-            let rebound = buffer.rebind(&target).map_err(|rejected| rejected.error);
+            let rebound = buffer.rebind(&target).map(|()| buffer);
             *its.lock().expect("no panic") = Some(rebound);
         })
     });
@@ -352,7 +352,7 @@ fn import_in_a_host_function() {
     let its = refused.clone();
     let imports = move || {
         // SAFETY: the buffer and its stream outlive this, and no work uses it meanwhile.
-        let imported = unsafe { array.import::<u32, _>(&stream, StreamSync::Synchronize, ()) };
+        let imported = unsafe { array.import::<u32>(&stream, StreamSync::Synchronize, ()) };
         if imported.is_err() {
             its.set();
         }

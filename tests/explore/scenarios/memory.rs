@@ -216,7 +216,7 @@ fn copy_scope(stage: &Stage) -> Part {
     let (stream, done) = (stage.stream.clone(), stage.done.clone());
     part(move || {
         let copied = stream.copy_scope(|scope| scope.copy_from_pinned(&mut buffer, &mut host));
-        if copied.is_ok_and(|copied| copied.is_ok()) {
+        if copied.is_ok() {
             done.wait();
             expect_contents("a copy in a scope", buffer.to_vec(), 3);
         }

@@ -64,7 +64,7 @@ fn load_module(stage: &Stage) -> Part {
 /// Returns a graph of another stream.
 fn graph(stage: &Stage) -> Graph {
     let stream = stage.context.stream().expect("a stream");
-    let graph = stream.capture(CaptureMode::ThreadLocal, |_| Ok(()));
+    let graph = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| Ok(()));
     graph.expect("a graph")
 }
 

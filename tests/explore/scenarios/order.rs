@@ -101,13 +101,13 @@ fn wait_external(stage: &Stage) -> Part {
 }
 
 fn rebind_from(stage: &Stage) -> Part {
-    let buffer = DeviceBuffer::from_slice(&stage.stream, &[7u32; LEN]).expect("memory");
+    let mut buffer = DeviceBuffer::from_slice(&stage.stream, &[7u32; LEN]).expect("memory");
     let (target, done) = (
         stage.context.stream().expect("a stream"),
         stage.done.clone(),
     );
     part(move || {
-        if let Ok(buffer) = buffer.rebind(&target) {
+        if buffer.rebind(&target).is_ok() {
             done.wait();
             expect_contents("rebind", buffer.to_vec(), 7);
         }
@@ -116,10 +116,10 @@ fn rebind_from(stage: &Stage) -> Part {
 
 fn rebind_to(stage: &Stage) -> Part {
     let source = stage.context.stream().expect("a stream");
-    let buffer = DeviceBuffer::from_slice(&source, &[7u32; LEN]).expect("memory");
+    let mut buffer = DeviceBuffer::from_slice(&source, &[7u32; LEN]).expect("memory");
     let (target, done) = (stage.stream.clone(), stage.done.clone());
     part(move || {
-        if let Ok(buffer) = buffer.rebind(&target) {
+        if buffer.rebind(&target).is_ok() {
             done.wait();
             expect_contents("rebind", buffer.to_vec(), 7);
         }

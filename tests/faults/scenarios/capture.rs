@@ -4,7 +4,7 @@
 use super::{VECTOR, primary, raw};
 use crate::trace::Trace;
 use core::ffi::c_void;
-use cuda_safe::{CaptureMode, DeviceBuffer, Module, PinnedBuffer, Result};
+use cuda_safe::{CaptureMode, DeviceBuffer, Error, Module, PinnedBuffer, Result};
 use std::any::Any;
 use std::sync::{Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ pub(super) fn drops_while_capturing(trace: &mut Trace) -> Result<()> {
     let pinned = PinnedBuffer::<u32>::zeroed(&context, 4)?;
     let module = Module::from_ptx(&context, VECTOR)?;
     let (event, other) = (context.event()?, context.stream()?);
-    let graph = other.capture(CaptureMode::Relaxed, |_| Ok(()))?;
+    let graph = other.capture::<Error>(CaptureMode::Relaxed, |_| Ok(()))?;
     let executable = graph.instantiate()?;
     stream.synchronize()?;
 

@@ -35,7 +35,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let executable = graph.instantiate()?;
     trace.drop(graph);
     // From here on the memory is freed after the launch, even if a later call fails.
-    let b = b.rebind(&stream)?;
+    b.rebind(&stream)?;
     // SAFETY: the buffers are alive and bound to this stream.
     unsafe { executable.launch(&stream) }?;
     stream.synchronize()?;

@@ -167,7 +167,7 @@ fn exactly(trace: &mut Trace, device: &Device) -> Result<()> {
     };
     let split = match SmResource::of_device(device)?.split(of(&[64, 16])) {
         Ok(split) => split,
-        Err(rejected) => return if_there_is::<()>(Err(rejected.error)),
+        Err(error) => return if_there_is::<()>(Err(error)),
     };
     let mut groups = split.groups;
     // The split uses a temporary green context, which is destroyed.
@@ -219,7 +219,7 @@ pub(super) fn pool(trace: &mut Trace) -> Result<()> {
         let part = pool.try_lease(&sizes[1])?.into_partitions().remove(0);
         let stream = part.stream()?;
         expect(
-            part.split(&halves).map_err(|rejected| {
+            part.try_split(&halves).map_err(|rejected| {
                 let (error, part) = (rejected.error, rejected.value);
                 trace.drop(part);
                 error
@@ -253,7 +253,7 @@ pub(super) fn current(trace: &mut Trace) -> Result<()> {
             let queues = queues
                 .with_concurrency_limit(2)
                 .with_scope(WorkqueueScope::GreenContextBalanced);
-            let own = partition.with_workqueues(queues)?.create()?;
+            let own = partition.with_workqueues(queues).create()?;
             for its in [
                 Workqueues::of_green_context(&own)?,
                 Workqueues::shared_with(&own)?,

@@ -25,7 +25,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
         ] {
             // SAFETY: the buffer outlives the array with its stream, and no other work uses it
             // meanwhile.
-            let imported = unsafe { array.import::<u32, _>(&stream, sync, ()) }?;
+            let imported = unsafe { array.import::<u32>(&stream, sync, ()) }?;
             let stream = imported.stream().clone();
             let mut copy = DeviceBuffer::<u32>::uninit(&stream, 3)?;
             copy.copy_from(&imported)?;
@@ -62,7 +62,7 @@ pub(super) fn tensors(trace: &mut Trace) -> Result<()> {
     // The tensor owns the memory. If the end of its use is unknown, both are leaked.
     let lent = || -> Result<Export> {
         let buffer = DeviceBuffer::from_slice(&home, &[1u32, 2, 3])?;
-        Ok(buffer.into_dlpack()?)
+        buffer.into_dlpack()
     };
     let received = |export: Export| -> Result<ManagedTensor> {
         let raw = export.into_raw_versioned();
@@ -70,11 +70,12 @@ pub(super) fn tensors(trace: &mut Trace) -> Result<()> {
         Ok(unsafe { ManagedTensor::from_raw_versioned(raw.as_ptr()) }?)
     };
     for consumer in [ConsumerStream::of(&stream), ConsumerStream::Legacy] {
-        let export = lent()?;
+        let mut export = lent()?;
         // SAFETY: the stream is alive, or is the default stream.
         unsafe { consumer.wait_for(&home) }?;
         // SAFETY: as above.
-        let tensor = received(unsafe { export.behind(consumer, &home) }?)?;
+        unsafe { export.release_after(consumer, &home) }?;
+        let tensor = received(export)?;
         // SAFETY: no other work uses the memory, which is returned after the work of the consumer's
         // stream.
         let array = unsafe { tensor.import::<u32>(&stream, StreamSync::Ignore) }?;

@@ -28,7 +28,7 @@ pub(super) fn pinned(trace: &mut Trace) -> Result<()> {
     mapped.as_mut_slice().fill(4)?;
     let memory = mapped.into_pinned()?;
     assert_eq!(*memory, [4; 8]);
-    let Err(rejected) = memory.unregister() else {
+    let Err(rejected) = memory.try_unregister() else {
         panic!("not a registered vector");
     };
     trace.drop(rejected.value);

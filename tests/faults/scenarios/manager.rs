@@ -140,7 +140,8 @@ fn use_it(trace: &mut Trace) -> Result<()> {
         trace.drop(buffer);
     }
     let second = context.stream()?;
-    let moved = DeviceBuffer::<u8>::zeroed(&stream, 100)?.rebind(&second)?;
+    let mut moved = DeviceBuffer::<u8>::zeroed(&stream, 100)?;
+    moved.rebind(&second)?;
     trace.drop(moved);
     // Its memory is reused on the first stream.
     let again = DeviceBuffer::<u8>::zeroed(&stream, 100)?;

@@ -5,7 +5,7 @@ use cuda_safe::sys::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemcpyAttributes, CUmemcpySrcAccessOrder,
     CUmemorytype,
 };
-use cuda_safe::{Context, CopyBatch, DeviceBuffer, Extent, PinnedBuffer, Region, Rejected, Result};
+use cuda_safe::{Context, CopyBatch, DeviceBuffer, Extent, PinnedBuffer, Region, Result};
 
 const ROOM: usize = 512;
 
@@ -227,11 +227,6 @@ fn batches() -> Vec<Row> {
     ]
 }
 
-fn unpin<T>(pending: Result<cuda_safe::Pending<T>, Rejected<PinnedBuffer<T>>>) -> Result<()> {
-    let pending = pending.map_err(|rejected| rejected.error)?;
-    pending.wait().map(drop)
-}
-
 /// A fill of 6 elements, and its pattern.
 fn fill<T>(element: T) -> impl Fn(&Stage) -> Result<()>
 where
@@ -284,8 +279,7 @@ fn lines() -> Vec<Row> {
     }
     let peer = |s: &Stage| {
         let other = Context::primary(&s.peer)?.stream()?;
-        let shared = DeviceBuffer::<u8>::zeroed(&other, 16)?.share();
-        let shared = shared.map_err(|rejected| rejected.error)?;
+        let shared = DeviceBuffer::<u8>::zeroed(&other, 16)?.share()?;
         let reader = shared.on_peer(&s.stream)?;
         DeviceBuffer::<u8>::zeroed(&s.stream, 16)?.copy_from_peer(&reader)?;
         s.stream.synchronize()?;
@@ -312,10 +306,10 @@ fn lines() -> Vec<Row> {
         }),
         Row::call("cuMemcpyDtoH_v2", move |s| buffer(s)?.to_vec().map(drop)),
         Row::call("cuMemcpyHtoDAsync_v2", move |s| {
-            unpin(buffer(s)?.copy_from_pinned(pinned(s)?))
+            buffer(s)?.copy_from_pinned(pinned(s)?)?.wait().map(drop)
         }),
         Row::call("cuMemcpyDtoHAsync_v2", move |s| {
-            unpin(buffer(s)?.copy_to_pinned(pinned(s)?))
+            buffer(s)?.copy_to_pinned(pinned(s)?)?.wait().map(drop)
         }),
         // The copy of a slice is made at once if no work is pending.
         Row::call("cuMemcpyHtoDAsync_v2", move |s| {

@@ -101,11 +101,7 @@ pub(super) fn rows() -> Vec<Row> {
         Row::call("cuEventElapsedTime", timed).on(On::Oldest),
         // A buffer that is rebound to another stream is ordered by an event.
         Row::call("cuStreamWaitEvent", |s| {
-            let buffer = DeviceBuffer::<u8>::uninit(&s.context.stream()?, 8)?;
-            match buffer.rebind(&s.stream) {
-                Ok(_) => Ok(()),
-                Err(refused) => Err(refused.error),
-            }
+            DeviceBuffer::<u8>::uninit(&s.context.stream()?, 8)?.rebind(&s.stream)
         }),
     ]);
     rows

@@ -9,13 +9,9 @@ use cuda_safe::sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevResource, CUdevResourceType,
     CUdevWorkqueueConfigResource, CUdevWorkqueueConfigScope,
 };
-use cuda_safe::{Rejected, Result, Stream, StreamOptions};
+use cuda_safe::{Result, Stream, StreamOptions};
 use cuda_sim::Call;
 use std::fmt::Debug;
-
-fn error<T, U>(done: Result<T, Rejected<U>>) -> Result<T> {
-    done.map_err(|rejected| rejected.error)
-}
 
 fn group(s: &Stage) -> Result<SmGroup> {
     let split = SplitByCount {
@@ -23,16 +19,20 @@ fn group(s: &Stage) -> Result<SmGroup> {
         max_groups: Some(1),
         ..Default::default()
     };
-    let mut split = error(SmResource::of_device(&s.device)?.split_by_count(split))?;
+    let mut split = SmResource::of_device(&s.device)?.split_by_count(split)?;
     Ok(split.groups.pop().expect("a group"))
 }
 
 fn green(s: &Stage) -> Result<GreenContext> {
-    error(GreenContext::new([group(s)?]))
+    GreenContext::new([group(s)?])
 }
 
 fn by_count(split: SplitByCount) -> impl Fn(&Stage) -> Result<()> {
-    move |s| error(SmResource::of_device(&s.device)?.split_by_count(split.clone())).map(drop)
+    move |s| {
+        SmResource::of_device(&s.device)?
+            .split_by_count(split.clone())
+            .map(drop)
+    }
 }
 
 fn counts() -> Vec<Row> {
@@ -54,7 +54,7 @@ fn counts() -> Vec<Row> {
                 max_groups: Some(2),
                 ..Default::default()
             };
-            error(group(s)?.split_by_count(split)).map(drop)
+            group(s)?.split_by_count(split).map(drop)
         };
         [
             Row::new(&name, by_count(split), function, value("flags"), raw),
@@ -107,8 +107,11 @@ fn exact<T: PartialEq + Debug + Clone + 'static>(
         groups: vec![request],
         ..Default::default()
     };
-    let act =
-        move |s: &Stage| error(SmResource::of_device(&s.device)?.split(split.clone())).map(drop);
+    let act = move |s: &Stage| {
+        SmResource::of_device(&s.device)?
+            .split(split.clone())
+            .map(drop)
+    };
     let discover = move |s: &Stage| {
         SmResource::of_device(&s.device)?
             .discover(&[request])
@@ -193,8 +196,11 @@ fn requests() -> Vec<Row> {
         groups: vec![GroupRequest::new(16), GroupRequest::new(24)],
         ..Default::default()
     };
-    let act =
-        move |s: &Stage| error(SmResource::of_device(&s.device)?.split(two.clone())).map(drop);
+    let act = move |s: &Stage| {
+        SmResource::of_device(&s.device)?
+            .split(two.clone())
+            .map(drop)
+    };
     rows.push(Row::new(
         "cuDevSmResourceSplit.nbGroups",
         act,
@@ -278,8 +284,8 @@ fn queues<T>(find: impl Fn(&CUdevWorkqueueConfigResource) -> T) -> impl Fn(&Call
 fn with_queues(change: fn(Workqueues) -> Workqueues) -> impl Fn(&Stage) -> Result<()> {
     move |s| {
         let queues = change(Workqueues::of_device(&s.device)?);
-        let descriptor = error(Descriptor::new([group(s)?]).with_workqueues(queues))?;
-        error(descriptor.create()).map(drop)
+        let descriptor = Descriptor::new([group(s)?]).with_workqueues(queues);
+        descriptor.create().map(drop)
     }
 }
 
@@ -327,12 +333,10 @@ fn descriptors() -> Vec<Row> {
         flags(
             "NONE",
             |s| {
-                error(
-                    Descriptor::new([group(s)?])
-                        .without_default_stream()
-                        .create(),
-                )
-                .map(drop)
+                Descriptor::new([group(s)?])
+                    .without_default_stream()
+                    .create()
+                    .map(drop)
             },
             0,
         ),

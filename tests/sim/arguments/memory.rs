@@ -5,13 +5,8 @@ use cuda_safe::manager::{Block, IpcHandle};
 use cuda_safe::sys::CUpointer_attribute;
 use cuda_safe::{
     Context, DeviceBuffer, MappedBuffer, PinnedBuffer, PinnedOptions, PitchedBuffer,
-    RegisterOptions, Rejected, Result,
+    RegisterOptions, Result,
 };
-
-/// Keeps only the error, without the returned value.
-pub(super) fn only_error<T, U>(done: Result<T, Rejected<U>>) -> Result<()> {
-    done.map(drop).map_err(|rejected| rejected.error)
-}
 
 /// Options that correspond to none of the flags.
 fn pinned_without_flags() -> PinnedOptions {
@@ -78,11 +73,7 @@ fn registered() -> impl Iterator<Item = Row> {
     .map(|(name, options, flags)| {
         let name = format!("CU_MEMHOSTREGISTER::CU_MEMHOSTREGISTER_{name}");
         let act = move |s: &Stage| {
-            only_error(PinnedBuffer::register_with(
-                &s.context,
-                vec![0_u8; 64],
-                options,
-            ))
+            PinnedBuffer::register_with(&s.context, vec![0_u8; 64], options).map(drop)
         };
         Row::new(&name, act, "cuMemHostRegister_v2", value("flags"), flags)
     })
@@ -229,10 +220,10 @@ fn calls() -> Vec<Row> {
                 ..Default::default()
             };
             let memory = PinnedBuffer::<u8>::zeroed_with(&s.context, 64, options)?;
-            only_error(MappedBuffer::new(memory, &s.stream))
+            MappedBuffer::new(memory, &s.stream).map(drop)
         }),
         Row::call("cuMemHostUnregister", |s| {
-            only_error(PinnedBuffer::register(&s.context, vec![0_u8; 64]))
+            PinnedBuffer::register(&s.context, vec![0_u8; 64]).map(drop)
         }),
         Row::call("cuMemGetAddressRange_v2", |s| {
             s.context.address_range(plain(s)?.as_raw()).map(drop)

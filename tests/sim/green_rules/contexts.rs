@@ -111,7 +111,7 @@ fn a_wait_for_a_captured_event_invalidates_the_capture() {
         let green = green(&context);
         let stream = context.stream().expect("a stream");
         let event = context.event().expect("an event");
-        let captured = stream.capture(CaptureMode::ThreadLocal, |stream| {
+        let captured = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |stream| {
             event.record(stream)?;
             assert_eq!(refusal(green.wait(&event)), Invalid::GreenContextIsCaptured);
             Ok(())
@@ -119,7 +119,7 @@ fn a_wait_for_a_captured_event_invalidates_the_capture() {
         let broken = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         assert_eq!(captured.map(drop).expect_err("broken").code(), Some(broken));
         // The driver's own answer to the same wait.
-        let again = stream.capture(CaptureMode::ThreadLocal, |stream| {
+        let again = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |stream| {
             event.record(stream)?;
             let (raw, theirs) = (green.as_raw(), event.as_raw());
             // SAFETY: both objects are alive.

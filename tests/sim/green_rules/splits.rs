@@ -29,15 +29,13 @@ fn split_flags_and_several_groups_need_12_5() {
             let driver = driver();
             let refused = Invalid::SplitFlagsNeedNewerDriver { driver };
             assert_eq!(refusal(counted), refused);
-            let rejected = split.expect_err("12.4");
-            assert_eq!(rejected.value.sm_count(), 132, "the resource is returned");
             assert_eq!(
-                rejected.error.to_string(),
+                split.expect_err("12.4").to_string(),
                 "split flags need CUDA 12.5; this driver offers 12.4"
             );
         }
         let two = smallest(&context).groups.into_iter().take(2);
-        match GreenContext::new(two) {
+        match GreenContext::try_new(two) {
             Ok(green) => assert!(offers(12, 5) && green.sm_count() == 16),
             Err(rejected) => {
                 assert_eq!(rejected.value.len(), 2, "the groups are returned");
@@ -76,12 +74,7 @@ fn groups_for_the_largest_clusters_need_compute_capability_9_0() {
         }
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         assert_eq!(code(counted), invalid);
-        let rejected = split.expect_err("no clusters");
-        let whole = context
-            .device()
-            .attribute(cuda_safe::attribute::MULTIPROCESSOR_COUNT);
-        assert_eq!(rejected.value.sm_count(), whole.expect("known"), "returned");
-        assert_eq!(code::<()>(Err(rejected.error)), invalid);
+        assert_eq!(code(split), invalid);
         let plan = resource(&context).plan(&PartitionRequest {
             sizes: vec![PartitionSize::Sms(16), PartitionSize::Rest],
             flags,
@@ -104,8 +97,8 @@ fn work_queues_must_belong_to_the_same_device() {
         let other = Device::get(1).expect("there are two");
         let queues = Workqueues::of_device(&other).expect("13.1");
         let descriptor = Descriptor::new(smallest(&context).groups.drain(..1));
-        let with = descriptor.with_workqueues(queues).expect("the first");
-        let rejected = with.create().expect_err("another device's");
+        let with = descriptor.with_workqueues(queues);
+        let rejected = with.try_create().expect_err("another device's");
         assert_eq!(
             refusal::<()>(Err(rejected.error)),
             Invalid::WorkqueuesOfOtherDevice {
@@ -310,16 +303,15 @@ fn groups_are_pinned_to_locality_domains() {
             assert_eq!(its.flags, Some(GroupFlags::LOCALITY_DOMAIN_ID));
         }
         // The two domains cannot form one partition.
-        let rejected = GreenContext::new(split.groups).expect_err("two domains");
         assert_eq!(
-            refusal::<()>(Err(rejected.error)),
+            refusal(GreenContext::new(split.groups)),
             Invalid::GroupsThatDiffer {
                 what: "locality domain",
                 first: 0,
                 other: 1
             }
         );
-        drop((rejected.value, split.remainder));
+        drop(split.remainder);
         let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
         assert_eq!(code(whole().discover(&[pinned(2, 8)])), wrong);
         assert_eq!(code(whole().discover(&[pinned(0, 80)])), wrong);
@@ -355,7 +347,7 @@ fn groups_of_one_green_context_need_the_same_scheduling_since_13_1() {
             remainder,
         } = smallest(&context);
         let both = groups.drain(..1).chain(remainder);
-        match GreenContext::new(both) {
+        match GreenContext::try_new(both) {
             Ok(green) => assert!(!offers(13, 1) && green.sm_count() == 20),
             Err(rejected) => {
                 assert!(offers(13, 1));
@@ -486,7 +478,7 @@ fn a_group_is_split_exactly_since_13_1() {
                 let log = calls(|| {
                     let error = group.discover(&asked).expect_err("older");
                     assert_eq!(error.to_string(), words);
-                    let rejected = group.split(exact(&asked)).expect_err("older");
+                    let rejected = group.try_split(exact(&asked)).expect_err("older");
                     assert_eq!(rejected.error.to_string(), words);
                     assert_eq!(rejected.value.sm_count(), 24);
                 });
@@ -549,19 +541,18 @@ fn unknown_work_queue_settings_are_refused() {
         let queues = Workqueues::of_device(&context.device()).expect("13.1");
         let unknown = queues.clone().with_scope(WorkqueueScope::Other(77));
         let none = queues.clone().with_concurrency_limit(0);
-        let mut descriptor = Descriptor::new(smallest(&context).groups.drain(..1));
+        let mut groups: Vec<SmGroup> = smallest(&context).groups.drain(..1).collect();
         for (wrong, setting) in [(unknown, "scope"), (none, "concurrency limit")] {
-            let rejected = descriptor.with_workqueues(wrong).expect_err("refused");
+            let descriptor = Descriptor::new(groups).with_workqueues(wrong);
+            let rejected = descriptor.try_create().expect_err("refused");
             let why = refusal::<()>(Err(rejected.error));
             assert!(
                 matches!(why, Invalid::WorkqueueSetting { setting: its, .. } if its == setting),
                 "{why}"
             );
-            descriptor = rejected.value.0;
+            groups = rejected.value.into_groups();
         }
-        let set = descriptor
-            .with_workqueues(queues)
-            .expect("an image that the driver created");
-        set.create().expect("a partition");
+        let descriptor = Descriptor::new(groups).with_workqueues(queues);
+        descriptor.create().expect("settings of the driver");
     });
 }

@@ -118,7 +118,10 @@ impl Stream {
     /// Captures the work that `record` enqueues in the stream, and returns the graph. Calls
     /// [`begin_capture`](Self::begin_capture) and [`finish`](Capture::finish).
     ///
-    /// The capture also ends if `record` fails or panics.
+    /// The capture also ends if `record` fails or panics. `record` may return any error type that
+    /// implements `From<Error>`, such as the error type of a library. If the compiler cannot infer that
+    /// type, because `record` uses `?` and ends with `Ok(())`, name it:
+    /// `stream.capture::<Error>(mode, |stream| …)`.
     ///
     /// # Errors
     /// The error of `record`; the errors of [`begin_capture`](Self::begin_capture) and
@@ -138,14 +141,14 @@ impl Stream {
     /// assert_eq!(buffer.to_vec()?, [7; 1000]);
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
-    pub fn capture(
+    pub fn capture<E: From<Error>>(
         &self,
         mode: CaptureMode,
-        record: impl FnOnce(&Self) -> Result<()>,
-    ) -> Result<Graph> {
+        record: impl FnOnce(&Self) -> Result<(), E>,
+    ) -> Result<Graph, E> {
         let capture = self.begin_capture(mode)?;
         record(self)?;
-        capture.finish()
+        Ok(capture.finish()?)
     }
 
     /// Begins a capture: work that any thread enqueues in the stream is captured and not executed. Calls

@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// pointer for a capsule. The deleter may be called on any thread, at any time, but only once.
 ///
 /// DLPack has no rule for the consumer's work that is still running when it calls the deleter, and
-/// some consumers do not wait for it. Use [`behind`](Self::behind) for these.
+/// some consumers do not wait for it. Use [`release_after`](Self::release_after) for these.
 ///
 /// ```no_run
 /// use cuda_safe::interop::dlpack::ConsumerStream;
@@ -61,17 +61,18 @@ impl Export {
     /// that `owner` keeps alive.
     ///
     /// # Errors
-    /// [`Invalid::Dlpack`], with the owner, if the element size differs from that of the layout or
-    /// is not a whole number of bytes, if a stride is not a multiple of the element size, if the
-    /// address is 0 and the tensor is not empty, or if a number does not fit in the C structure.
-    pub fn new<O: Any + Send>(
+    /// [`Invalid::Dlpack`] if the element size differs from that of the layout or is not a whole number
+    /// of bytes, if a stride is not a multiple of the element size, if the address is 0 and the tensor
+    /// is not empty, or if a number does not fit in the C structure. On an error, `owner` is dropped; to
+    /// keep it, pass a clone of an `Arc`.
+    pub fn new(
         dtype: DataType,
         layout: Layout,
         address: u64,
         memory: MemoryKind,
         device: u32,
-        owner: O,
-    ) -> Result<Self, Rejected<O>> {
+        owner: impl Any + Send,
+    ) -> Result<Self> {
         let said = Described {
             dtype,
             layout,
@@ -80,13 +81,11 @@ impl Export {
             device,
             flags: 0,
         };
-        match check(&said) {
-            Ok(()) => Ok(Self {
-                said: Box::new(said),
-                owner: Box::new(owner),
-            }),
-            Err(invalid) => Err(Rejected::new(invalid, owner)),
-        }
+        check(&said)?;
+        Ok(Self {
+            said: Box::new(said),
+            owner: Box::new(owner),
+        })
     }
 
     /// Marks the tensor as read-only. The format before version 1 does not support this.
@@ -113,8 +112,8 @@ impl Export {
     /// function of [`set_report_hook`](crate::set_report_hook).
     ///
     /// # Errors
-    /// The error returns the tensor. [`Invalid::Dlpack`] for the per-thread default stream, which
-    /// is a different stream on the deleter's thread; or an error of the driver.
+    /// [`Invalid::Dlpack`] for the per-thread default stream, which is a different stream on the
+    /// deleter's thread; or an error of the driver. The tensor is then unchanged.
     ///
     /// # Safety
     /// A stream given by its handle must belong to the same context and be alive until the deleter
@@ -123,38 +122,34 @@ impl Export {
     ///
     /// Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
-    pub unsafe fn behind(
-        self,
+    pub unsafe fn release_after(
+        &mut self,
         consumer: ConsumerStream,
         stream: &Stream,
-    ) -> Result<Self, Rejected<Self>> {
-        let (consumer, end) = match end_of_use(consumer, stream) {
-            Ok(Some(end)) => end,
-            Ok(None) => return Ok(self),
-            Err(error) => return Err(Rejected::new(error, self)),
+    ) -> Result<()> {
+        let Some((consumer, end)) = end_of_use(consumer, stream)? else {
+            return Ok(());
         };
-        let used = Used(Use {
+        let owner = std::mem::replace(&mut self.owner, Box::new(()));
+        self.owner = Box::new(Used(Use {
             end,
             consumer,
             home: stream.clone(),
-            owner: Arc::new(Kept(self.owner)),
-        });
-        Ok(Self {
-            owner: Box::new(used),
-            ..self
-        })
+            owner: Arc::new(Kept(owner)),
+        }));
+        Ok(())
     }
 
     /// Returns the pointer to a tensor in the format before version 1, for a capsule named
     /// `dltensor`.
     ///
     /// # Errors
-    /// [`Invalid::Dlpack`], with the tensor, if it is read-only, which this format does not
-    /// support.
-    pub fn into_raw(self) -> Result<NonNull<DLManagedTensor>, Rejected<Self>> {
+    /// [`Invalid::Dlpack`] if the tensor is [read-only](Self::read_only), which this format does not
+    /// support. The tensor and the owner of its memory are then dropped.
+    pub fn into_raw(self) -> Result<NonNull<DLManagedTensor>> {
         if self.said.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0 {
             let problem = "the format before version 1 does not support read-only tensors";
-            return Err(Rejected::new(refused("flags", problem), self));
+            return Err(refused("flags", problem).into());
         }
         let (tensor, kept) = self.into_parts();
         Ok(into_pointer(Exported {
@@ -375,22 +370,44 @@ impl<T: Element + Send> DeviceBuffer<T> {
     /// [`grant_peer_access`](crate::interop::grant_peer_access).
     ///
     /// # Errors
-    /// The error returns the buffer. [`Invalid::ArrayInterface`] if the length exceeds the address
-    /// space; on a machine with several devices, an error of the driver.
+    /// [`Invalid::ArrayInterface`] if the length exceeds the address space; on a machine with several
+    /// devices, an error of the driver. The buffer is then dropped.
+    /// [`try_into_dlpack`](Self::try_into_dlpack) returns it with the error.
     #[doc(alias = "__dlpack__")]
-    pub fn into_dlpack(self) -> Result<Export, Rejected<Self>> {
-        let layout = match Layout::c_contiguous(&[self.len()], size_of::<T>()) {
-            Ok(layout) => layout,
-            Err(invalid) => return Err(Rejected::new(invalid, self)),
-        };
+    pub fn into_dlpack(self) -> Result<Export> {
+        Ok(self.try_into_dlpack()?)
+    }
+
+    /// Does the same as [`into_dlpack`](Self::into_dlpack), but returns the buffer with the error.
+    ///
+    /// # Errors
+    /// See [`into_dlpack`](Self::into_dlpack).
+    pub fn try_into_dlpack(self) -> Result<Export, Rejected<Self>> {
+        match self.describe() {
+            Ok(said) => Ok(Export {
+                said: Box::new(said),
+                owner: Box::new(self),
+            }),
+            Err(error) => Err(Rejected::new(error, self)),
+        }
+    }
+
+    /// Describes the buffer as a tensor, after granting the other devices access to it.
+    fn describe(&self) -> Result<Described> {
+        let layout = Layout::c_contiguous(&[self.len()], size_of::<T>())?;
         let (address, context) = (self.as_raw(), self.stream().context());
         // SAFETY: the buffer is owned.
-        if let Err(error) = unsafe { grant_for_export(context, address) } {
-            return Err(Rejected::new(error, self));
-        }
-        let device = context.device().ordinal();
-        let dtype = DataType::of::<T>();
-        Export::new(dtype, layout, address, MemoryKind::Device, device, self)
+        unsafe { grant_for_export(context, address) }?;
+        let said = Described {
+            dtype: DataType::of::<T>(),
+            layout,
+            address,
+            memory: MemoryKind::Device,
+            device: context.device().ordinal(),
+            flags: 0,
+        };
+        check(&said)?;
+        Ok(said)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::dtype::DataType;
 use super::managed::{ManagedTensor, MemoryKind};
 use super::refused;
-use crate::base::error::{Rejected, Result};
+use crate::base::error::Result;
 use crate::base::invalid::Invalid;
 use crate::driver::stream::Stream;
 use crate::interop::{
@@ -30,9 +30,11 @@ impl ManagedTensor {
     /// `stream` at that time, because DLPack does not report where the producer continues.
     ///
     /// # Errors
-    /// The error returns the tensor. [`Invalid::Dlpack`] if the elements have another type than
-    /// `T`, or if the memory is on another device than the stream; and the errors of
-    /// [`ArrayInterface::import`].
+    /// [`Invalid::Dlpack`] if the elements have another [type](Self::dtype) than `T`, or if the memory
+    /// is on another [device](Self::device) than the stream; and the errors of
+    /// [`ArrayInterface::import`]. On an error, the tensor is dropped, which calls the deleter. To keep
+    /// it, import its [`array_interface`](Self::array_interface) with a clone of an `Arc` of the tensor
+    /// as the owner.
     ///
     /// # Safety
     /// The memory must stay valid until the deleter is called: readable and, unless it is marked as
@@ -45,11 +47,8 @@ impl ManagedTensor {
         self,
         stream: &Stream,
         sync: StreamSync,
-    ) -> Result<ImportedArray<T>, Rejected<Self>> {
-        let array = match self.interface_for::<T>(stream) {
-            Ok(array) => array,
-            Err(invalid) => return Err(Rejected::new(invalid, self)),
-        };
+    ) -> Result<ImportedArray<T>> {
+        let array = self.interface_for::<T>(stream)?;
         // SAFETY: the caller's promise; the interface describes the tensor, which is the owner.
         unsafe { array.import(stream, sync, self) }
     }
@@ -59,9 +58,10 @@ impl ManagedTensor {
     /// returns the NumPy type of the tensor if there is one.
     ///
     /// # Errors
-    /// The error returns the tensor. [`Invalid::ArrayInterface`] if `dtype` has another size than
-    /// the elements; [`Invalid::Dlpack`] if the memory is on another device than the stream; and
-    /// the errors of [`ArrayInterface::import_untyped`].
+    /// [`Invalid::ArrayInterface`] if `dtype` has another size than the elements;
+    /// [`Invalid::Dlpack`] if the memory is on another device than the stream; and the errors of
+    /// [`ArrayInterface::import_untyped`]. On an error, the tensor is dropped. See
+    /// [`import`](Self::import).
     ///
     /// # Safety
     /// See [`import`](Self::import). The bits must be valid for every type that the memory is used
@@ -71,14 +71,9 @@ impl ManagedTensor {
         dtype: impl Into<Dtype>,
         stream: &Stream,
         sync: StreamSync,
-    ) -> Result<Imported, Rejected<Self>> {
-        let array = self
-            .check_device(stream)
-            .and_then(|()| self.array_interface_as(dtype));
-        let array = match array {
-            Ok(array) => array,
-            Err(invalid) => return Err(Rejected::new(invalid, self)),
-        };
+    ) -> Result<Imported> {
+        self.check_device(stream)?;
+        let array = self.array_interface_as(dtype)?;
         // SAFETY: the caller's promise; the interface describes the tensor, which is the owner.
         unsafe { array.import_untyped(stream, sync, self) }
     }

@@ -62,7 +62,7 @@ unsafe impl<T: Send> Send for PinnedRange<T> {}
 unsafe impl<T: Sync> Sync for PinnedRange<T> {}
 
 impl<T> PinnedBuffer<T> {
-    /// Converts the buffer into one range with all elements, which [`PinnedRange::split_at`]
+    /// Converts the buffer into one range with all elements, which [`PinnedRange::split_off`]
     /// divides.
     pub fn into_range(self) -> PinnedRange<T> {
         PinnedRange {
@@ -77,17 +77,16 @@ impl<T> PinnedBuffer<T> {
     /// multiple of `len`, the last range is shorter. An empty buffer becomes one empty range.
     ///
     /// # Errors
-    /// [`Invalid::EmptyChunks`] if `len` is 0. The unchanged buffer is returned with the error.
-    pub fn into_chunks(self, len: usize) -> Result<Vec<PinnedRange<T>>, Rejected<Self>> {
+    /// [`Invalid::EmptyChunks`] if `len` is 0. The buffer is then dropped.
+    pub fn into_chunks(self, len: usize) -> Result<Vec<PinnedRange<T>>> {
         if len == 0 {
-            return Err(Rejected::new(Invalid::EmptyChunks, self));
+            return Err(Invalid::EmptyChunks.into());
         }
         let mut ranges = Vec::with_capacity(self.len.div_ceil(len));
         let mut rest = self.into_range();
         while rest.len > len {
-            let (first, others) = rest.halves(len);
-            ranges.push(first);
-            rest = others;
+            let others = rest.divide(len);
+            ranges.push(std::mem::replace(&mut rest, others));
         }
         ranges.push(rest);
         Ok(ranges)
@@ -104,12 +103,20 @@ impl<T> PinnedRange<T> {
     /// ranges that were dropped may be missing.
     ///
     /// # Errors
-    /// On failure the unchanged ranges are returned with the error.
+    /// On an error, the ranges are dropped. [`try_join`](Self::try_join) returns them with the error.
     ///
     /// - [`Invalid::SeveralBuffers`] if the ranges are parts of different buffers.
     /// - [`Invalid::MissingRanges`] if there are other ranges of the buffer, for example in copies,
     ///   or if no range was given.
-    pub fn join(
+    pub fn join(ranges: impl IntoIterator<Item = Self>) -> Result<PinnedBuffer<T>> {
+        Ok(Self::try_join(ranges)?)
+    }
+
+    /// Does the same as [`join`](Self::join), but returns the unchanged ranges with the error.
+    ///
+    /// # Errors
+    /// See [`join`](Self::join).
+    pub fn try_join(
         ranges: impl IntoIterator<Item = Self>,
     ) -> Result<PinnedBuffer<T>, Rejected<Vec<Self>>> {
         let mut ranges: Vec<Self> = ranges.into_iter().collect();
@@ -125,25 +132,25 @@ impl<T> PinnedRange<T> {
         }
     }
 
-    /// Divides the range into two at `middle`: the elements before `middle`, and the rest.
+    /// Divides the range into two at `middle`: this range keeps the elements before `middle`, and the
+    /// returned range has the rest, as in [`Vec::split_off`].
     ///
     /// # Errors
-    /// [`Invalid::Range`] if `middle` is greater than the length. The unchanged range is returned
-    /// with the error.
-    pub fn split_at(self, middle: usize) -> Result<(Self, Self), Rejected<Self>> {
+    /// [`Invalid::Range`] if `middle` is greater than the length. The range is then unchanged.
+    pub fn split_off(&mut self, middle: usize) -> Result<Self> {
         if middle > self.len {
-            let invalid = Invalid::Range {
+            return Err(Invalid::Range {
                 start: middle,
                 end: self.len,
                 len: self.len,
-            };
-            return Err(Rejected::new(invalid, self));
+            }
+            .into());
         }
-        Ok(self.halves(middle))
+        Ok(self.divide(middle))
     }
 
-    /// Divides the range into two at `middle`, which must not be greater than the length.
-    fn halves(mut self, middle: usize) -> (Self, Self) {
+    /// [`split_off`](Self::split_off) for a `middle` that is known to be at most the length.
+    fn divide(&mut self, middle: usize) -> Self {
         assert!(middle <= self.len);
         let rest = Self {
             // SAFETY: the buffer has `len` elements from `start` on, and `middle` is at most `len`.
@@ -153,7 +160,7 @@ impl<T> PinnedRange<T> {
             copied: None,
         };
         self.len = middle;
-        (self, rest)
+        rest
     }
 
     /// Returns the context in which the memory was allocated or registered.

@@ -81,7 +81,7 @@ impl<T: Copy> PinnedBuffer<T> {
     ///
     /// # Errors
     /// See [`register_with`](Self::register_with).
-    pub fn register(context: &Context, vector: Vec<T>) -> Result<Self, Rejected<Vec<T>>> {
+    pub fn register(context: &Context, vector: Vec<T>) -> Result<Self> {
         Self::register_with(context, vector, RegisterOptions::default())
     }
 
@@ -90,7 +90,8 @@ impl<T: Copy> PinnedBuffer<T> {
     /// Calls `cuMemHostRegister(start, bytes, flags)`. See [`register`](Self::register).
     ///
     /// # Errors
-    /// On failure the vector is returned with the error.
+    /// On an error, the vector is dropped. [`try_register_with`](Self::try_register_with) returns it
+    /// with the error.
     ///
     /// - `CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED` if a part of the memory is already pinned.
     ///   Drivers may check this for whole pages.
@@ -102,6 +103,18 @@ impl<T: Copy> PinnedBuffer<T> {
     /// [`cuMemHostRegister_v2`](fn@cuda_sys::cuMemHostRegister_v2).
     #[doc(alias = "cuMemHostRegister")]
     pub fn register_with(
+        context: &Context,
+        vector: Vec<T>,
+        options: RegisterOptions,
+    ) -> Result<Self> {
+        Ok(Self::try_register_with(context, vector, options)?)
+    }
+
+    /// Does the same as [`register_with`](Self::register_with), but returns the vector with the error.
+    ///
+    /// # Errors
+    /// See [`register_with`](Self::register_with).
+    pub fn try_register_with(
         context: &Context,
         mut vector: Vec<T>,
         options: RegisterOptions,
@@ -154,14 +167,24 @@ impl<T: Copy> PinnedBuffer<T> {
     /// does.
     ///
     /// # Errors
-    /// On failure the unchanged buffer is returned with the error.
+    /// On an error, the buffer is dropped. [`try_unregister`](Self::try_unregister) returns it with the
+    /// error.
     ///
     /// - [`Invalid::NotRegistered`] if the buffer was allocated rather than registered.
     /// - Errors from earlier work.
     ///
     /// Since CUDA 4.0. Raw: [`cuMemHostUnregister`](fn@cuda_sys::cuMemHostUnregister).
     #[doc(alias = "cuMemHostUnregister")]
-    pub fn unregister(mut self) -> Result<Vec<T>, Rejected<Self>> {
+    pub fn unregister(self) -> Result<Vec<T>> {
+        Ok(self.try_unregister()?)
+    }
+
+    /// Does the same as [`unregister`](Self::unregister), but returns the unchanged buffer with the
+    /// error.
+    ///
+    /// # Errors
+    /// See [`unregister`](Self::unregister).
+    pub fn try_unregister(mut self) -> Result<Vec<T>, Rejected<Self>> {
         release::drain();
         let (capacity, block) = match (&self.source, self.managed()) {
             (Source::Vector { capacity }, _) => (*capacity, None),

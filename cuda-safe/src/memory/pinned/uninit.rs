@@ -1,7 +1,7 @@
 //! Pinned memory without initialization.
 
 use super::{PinnedBuffer, PinnedOptions, Source};
-use crate::base::error::{Rejected, Result};
+use crate::base::error::Result;
 use crate::driver::context::Context;
 use crate::memory::same_length;
 use std::mem::MaybeUninit;
@@ -53,12 +53,10 @@ impl<T: Copy> PinnedBuffer<MaybeUninit<T>> {
     /// Copies all elements of `slice` to the buffer, which is then initialized. The host copies.
     ///
     /// # Errors
-    /// [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ. The unchanged buffer is
-    /// returned with the error.
-    pub fn write_copy_of_slice(mut self, slice: &[T]) -> Result<PinnedBuffer<T>, Rejected<Self>> {
-        if let Err(error) = same_length(slice.len(), self.len()) {
-            return Err(Rejected::new(error, self));
-        }
+    /// [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ. The buffer, which has no
+    /// data yet, is then dropped.
+    pub fn write_copy_of_slice(mut self, slice: &[T]) -> Result<PinnedBuffer<T>> {
+        same_length(slice.len(), self.len())?;
         let start = slice.as_ptr().cast::<MaybeUninit<T>>();
         // SAFETY: `MaybeUninit<T>` has the layout of `T`, and every `T` is a valid one.
         let source = unsafe { std::slice::from_raw_parts(start, slice.len()) };
