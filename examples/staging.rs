@@ -50,7 +50,12 @@ fn upload(
     for n in 0..count {
         if free.is_empty() {
             // Blocks until the oldest copy has completed, not until the later ones have.
-            free.extend(in_flight.pop_front().map(Pending::wait).transpose()?);
+            free.extend(
+                in_flight
+                    .pop_front()
+                    .map(Pending::synchronize)
+                    .transpose()?,
+            );
         }
         let Some(mut range) = free.pop() else { break };
         read(n, &mut range);

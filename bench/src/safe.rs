@@ -108,12 +108,12 @@ fn around(context: &Context, stream: &Stream) -> Fallible<Works> {
         ),
         (
             "stream waits for an event",
-            Work::each(move || ok(wait.1.wait(&wait.0))),
+            Work::each(move || ok(wait.1.wait_event(&wait.0))),
         ),
         (
             "event query",
             Work::each(move || {
-                black_box(ok(query.is_done()));
+                black_box(ok(query.is_complete()));
             }),
         ),
         (
@@ -238,7 +238,7 @@ impl Copies {
 
     fn settle(&mut self) {
         self.idle
-            .extend(self.under_way.drain(..).map(|copy| ok(copy.wait())));
+            .extend(self.under_way.drain(..).map(|copy| ok(copy.synchronize())));
     }
 }
 

@@ -72,6 +72,9 @@
 //! [`from_slice`](DeviceBuffer::from_slice), [`copy_from_slice`](DeviceBuffer::copy_from_slice),
 //! [`copy_to_slice`](DeviceBuffer::copy_to_slice) and [`to_vec`](DeviceBuffer::to_vec).
 //!
+//! Functions called `synchronize` block the host until work has completed. `is_complete` returns at
+//! once, and [`Stream::completion`] returns a future. `wait_event` makes a stream wait, not the host.
+//!
 //! Some drops block, and a drop that is not possible at once is deferred to a later call, which may
 //! then block too. Every call that enqueues work can block while the driver's queue is full, and while
 //! another thread frees synchronous or pinned memory or loads a module: [`reference::releases`].

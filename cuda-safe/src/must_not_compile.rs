@@ -231,6 +231,16 @@ struct Locks;
 /// }
 /// ```
 ///
+/// ```compile_fail,E0502
+/// // A buffer stays on its stream while a slice borrows it.
+/// use cuda_safe::{DeviceBuffer, Stream};
+/// fn rebind(buffer: &mut DeviceBuffer<u8>, stream: &Stream) -> cuda_safe::Result<Vec<u8>> {
+///     let there = buffer.as_slice();
+///     buffer.rebind(stream)?;
+///     there.to_vec()
+/// }
+/// ```
+///
 /// ```compile_fail,E0505
 /// // Memory cannot be freed while a slice borrows it.
 /// fn free(buffer: cuda_safe::MappedBuffer<u8>) {

@@ -32,8 +32,8 @@ pub mod releases {
     //! | [`OrderedManager`] with a pool of its own | all work of the context | blocked if a capture may be open | keep its context |
     //! | last owner of a [`Context`] | all work of the context | not blocked | keep a clone |
     //! | last owner of a [`MemoryPool`] | the frees of its memory | not blocked | keep a clone |
-    //! | [`Pending`] of a [`PinnedBuffer`], [`CopyScope`] | all work of its stream | not blocked | call [`Pending::wait`] where waiting is acceptable |
-    //! | [`Pending`] of a [`PinnedRange`] | its copy | not blocked | call [`Pending::wait`] where waiting is acceptable |
+    //! | [`Pending`] of a [`PinnedBuffer`], [`CopyScope`] | all work of its stream | not blocked | call [`Pending::synchronize`] where waiting is acceptable |
+    //! | [`Pending`] of a [`PinnedRange`] | its copy | not blocked | call [`Pending::synchronize`] where waiting is acceptable |
     //! | [`Imported`], [`ImportedArray`], if the host waits at the end (see [`StreamSync`]) | all work of the import's stream | not blocked | import with the producer's stream |
     //!
     //! A release of memory first waits for the stream that used the memory, which blocks no other
@@ -62,9 +62,9 @@ pub mod releases {
     //! | [`DeviceBuffer::from_slice`], [`DeviceBuffer::copy_from_slice`], `copy_3d_from_slice` | until the copy and all earlier work on the stream have completed |
     //! | [`DeviceBuffer::copy_to_slice`], [`DeviceBuffer::to_vec`], `copy_3d_to_slice` | as above, and for the streams that synchronize with the legacy default stream |
     //! | [`DeviceBuffer::copy_from_pinned`], [`DeviceBuffer::copy_to_pinned`] | no, except for deferred releases |
-    //! | [`Pending::wait`] of a [`PinnedRange`] | until its copy has completed |
-    //! | [`Pending::wait`] of a [`PinnedBuffer`], [`Stream::copy_scope`] | until all work on the stream has completed |
-    //! | [`DeviceBuffer::copy_from`], `copy_3d_from`, `copy_from_peer`, [`CopyBatch::submit`] | no |
+    //! | [`Pending::synchronize`] of a [`PinnedRange`] | until its copy has completed |
+    //! | [`Pending::synchronize`] of a [`PinnedBuffer`], [`Stream::copy_scope`] | until all work on the stream has completed |
+    //! | [`DeviceBuffer::copy_from`], `copy_3d_from`, `copy_from_peer`, [`CopyBatch::enqueue`] | no |
     //!
     //! Every call that enqueues work can block inside the driver while too much earlier work is
     //! unfinished, and while another thread makes a release that the first table marks as blocking
@@ -99,7 +99,7 @@ pub mod releases {
     //! [`CachingManager`]: crate::manager::CachingManager
     //! [`Context`]: crate::Context
     //! [`Context::event`]: crate::Context::event
-    //! [`CopyBatch::submit`]: crate::CopyBatch::submit
+    //! [`CopyBatch::enqueue`]: crate::CopyBatch::enqueue
     //! [`CopyScope`]: crate::CopyScope
     //! [`DeviceBuffer`]: crate::DeviceBuffer
     //! [`DeviceBuffer::copy_from`]: crate::DeviceBuffer::copy_from
@@ -127,7 +127,7 @@ pub mod releases {
     //! [`Module`]: crate::Module
     //! [`OrderedManager`]: crate::manager::OrderedManager
     //! [`Pending`]: crate::Pending
-    //! [`Pending::wait`]: crate::Pending::wait
+    //! [`Pending::synchronize`]: crate::Pending::synchronize
     //! [`PinnedBuffer`]: crate::PinnedBuffer
     //! [`PinnedRange`]: crate::PinnedRange
     //! [`PitchedBuffer`]: crate::PitchedBuffer
@@ -157,19 +157,19 @@ pub mod devices {
     //! | [`PinnedBuffer`], [`PinnedRange`], in copies | works |
     //! | [`Kernel`] of a [`Module`] | error: a module is loaded into one context |
     //! | [`Library`] | works: [`Library::kernel`] returns a kernel for each context |
-    //! | [`Event::record`], [`Context::record`], [`GreenContext::record`] | error: an event is recorded in its own context |
-    //! | [`Stream::wait`], [`Context::wait`], [`GreenContext::wait`] for an event | works |
+    //! | [`Event::record`], [`Context::record_event`], [`GreenContext::record_event`] | error: an event is recorded in its own context |
+    //! | [`Stream::wait_event`], [`Context::wait_event`], [`GreenContext::wait_event`] for an event | works |
     //!
     //! Two contexts of one device are treated like two devices, but copies between them need no
     //! peer access.
     //! [`Stream`](crate::Stream#several-devices) has the table for the methods of streams.
     //!
-    //! [`Context::record`]: crate::Context::record
-    //! [`Context::wait`]: crate::Context::wait
+    //! [`Context::record_event`]: crate::Context::record_event
+    //! [`Context::wait_event`]: crate::Context::wait_event
     //! [`DeviceBuffer`]: crate::DeviceBuffer
     //! [`Event::record`]: crate::Event::record
-    //! [`GreenContext::record`]: crate::green::GreenContext::record
-    //! [`GreenContext::wait`]: crate::green::GreenContext::wait
+    //! [`GreenContext::record_event`]: crate::green::GreenContext::record_event
+    //! [`GreenContext::wait_event`]: crate::green::GreenContext::wait_event
     //! [`Invalid::NoAccessToPool`]: crate::Invalid::NoAccessToPool
     //! [`Invalid::OtherContext`]: crate::Invalid::OtherContext
     //! [`Invalid::OtherStream`]: crate::Invalid::OtherStream
@@ -184,7 +184,7 @@ pub mod devices {
     //! [`PinnedRange`]: crate::PinnedRange
     //! [`SharedBuffer::on`]: crate::SharedBuffer::on
     //! [`SharedBuffer::on_peer`]: crate::SharedBuffer::on_peer
-    //! [`Stream::wait`]: crate::Stream::wait
+    //! [`Stream::wait_event`]: crate::Stream::wait_event
     //! [`rebind`]: crate::DeviceBuffer::rebind
 }
 

@@ -97,7 +97,7 @@ impl<'a> Neighbour<'a> {
     /// Enqueues work until two batches are pending. Does not wait.
     pub(crate) fn keep_going(&mut self) -> Result<()> {
         while let Some(first) = self.given.front() {
-            if !first.is_done()? {
+            if !first.is_complete()? {
                 break;
             }
             self.idle.extend(self.given.pop_front());

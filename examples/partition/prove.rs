@@ -25,7 +25,7 @@ pub(crate) fn run(device: &Device, parts: Vec<Part>, clusters: bool) -> Result<V
 
     let mut groups = Vec::new();
     for (asked, green, probing) in running {
-        let trace = probing.finish()?;
+        let trace = probing.synchronize()?;
         let largest = kernel.as_ref().map(|kernel| {
             // The number of blocks is the largest cluster size of any device, so that it divides the
             // grid.

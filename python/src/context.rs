@@ -83,7 +83,7 @@ impl PyContext {
     fn record_event(&self, py: Python<'_>, event: Option<Py<PyEvent>>) -> Result<Py<PyEvent>> {
         let event = PyEvent::given(py, event, &self.0)?;
         let its = event.get().event()?;
-        detached(py, || self.0.record(&its))?;
+        detached(py, || self.0.record_event(&its))?;
         Ok(event)
     }
 
@@ -94,7 +94,7 @@ impl PyContext {
     /// capture. Calls `cuCtxWaitEvent` (since CUDA 12.5).
     fn wait_event(&self, py: Python<'_>, event: &PyEvent) -> Result<()> {
         let event = event.event()?;
-        detached(py, || self.0.wait(&event))
+        detached(py, || self.0.wait_event(&event))
     }
 
     /// Waits for all work of the context, including its green contexts.

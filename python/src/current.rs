@@ -72,15 +72,13 @@ impl Made {
         self.before == self.now && matches!(*self.guard, Guard::Context(_))
     }
 
-    fn finish(self) -> (Wanted, Result<()>) {
+    fn end(self) -> (Wanted, Result<()>) {
         match ManuallyDrop::into_inner(self.guard) {
             Guard::Context(guard) => {
                 let context = guard.context().clone();
-                (Wanted::Context(context), guard.finish().map_err(Into::into))
+                (Wanted::Context(context), guard.end().map_err(Into::into))
             }
-            Guard::Green(guard, green) => {
-                (Wanted::Green(green), guard.finish().map_err(Into::into))
-            }
+            Guard::Green(guard, green) => (Wanted::Green(green), guard.end().map_err(Into::into)),
             Guard::None => (Wanted::None, Ok(())),
         }
     }
@@ -195,8 +193,8 @@ fn take_out(blocks: &mut Vec<Open>, place: usize) -> Taken {
     };
     let mut again = Vec::new();
     for open in blocks.split_off(from).into_iter().rev() {
-        let (wanted, finished) = open.made.finish();
-        taken.all = taken.all.and(finished);
+        let (wanted, ended) = open.made.end();
+        taken.all = taken.all.and(ended);
         match open.has_ended {
             true => taken.contexts.push(wanted),
             false => again.push((open.of, open.stream, wanted)),

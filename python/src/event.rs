@@ -82,7 +82,7 @@ impl PyEvent {
     /// Records the work submitted to the stream so far. This replaces an earlier record.
     fn record(&self, py: Python<'_>, stream: &PyStream) -> Result<()> {
         let (lane, event) = (stream.lane()?, self.event()?);
-        detached(py, move || lane.record(&event))
+        detached(py, move || lane.record_event(&event))
     }
 
     /// Waits until the recorded work is complete.
@@ -93,8 +93,8 @@ impl PyEvent {
 
     /// Whether the recorded work is complete.
     #[getter]
-    fn is_done(&self) -> Result<bool> {
-        Ok(self.event()?.is_done()?)
+    fn is_complete(&self) -> Result<bool> {
+        Ok(self.event()?.is_complete()?)
     }
 
     /// Returns the seconds from `start` to this event. Both must have timing, and must be recorded

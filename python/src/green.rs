@@ -455,7 +455,7 @@ impl PyGreenContext {
         let green = self.0.get()?;
         let event = PyEvent::given(py, event, green.context())?;
         let its = event.get().event()?;
-        detached(py, move || green.record(&its))?;
+        detached(py, move || green.record_event(&its))?;
         Ok(event)
     }
 
@@ -466,7 +466,7 @@ impl PyGreenContext {
     /// capture. Calls `cuGreenCtxWaitEvent` (since CUDA 12.4).
     fn wait_event(&self, py: Python<'_>, event: &PyEvent) -> Result<()> {
         let (green, event) = (self.0.get()?, event.event()?);
-        detached(py, move || green.wait(&event))
+        detached(py, move || green.wait_event(&event))
     }
 
     /// Releases the green context. It is destroyed when its streams and the arrays on them are

@@ -338,30 +338,33 @@ impl PyStream {
 
     /// Whether all work submitted to the stream is complete.
     #[getter]
-    fn is_idle(&self) -> Result<bool> {
-        self.lane()?.is_idle()
+    fn is_complete(&self) -> Result<bool> {
+        self.lane()?.is_complete()
     }
 
-    /// Makes later work in this stream wait for the work recorded in an event, or for all work
-    /// submitted to another stream so far, which must not be capturing. The host does not wait.
-    fn wait(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> Result<()> {
+    /// Makes later work in this stream wait for the work recorded in an event. The host does not
+    /// wait.
+    fn wait_event(&self, py: Python<'_>, event: &PyEvent) -> Result<()> {
+        let (lane, event) = (self.lane()?, event.event()?);
+        detached(py, move || lane.wait_event(&event))
+    }
+
+    /// Makes later work in this stream wait for all work submitted to another stream so far, which
+    /// must not be capturing. The host does not wait.
+    fn wait_stream(&self, py: Python<'_>, stream: &Bound<'_, PyAny>) -> Result<()> {
         let lane = self.lane()?;
-        if let Ok(event) = other.cast::<PyEvent>() {
-            let event = event.get().event()?;
-            return detached(py, move || lane.wait(&event));
-        }
         let near = lane.context().device().ordinal();
-        let other = Self::lane_of_object(py, other, None, Some(near))?;
-        detached(py, move || lane.follow(&other))
+        let other = Self::lane_of_object(py, stream, None, Some(near))?;
+        detached(py, move || lane.wait_stream(&other))
     }
 
     /// Records an event in the stream and returns it. Without an event, creates one.
     #[pyo3(signature = (event = None))]
-    fn record(&self, py: Python<'_>, event: Option<Py<PyEvent>>) -> Result<Py<PyEvent>> {
+    fn record_event(&self, py: Python<'_>, event: Option<Py<PyEvent>>) -> Result<Py<PyEvent>> {
         let lane = self.lane()?;
         let event = PyEvent::given(py, event, lane.context())?;
         let its = event.get().event()?;
-        detached(py, move || lane.record(&its))?;
+        detached(py, move || lane.record_event(&its))?;
         Ok(event)
     }
 

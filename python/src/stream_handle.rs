@@ -128,26 +128,26 @@ impl StreamHandle {
     }
 
     /// Returns whether all work submitted to the stream is complete.
-    pub(crate) fn is_idle(&self) -> Result<bool> {
+    pub(crate) fn is_complete(&self) -> Result<bool> {
         if let Self::Stream(stream) = self {
-            return Ok(stream.is_idle()?);
+            return Ok(stream.is_complete()?);
         }
-        let mut is_idle = true;
+        let mut is_complete = true;
         self.call("cuStreamQuery", |stream| {
             // SAFETY: see `synchronize`.
             match unsafe { sys::cuStreamQuery(stream) } {
                 CUresult::CUDA_ERROR_NOT_READY => {
-                    is_idle = false;
+                    is_complete = false;
                     CUresult::CUDA_SUCCESS
                 }
                 code => code,
             }
         })?;
-        Ok(is_idle)
+        Ok(is_complete)
     }
 
     /// Records the work submitted to the stream so far.
-    pub(crate) fn record(&self, event: &Event) -> Result<()> {
+    pub(crate) fn record_event(&self, event: &Event) -> Result<()> {
         if let Self::Stream(stream) = self {
             return Ok(event.record(stream)?);
         }
@@ -158,9 +158,9 @@ impl StreamHandle {
     }
 
     /// Makes later work in the stream wait for the work that the event recorded.
-    pub(crate) fn wait(&self, event: &Event) -> Result<()> {
+    pub(crate) fn wait_event(&self, event: &Event) -> Result<()> {
         if let Self::Stream(stream) = self {
-            return Ok(stream.wait(event)?);
+            return Ok(stream.wait_event(event)?);
         }
         self.call("cuStreamWaitEvent", |stream| {
             // SAFETY: see `synchronize`; the event is alive.
@@ -169,7 +169,7 @@ impl StreamHandle {
     }
 
     /// Makes later work in this stream wait for all work submitted to `other` so far.
-    pub(crate) fn follow(&self, other: &Self) -> Result<()> {
+    pub(crate) fn wait_stream(&self, other: &Self) -> Result<()> {
         if self.is_in_order_with(other) {
             return Ok(());
         }
@@ -178,8 +178,8 @@ impl StreamHandle {
         other.refuse_captured()?;
         // The event is private, because a record by other code in between would change the order.
         let event = other.context().event()?;
-        other.record(&event)?;
-        self.wait(&event)
+        other.record_event(&event)?;
+        self.wait_event(&event)
     }
 
     /// Refuses a capturing stream, because a graph would later use memory that nothing keeps alive

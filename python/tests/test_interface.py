@@ -311,12 +311,12 @@ def test_work_on_an_import_is_in_order_with_its_producer(device, produce):
         for number in range(1, 20):
             array.fill(number)
             if stream != source:
-                stream.wait(source)
+                stream.wait_stream(source)
             imported = as_cuda_array(produce(array, stream=stream.handle))
             assert (imported.copy_to_host() == number).all()
             imported.fill(-number)
             if stream != source:
-                source.wait(stream)
+                source.wait_stream(stream)
             assert (array.copy_to_host() == -number).all()
 
 
@@ -365,7 +365,7 @@ def test_work_on_another_stream_is_joined_before_an_export(device):
     home, other = Stream(), Stream()
     array = DeviceArray.zeros(1000, "i4", stream=home)
     for number in range(1, 10):
-        other.wait(home)
+        other.wait_stream(home)
         elsewhere = cuda_safe.from_cuda_array_interface(
             {**array.__cuda_array_interface__, "stream": other.handle}, (array, other)
         )

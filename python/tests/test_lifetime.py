@@ -52,7 +52,7 @@ def test_the_stream_of_a_cupy_array_is_kept(device, produce, monkeypatch):
 
     array = DeviceArray.full(4, 7, "i4")
     current = Current()
-    current.stream.wait(array.stream)
+    current.stream.wait_stream(array.stream)
     imported = import_of(produce(array, stream=current.ptr), current)
     assert imported.stream.handle == current.ptr
     gone = weakref.ref(current)
@@ -282,7 +282,7 @@ device = cuda_safe.Device(0)
 stream = cuda_safe.Stream()
 array = cuda_safe.DeviceArray.zeros((3, 4), "f4", stream=stream)
 view = cuda_safe.as_cuda_array(array)[1:]
-event = stream.record()
+event = stream.record_event()
 if cuda_safe.driver_version() >= (12, 4):
     green = device.sm_resource().partition(["25%"])[0]
     green_stream = green.stream()
@@ -452,7 +452,7 @@ if child == 0:
         lambda: cuda_safe.DeviceArray.zeros(3),
         lambda: stream.synchronize(),
         lambda: event.record(stream),
-        lambda: stream.wait(event),
+        lambda: stream.wait_event(event),
         lambda: cuda_safe.Stream(),
         lambda: cuda_safe.Device(),
         lambda: cuda_safe.Device(0).sm_resource(),

@@ -225,10 +225,10 @@ def test_foreign_streams_by_handle(device):
     assert Stream.from_handle(2) == Stream.per_thread() != Stream.legacy()
     for stream in (Stream.legacy(), Stream.per_thread(), Stream.from_handle(own.handle, own)):
         stream.synchronize()
-        assert stream.is_idle and stream.device == device
-        stream.wait(own)
-        own.wait(stream)
-        own.wait(stream.record())
+        assert stream.is_complete and stream.device == device
+        stream.wait_stream(own)
+        own.wait_stream(stream)
+        own.wait_event(stream.record_event())
     with pytest.raises(cuda_safe.InvalidArgumentError, match="0 is ambiguous: use 1"):
         Stream.from_handle(0)
     with pytest.raises(cuda_safe.InvalidArgumentError, match="version 1"):
@@ -291,13 +291,13 @@ def test_events_order_streams_and_take_the_time(device):
     start.record(first)
     DeviceArray.zeros(1 << 16, stream=first).fill(1)
     end.record(first)
-    second.wait(end)
+    second.wait_event(end)
     second.synchronize()
-    assert end.is_done and start.is_done
+    assert end.is_complete and start.is_complete
     assert 0 <= end.elapsed_since(start) < 60
     assert end.context == device.context and end.handle
     with pytest.raises(cuda_safe.DriverError) as raised:
-        second.record().elapsed_since(start)
+        second.record_event().elapsed_since(start)
     assert raised.value.name == "CUDA_ERROR_INVALID_HANDLE"
 
 
@@ -445,8 +445,8 @@ def test_streams_of_other_devices_are_used_on_theirs(devices):
         Stream.from_object(own, device=first)
     # Ordered across devices.
     array.join(Theirs(own))
-    array.stream.wait(Theirs(own))
-    own.wait(Theirs(array.stream))
+    array.stream.wait_stream(Theirs(own))
+    own.wait_stream(Theirs(array.stream))
     array.fill(2)
     assert array.copy_to_host().tolist() == [2] * 100
 

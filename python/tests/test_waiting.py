@@ -58,7 +58,7 @@ print("done")
 # The setup, and the call. The stream of the objects is blocked.
 CALLS = {
     "synchronize of a stream": ("", "stream.synchronize()"),
-    "synchronize of an event": ("", "stream.record().synchronize()"),
+    "synchronize of an event": ("", "stream.record_event().synchronize()"),
     "synchronize of an array": ("", "array.synchronize()"),
     "synchronize of a device": ("", "device.synchronize()"),
     "synchronize of a context": ("", "device.context.synchronize()"),

@@ -225,12 +225,12 @@ fn many_copies_are_enqueued_in_one_call() {
     let refused = batch.push(&mut three, &from);
     assert!(refused.is_err(), "3 of 100");
     assert_eq!(batch.len(), 3);
-    batch.submit().expect("the copies");
+    batch.enqueue().expect("the copies");
     let mut swapped = expected(whole, [0; 3], whole);
     swapped.rotate_left(50);
     assert_eq!(to.to_vec().expect("a copy"), swapped);
     assert_eq!(single.to_vec().expect("a copy"), [7]);
-    CopyBatch::new(&stream).submit().expect("nothing");
+    CopyBatch::new(&stream).enqueue().expect("nothing");
 }
 
 /// A driver (580) crashes in this call if one of the buffers is stream-ordered.
@@ -249,7 +249,7 @@ fn many_copies_are_enqueued_on_a_stream_of_a_green_context() {
         let mut to = DeviceBuffer::<u16>::zeroed(stream, 3).expect("memory");
         let mut batch = CopyBatch::new(stream);
         batch.push(&mut to, &from).expect("a copy");
-        batch.submit().expect("the copies");
+        batch.enqueue().expect("the copies");
         assert_eq!(to.to_vec().expect("a copy"), [1, 2, 3]);
         drop((from, to));
         stream.synchronize().expect("a wait");

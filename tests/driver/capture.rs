@@ -138,7 +138,7 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_contin
         buffer = rejected.value;
         buffer.fill(7).expect("recorded");
         assert_eq!(status(stream), CaptureStatus::Active);
-        let graph = capture.finish().expect("a valid capture");
+        let graph = capture.end().expect("a valid capture");
         let graph = graph.instantiate().expect("an executable graph");
         // SAFETY: the buffer is alive and is used on this stream only.
         unsafe { graph.launch(stream) }.expect("a launch");
@@ -155,7 +155,7 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_contin
         let rejected = rejected.expect_err("captured");
         refused::<()>(Err(rejected.error));
         assert_eq!(rejected.value[..], [1, 2, 3, 4], "returned");
-        capture.finish().expect("a valid capture");
+        capture.end().expect("a valid capture");
     });
 }
 
@@ -191,7 +191,7 @@ fn a_stream_that_waits_for_a_captured_event_joins_the_capture() {
         assert_eq!(stream.capture_id().expect("a query"), None);
         let graph = stream.capture(CaptureMode::default(), |stream| {
             forks.record(stream)?;
-            other.wait(&forks)?;
+            other.wait_event(&forks)?;
             assert_eq!(status(&other), CaptureStatus::Active);
             let id = stream.capture_id()?;
             assert!(id.is_some());
@@ -200,7 +200,7 @@ fn a_stream_that_waits_for_a_captured_event_joins_the_capture() {
             a.fill(1)?;
             b.fill(2)?;
             joins.record(&other)?;
-            stream.wait(&joins)
+            stream.wait_event(&joins)
         });
         let graph = graph
             .expect("joined")
@@ -242,7 +242,7 @@ fn releases_on_other_threads_do_not_affect_a_capture() {
                 scope.spawn(|| drop(things)).join().expect("no panic");
             });
             assert_eq!(status(stream), CaptureStatus::Active);
-            capture.finish().expect("a valid capture");
+            capture.end().expect("a valid capture");
             stream.synchronize().expect("a wait");
             assert_eq!(cuda_safe::leaked(), leaked);
         }
@@ -287,7 +287,7 @@ fn a_forked_child_does_not_release_a_capture_or_its_graph() {
             let launched = unsafe { graph.launch(stream) };
             drop(graph);
             matches!(launched, Err(Error::Forked))
-                && matches!(capture.finish(), Err(Error::Forked))
+                && matches!(capture.end(), Err(Error::Forked))
                 && matches!(
                     stream.begin_capture(CaptureMode::default()),
                     Err(Error::Forked)
@@ -296,7 +296,7 @@ fn a_forked_child_does_not_release_a_capture_or_its_graph() {
         });
         assert!(clean, "the forked child exited cleanly");
         let (_graph, capture) = all.expect("the child has a copy");
-        capture.finish().expect("the parent continues");
+        capture.end().expect("the parent continues");
     });
 }
 
@@ -320,13 +320,16 @@ fn each_launch_performs_external_records_and_waits() {
             .expect("a graph")
             .instantiate()
             .expect("an executable graph");
-        assert!(after.is_done().expect("a query"), "nothing was recorded");
+        assert!(
+            after.is_complete().expect("a query"),
+            "nothing was recorded"
+        );
         // SAFETY: the buffer and the events are alive, and the buffer is used on this stream only.
         unsafe { graph.launch(stream) }.expect("a launch");
-        other.wait(&after).expect("a wait");
+        other.wait_event(&after).expect("a wait");
         copy.fill(8).expect("a fill");
         other.synchronize().expect("a wait");
-        assert!(after.is_done().expect("a query"));
+        assert!(after.is_complete().expect("a query"));
         assert_eq!(buffer.to_vec().expect("a copy"), [7; 4]);
     });
 }
@@ -415,7 +418,7 @@ mod provoked {
             );
             assert_eq!(status(stream), CaptureStatus::Invalidated);
             is(
-                capture.finish(),
+                capture.end(),
                 CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
             );
             assert_eq!(status(stream), CaptureStatus::None);
@@ -456,7 +459,7 @@ mod provoked {
             let mut buffer = cuda_safe::DeviceBuffer::<u8>::zeroed(&other, 4).expect("memory");
             let graph = stream.capture(CaptureMode::default(), |stream| {
                 event.record(stream)?;
-                other.wait(&event)?;
+                other.wait_event(&event)?;
                 buffer.fill(1)
             });
             is(graph, CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
@@ -472,7 +475,7 @@ mod provoked {
             let other = context.stream().expect("a stream");
             let event = context.event().expect("an event");
             event.record(&other).expect("a record");
-            let graph = stream.capture(CaptureMode::default(), |stream| stream.wait(&event));
+            let graph = stream.capture(CaptureMode::default(), |stream| stream.wait_event(&event));
             is(graph, CUresult::CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
             assert_eq!(status(stream), CaptureStatus::None);
         });
@@ -486,7 +489,7 @@ mod provoked {
                 .begin_capture(CaptureMode::default())
                 .expect("begins");
             event.record(stream).expect("a record");
-            is(event.is_done(), CUresult::CUDA_ERROR_CAPTURED_EVENT);
+            is(event.is_complete(), CUresult::CUDA_ERROR_CAPTURED_EVENT);
             drop(capture);
             event.record(stream).expect("a record");
             event.synchronize().expect("an event as before");
@@ -520,7 +523,7 @@ mod provoked {
                 }
                 done => panic!("{done:?}"),
             }
-            capture.finish().expect("a valid capture");
+            capture.end().expect("a valid capture");
         });
     }
 

@@ -61,12 +61,12 @@ fn guards_nest_and_end_in_reverse_order() {
         let inner = own.make_current().expect("current");
         let again = own.make_current().expect("current");
         assert_eq!(current(), own.as_raw());
-        again.finish().expect("pushed nothing");
+        again.end().expect("pushed nothing");
         assert_eq!(current(), own.as_raw());
-        inner.finish().expect("the context that this thread pushed");
+        inner.end().expect("the context that this thread pushed");
     }
     assert_eq!(current(), primary.as_raw());
-    outer.finish().expect("the context that this thread pushed");
+    outer.end().expect("the context that this thread pushed");
     assert!(current().is_null());
 }
 
@@ -89,7 +89,7 @@ fn a_guard_that_finds_another_context_pops_nothing_and_reports_it() {
     // SAFETY: the context is alive, and is popped below.
     let pushed = unsafe { cuCtxPushCurrent_v2(other.as_raw()) };
     assert!(pushed.is_success());
-    match guard.finish() {
+    match guard.end() {
         Err(Error::Invalid(invalid)) => assert_eq!(
             *invalid,
             Invalid::ContextStack {

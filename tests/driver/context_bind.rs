@@ -51,7 +51,7 @@ fn a_bound_context_stays_current_after_calls_and_guards_of_other_contexts() {
         let inside = other.with_current(|_| current()).expect("current");
         assert_eq!(inside, other.as_raw());
         let guard = primary.make_current().expect("already current");
-        guard.finish().expect("still current");
+        guard.end().expect("still current");
         primary.bind_to_thread().expect("bound already");
         assert_eq!(current(), primary.as_raw());
     });
@@ -127,7 +127,7 @@ fn a_context_cannot_be_bound_while_a_green_context_is_current() {
         let guard = green.make_current().expect("current");
         let why = green.context().bind_to_thread().expect_err("a guard");
         assert_eq!(refusal(why), Invalid::OpenGuards { guards: 1 });
-        guard.finish().expect("the stack is as before");
+        guard.end().expect("the stack is as before");
         green.context().bind_to_thread().expect("no guard is open");
         green
             .with_current(|_| use_current_context())

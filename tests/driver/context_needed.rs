@@ -544,13 +544,13 @@ mod provoked {
             let mut seen = wrong(&its, &stream, false, true, "none");
             let current = own.make_current().expect("current");
             seen.extend(wrong(&its, &stream, true, false, "another"));
-            current.finish().expect("on top");
+            current.end().expect("on top");
             let current = green.make_current().expect("current");
             seen.extend(wrong(&its, &stream, false, false, "a green one"));
             drop(current);
             let current = context.make_current().expect("current");
             seen.extend(wrong(&its, &stream, false, false, "its own"));
-            current.finish().expect("on top");
+            current.end().expect("on top");
             assert!(seen.is_empty(), "{seen:#?}");
         });
     }

@@ -39,7 +39,7 @@ fn creating_a_context_pushes_it_and_destroying_it_pops_it() {
         well(unsafe { cuCtxDestroy_v2(context) });
         assert_eq!(current(), below);
     }
-    guard.finish().expect("the context that this thread pushed");
+    guard.end().expect("the context that this thread pushed");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_context_can_be_current_on_several_threads_and_is_current_on_no_other() {
                 waited.expect("a wait");
                 guard
                     .expect("current")
-                    .finish()
+                    .end()
                     .expect("the context that this thread pushed");
                 seen.addr()
             })

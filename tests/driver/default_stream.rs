@@ -20,11 +20,11 @@ fn the_default_streams_wait_record_and_run_host_functions() {
                 let (sender, ran) = std::sync::mpsc::channel();
                 buffer.fill(7).expect("a fill");
                 ours.record(&stream).expect("a record");
-                default.wait(&ours).expect("a wait");
+                default.wait_event(&ours).expect("a wait");
                 let tell = move || sender.send(()).expect("the test receives it");
                 default.launch_host_function(tell).expect("a launch");
-                default.record(&theirs).expect("a record");
-                stream.wait(&theirs).expect("a wait");
+                default.record_event(&theirs).expect("a record");
+                stream.wait_event(&theirs).expect("a wait");
                 stream.synchronize().expect("a wait");
                 ran.try_recv().expect("it ran before");
                 default.synchronize().expect("a wait");
@@ -48,14 +48,17 @@ fn the_legacy_stream_waits_for_blocking_streams() {
         let event = context.event().expect("an event");
         let current = context.make_current().expect("current");
         let legacy = current.legacy_stream();
-        assert!(legacy.is_idle().expect("a query"));
+        assert!(legacy.is_complete().expect("a query"));
         let work = Busy::new(&context, &blocking);
-        legacy.record(&event).expect("a record");
-        assert!(!event.is_done().expect("a query"), "there is work before");
+        legacy.record_event(&event).expect("a record");
+        assert!(
+            !event.is_complete().expect("a query"),
+            "there is work before"
+        );
         legacy.synchronize().expect("a wait");
-        assert!(blocking.is_idle().expect("a query"));
+        assert!(blocking.is_complete().expect("a query"));
         drop(work);
-        current.finish().expect("innermost");
+        current.end().expect("innermost");
     });
 }
 
@@ -94,12 +97,15 @@ fn buffers_of_a_threads_stream_outlive_the_thread_and_are_ordered_with_the_legac
         context
             .with_current(|current| {
                 let legacy = current.legacy_stream();
-                legacy.record(&event).expect("a record");
-                assert!(!event.is_done().expect("a query"), "there is work before");
+                legacy.record_event(&event).expect("a record");
+                assert!(
+                    !event.is_complete().expect("a query"),
+                    "there is work before"
+                );
                 legacy.synchronize().expect("a wait");
             })
             .expect("current");
-        assert!(buffer.stream().is_idle().expect("a query"));
+        assert!(buffer.stream().is_complete().expect("a query"));
         assert_eq!(buffer.to_vec().expect("a copy"), [7; 3]);
         drop((buffer, work));
         assert_eq!(cuda_safe::leaked(), 0);
@@ -120,17 +126,20 @@ fn a_default_stream_belongs_to_its_guard_despite_nested_guards() {
     {
         let guard = inner.make_current().expect("current");
         // The driver would refuse the event on a stream of the current context.
-        stream.record(&event).expect("of the outer context");
+        stream.record_event(&event).expect("of the outer context");
         stream
-            .wait(&other)
+            .wait_event(&other)
             .expect("any context may wait for an event");
         stream.synchronize().expect("a wait");
-        guard.legacy_stream().record(&other).expect("of the inner");
         guard
-            .finish()
+            .legacy_stream()
+            .record_event(&other)
+            .expect("of the inner");
+        guard
+            .end()
             .expect("the innermost guard, and an unchanged stack");
     }
-    match stream.record(&other) {
+    match stream.record_event(&other) {
         Err(Error::Invalid(invalid)) => {
             assert!(
                 matches!(*invalid, Invalid::OtherContext { .. }),
@@ -139,7 +148,7 @@ fn a_default_stream_belongs_to_its_guard_despite_nested_guards() {
         }
         done => panic!("{done:?}"),
     }
-    guard.finish().expect("innermost");
+    guard.end().expect("innermost");
 }
 
 #[test]
@@ -157,7 +166,7 @@ fn a_panic_in_a_host_function_of_a_default_stream_is_returned_by_the_guards_next
         .per_thread_stream()
         .synchronize()
         .expect("reported once");
-    current.finish().expect("innermost");
+    current.end().expect("innermost");
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn received(export: Export) -> ManagedTensor {
 fn handed_over(buffer: &DeviceBuffer<i32>, stream: &Stream, is_known: bool) -> ManagedTensor {
     let home = buffer.stream();
     // SAFETY: the stream is alive.
-    unsafe { ConsumerStream::of(stream).wait_for(home) }.expect("an order");
+    unsafe { ConsumerStream::of(stream).wait_stream(home) }.expect("an order");
     let tensor = received(lent(buffer, ()));
     tensor.with_producer_stream(is_known.then(|| ExportedStream::of(home)))
 }
@@ -122,7 +122,7 @@ fn default_streams_may_be_consumers_and_producers() {
         let mut buffer = produced(&context);
         let home = buffer.stream().clone();
         // SAFETY: the handle is a default stream.
-        unsafe { consumer.wait_for(&home) }.expect("an order");
+        unsafe { consumer.wait_stream(&home) }.expect("an order");
         let stream = context.stream().expect("a stream");
         let exported = match consumer {
             ConsumerStream::Legacy => ExportedStream::Legacy,
@@ -142,8 +142,8 @@ fn default_streams_may_be_consumers_and_producers() {
             ConsumerStream::Legacy => current.legacy_stream(),
             _ => current.per_thread_stream(),
         };
-        theirs.record(&event).expect("a record");
-        home.wait(&event).expect("a wait");
+        theirs.record_event(&event).expect("a record");
+        home.wait_event(&event).expect("a wait");
         scale.run(&home, &mut buffer, 1, 1).expect("a launch");
         assert_eq!(buffer.to_vec().expect("a copy"), [51; LEN]);
     }
@@ -156,7 +156,7 @@ fn the_same_stream_and_ignore_need_no_synchronization() {
     let stream = buffer.stream();
     for consumer in [ConsumerStream::of(stream), ConsumerStream::NoSync] {
         // SAFETY: the stream is alive.
-        unsafe { consumer.wait_for(stream) }.expect("nothing");
+        unsafe { consumer.wait_stream(stream) }.expect("nothing");
     }
 }
 
@@ -169,7 +169,7 @@ fn memory_is_returned_after_the_work_of_a_consumer_that_does_not_wait() {
     let theirs = context.stream().expect("a stream");
     let consumer = ConsumerStream::of(&theirs);
     // SAFETY: the stream is alive.
-    unsafe { consumer.wait_for(&home) }.expect("an order");
+    unsafe { consumer.wait_stream(&home) }.expect("an order");
     let dropped = Arc::new(AtomicBool::new(false));
     let mut export = lent(&buffer, Dropped(Arc::clone(&dropped)));
     // SAFETY: the stream lives until the end of the test.
@@ -194,7 +194,7 @@ fn memory_is_returned_after_the_work_of_the_default_stream() {
     let home = buffer.stream().clone();
     let theirs = context.stream().expect("a stream");
     // SAFETY: the stream is alive.
-    unsafe { ConsumerStream::of(&theirs).wait_for(&home) }.expect("an order");
+    unsafe { ConsumerStream::of(&theirs).wait_stream(&home) }.expect("an order");
     let mut export = lent(&buffer, ());
     // SAFETY: the handle is the default stream.
     unsafe { export.release_after(ConsumerStream::Legacy, &home) }.expect("an event");
@@ -206,7 +206,7 @@ fn memory_is_returned_after_the_work_of_the_default_stream() {
     scale.run(&theirs, slice, 10, 0).expect("a launch");
     let event = context.event().expect("an event");
     event.record(&theirs).expect("a record");
-    let legacy = |current: &cuda_safe::CurrentContext| current.legacy_stream().wait(&event);
+    let legacy = |current: &cuda_safe::CurrentContext| current.legacy_stream().wait_event(&event);
     context
         .with_current(legacy)
         .expect("a guard")
@@ -234,7 +234,7 @@ fn memory_released_by_a_consumer_in_a_capture_is_returned_after_it() {
             .expect("begins");
         drop(tensor);
         assert!(!dropped.load(Ordering::SeqCst));
-        capture.finish().expect("a valid capture");
+        capture.end().expect("a valid capture");
         home.stream().synchronize().expect("a wait");
         assert!(dropped.load(Ordering::SeqCst));
     });

@@ -84,7 +84,7 @@ fn a_future_is_ready_when_the_work_before_it_has_completed() {
         block_on(&mut done).expect("no error");
         // Only the end of the callback may be left to run.
         stream.synchronize().expect("a wait");
-        assert!(stream.is_idle().expect("a query"));
+        assert!(stream.is_complete().expect("a query"));
         // Polling once more does no harm.
         block_on(done).expect("no error");
         drop(busy);

@@ -13,17 +13,17 @@ fn an_event_is_complete_when_the_work_before_it_has_completed() {
         let event = context.event().expect("an event");
         assert!(
             event
-                .is_done()
+                .is_complete()
                 .expect("an event that was never recorded is complete")
         );
         let work = Busy::new(&context, &stream);
         event.record(&stream).expect("a record");
         assert!(
-            !event.is_done().expect("a query"),
+            !event.is_complete().expect("a query"),
             "there is pending work before it"
         );
         event.synchronize().expect("a wait");
-        assert!(event.is_done().expect("a query"));
+        assert!(event.is_complete().expect("a query"));
         drop(work);
     });
 }
@@ -84,7 +84,7 @@ fn an_event_is_shared_with_another_process() {
             // SAFETY: the parent got the handle from its driver, and keeps the event alive until
             // this process exits.
             let event = unsafe { context.open_event(&handle) }.expect("the parent's event");
-            stream.wait(&event).expect("a wait");
+            stream.wait_event(&event).expect("a wait");
             stream.synchronize().expect("a wait");
             event.synchronize().expect("a wait");
             event.record(&stream).expect("a record");
@@ -107,7 +107,7 @@ fn an_event_is_shared_with_another_process() {
         event.record(&stream).expect("a record");
         let bytes: Vec<String> = handle.as_bytes().iter().map(u8::to_string).collect();
         child::again(&[(HANDLE, &bytes.join(" "))]);
-        assert!(event.is_done().expect("a query"));
+        assert!(event.is_complete().expect("a query"));
         drop(work);
     });
 }
@@ -171,6 +171,6 @@ mod provoked {
             done => panic!("{done:?}"),
         }
         // Events may be waited for across contexts.
-        stream.wait(&event).expect("a wait");
+        stream.wait_event(&event).expect("a wait");
     }
 }

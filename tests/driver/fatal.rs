@@ -105,7 +105,7 @@ mod provoked {
                 };
                 let waits = [stream.synchronize(), context.synchronize()];
                 let refused = waits.iter().all(|wait| matches!(wait, Err(Error::Forked)))
-                    && matches!(stream.is_idle(), Err(Error::Forked))
+                    && matches!(stream.is_complete(), Err(Error::Forked))
                     && matches!(cuda_safe::init(), Err(Error::Forked))
                     && buffer.to_vec().is_err();
                 drop((buffer, scale, stream, context));

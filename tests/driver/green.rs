@@ -368,24 +368,24 @@ fn synchronous_memory_and_code_in_use_on_a_green_stream_are_released_after_the_w
         scale.run(&stream, &mut plain, 1, 1).expect("a launch");
         event.record(&stream).expect("a record");
         assert!(
-            !event.is_done().expect("a query"),
+            !event.is_complete().expect("a query"),
             "the work is still running"
         );
         drop(plain);
         assert!(
-            event.is_done().expect("a query"),
+            event.is_complete().expect("a query"),
             "the free waited for the work"
         );
 
         let again = Busy::new(&context, &stream);
         event.record(&stream).expect("a record");
         assert!(
-            !event.is_done().expect("a query"),
+            !event.is_complete().expect("a query"),
             "the work is still running"
         );
         drop(again);
         assert!(
-            event.is_done().expect("a query"),
+            event.is_complete().expect("a query"),
             "the unload waited for the work"
         );
         drop((busy, scale));

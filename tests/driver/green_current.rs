@@ -35,8 +35,8 @@ fn an_event_of_a_whole_partition_completes_after_all_of_its_streams() {
     let before: Vec<Stream> = (0..3).map(|_| one.stream().expect("a stream")).collect();
     let after: Vec<Stream> = (0..3).map(|_| other.stream().expect("a stream")).collect();
     before.iter().for_each(|stream| tell(stream, "before"));
-    one.record(&event).expect("a record");
-    other.wait(&event).expect("a wait");
+    one.record_event(&event).expect("a record");
+    other.wait_event(&event).expect("a wait");
     after.iter().for_each(|stream| tell(stream, "after"));
     one.context().synchronize().expect("a wait");
     let seen = seen.lock().expect("no panic");
@@ -120,7 +120,7 @@ fn the_default_streams_of_a_partition_report_it() {
             assert_eq!(default.context(), context);
             ours.record(&stream).expect("a record");
             let is_per_thread = default.as_raw() == CU_STREAM_PER_THREAD;
-            match default.wait(&ours) {
+            match default.wait_event(&ours) {
                 // Measured with driver 580: a green context has no per-thread default stream.
                 Err(error) if !common::is_software() && is_per_thread => {
                     eprintln!("note: the per-thread default stream: {error}");
@@ -129,11 +129,11 @@ fn the_default_streams_of_a_partition_report_it() {
                 }
                 wait => wait.expect("a wait"),
             }
-            default.record(&theirs).expect("a record");
-            stream.wait(&theirs).expect("a wait");
+            default.record_event(&theirs).expect("a record");
+            stream.wait_event(&theirs).expect("a wait");
             stream.synchronize().expect("a wait");
             default.synchronize().expect("a wait");
-            assert!(default.is_idle().expect("a query"));
+            assert!(default.is_complete().expect("a query"));
         }
         for stream in [null_mut(), CU_STREAM_LEGACY] {
             assert_eq!(green_of(stream), Ok(one.as_raw()));
@@ -147,7 +147,7 @@ fn the_default_streams_of_a_partition_report_it() {
         // current.
         let within = other.with_current(|_| {
             let outer = current.legacy_stream();
-            outer.record(&theirs).expect("a record");
+            outer.record_event(&theirs).expect("a record");
             assert_eq!(outer.green_context().as_ref(), Some(&one));
             assert_eq!(green_of(CU_STREAM_LEGACY), Ok(other.as_raw()));
         });
@@ -178,7 +178,7 @@ fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
         let mut word = DeviceBuffer::<u32>::zeroed_sync(&writer, 1).expect("memory");
         writer.synchronize().expect("a wait");
         let mut data = DeviceBuffer::<u32>::zeroed(&first, 4).expect("memory");
-        one.record(&earlier).expect("a record");
+        one.record_event(&earlier).expect("a record");
         let wait = MemoryOperation::Wait32 {
             address: word.as_raw(),
             value: 1,
@@ -188,18 +188,18 @@ fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
         // SAFETY: the word outlives the wait, and is written below.
         unsafe { second.memory_operations(&[wait]) }.expect("enqueued");
         data.fill(7).expect("a fill");
-        one.record(&later).expect("a record");
+        one.record_event(&later).expect("a record");
         earlier
             .synchronize()
             .expect("it covers the earlier work only");
-        assert!(earlier.is_done().expect("a query"));
+        assert!(earlier.is_complete().expect("a query"));
         assert!(
-            !later.is_done().expect("a query"),
+            !later.is_complete().expect("a query"),
             "the word is not written yet"
         );
         word.as_mut_slice().write_value(0, 1).expect("enqueued");
         later.synchronize().expect("the word was written");
-        assert!(earlier.is_done().expect("a query"));
+        assert!(earlier.is_complete().expect("a query"));
         assert_eq!(data.to_vec().expect("a copy"), [7; 4]);
     });
 }
@@ -285,7 +285,7 @@ fn work_queues_are_a_resource_or_the_error_names_the_needed_version() {
     let rejected = first.with_workqueues(set.clone()).try_create();
     let rejected = rejected.expect_err("two workqueue resources");
     assert_eq!(refusal(rejected.error), Invalid::SecondWorkqueues);
-    let first = Descriptor::new(rejected.value.into_groups()).workqueues(set);
+    let first = Descriptor::new(rejected.value.into_groups()).with_workqueues(set);
     let partition = first.create().expect("a partition");
     let its = Workqueues::of_green_context(&partition).expect("an answer");
     assert_eq!(its.concurrency_limit(), Some(2));
@@ -435,9 +435,9 @@ mod provoked {
         for wait in [false, true] {
             let captured = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| {
                 let refused = if wait {
-                    one.wait(&event)
+                    one.wait_event(&event)
                 } else {
-                    one.record(&event)
+                    one.record_event(&event)
                 };
                 let why = refusal(refused.expect_err("its stream is being captured"));
                 assert_eq!(why, Invalid::GreenContextIsCaptured);

@@ -160,13 +160,16 @@ fn a_partition_waits_for_an_event_on_the_device() {
         let (before, after) = (one.stream().expect("a stream"), other.stream());
         let after = after.expect("a stream");
         let busy = Busy::new(&context, &before);
-        one.record(&event).expect("a record");
-        other.wait(&event).expect("a wait");
+        one.record_event(&event).expect("a record");
+        other.wait_event(&event).expect("a wait");
         later.record(&after).expect("a record");
-        assert!(!event.is_done().expect("a query"), "no call has waited");
-        assert!(!later.is_done().expect("a query"), "the partition waits");
+        assert!(!event.is_complete().expect("a query"), "no call has waited");
+        assert!(
+            !later.is_complete().expect("a query"),
+            "the partition waits"
+        );
         later.synchronize().expect("a wait");
-        assert!(event.is_done().expect("a query"));
+        assert!(event.is_complete().expect("a query"));
         drop(busy);
     });
 }
@@ -181,11 +184,17 @@ fn the_legacy_stream_does_not_wait_for_a_green_stream() {
         let event = context.event().expect("an event");
         let busy = Busy::new(&context, &stream);
         let current = context.make_current().expect("current");
-        current.legacy_stream().record(&event).expect("a record");
+        current
+            .legacy_stream()
+            .record_event(&event)
+            .expect("a record");
         event.synchronize().expect("a wait");
-        assert!(!stream.is_idle().expect("a query"), "its work is under way");
+        assert!(
+            !stream.is_complete().expect("a query"),
+            "its work is under way"
+        );
         stream.synchronize().expect("a wait");
-        current.finish().expect("innermost");
+        current.end().expect("innermost");
         drop(busy);
     });
 }

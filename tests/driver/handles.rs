@@ -69,7 +69,7 @@ fn an_event_survives_into_raw_and_from_raw() {
     let (watch, keep) = owner();
     // SAFETY: `into_raw` released ownership of the event, which is alive.
     let foreign = unsafe { Event::from_foreign(raw, &context, keep) }.expect("an event");
-    assert!(foreign.is_done().expect("alive"));
+    assert!(foreign.is_complete().expect("alive"));
     let clone = foreign.clone();
     drop(foreign);
     assert_eq!(
@@ -160,7 +160,7 @@ fn a_green_context_survives_into_raw_and_from_raw() {
 fn graphs_are_borrowed_or_kept_alive_by_an_owner() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let graph = stream.capture(CaptureMode::default(), |_| Ok(()));
+    let graph = stream.capture(CaptureMode::default(), |_| Ok::<_, Error>(()));
     let (raw, _) = graph.expect("a graph").into_raw();
     let (watch, keep) = owner();
     // SAFETY: `into_raw` released ownership of the graph, which is alive.
@@ -350,7 +350,7 @@ fn debug_output_describes_memory_and_pending_work() {
     let done = stream.completion().expect("a future");
     let plane = PitchedBuffer::<u8>::zeroed(&stream, 4, 4).expect("memory");
     let shared = DeviceBuffer::from_slice(&stream, &[1u8; 64])
-        .and_then(|buffer| Ok(buffer.share()?))
+        .and_then(|buffer| buffer.share())
         .expect("shared memory");
     let peer = shared.on_peer(&stream).expect("a reader");
     assert_eq!(

@@ -101,7 +101,7 @@ fn an_array_without_a_stream_is_returned_after_the_work_on_it() {
         let scale = Scale::new(&context);
         scale.run(&stream, slice, 10, 0).expect("a launch");
         drop(imported);
-        assert!(stream.is_idle().expect("an answer"));
+        assert!(stream.is_complete().expect("an answer"));
         assert_eq!(buffer.to_vec().expect("a copy"), [50; 1 << 12]);
     }
 }
@@ -258,7 +258,7 @@ fn the_consumers_stream_is_used_if_the_producer_gives_none() {
         scale.run(&stream, slice, 10, 0).expect("a launch");
         drop(imported);
         if exported != Some(ExportedStream::Legacy) {
-            assert!(stream.is_idle().expect("an answer"));
+            assert!(stream.is_complete().expect("an answer"));
         }
         stream.synchronize().expect("a wait");
         assert_eq!(buffer.to_vec().expect("a copy"), [50; 1 << 12]);
@@ -283,7 +283,7 @@ fn a_producer_stream_that_is_captured_or_of_another_context_is_refused() {
     assert!(is_captured(
         &joined.expect_err("its stream is being captured")
     ));
-    drop(capture.finish().expect("a graph"));
+    drop(capture.end().expect("a graph"));
 
     let other = Context::new(&device, ContextFlags::empty()).expect("a context");
     let foreign = other.stream().expect("a stream");

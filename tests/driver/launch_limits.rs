@@ -226,7 +226,7 @@ mod provoked {
                 limit(refused),
                 LaunchLimit::DeviceThreads { threads: 2048, .. }
             ));
-            Ok(())
+            Ok::<_, Error>(())
         });
         // Whether the refused launch broke the capture is the driver's decision; asking for the limits
         // has not changed it.

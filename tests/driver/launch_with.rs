@@ -132,7 +132,7 @@ fn a_launch_records_events() {
     stream.synchronize().expect("a wait");
     for event in [triggered, begun] {
         event.synchronize().expect("a wait");
-        assert!(event.is_done().expect("an answer"));
+        assert!(event.is_complete().expect("an answer"));
     }
 }
 

@@ -34,12 +34,12 @@ fn through_all_memory(context: &Context, elements: Vec<u32>) -> Result<Vec<u32>>
     let mut copy = DeviceBuffer::<u32>::uninit(&first, shared.len())?;
     copy.copy_from(&shared.on(&first)?)?;
     let host = PinnedBuffer::zeroed(context, copy.len())?;
-    let host = copy.copy_to_pinned(host)?.wait()?;
+    let host = copy.copy_to_pinned(host)?.synchronize()?;
     let host = PinnedRange::join(host.into_chunks(2)?)?;
     let mut host = MappedBuffer::new(host, &second)?.into_pinned()?;
     first.copy_scope(|scope| scope.copy_to_pinned(&copy, &mut host))?;
     let pending = copy.copy_from_pinned(PinnedBuffer::register(context, host.to_vec())?)?;
-    Ok(pending.wait()?.unregister()?)
+    Ok(pending.synchronize()?.unregister()?)
 }
 
 fn partitioned(resource: &SmResource) -> Result<Vec<Stream>> {
@@ -70,7 +70,7 @@ fn one_question_mark_converts_each_error() {
     let share = || -> Result<()> {
         // SAFETY: the memory outlives the borrowed buffer and is not used meanwhile.
         let borrowed = unsafe { DeviceBuffer::<u8>::borrow_raw(memory.as_raw(), 6, &stream) };
-        borrowed.share()?;
+        borrowed?.share()?;
         Ok(())
     };
     let foreign = LibraryError::Cuda(Invalid::ForeignMemory.into());

@@ -192,7 +192,7 @@ fn memory_is_freed_after_the_work_that_uses_it() {
             scale.run(&stream, &mut next, 1, round).expect("a launch");
             last = next;
         }
-        assert!(!stream.is_idle().expect("a query"), "nothing waited");
+        assert!(!stream.is_complete().expect("a query"), "nothing waited");
         assert_eq!(last.to_vec().expect("a copy"), vec![210; 1 << 20]);
         drop(work);
     });
@@ -231,9 +231,9 @@ fn pinned_memory_is_copied_without_a_wait_and_returned() {
     assert_eq!(back.stream(), &stream);
     // The buffer is freed in stream order, after the copy.
     drop(buffer);
-    assert_eq!(*back.wait().expect("a wait"), [31, 11, 41, 11, 51]);
-    assert!(there.is_done().expect("a query"));
-    assert_eq!(*there.wait().expect("a wait"), [3, 1, 4, 1, 5]);
+    assert_eq!(*back.synchronize().expect("a wait"), [31, 11, 41, 11, 51]);
+    assert!(there.is_complete().expect("a query"));
+    assert_eq!(*there.synchronize().expect("a wait"), [3, 1, 4, 1, 5]);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn a_pending_copy_of_another_length_returns_the_memory() {
     assert!(matches!(rejected.error, Error::Invalid(_)), "{rejected}");
     let none = DeviceBuffer::<i32>::zeroed(&stream, 0).expect("no memory");
     let empty = none.copy_to_pinned(pinned(&context, &[])).expect("no copy");
-    assert!(empty.wait().expect("a wait").is_empty());
+    assert!(empty.synchronize().expect("a wait").is_empty());
 }
 
 mod provoked {

@@ -33,7 +33,7 @@ fn a_probe_finds_exactly_the_sms_of_a_partition() {
         .collect();
     let mut seen = BTreeSet::new();
     for (probing, partition) in probing.into_iter().zip(&partitions) {
-        let trace = probing.finish().expect("a trace");
+        let trace = probing.synchronize().expect("a trace");
         assert_eq!(trace.given, Some(partition.sm_count()));
         assert_eq!(trace.sms.len(), partition.sm_count() as usize);
         assert_eq!(trace.added, None);
@@ -129,7 +129,7 @@ fn a_probe_refuses_streams_of_other_contexts_and_in_captures() {
         .expect("a capture");
     let refused = probe.sms(&stream).expect_err("a capture");
     assert_eq!(refusal(refused), Invalid::StreamIsCaptured);
-    capture.finish().expect("a valid capture");
+    capture.end().expect("a valid capture");
 }
 
 #[test]

@@ -37,11 +37,13 @@ fn ranges_of_one_buffer_are_copied_at_the_same_time_and_joined() {
     // They are waited for and joined in any order.
     let mut back = Vec::new();
     for (copy, buffer) in copies.into_iter().rev().zip(buffers.iter().rev()) {
-        let mut range = copy.wait().expect("a wait");
+        let mut range = copy.synchronize().expect("a wait");
         range.fill(0);
         back.push(buffer.copy_to_pinned(range).expect("a copy"));
     }
-    let ranges = back.into_iter().map(|copy| copy.wait().expect("a wait"));
+    let ranges = back
+        .into_iter()
+        .map(|copy| copy.synchronize().expect("a wait"));
     let host = PinnedRange::join(ranges).expect("the buffer");
     assert_eq!(*host, *elements);
     assert_eq!(host.as_ptr(), start);
@@ -112,8 +114,8 @@ fn an_empty_buffer_and_elements_without_bytes_are_divided_and_joined() {
     let range = ranges.into_iter().next().expect("a range");
     let mut nothing = DeviceBuffer::uninit(&stream, 0).expect("no memory");
     let copy = nothing.copy_from_pinned(range).expect("a copy");
-    assert!(copy.is_done().expect("a query"));
-    assert!(copy.wait().expect("a wait").is_empty());
+    assert!(copy.is_complete().expect("a query"));
+    assert!(copy.synchronize().expect("a wait").is_empty());
     let units = PinnedBuffer::<()>::zeroed(&context, 5).expect("no memory");
     let ranges = units.into_chunks(2).expect("ranges");
     assert_eq!(ranges.len(), 3);
@@ -142,7 +144,7 @@ fn a_dropped_or_forgotten_copy_of_a_range_does_no_harm() {
     std::mem::forget(forgotten);
     let copy = buffer.copy_to_pinned(ranges.remove(0)).expect("a copy");
     drop(stream);
-    let range = copy.wait().expect("a wait");
+    let range = copy.synchronize().expect("a wait");
     assert_eq!(*range, [7; 1000]);
     let (missing, _) = invalid(PinnedRange::try_join([range]));
     assert_eq!(
@@ -195,7 +197,9 @@ fn ranges_are_used_on_other_threads() {
             .map(|thread| thread.join().expect("a copy"))
             .collect()
     });
-    let ranges = copies.into_iter().map(|copy| copy.wait().expect("a wait"));
+    let ranges = copies
+        .into_iter()
+        .map(|copy| copy.synchronize().expect("a wait"));
     let host = PinnedRange::join(ranges).expect("the buffer");
     let expected: Vec<i32> = (1..=4).flat_map(|n| [n; 100]).collect();
     assert_eq!(*host, *expected);

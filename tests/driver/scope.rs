@@ -42,7 +42,7 @@ fn a_scope_ends_with_its_wait_when_it_panics() {
     }));
     let words = panicked.expect_err("the panic goes on");
     assert_eq!(words.downcast_ref(), Some(&"in the scope"));
-    assert!(stream.is_idle().expect("a query"));
+    assert!(stream.is_complete().expect("a query"));
     assert_eq!(*back, [7; 1 << 16]);
 }
 

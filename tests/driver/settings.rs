@@ -393,19 +393,19 @@ fn an_event_of_a_whole_context_completes_after_the_work_of_all_its_streams() {
         );
         let scale = Scale::new(&context);
         let busy = Busy::new(&context, &a);
-        context.record(&all).expect("a record");
+        context.record_event(&all).expect("a record");
         assert!(
-            !all.is_done().expect("a query"),
+            !all.is_complete().expect("a query"),
             "one of the streams has work"
         );
         // Work of the other stream now waits for that of the first.
-        context.wait(&all).expect("a wait");
+        context.wait_event(&all).expect("a wait");
         let mut x = DeviceBuffer::<i32>::zeroed(&b, 10).expect("memory");
         scale.run(&b, &mut x, 1, 7).expect("a launch");
         later.record(&b).expect("a record");
-        assert!(!later.is_done().expect("a query"), "it waits");
+        assert!(!later.is_complete().expect("a query"), "it waits");
         later.synchronize().expect("a wait");
-        assert!(all.is_done().expect("a query"));
+        assert!(all.is_complete().expect("a query"));
         assert_eq!(x.to_vec().expect("a copy"), [7; 10]);
         drop(busy);
     });
@@ -415,7 +415,7 @@ fn an_event_of_a_whole_context_completes_after_the_work_of_all_its_streams() {
 fn an_event_of_another_context_is_not_recorded() {
     let context = need!(own());
     let other = need!(common::context()).event().expect("an event");
-    match context.record(&other) {
+    match context.record_event(&other) {
         Err(Error::Invalid(invalid)) => {
             assert!(
                 matches!(*invalid, Invalid::OtherContext { .. }),

@@ -4,19 +4,19 @@ use crate::need;
 use cuda_safe::{Error, Invalid, Stream, StreamOptions};
 
 #[test]
-fn a_stream_reports_whether_it_is_idle() {
+fn a_stream_reports_whether_its_work_is_complete() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
-        assert!(stream.is_idle().expect("a query"));
+        assert!(stream.is_complete().expect("a query"));
         let work = Busy::new(&context, &stream);
         assert!(
-            !stream.is_idle().expect("a query"),
+            !stream.is_complete().expect("a query"),
             "work was just given to it"
         );
         stream.synchronize().expect("a wait");
-        assert!(stream.is_idle().expect("a query"));
+        assert!(stream.is_complete().expect("a query"));
         drop(work);
     });
 }
@@ -58,13 +58,13 @@ fn a_stream_waits_for_an_event_of_another() {
         let event = context.event().expect("an event");
         let work = Busy::new(&context, &first);
         event.record(&first).expect("a record");
-        second.wait(&event).expect("a wait");
+        second.wait_event(&event).expect("a wait");
         assert!(
-            !second.is_idle().expect("a query"),
+            !second.is_complete().expect("a query"),
             "the second stream waits for the first"
         );
         second.synchronize().expect("a wait");
-        assert!(first.is_idle().expect("a query"));
+        assert!(first.is_complete().expect("a query"));
         drop(work);
     });
 }

@@ -48,10 +48,10 @@ fn the_event_of_a_running_launch_is_not_mistaken_for_another() {
             other.record(&watched).expect("a record");
         }
         stream.synchronize().expect("a wait");
-        let early = |event: &&Event| event.is_done().expect("a query");
+        let early = |event: &&Event| event.is_complete().expect("a query");
         let early = others.iter().filter(early).count();
         assert!(
-            early == 0 || watched.is_idle().expect("a query"),
+            early == 0 || watched.is_complete().expect("a query"),
             "{early} are complete"
         );
         watched.synchronize().expect("a wait");
@@ -71,7 +71,7 @@ fn the_event_of_a_running_launch_is_not_mistaken_for_another() {
 
 /// Returns the indices of the incomplete events.
 fn not_done(events: &[Event]) -> Vec<usize> {
-    let is_late = |place: &usize| !events[*place].is_done().expect("a query");
+    let is_late = |place: &usize| !events[*place].is_complete().expect("a query");
     (0..events.len()).filter(is_late).collect()
 }
 

@@ -86,7 +86,7 @@ pub(crate) fn table(first: &Context, second: &Context) {
     let mut pinned = PinnedBuffer::<f32>::zeroed(first, 4).expect("memory");
     pinned.fill(2.0);
     let pending = to.copy_from_pinned(pinned).expect("a copy");
-    pending.wait().expect("a wait");
+    pending.synchronize().expect("a wait");
     assert_eq!(to.to_vec().expect("a copy"), [2.0; 4]);
 
     // Shared memory can be read by the streams of its context, and copied by all streams.
@@ -259,10 +259,10 @@ fn events(first: &Context, second: &Context) {
     // A stream may wait for an event of another device, but not record it.
     let event = second.event().expect("an event");
     event.record(&b).expect("its device");
-    a.wait(&event).expect("another device");
+    a.wait_event(&event).expect("another device");
     refused(event.record(&a), other_context);
-    refused(first.record(&event), other_context);
-    match first.wait(&event) {
+    refused(first.record_event(&event), other_context);
+    match first.wait_event(&event) {
         Ok(()) => {}
         Err(error) => assert!(matches!(error, Error::Missing(_)), "{error}"),
     }

@@ -113,12 +113,12 @@ fn an_imported_array_that_is_dropped_in_a_capture_is_returned_after_it() {
         for captured in [&home, &stream] {
             // SAFETY: the buffer owns the stream and outlives the array, and no other work uses it
             // meanwhile.
-            let imported = unsafe { array.import::<u32, _>(&stream, StreamSync::WaitEvent, ()) };
+            let imported = unsafe { array.import::<u32>(&stream, StreamSync::WaitEvent, ()) };
             let imported = imported.map_err(Error::from).expect("an import");
             let capture = captured.begin_capture(CaptureMode::Relaxed);
             let capture = capture.expect("a capture");
             assert_eq!(order(|| drop(imported)), [""; 0]);
-            drop(capture.finish().expect("a graph"));
+            drop(capture.end().expect("a graph"));
             let log = order(|| drop(context.event().expect("an event")));
             let returned = ["cuEventRecord", "cuStreamWaitEvent"];
             assert!(log.starts_with(&returned), "{log:?}");

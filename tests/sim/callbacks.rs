@@ -237,7 +237,7 @@ fn a_host_function_does_not_change_the_waiting_threads_stack_and_mode() {
         stream.synchronize().expect("a wait");
         assert_eq!(cuda_sim::stack_depth(), 1);
         assert_eq!(exchange(before), Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-        current.finish().expect("still the innermost");
+        current.end().expect("still the innermost");
     });
 }
 

@@ -92,7 +92,7 @@ fn captured_launches_of_a_builder_and_of_a_typed_kernel_make_the_same_calls() {
         });
         assert_eq!(typed, ["cuLaunchKernel"]);
         assert_eq!(built, typed);
-        drop(open.finish().expect("a graph"));
+        drop(open.end().expect("a graph"));
     });
 }
 
@@ -154,7 +154,7 @@ fn operations_on_a_stream_event_or_buffer_are_one_call() {
             "cuEventRecord",
         );
         one(
-            calls(|| stream.wait(&event).expect("a wait")),
+            calls(|| stream.wait_event(&event).expect("a wait")),
             "cuStreamWaitEvent",
         );
         one(
@@ -172,7 +172,7 @@ fn operations_on_a_stream_event_or_buffer_are_one_call() {
             "cuEventSynchronize",
         );
         one(
-            calls(|| assert!(stream.is_idle().expect("a query"))),
+            calls(|| assert!(stream.is_complete().expect("a query"))),
             "cuStreamQuery",
         );
         let mut made = None;
@@ -342,12 +342,22 @@ fn a_default_stream_queries_the_current_context() {
     on(Profile::h200(), |context| {
         let event = context.event().expect("an event");
         let current = context.make_current().expect("current");
-        let log = calls(|| current.legacy_stream().record(&event).expect("a record"));
+        let log = calls(|| {
+            current
+                .legacy_stream()
+                .record_event(&event)
+                .expect("a record")
+        });
         assert_eq!(log, ["cuCtxGetCurrent", "cuEventRecord"]);
         let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
         let own = own.expect("a context");
         let inner = own.make_current().expect("current");
-        let log = calls(|| current.legacy_stream().record(&event).expect("a record"));
+        let log = calls(|| {
+            current
+                .legacy_stream()
+                .record_event(&event)
+                .expect("a record")
+        });
         let around = [
             "cuCtxGetCurrent",
             "cuCtxPushCurrent_v2",
@@ -356,8 +366,8 @@ fn a_default_stream_queries_the_current_context() {
             "cuCtxPopCurrent_v2",
         ];
         assert_eq!(log, around);
-        inner.finish().expect("innermost");
-        current.finish().expect("innermost");
+        inner.end().expect("innermost");
+        current.end().expect("innermost");
     });
 }
 
@@ -368,9 +378,9 @@ fn uncaptured(stream: &Stream) -> (Vec<&'static str>, usize) {
     let mut log = calls(|| {
         let mut buffer = DeviceBuffer::<u8>::uninit(stream, 8).expect("memory");
         let host = PinnedBuffer::zeroed(context, 8).expect("memory");
-        let host = buffer.copy_from_pinned(host).expect("a copy").wait();
+        let host = buffer.copy_from_pinned(host).expect("a copy").synchronize();
         let host = host.expect("the copy is enqueued");
-        drop(buffer.copy_to_pinned(host).expect("a copy").wait());
+        drop(buffer.copy_to_pinned(host).expect("a copy").synchronize());
         stream.launch_host_function(|| ()).expect("a host function");
         drop(stream.completion().expect("a future"));
     });
@@ -422,7 +432,7 @@ fn an_open_capture_makes_no_other_stream_query_captures() {
 /// Returns the number of calls of a wait, and how many of them query whether the stream joined a
 /// capture.
 fn asked_by_wait(stream: &Stream, event: &Event) -> usize {
-    let log = calls(|| stream.wait(event).expect("a wait"));
+    let log = calls(|| stream.wait_event(event).expect("a wait"));
     let asks = log
         .iter()
         .filter(|call| **call == "cuStreamGetCaptureInfo_v3");

@@ -41,7 +41,7 @@ fn ended(context: &Context, first: CUresult, second: CUresult) -> (Stream, Vec<S
         // Each fault counts the calls that reach it, and the first call does not reach the second
         // fault.
         let _second = fail(END, 2, second);
-        let error = capture.finish().expect_err("the end fails");
+        let error = capture.end().expect_err("the end fails");
         assert_eq!(error.code(), Some(first), "the first error is returned");
     }
     let reports = reports.lock().expect("no panic").clone();
@@ -57,7 +57,7 @@ fn a_capture_end_that_fails_for_an_unknown_reason_is_repeated() {
             .begin_capture(CaptureMode::ThreadLocal)
             .expect("begins");
         let failed = fail(END, 1, CUresult::CUDA_ERROR_UNKNOWN);
-        let error = capture.finish().expect_err("the first end fails");
+        let error = capture.end().expect_err("the first end fails");
         assert_eq!(
             (error.code(), failed.hits()),
             (Some(CUresult::CUDA_ERROR_UNKNOWN), 1)
@@ -181,7 +181,7 @@ fn a_reader_dropped_while_its_home_stream_is_captured_is_deferred() {
                     .any(|call| call.function == "cuStreamWaitEvent")
             );
             assert_eq!(cuda_safe::deferred_releases(), 1);
-            drop(capture.finish().expect("a graph"));
+            drop(capture.end().expect("a graph"));
             context.synchronize().expect("a wait");
             assert_eq!(cuda_safe::deferred_releases(), 0);
         }
@@ -225,11 +225,11 @@ fn a_graph_retains_every_object_of_a_kind() {
             let forks = context.event()?;
             forks.record(origin)?;
             for (place, stream) in streams.iter().chain(&streams_of_others).enumerate() {
-                stream.wait(&forks)?;
+                stream.wait_event(&forks)?;
                 memory[place].fill(1)?;
                 let joins = stream.context().event()?;
                 joins.record(stream)?;
-                origin.wait(&joins)?;
+                origin.wait_event(&joins)?;
             }
             for event in &external {
                 event.record_external(origin)?;

@@ -41,7 +41,7 @@ fn begin(stream: &Stream) -> Capture {
 fn join(origin: &Stream, joined: &Stream) {
     let event = joined.context().event().expect("an event");
     event.record(joined).expect("a record");
-    origin.wait(&event).expect("a wait");
+    origin.wait_event(&event).expect("a wait");
 }
 
 /// Records an event as other code does, without the knowledge of this crate.
@@ -76,11 +76,11 @@ fn a_stream_that_joins_a_capture_by_a_record_of_other_code_is_kept_until_the_end
         let event = context.event().expect("an event");
         let capture = begin(&origin);
         record_raw(&event, &origin);
-        joined.wait(&event).expect("it joins the capture");
+        joined.wait_event(&event).expect("it joins the capture");
         assert_eq!(is_captured(&joined), (true, false), "the capture is known");
         join(&origin, &joined);
         drop(joined);
-        let graph = capture.finish().expect("its stream was not destroyed");
+        let graph = capture.end().expect("its stream was not destroyed");
         drop(graph);
         assert_eq!(cuda_sim::alive().streams, 1);
     });
@@ -93,11 +93,11 @@ fn a_stream_that_is_dropped_in_a_capture_is_destroyed_after_it() {
         let event = context.event().expect("an event");
         let capture = begin(&origin);
         event.record(&origin).expect("a record");
-        joined.wait(&event).expect("it joins the capture");
+        joined.wait_event(&event).expect("it joins the capture");
         join(&origin, &joined);
         drop(joined);
         assert_eq!(cuda_sim::alive().streams, 2);
-        drop(capture.finish().expect("its stream was not destroyed"));
+        drop(capture.end().expect("its stream was not destroyed"));
         assert_eq!(cuda_sim::alive().streams, 1);
     });
 }
@@ -111,10 +111,10 @@ fn a_stream_whose_wait_fails_is_not_captured() {
         event.record(&origin).expect("a record");
         {
             let _fails = fail(WAIT, 1, CUresult::CUDA_ERROR_INVALID_VALUE);
-            other.wait(&event).expect_err("the fault");
+            other.wait_event(&event).expect_err("the fault");
         }
         assert_eq!(is_captured(&other), (false, false));
-        drop(capture.finish().expect("a graph"));
+        drop(capture.end().expect("a graph"));
     });
 }
 
@@ -133,7 +133,7 @@ fn a_call_on_a_stream_is_refused_while_its_wait_may_join_a_capture() {
                 sender.send(marks.record(&its)).expect("received");
             }
         });
-        joined.wait(&event).expect("it joins the capture");
+        joined.wait_event(&event).expect("it joins the capture");
         set_call_hook(|_| {});
         let refused: Vec<_> = refused.try_iter().collect();
         let in_progress = |error: &Error| matches!(error, Error::Invalid(why) if matches!(**why, Invalid::CallsInProgress { calls: 1, .. }));
@@ -142,7 +142,7 @@ fn a_call_on_a_stream_is_refused_while_its_wait_may_join_a_capture() {
             "{refused:?}"
         );
         join(&origin, &joined);
-        drop(capture.finish().expect("a graph"));
+        drop(capture.end().expect("a graph"));
     });
 }
 
@@ -156,11 +156,11 @@ fn a_stream_whose_status_is_unknown_counts_as_captured_until_the_end() {
         event.record(&origin).expect("a record");
         {
             let _fails = fail(INFO, 1, CUresult::CUDA_ERROR_UNKNOWN);
-            joined.wait(&event).expect("the wait itself succeeds");
+            joined.wait_event(&event).expect("the wait itself succeeds");
         }
         assert_eq!(is_captured(&joined), (true, false));
         join(&origin, &joined);
-        drop(capture.finish().expect("a graph"));
+        drop(capture.end().expect("a graph"));
         assert_eq!(
             is_captured(&joined),
             (false, false),
@@ -178,11 +178,11 @@ fn a_stream_in_a_capture_of_other_code_belongs_to_no_capture_of_this_crate() {
         event.record(&origin).expect("a record");
         captured_by_other_code(theirs.as_raw(), RELAXED, || {
             let fails = fail(WAIT, 1, CUresult::CUDA_ERROR_INVALID_VALUE);
-            theirs.wait(&event).expect_err("the fault");
+            theirs.wait_event(&event).expect_err("the fault");
             drop(fails);
             assert_eq!(is_captured(&theirs), (true, true), "the driver is queried");
         });
-        drop(capture.finish().expect("a graph"));
+        drop(capture.end().expect("a graph"));
     });
 }
 
@@ -198,14 +198,14 @@ fn a_stream_joins_a_capture_whose_id_is_not_known_yet() {
         set_call_hook(move |function| {
             if function == INFO && is_first.swap(false, Ordering::SeqCst) {
                 marks.record(&its).expect("a record");
-                other.wait(&marks).expect("it joins the capture");
+                other.wait_event(&marks).expect("it joins the capture");
             }
         });
         let capture = begin(&origin);
         set_call_hook(|_| {});
         assert_eq!(is_captured(&joined), (true, false), "the capture is known");
         join(&origin, &joined);
-        drop(capture.finish().expect("a graph"));
+        drop(capture.end().expect("a graph"));
         assert_eq!(is_captured(&joined), (false, false));
     });
 }
@@ -228,12 +228,12 @@ fn a_stream_is_not_captured_by_a_capture_that_ends_meanwhile() {
                 _ => None,
             };
             if let Some(capture) = capture {
-                drop(capture.finish());
+                drop(capture.end());
             }
         });
         {
             let _fails = fail(INFO, 1, CUresult::CUDA_ERROR_UNKNOWN);
-            joined.wait(&event).expect("the wait itself succeeds");
+            joined.wait_event(&event).expect("the wait itself succeeds");
         }
         set_call_hook(|_| {});
         assert!(CAPTURE.take().is_none(), "the capture has ended");
@@ -252,17 +252,17 @@ fn the_end_of_a_capture_leaves_a_stream_in_its_own_capture() {
         on_first.record(&first).expect("a record");
         on_second.record(&second).expect("a record");
         joined
-            .wait(&on_second)
+            .wait_event(&on_second)
             .expect("it joins the second capture");
         {
             let _fails = fail(WAIT, 1, CUresult::CUDA_ERROR_INVALID_VALUE);
-            joined.wait(&on_first).expect_err("the fault");
+            joined.wait_event(&on_first).expect_err("the fault");
         }
         assert_eq!(is_captured(&joined), (true, false));
-        drop(one.finish().expect("a graph"));
+        drop(one.end().expect("a graph"));
         assert_eq!(is_captured(&joined), (true, false));
         join(&second, &joined);
-        drop(two.finish().expect("a graph"));
+        drop(two.end().expect("a graph"));
         assert_eq!(is_captured(&joined), (false, false));
     });
 }
@@ -273,20 +273,20 @@ fn a_manager_waits_for_the_context_again_when_the_last_capture_has_ended() {
     on(Profile::h200(), |context| {
         let manager = DriverManager::new(&context).expect("a manager");
         let waits = || {
-            let wait = || manager.base().wait().expect("a wait");
+            let wait = || manager.base().synchronize().expect("a wait");
             count("cuCtxSynchronize_v2", wait)
         };
         let [first, second] = streams(&context);
         assert_eq!(waits(), 1);
         let capture = begin(&first);
         assert_eq!(waits(), 0);
-        drop(capture.finish().expect("a graph"));
+        drop(capture.end().expect("a graph"));
         assert_eq!(waits(), 1);
         let (one, two) = (begin(&first), begin(&second));
         assert_eq!(waits(), 0);
-        drop(one.finish().expect("a graph"));
+        drop(one.end().expect("a graph"));
         assert_eq!(waits(), 0, "the other capture is open");
-        drop(two.finish().expect("a graph"));
+        drop(two.end().expect("a graph"));
         assert_eq!(waits(), 1);
     });
 }
@@ -297,7 +297,7 @@ fn a_manager_that_waits_for_all_work_spares_the_captures_of_other_code() {
         let manager = DriverManager::new(&context).expect("a manager");
         let stream = context.stream().expect("a stream");
         captured_by_other_code(stream.as_raw(), GLOBAL, || {
-            manager.base().wait().expect("a wait");
+            manager.base().synchronize().expect("a wait");
         });
     });
 }
@@ -332,9 +332,6 @@ fn an_event_with_the_handle_of_an_earlier_one_was_recorded_in_no_capture() {
         // SAFETY: the event was not destroyed, and no other object owns it.
         let event = unsafe { Event::from_raw(raw, &context) }.expect("an event");
         event.record(&second).expect("it belongs to no capture");
-        drop((
-            one.finish().expect("a graph"),
-            two.finish().expect("a graph"),
-        ));
+        drop((one.end().expect("a graph"), two.end().expect("a graph")));
     });
 }

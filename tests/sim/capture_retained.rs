@@ -28,12 +28,14 @@ fn every_open_capture_retains_the_context_of_a_stream_that_may_have_joined_it() 
         {
             let code = CUresult::CUDA_ERROR_UNKNOWN;
             let _fails = fail("cuStreamGetCaptureInfo_v3", 1, code);
-            joined.wait(&begins).expect("the wait itself succeeds");
+            joined
+                .wait_event(&begins)
+                .expect("the wait itself succeeds");
         }
         memory.fill(1).expect("a fill");
         ends.record(&joined).expect("a record");
-        origin.wait(&ends).expect("a wait");
-        let graph = capture.finish().expect("a graph");
+        origin.wait_event(&ends).expect("a wait");
+        let graph = capture.end().expect("a graph");
         // The graph is not launched, so the memory may be freed.
         drop((memory, joined, ends, other));
         assert_eq!(alive().contexts, 1, "the graph retains it");
@@ -70,9 +72,9 @@ fn a_capture_retains_an_object_once() {
         let record = || -> Result<()> {
             begins.record(&origin)?;
             for (stream, ends) in streams.iter().zip(&ends) {
-                stream.wait(&begins)?;
+                stream.wait_event(&begins)?;
                 ends.record(stream)?;
-                origin.wait(ends)?;
+                origin.wait_event(ends)?;
             }
             external.record_external(&origin)
         };
@@ -80,7 +82,7 @@ fn a_capture_retains_an_object_once() {
         let once = format!("{capture:?}");
         record().expect("recorded");
         assert_eq!(format!("{capture:?}"), once);
-        drop(capture.finish().expect("a graph"));
+        drop(capture.end().expect("a graph"));
         drop((streams, ends));
         drop(owner);
     });

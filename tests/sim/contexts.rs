@@ -84,10 +84,8 @@ fn a_primary_context_is_retained_before_its_green_contexts_are_created() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let device = Device::get(0).expect("a device");
-        let split = SmResource::of_device(&device).and_then(|resource| {
-            let split = resource.split_by_count(SplitByCount::default());
-            Ok(split?)
-        });
+        let split = SmResource::of_device(&device)
+            .and_then(|resource| resource.split_by_count(SplitByCount::default()));
         let group = split.expect("a split").groups.pop().expect("a group");
         cuda_sim::clear_calls();
         let green = GreenContext::new([group]).expect("a green context");

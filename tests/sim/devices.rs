@@ -121,13 +121,14 @@ fn streams_and_events_of_two_devices_combine_as_documented() {
             let guard = context.map(|context| context.make_current().expect("current"));
             a.fill(1).expect("a fill");
             ours.record(&here).expect("its own");
-            there.wait(&ours).expect("an event of another device");
+            there.wait_event(&ours).expect("an event of another device");
             b.fill(2).expect("a fill");
             theirs.record(&there).expect("its own");
-            here.wait(&theirs).expect("an event of another device");
+            here.wait_event(&theirs)
+                .expect("an event of another device");
             there.synchronize().expect("a wait");
             assert!(
-                ours.is_done().expect("a query"),
+                ours.is_complete().expect("a query"),
                 "the order spans both devices"
             );
             here.synchronize().expect("a wait");
@@ -137,26 +138,26 @@ fn streams_and_events_of_two_devices_combine_as_documented() {
             refused(here.set_access_window(&b, AccessWindow::default()));
             if let Some(guard) = &guard {
                 let legacy = guard.legacy_stream();
-                legacy.wait(&ours).expect("any event");
-                legacy.wait(&theirs).expect("any event");
+                legacy.wait_event(&ours).expect("any event");
+                legacy.wait_event(&theirs).expect("any event");
                 let foreign = if guard.context() == &first {
                     &theirs
                 } else {
                     &ours
                 };
-                refused(legacy.record(foreign));
+                refused(legacy.record_event(foreign));
             }
             drop(guard);
         }
         // The stream of the other device joins the capture, and its work runs there.
         let graph = here.capture(CaptureMode::default(), |here| {
             ours.record(here)?;
-            there.wait(&ours)?;
+            there.wait_event(&ours)?;
             assert_eq!(there.capture_id()?, here.capture_id()?);
             a.fill(3)?;
             b.fill(4)?;
             theirs.record(&there)?;
-            here.wait(&theirs)
+            here.wait_event(&theirs)
         });
         let graph = graph
             .expect("joined")

@@ -63,7 +63,7 @@ fn a_forked_child_does_not_call_the_report_hook() {
             HEARD.load(Ordering::Relaxed) == 0 && cuda_safe::leaked() >= 1
         }));
         drop(pending.take().expect("only the child dropped it"));
-        guard.take().expect("as above").finish().expect("on top");
+        guard.take().expect("as above").end().expect("on top");
         assert_eq!(cuda_safe::leaked(), 0);
     });
 }

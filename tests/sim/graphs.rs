@@ -76,12 +76,12 @@ fn branches_of_a_graph_are_unordered() {
         a.synchronize().expect("a wait");
         let graph = a.capture(CaptureMode::default(), |a| {
             forks.record(a)?;
-            b.wait(&forks)?;
+            b.wait_event(&forks)?;
             buffer.fill(1)?;
             // SAFETY: the byte is valid memory, and the race is the subject of the test.
             well(unsafe { sys::cuMemsetD8Async(buffer.as_raw(), 2, 1, b.as_raw()) });
             joins.record(&b)?;
-            a.wait(&joins)
+            a.wait_event(&joins)
         });
         let graph = graph
             .expect("a graph")
@@ -105,7 +105,7 @@ fn a_refused_end_of_a_capture_is_retried_and_the_graph_is_lost() {
             .begin_capture(CaptureMode::default())
             .expect("begins");
         let fault = Fault::of_function("cuStreamEndCapture").inject(Scope::Thread);
-        let error = capture.finish().expect_err("the fault");
+        let error = capture.end().expect_err("the fault");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_UNKNOWN));
         drop(fault);
         let status = stream.capture_status().expect("a query");
@@ -124,7 +124,7 @@ fn the_legacy_stream_does_not_wait_for_captured_work() {
         let event = context.event().expect("an event");
         let current = context.make_current().expect("current");
         let graph = blocking.capture::<cuda_safe::Error>(CaptureMode::default(), |_| {
-            let refused = current.legacy_stream().record(&event);
+            let refused = current.legacy_stream().record_event(&event);
             let code = refused
                 .expect_err("implicitly ordered after the stream")
                 .code();
@@ -132,8 +132,11 @@ fn the_legacy_stream_does_not_wait_for_captured_work() {
             Ok(())
         });
         drop(graph);
-        current.legacy_stream().record(&event).expect("as before");
-        current.finish().expect("innermost");
+        current
+            .legacy_stream()
+            .record_event(&event)
+            .expect("as before");
+        current.end().expect("innermost");
     });
 }
 
@@ -237,7 +240,7 @@ fn allocations_on_a_stream_that_joined_a_capture_of_other_code_are_refused() {
         let same = unsafe { Stream::borrow_raw(theirs.as_raw(), &context) }.expect("a stream");
         captured_by_others(&theirs, || {
             event.record(&same).expect("recorded");
-            stream.wait(&event).expect("it joined the capture");
+            stream.wait_event(&event).expect("it joined the capture");
             is_refused_as_captured(&stream);
         });
     });
@@ -253,7 +256,7 @@ fn only_a_stream_that_may_join_a_capture_of_other_code_queries_its_status() {
         let event = context.event().expect("an event");
         captured_by_others(&theirs, || {
             event.record(&theirs).expect("recorded");
-            joined.wait(&event).expect("it joined the capture");
+            joined.wait_event(&event).expect("it joined the capture");
         });
         let asked = |stream: &Stream| {
             cuda_sim::clear_calls();
@@ -295,7 +298,7 @@ fn the_report_hook_may_use_the_stream_of_the_reported_release() {
         let (sender, heard) = std::sync::mpsc::channel();
         let (its, sender) = (stream.clone(), Mutex::new(sender));
         cuda_safe::set_report_hook(move |_| {
-            let waited = its.wait(&event);
+            let waited = its.wait_event(&event);
             sender
                 .lock()
                 .expect("no panic")
@@ -338,10 +341,10 @@ fn a_graph_retains_the_contexts_of_all_captured_streams() {
             let begins = context.event()?;
             begins.record(stream)?;
             for other in &others {
-                other.wait(&begins)?;
+                other.wait_event(&begins)?;
                 let ends = other.context().event()?;
                 ends.record(other)?;
-                stream.wait(&ends)?;
+                stream.wait_event(&ends)?;
             }
             Ok(())
         });
@@ -366,10 +369,10 @@ fn a_graph_of_a_per_thread_stream_retains_its_context() {
             begins.record(stream)?;
             own.with_current(|current| {
                 let per_thread = current.per_thread_stream();
-                per_thread.wait(&begins)?;
-                per_thread.record(&ends)
+                per_thread.wait_event(&begins)?;
+                per_thread.record_event(&ends)
             })??;
-            stream.wait(&ends)
+            stream.wait_event(&ends)
         });
         let graph = graph.expect("a graph");
         drop(own);
@@ -430,13 +433,13 @@ fn a_failed_capture_releases_its_retained_objects() {
         let begins = context.event().expect("an event");
         begins.record(&stream).expect("recorded");
         let other = own.stream().expect("a stream");
-        other.wait(&begins).expect("it joined the capture");
+        other.wait_event(&begins).expect("it joined the capture");
         let event = context.event().expect("an event");
         event.record_external(&stream).expect("recorded");
         drop((own, begins, event));
         assert_eq!(alive().1, 1, "the capture retains it");
-        stream.is_idle().expect_err("invalidates the capture");
-        capture.finish().expect_err("the capture is invalidated");
+        stream.is_complete().expect_err("invalidates the capture");
+        capture.end().expect_err("the capture is invalidated");
         drop(other);
         assert_eq!(alive(), (0, 0, 0));
     });

@@ -181,7 +181,7 @@ fn concurrent_kernels_of_partitions_that_share_sms_are_a_misuse() {
         launch(&streams[0]);
         let event = context.event().expect("an event");
         event.record(&streams[0]).expect("a record");
-        streams[1].wait(&event).expect("a wait");
+        streams[1].wait_event(&event).expect("a wait");
         launch(&streams[1]);
         context.synchronize().expect("a wait");
         assert_eq!(cuda_sim::misuses(), [""; 0], "one after the other");

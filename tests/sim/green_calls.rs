@@ -81,7 +81,7 @@ fn a_guard_ends_while_another_thread_is_inside_a_call_on_the_green_context() {
                 scope.spawn(|| green.stream().expect("a stream"));
                 inside.recv().expect("the call is active");
                 match is_finished {
-                    true => current.finish().expect("the context is popped"),
+                    true => current.end().expect("the context is popped"),
                     false => drop(current),
                 }
                 finish.send(()).expect("it waits");

@@ -111,8 +111,7 @@ fn a_refused_split_names_the_dropped_pool_of_a_green_context_that_is_not_destroy
         drop(pool.try_lease(&of(16)).expect("a lease"));
         let split = || {
             let resource = SmResource::of_device(&context.device()).expect("SMs");
-            let split = resource.split_by_count(SplitByCount::default());
-            split.map_err(|rejected| rejected.error)
+            resource.split_by_count(SplitByCount::default())
         };
         let fault = Fault::of_function("cuGreenCtxDestroy")
             .with(CUresult::CUDA_ERROR_NOT_PERMITTED)

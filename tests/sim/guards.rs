@@ -30,8 +30,8 @@ fn a_guard_that_ends_before_an_inner_one_leaves_its_context_alive() {
         let outer = own.make_current().expect("current");
         let inner = primary.make_current().expect("current");
         drop(own);
-        assert_eq!(invalid(outer.finish()), Invalid::GuardOrder { inner: 1 });
-        inner.finish().expect("it is the innermost");
+        assert_eq!(invalid(outer.end()), Invalid::GuardOrder { inner: 1 });
+        inner.end().expect("it is the innermost");
         // The current context is that of the outer guard, and must not have been destroyed.
         assert_eq!(cuda_sim::stack_depth(), 1);
         assert_eq!(cuda_sim::alive().contexts, 1);
@@ -45,7 +45,7 @@ fn a_forgotten_guard_keeps_those_around_it_from_popping() {
         let outer = own.make_current().expect("current");
         std::mem::forget(primary.make_current().expect("current"));
         drop(own);
-        assert_eq!(invalid(outer.finish()), Invalid::GuardOrder { inner: 1 });
+        assert_eq!(invalid(outer.end()), Invalid::GuardOrder { inner: 1 });
         assert_eq!(cuda_sim::stack_depth(), 2);
         assert_eq!(cuda_sim::alive().contexts, 1);
     });
@@ -59,7 +59,7 @@ fn guards_that_pushed_nothing_end_in_any_order_or_never() {
         drop(first.expect("already current"));
         drop(second.expect("already current"));
         std::mem::forget(own.make_current().expect("already current"));
-        outer.finish().expect("nothing was pushed after it");
+        outer.end().expect("nothing was pushed after it");
         assert_eq!(cuda_sim::stack_depth(), 0);
         assert_eq!(cuda_safe::leaked(), 0);
     });
@@ -74,12 +74,12 @@ fn a_guard_that_pushed_nothing_checks_the_current_context() {
         // SAFETY: the pointer refers to a local variable. The call pops the context of the outer
         // guard, as other code might.
         assert!(unsafe { cuCtxPopCurrent_v2(&raw mut popped) }.is_success());
-        let mismatch = invalid(inner.finish());
+        let mismatch = invalid(inner.end());
         assert!(
             matches!(mismatch, Invalid::ContextStack { found: 0, .. }),
             "{mismatch}"
         );
-        let mismatch = invalid(outer.finish());
+        let mismatch = invalid(outer.end());
         assert!(
             matches!(mismatch, Invalid::ContextStack { found: 0, .. }),
             "{mismatch}"
@@ -93,7 +93,7 @@ fn a_context_that_other_code_set_on_top_is_not_popped() {
         let guard = own.make_current().expect("current");
         // SAFETY: the context is alive. `cudaSetDevice` of the runtime API makes the same call.
         assert!(unsafe { cuCtxSetCurrent(primary.as_raw()) }.is_success());
-        let mismatch = invalid(guard.finish());
+        let mismatch = invalid(guard.end());
         assert!(
             matches!(mismatch, Invalid::ContextStack { .. }),
             "{mismatch}"
@@ -110,14 +110,14 @@ fn a_guard_around_one_that_could_not_pop_leaves_its_context_alive() {
         // SAFETY: the context is alive. This acts as a library that leaves a push of the outer
         // guard's context behind.
         assert!(unsafe { cuCtxPushCurrent_v2(own.as_raw()) }.is_success());
-        let mismatch = invalid(inner.finish());
+        let mismatch = invalid(inner.end());
         assert!(
             matches!(mismatch, Invalid::ContextStack { .. }),
             "{mismatch}"
         );
         drop(own);
         // The context on top is not the guard's own push, although it is the same context.
-        assert_eq!(invalid(outer.finish()), Invalid::GuardOrder { inner: 1 });
+        assert_eq!(invalid(outer.end()), Invalid::GuardOrder { inner: 1 });
         assert_eq!(cuda_sim::stack_depth(), 3);
         assert_eq!(cuda_sim::alive().contexts, 1);
     });

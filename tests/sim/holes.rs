@@ -160,10 +160,10 @@ fn a_query_is_repeated_with_the_context_current_if_the_driver_needs_it() {
         let event = context.event().expect("an event");
         let mut buffer = DeviceBuffer::from_slice(&stream, &[1u8; 8]).expect("a copy");
         let strict = cuda_sim::fault::strict_contexts();
-        assert!(stream.is_idle().expect("a query"));
-        assert!(event.is_done().expect("a query"));
+        assert!(stream.is_complete().expect("a query"));
+        assert!(event.is_complete().expect("a query"));
         event.record(&stream).expect("a record");
-        stream.wait(&event).expect("a wait");
+        stream.wait_event(&event).expect("a wait");
         buffer.fill(3).expect("a fill");
         assert_eq!(buffer.to_vec().expect("a copy"), [3; 8]);
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
@@ -215,7 +215,7 @@ fn pinned_memory_is_stranded_if_the_end_of_its_copy_is_unknown() {
         let second = buffer.copy_from_pinned(dropped).expect("a copy");
         {
             let _fails = failing("cuStreamSynchronize");
-            first.wait().expect_err("unknown state");
+            first.synchronize().expect_err("unknown state");
             drop(second);
         }
         assert_eq!(cuda_safe::leaked(), 2);

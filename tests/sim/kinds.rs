@@ -43,7 +43,7 @@ fn managed_memory_alternates_between_host_and_device_without_concurrent_access()
                 let there = buffer.device().expect("still attached to the stream");
                 let copy = PinnedBuffer::zeroed(&context, 8).expect("memory");
                 let copy = there.copy_to_pinned(copy).expect("a copy");
-                assert_eq!(*copy.wait().expect("a wait"), [2 << round; 8]);
+                assert_eq!(*copy.synchronize().expect("a wait"), [2 << round; 8]);
                 assert_eq!(buffer.host().expect("a wait"), [2 << round; 8]);
                 assert_eq!(called("cuStreamAttachMemAsync"), 2 * (round + 1));
             }

@@ -202,7 +202,7 @@ fn a_launch_event_completes_after_its_kernel() {
         // SAFETY: the kernel accesses 4 elements, and the memory has 4.
         unsafe { scale.launch_with(&stream, config, &attributes, (&mut x, 2, 1, 4)) }
             .expect("a launch");
-        assert!(!event.is_done().expect("an answer"), "no wait so far");
+        assert!(!event.is_complete().expect("an answer"), "no wait so far");
         event.synchronize().expect("a wait");
         assert_eq!(x.to_vec().expect("a copy"), [3; 4]);
     });

@@ -77,7 +77,7 @@ fn objects_dropped_in_a_capture_or_a_host_function_are_released_later() {
         assert_eq!(cuda_sim::alive().device_allocations, 2);
         let error = DeviceBuffer::<u8>::uninit(&stream, 1).expect_err("in a capture");
         assert!(error.to_string().contains("graph"), "{error}");
-        drop(capture.finish().expect("the capture is valid"));
+        drop(capture.end().expect("the capture is valid"));
         context.synchronize().expect("a wait");
         let alive = cuda_sim::alive();
         assert_eq!((alive.device_allocations, alive.pinned_allocations), (0, 0));
@@ -292,7 +292,7 @@ fn a_destroyed_stream_leaves_its_memory_to_other_streams() {
         assert!(error.to_string().contains("graph"), "{error}");
         // Other streams still get memory, and the capture stays valid.
         drop(bytes(&keep, SMALL / 2));
-        drop(capture.finish().expect("the capture is valid"));
+        drop(capture.end().expect("the capture is valid"));
         drop(stream);
     });
 }

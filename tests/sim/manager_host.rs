@@ -189,7 +189,7 @@ fn deferred_unregistrations_wait_for_the_end_of_a_capture() {
         drop(guard);
         manager.base().flush();
         assert_eq!(registered(), 1);
-        drop(capture.finish().expect("the capture is valid"));
+        drop(capture.end().expect("the capture is valid"));
         context.synchronize().expect("a wait");
         assert_eq!(registered(), 0);
     });

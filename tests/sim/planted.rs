@@ -156,7 +156,7 @@ fn a_wait_for_a_value_that_is_never_written_is_reported_and_does_not_hang() {
         };
         // SAFETY: the word is alive, and nothing else uses it.
         unsafe { stream.memory_operation(wait(1)) }.expect("enqueued");
-        assert!(!stream.is_idle().expect("a query"));
+        assert!(!stream.is_complete().expect("a query"));
         let error = stream.synchronize().expect_err("it would hang");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NOT_PERMITTED));
         found("a stream waits for a value that no enqueued work writes");

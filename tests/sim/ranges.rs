@@ -40,11 +40,11 @@ fn a_wait_for_a_range_is_a_wait_for_its_event() {
         assert!(log.contains(&"cuEventCreate"));
         let copy = copy.expect("a copy");
         let log = calls(|| {
-            copy.is_done().expect("a query");
+            copy.is_complete().expect("a query");
         });
         assert_eq!(log, ["cuEventQuery"]);
         let mut range = None;
-        let log = calls(|| range = copy.wait().ok());
+        let log = calls(|| range = copy.synchronize().ok());
         assert_eq!(log, ["cuEventSynchronize"]);
         let range = range.expect("the range");
         assert_eq!(*range, [7, 8]);
@@ -109,14 +109,14 @@ fn a_failed_wait_leaks_the_memory_of_all_ranges() {
         let fault = Fault::of_function("cuEventSynchronize")
             .with(UNKNOWN)
             .inject(Scope::Thread);
-        copy.wait().expect_err("the fault");
+        copy.synchronize().expect_err("the fault");
         drop(fault);
         assert_eq!(cuda_safe::leaked(), 1);
         // The other range can be used, but the memory is never freed.
         other = buffer
             .copy_to_pinned(other)
             .expect("a copy")
-            .wait()
+            .synchronize()
             .expect("a wait");
         assert_eq!(*other, [7, 8]);
         let log = calls(|| drop(other));
@@ -135,7 +135,7 @@ fn a_range_keeps_no_other_context_alive_after_its_copies() {
             range = buffer
                 .copy_to_pinned(range)
                 .expect("a copy")
-                .wait()
+                .synchronize()
                 .expect("a wait");
             assert_eq!(*range, [7, 8]);
         }
@@ -144,7 +144,7 @@ fn a_range_keeps_no_other_context_alive_after_its_copies() {
         range = buffer
             .copy_to_pinned(range)
             .expect("a copy")
-            .wait()
+            .synchronize()
             .expect("a wait");
         assert_eq!(cuda_sim::alive().events, 1);
         drop(peer);
@@ -172,7 +172,7 @@ fn copies_of_ranges_and_clones_are_refused_during_a_capture() {
         assert!(is_refused(&buffer.try_clone().expect_err("captured")));
         let uninit = DeviceBuffer::<u8>::uninit_sync(&stream, 8);
         assert!(is_refused(&uninit.expect_err("captured")));
-        drop(capture.finish().expect("ends"));
+        drop(capture.end().expect("ends"));
         assert_eq!(
             buffer
                 .try_clone()
@@ -241,10 +241,10 @@ fn a_copy_to_a_whole_buffer_is_done_when_its_stream_is_idle() {
         let host = PinnedBuffer::zeroed(&context, 64).expect("memory");
         let copy = buffer.copy_to_pinned(host).expect("a copy");
         let running = fail("cuStreamQuery", 1, CUresult::CUDA_ERROR_NOT_READY);
-        assert!(!copy.is_done().expect("a query"));
+        assert!(!copy.is_complete().expect("a query"));
         drop(running);
         stream.synchronize().expect("a wait");
-        assert!(copy.is_done().expect("a query"));
-        drop(copy.wait().expect("a wait"));
+        assert!(copy.is_complete().expect("a query"));
+        drop(copy.synchronize().expect("a wait"));
     });
 }

@@ -226,7 +226,7 @@ fn an_event_whose_last_record_is_pending_has_no_time() {
         for event in [&start, &end, &mark, &tail] {
             event.record(&a).expect("a record");
         }
-        b.wait(&tail).expect("a wait");
+        b.wait_event(&tail).expect("a wait");
         end.record(&b).expect("a record");
         mark.synchronize().expect("a wait");
         let early = end
@@ -248,7 +248,7 @@ fn an_older_record_that_runs_later_does_not_change_the_time_of_an_event() {
         for _ in 0..64 {
             tail.record(&a).expect("a record");
         }
-        b.wait(&tail).expect("a wait");
+        b.wait_event(&tail).expect("a wait");
         end.record(&b).expect("a record");
         end.record(&c).expect("a record");
         c.synchronize().expect("a wait");

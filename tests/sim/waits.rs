@@ -69,7 +69,7 @@ fn a_copy_is_waited_for_before_its_memory_is_read_or_freed() {
         buffer.fill(7).expect("a fill");
         let pending = buffer.copy_to_pinned(pinned(&context, 3)).expect("a copy");
         let mut host = None;
-        let log = calls(|| host = Some(pending.wait().expect("a wait")));
+        let log = calls(|| host = Some(pending.synchronize().expect("a wait")));
         assert_eq!(log, ["cuStreamSynchronize"]);
         assert_eq!(*host.expect("returned"), [7; 3]);
 
@@ -118,13 +118,13 @@ fn an_earlier_error_prevents_no_wait_and_no_release() {
             let fault = fail(function);
             match function {
                 "cuEventRecord" => event.record(&stream),
-                "cuStreamWaitEvent" => stream.wait(&event),
+                "cuStreamWaitEvent" => stream.wait_event(&event),
                 _ => buffer.fill(1),
             }
             .expect_err("the fault");
             assert_eq!(fault.hits(), 1);
         }
-        let log = calls(|| drop(pending.wait().expect("its own wait")));
+        let log = calls(|| drop(pending.synchronize().expect("its own wait")));
         assert_eq!(log[0], "cuStreamSynchronize", "{log:?}");
         assert!(log.contains(&"cuMemFreeHost"), "{log:?}");
         let log = calls(|| drop((buffer, event)));

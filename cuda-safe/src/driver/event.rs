@@ -41,7 +41,7 @@ use std::time::Duration;
 /// buffer.fill(1)?;
 /// end.record(&first)?;
 /// // Work enqueued on the second stream from now on runs after the fill. The thread does not block.
-/// second.wait(&end)?;
+/// second.wait_event(&end)?;
 /// end.synchronize()?;
 /// println!("the fill took {:?}", end.elapsed_since(&start)?);
 /// # Ok::<_, cuda_safe::Error>(())
@@ -375,7 +375,7 @@ impl Event {
     /// Since CUDA 2.0. Raw: [`cuEventQuery`](fn@cuda_sys::cuEventQuery).
     #[doc(alias = "cuEventQuery")]
     #[inline]
-    pub fn is_done(&self) -> Result<bool> {
+    pub fn is_complete(&self) -> Result<bool> {
         // SAFETY: the event is alive.
         ready(without_current(self.context(), || unsafe {
             answer!(cuEventQuery(self.raw()))

@@ -59,14 +59,14 @@ use std::sync::{Arc, Weak};
 ///
 /// | operation | result |
 /// |---|---|
-/// | [`wait`](Self::wait), [`DefaultStream::wait`] for an event of the other context | works, and is the way to order work of several devices |
-/// | [`Event::record`](crate::Event::record), [`Event::record_external`](crate::Event::record_external), [`DefaultStream::record`] of an event of the other context | an error |
+/// | [`wait_event`](Self::wait_event), [`DefaultStream::wait_event`] for an event of the other context | works, and is the way to order work of several devices |
+/// | [`Event::record`](crate::Event::record), [`Event::record_external`](crate::Event::record_external), [`DefaultStream::record_event`] of an event of the other context | an error |
 /// | a stream of the other context waits for an event of a [capture](Self::begin_capture) | the stream joins the capture, like any other stream |
 /// | [`ExecutableGraph::launch`](crate::ExecutableGraph::launch) on a stream of the other context | an error |
 /// | [`copy_attributes_from`](Self::copy_attributes_from) a stream of the other context | an error |
 /// | [`set_access_window`](Self::set_access_window) to memory of the other context | an error |
 /// | [`memory_operation`](Self::memory_operation) on memory of the other context | `unsafe`: needs [peer access](crate::Context::enable_peer_access) |
-/// | [`is_idle`](Self::is_idle), [`synchronize`](Self::synchronize), [`completion`](Self::completion), host functions, queries of events | not applicable: these involve only one stream or event |
+/// | [`is_complete`](Self::is_complete), [`synchronize`](Self::synchronize), [`completion`](Self::completion), host functions, queries of events | not applicable: these involve only one stream or event |
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, StreamOptions};
@@ -365,7 +365,7 @@ impl Stream {
     /// Since CUDA 2.0. Raw: [`cuStreamQuery`](fn@cuda_sys::cuStreamQuery).
     #[doc(alias = "cuStreamQuery")]
     #[inline]
-    pub fn is_idle(&self) -> Result<bool> {
+    pub fn is_complete(&self) -> Result<bool> {
         // SAFETY: the stream is alive.
         ready(without_current(self.context(), || unsafe {
             answer!(cuStreamQuery(self.raw()))

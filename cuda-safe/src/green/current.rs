@@ -84,7 +84,7 @@ impl GreenContext {
         let view = Context::view(self.view()?, self.device(), self.clone());
         let current = view.make_current()?;
         let done = call();
-        let left = current.finish();
+        let left = current.end();
         // The report hook may need the lock.
         drop(lock);
         if let Err(error) = left {
@@ -115,7 +115,7 @@ impl GreenContext {
     ///
     /// Since CUDA 12.4. Raw: [`cuGreenCtxRecordEvent`](fn@cuda_sys::cuGreenCtxRecordEvent).
     #[doc(alias = "cuGreenCtxRecordEvent")]
-    pub fn record(&self, event: &Event) -> Result<()> {
+    pub fn record_event(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self.context())?;
         let _lock = self.lock()?;
         captured(without_current(self.context(), || {
@@ -135,7 +135,7 @@ impl GreenContext {
     ///
     /// Since CUDA 12.4. Raw: [`cuGreenCtxWaitEvent`](fn@cuda_sys::cuGreenCtxWaitEvent).
     #[doc(alias = "cuGreenCtxWaitEvent")]
-    pub fn wait(&self, event: &Event) -> Result<()> {
+    pub fn wait_event(&self, event: &Event) -> Result<()> {
         let _lock = self.lock()?;
         captured(without_current(self.context(), || {
             // SAFETY: the green context and the event are alive.
@@ -188,11 +188,11 @@ impl CurrentGreenContext {
     }
 
     /// Ends the guard and reports whether the context stack was as expected. See
-    /// [`CurrentContext::finish`].
+    /// [`CurrentContext::end`].
     ///
     /// # Errors
-    /// See [`CurrentContext::finish`].
-    pub fn finish(mut self) -> Result<()> {
+    /// See [`CurrentContext::end`].
+    pub fn end(mut self) -> Result<()> {
         self.leave()
     }
 

@@ -54,9 +54,9 @@ const CYCLES: u32 = 50_000;
 /// queries four attributes of the device. Dropping the last clone unloads the module, which waits too.
 /// Each [`start`](Self::start) allocates and zeroes 4 bytes on the stream for each block of the kernel
 /// (64 per SM of the device), launches the kernel, and does not wait. For a stream that was not created
-/// from a [`GreenContext`] here, it also asks the driver for the green context. [`SmProbing::finish`]
-/// waits for the stream and copies the result. A probe takes about 100 µs on a whole device, and a
-/// millisecond on an eighth of it.
+/// from a [`GreenContext`] here, it also asks the driver for the green context.
+/// [`SmProbing::synchronize`] waits for the stream and copies the result. A probe takes about 100 µs on
+/// a whole device, and a millisecond on an eighth of it.
 ///
 /// # Limitations
 /// The probe misses an SM that other work keeps full for the whole time, so run it on an idle
@@ -80,7 +80,7 @@ struct Reasons {
 }
 
 /// A running probe, returned by [`SmProbe::start`]. If it is dropped, the kernel still runs.
-#[must_use = "call `finish` to get the result"]
+#[must_use = "call `synchronize` to get the result"]
 #[derive(Debug)]
 pub struct SmProbing {
     found: DeviceBuffer<u32>,
@@ -208,13 +208,13 @@ impl SmProbe {
         })
     }
 
-    /// Calls [`start`](Self::start) and [`finish`](SmProbing::finish). Blocks until the stream has run
-    /// the kernel.
+    /// Calls [`start`](Self::start) and [`synchronize`](SmProbing::synchronize). Blocks until the stream
+    /// has run the kernel.
     ///
     /// # Errors
-    /// See [`start`](Self::start) and [`finish`](SmProbing::finish).
+    /// See [`start`](Self::start) and [`synchronize`](SmProbing::synchronize).
     pub fn trace(&self, stream: &Stream) -> Result<SmTrace> {
-        self.start(stream)?.finish()
+        self.start(stream)?.synchronize()
     }
 
     /// Returns the IDs of the SMs on which work of the stream runs. Blocks until the stream has run the
@@ -233,7 +233,7 @@ impl SmProbe {
     /// See [`trace`](Self::trace).
     pub fn compare(&self, first: &Stream, second: &Stream) -> Result<SmOverlap> {
         let probing = [self.start(first)?, self.start(second)?];
-        let [first_trace, second_trace] = probing.map(SmProbing::finish);
+        let [first_trace, second_trace] = probing.map(SmProbing::synchronize);
         let mut overlap = first_trace?.compare(&second_trace?);
         let one = overlap.cause == Some(SmOverlapCause::Given)
             && GreenContext::of_any_stream(first)? == GreenContext::of_any_stream(second)?;
@@ -256,11 +256,11 @@ fn may_be_mps(device: &Device) -> Result<bool> {
 }
 
 impl SmProbing {
-    /// Waits for the stream and returns the SMs on which it ran.
+    /// Blocks until the stream has run the kernel and returns the SMs on which it ran.
     ///
     /// # Errors
     /// See [`DeviceBuffer::to_vec`].
-    pub fn finish(self) -> Result<SmTrace> {
+    pub fn synchronize(self) -> Result<SmTrace> {
         let sms = self.found.to_vec()?.into_iter().collect();
         Ok(SmTrace::new(sms, self.given, self.reasons))
     }

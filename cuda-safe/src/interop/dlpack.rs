@@ -7,7 +7,7 @@
 //!
 //! | | consumer | producer |
 //! |---|---|---|
-//! | begin | requests the tensor with [`ConsumerStream::of`] its stream | calls [`ConsumerStream::wait_for`] with its own stream, then creates an [`Export`] |
+//! | begin | requests the tensor with [`ConsumerStream::of`] its stream | calls [`ConsumerStream::wait_stream`] with its own stream, then creates an [`Export`] |
 //! | end | calls the deleter when its work is complete or ordered ([`StreamSync`](super::StreamSync)) | drops the owner of the memory; [`Export::release_after`] is for consumers that do not wait |
 //!
 //! The structures in [`raw`] are defined by this crate. They are short and stable. The maintained

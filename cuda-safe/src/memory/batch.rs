@@ -23,10 +23,10 @@ use std::marker::PhantomData;
 /// let mut batch = CopyBatch::new(&stream);
 /// batch.push(&mut low, from.slice(..2)?)?;
 /// batch.push(&mut high, from.slice(2..)?)?;
-/// batch.submit()?;
+/// batch.enqueue()?;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
-#[must_use = "nothing is copied until it is submitted"]
+#[must_use = "nothing is copied until it is enqueued"]
 pub struct CopyBatch<'a> {
     stream: &'a Stream,
     targets: Vec<CUdeviceptr>,
@@ -92,25 +92,25 @@ impl<'a> CopyBatch<'a> {
     /// Since CUDA 12.8 (from 13.0 on through `cuMemcpyBatchAsync_v2`). Raw:
     /// [`cuMemcpyBatchAsync_v2`](fn@cuda_sys::cuMemcpyBatchAsync_v2).
     #[doc(alias = "cuMemcpyBatchAsync")]
-    pub fn submit(mut self) -> Result<()> {
+    pub fn enqueue(mut self) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }
         // On these streams, a real driver (580) crashes if any of the memory is stream-ordered.
         if self.stream.may_have_green_context() {
-            return self.submit_each();
+            return self.enqueue_each();
         }
         // Without a current context, a real driver (580) returns `CUDA_ERROR_INVALID_VALUE`, which
         // does not name the cause.
         let _current = self.stream.context().enter()?;
-        let batch = newest_or(self.submit_newest(), || self.submit_older());
+        let batch = newest_or(self.enqueue_newest(), || self.enqueue_older());
         match batch {
-            Err(Error::Missing(_)) => self.submit_each(),
+            Err(Error::Missing(_)) => self.enqueue_each(),
             done => done,
         }
     }
 
-    fn submit_newest(&mut self) -> Result<()> {
+    fn enqueue_newest(&mut self) -> Result<()> {
         let (mut attributes, mut first) = (stream_ordered_source(), 0);
         let (to, from) = (self.targets.as_mut_ptr(), self.sources.as_mut_ptr());
         let (sizes, count) = (self.sizes.as_mut_ptr(), self.sizes.len());
@@ -127,13 +127,13 @@ impl<'a> CopyBatch<'a> {
         }
     }
 
-    fn submit_older(&mut self) -> Result<()> {
+    fn enqueue_older(&mut self) -> Result<()> {
         let (mut attributes, mut first, mut failed) = (stream_ordered_source(), 0, 0);
         let (to, from) = (self.targets.as_mut_ptr(), self.sources.as_mut_ptr());
         let (sizes, count) = (self.sizes.as_mut_ptr(), self.sizes.len());
         let (attributes, first) = (&raw mut attributes, &raw mut first);
         let (failed, stream) = (&raw mut failed, self.stream.raw());
-        // SAFETY: as in `submit_newest`. The output for the index of the failed copy is a local
+        // SAFETY: as in `enqueue_newest`. The output for the index of the failed copy is a local
         // variable.
         unsafe {
             call!(abi::cuMemcpyBatchAsync(
@@ -142,11 +142,11 @@ impl<'a> CopyBatch<'a> {
         }
     }
 
-    fn submit_each(&self) -> Result<()> {
+    fn enqueue_each(&self) -> Result<()> {
         let stream = self.stream.raw();
         for ((to, from), size) in self.targets.iter().zip(&self.sources).zip(&self.sizes) {
             without_current(self.stream.context(), || {
-                // SAFETY: as in `submit_newest`.
+                // SAFETY: as in `enqueue_newest`.
                 unsafe { answer!(cuMemcpyDtoDAsync_v2(*to, *from, *size, stream)) }
             })?;
         }

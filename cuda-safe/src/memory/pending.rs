@@ -18,9 +18,9 @@ use std::mem::ManuallyDrop;
 /// A copy in progress on a stream, which owns the pinned memory that it reads or writes.
 ///
 /// [`DeviceBuffer::copy_from_pinned`] and [`DeviceBuffer::copy_to_pinned`] return one.
-/// [`wait`](Self::wait) waits for the copy and returns the pinned memory: a [`PinnedBuffer`], or a
-/// [`PinnedRange`] of one. Dropping this also waits and then drops the memory. Forgetting it leaks
-/// the memory but has no other effect.
+/// [`synchronize`](Self::synchronize) waits for the copy and returns the pinned memory: a
+/// [`PinnedBuffer`], or a [`PinnedRange`] of one. Dropping this also waits and then drops the memory.
+/// Forgetting it leaks the memory but has no other effect.
 ///
 /// If a wait fails, it is unknown whether the device still uses the memory. The memory is then
 /// leaked together with its stream and context, and reported as
@@ -34,7 +34,7 @@ use std::mem::ManuallyDrop;
 /// let buffer = DeviceBuffer::from_slice(&stream, &[1u32, 2, 3])?;
 /// let pending = buffer.copy_to_pinned(PinnedBuffer::zeroed(&context, 3)?)?;
 /// // ... other work of the host, and then:
-/// let host = pending.wait()?;
+/// let host = pending.synchronize()?;
 /// assert_eq!(*host, [1, 2, 3]);
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
@@ -80,9 +80,9 @@ mod sealed {
         /// Marks the end of a copy that was just enqueued on `stream`.
         fn after_copy(&self, stream: &Stream) -> Result<()>;
         /// Waits for the copy that was marked on `stream`.
-        fn wait(&mut self, stream: &Stream) -> Result<()>;
+        fn synchronize(&mut self, stream: &Stream) -> Result<()>;
         /// Returns whether the copy that was marked on `stream` has completed.
-        fn is_done(&self, stream: &Stream) -> Result<bool>;
+        fn is_complete(&self, stream: &Stream) -> Result<bool>;
     }
 }
 
@@ -115,12 +115,12 @@ impl<T> sealed::Host<T> for PinnedBuffer<T> {
     }
 
     #[inline]
-    fn wait(&mut self, stream: &Stream) -> Result<()> {
+    fn synchronize(&mut self, stream: &Stream) -> Result<()> {
         stream.wait_for_work()
     }
 
-    fn is_done(&self, stream: &Stream) -> Result<bool> {
-        stream.is_idle()
+    fn is_complete(&self, stream: &Stream) -> Result<bool> {
+        stream.is_complete()
     }
 }
 
@@ -150,12 +150,12 @@ impl<T> sealed::Host<T> for PinnedRange<T> {
             .map_or(Ok(()), |event| event.enqueue_record(stream))
     }
 
-    fn wait(&mut self, _: &Stream) -> Result<()> {
+    fn synchronize(&mut self, _: &Stream) -> Result<()> {
         self.wait_for_event()
     }
 
-    fn is_done(&self, _: &Stream) -> Result<bool> {
-        self.event().map_or(Ok(true), Event::is_done)
+    fn is_complete(&self, _: &Stream) -> Result<bool> {
+        self.event().map_or(Ok(true), Event::is_complete)
     }
 }
 
@@ -328,8 +328,8 @@ impl<T, H: Pinned<T>> Pending<T, H> {
     ///
     /// # Errors
     /// Errors from the work on the stream. The memory is then leaked and reported.
-    pub fn wait(self) -> Result<H> {
-        self.end(H::wait)
+    pub fn synchronize(self) -> Result<H> {
+        self.end(H::synchronize)
     }
 
     /// Takes the memory if `wait` succeeds, and leaks it otherwise.
@@ -357,8 +357,8 @@ impl<T, H: Pinned<T>> Pending<T, H> {
     ///
     /// # Errors
     /// Errors from the work on the stream.
-    pub fn is_done(&self) -> Result<bool> {
-        self.host.is_done(&self.stream)
+    pub fn is_complete(&self) -> Result<bool> {
+        self.host.is_complete(&self.stream)
     }
 
     /// Returns the stream that the copy is enqueued on.
@@ -379,7 +379,7 @@ pub(super) fn leak_in_use<T, H: Pinned<T>>(host: H, stream: Stream, error: &Erro
 
 impl<T, H: Pinned<T>> Drop for Pending<T, H> {
     fn drop(&mut self) {
-        let waited = self.host.wait(&self.stream);
+        let waited = self.host.synchronize(&self.stream);
         // SAFETY: the object is being dropped, so the memory is taken exactly once.
         let host = unsafe { ManuallyDrop::take(&mut self.host) };
         match waited {

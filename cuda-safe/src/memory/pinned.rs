@@ -51,7 +51,7 @@ use std::ptr::NonNull;
 /// let mut buffer = DeviceBuffer::zeroed(&stream, 1000)?;
 /// let copy = buffer.copy_from_pinned(host)?;
 /// // ... other work, and then the memory again:
-/// let host = copy.wait()?;
+/// let host = copy.synchronize()?;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 pub struct PinnedBuffer<T> {

@@ -80,7 +80,7 @@ impl Drop for Exported {
         let behind = behind.filter(|(consumer, lane)| !lane.is_in_order_with(consumer));
         match behind {
             Some((consumer, lane)) => without_gil(move || {
-                let _ = lane.follow(&consumer);
+                let _ = lane.wait_stream(&consumer);
                 drop(memory);
             }),
             None => {
@@ -141,7 +141,7 @@ pub(super) fn export<'py>(
     let consumer = consumers_lane(stream, memory.context())?;
     if let (Some(consumer), Some(lane)) = (&consumer, memory.lane()) {
         if !consumer.is_in_order_with(lane) {
-            detached(py, || consumer.follow(lane))?;
+            detached(py, || consumer.wait_stream(lane))?;
         }
     }
     let dtype = match array.exchange {
@@ -283,7 +283,7 @@ pub(super) fn import(
         // Without a stream argument, the producer has ordered its work before the legacy default
         // stream.
         let legacy = StreamHandle::Legacy(primary(py, ordinal)?);
-        detached(py, || lane.follow(&legacy))?;
+        detached(py, || lane.wait_stream(&legacy))?;
     }
     let tensor = match take::<DLManagedTensorVersioned>(&capsule)? {
         Some(tensor) => tensor,

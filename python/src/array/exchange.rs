@@ -119,7 +119,7 @@ pub(super) fn import(
     let number = (current.expose_provenance() as u64).max(1);
     let producer = StreamHandle::of_number(number, primary(py, ordinal)?)?;
     if !lane.is_in_order_with(&producer) {
-        detached(py, || lane.follow(&producer))?;
+        detached(py, || lane.wait_stream(&producer))?;
     }
     Ok(Some(array_of(py, tensor, lane)?))
 }

@@ -183,7 +183,7 @@ impl Order {
     /// streams after it.
     pub(crate) fn run(self, work: impl FnOnce(&StreamHandle) -> Result<()>) -> Result<()> {
         for other in &self.others {
-            self.lane.follow(other)?;
+            self.lane.wait_stream(other)?;
         }
         let worked = work(&self.lane);
         // This is necessary even if the work failed, because a part of it may be running.
@@ -193,7 +193,7 @@ impl Order {
 
     fn end(&self) -> Result<()> {
         for other in &self.others {
-            other.follow(&self.lane)?;
+            other.wait_stream(&self.lane)?;
         }
         if self.wait {
             self.lane.settle()?;

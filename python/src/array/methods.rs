@@ -325,7 +325,7 @@ impl PyDeviceArray {
         let kept = self.kept(py)?;
         let lane = kept.memory.lane().cloned();
         let joined = detached(py, move || match lane {
-            Some(lane) => lane.follow(&other),
+            Some(lane) => lane.wait_stream(&other),
             None => other.synchronize(),
         });
         kept.release(py);

@@ -313,13 +313,13 @@ impl PluginManager {
         };
         let ask = || -> Result<After> {
             lane.refuse_captured()?;
-            if lane.is_idle()? {
+            if lane.is_complete()? {
                 return Ok(After::Nothing);
             }
             // An event of the context with the manager would keep that manager alive, and therefore
             // itself.
             let event = self.base.context().event()?;
-            lane.record(&event)?;
+            lane.record_event(&event)?;
             Ok(After::Event(event))
         };
         match CaptureMode::Relaxed.with(ask) {
@@ -365,11 +365,11 @@ impl PluginManager {
                 After::Nothing => true,
                 After::Event(event) => match wait {
                     true => event.synchronize().is_ok(),
-                    false => matches!(event.is_done(), Ok(true)),
+                    false => matches!(event.is_complete(), Ok(true)),
                 },
                 After::All => false,
             });
-        if wait && !rest.is_empty() && self.base.wait().is_ok() {
+        if wait && !rest.is_empty() && self.base.synchronize().is_ok() {
             done.append(&mut rest);
         }
         (done, rest)
@@ -701,7 +701,7 @@ unsafe impl MemoryManager for PluginManager {
             // SAFETY: see `free`.
             return unsafe { self.base.unpin(block) };
         }
-        self.base.wait()?;
+        self.base.synchronize()?;
         let live = lock(&self.live).remove(&block.token);
         let _finalized = self.finalize(Vec::from_iter(live.map(|live| Pending {
             after: After::Nothing,

@@ -84,7 +84,7 @@ impl Untyped {
         let last = any(logs, random);
         let event = context.event().expect("an event");
         event.record(&first).expect("a record");
-        last.wait(&event).expect("a wait");
+        last.wait_event(&event).expect("a wait");
         self.on(&last).fill(SPOILT).expect("a fill");
         let raw = last.as_raw();
         match way {
@@ -116,14 +116,17 @@ impl Untyped {
         let current = context.make_current().expect("current");
         let (stream, order): (CUstream, _) = match random.below(2) {
             0 => {
-                current.legacy_stream().wait(&event).expect("a wait");
+                current.legacy_stream().wait_event(&event).expect("a wait");
                 // SAFETY: a default stream is never destroyed and is not captured.
                 (CU_STREAM_LEGACY, unsafe {
                     Order::persistent(CU_STREAM_LEGACY)
                 })
             }
             _ => {
-                current.per_thread_stream().wait(&event).expect("a wait");
+                current
+                    .per_thread_stream()
+                    .wait_event(&event)
+                    .expect("a wait");
                 // SAFETY: as above.
                 (CU_STREAM_PER_THREAD, unsafe {
                     Order::transient(CU_STREAM_PER_THREAD)
@@ -134,7 +137,7 @@ impl Untyped {
         // them.
         let code = unsafe { cuMemsetD32Async(address, SPOILT, len, stream) };
         assert!(code.is_success(), "{code}");
-        current.finish().expect("innermost");
+        current.end().expect("innermost");
         // SAFETY: the last use was enqueued on that stream, after all other uses.
         unsafe { self.memory.free_in(order) }
     }

@@ -68,7 +68,7 @@ impl Loose {
     ) {
         let event = last.context().event().expect("an event");
         event.record(self.live.memory.stream()).expect("a record");
-        last.wait(&event).expect("a wait");
+        last.wait_event(&event).expect("a wait");
         let mut view = on(&self.memory, last);
         kernels.write(&mut view, LAST, 50_000 + random.below(100_000) as u32);
         let order = any_order(last, shows_handles, random);

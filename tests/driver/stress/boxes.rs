@@ -85,7 +85,7 @@ pub(super) fn batch(worker: &mut Worker<'_>) -> Result<()> {
         let mut batch = CopyBatch::new(&stream);
         batch.push(low, known.buffer.slice(middle..)?)?;
         batch.push(high, known.buffer.slice(..middle)?)?;
-        batch.submit()?;
+        batch.enqueue()?;
         let mut elements = known.elements.clone();
         elements.rotate_left(middle);
         worker.keep(Item::Buffer(Known { buffer, elements }));

@@ -18,11 +18,11 @@ pub(super) fn nested(worker: &mut Worker<'_>) -> Result<()> {
     middle.with_current(|_| -> Result<()> {
         let innermost = inner.make_current()?;
         buffers::make(worker)?;
-        innermost.finish()?;
+        innermost.end()?;
         events::make(worker)
     })??;
     buffers::check(worker)?;
-    outer.finish()
+    outer.end()
 }
 
 pub(super) fn ask(worker: &mut Worker<'_>) -> Result<()> {
@@ -75,8 +75,8 @@ pub(super) fn record_all(worker: &mut Worker<'_>) -> Result<()> {
     let event = recorded.event()?;
     let captures = &worker.arena.captures;
     let _none = captures.write().unwrap_or_else(PoisonError::into_inner);
-    recorded.record(&event)?;
-    waiting.wait(&event)
+    recorded.record_event(&event)?;
+    waiting.wait_event(&event)
 }
 
 pub(super) fn pools(worker: &mut Worker<'_>) -> Result<()> {

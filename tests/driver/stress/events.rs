@@ -36,7 +36,7 @@ pub(super) fn record(worker: &mut Worker<'_>) -> Result<()> {
 pub(super) fn wait(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;
     match event(worker) {
-        Some(event) => stream.wait(&event),
+        Some(event) => stream.wait_event(&event),
         None => Ok(()),
     }
 }
@@ -46,7 +46,7 @@ pub(super) fn ask(worker: &mut Worker<'_>) -> Result<()> {
         return Ok(());
     };
     if worker.below(2) == 0 {
-        event.is_done().map(|_| ())
+        event.is_complete().map(|_| ())
     } else {
         event.synchronize()
     }

@@ -54,14 +54,14 @@ pub(super) fn capture(worker: &mut Worker<'_>) -> Result<()> {
             if let Some((known, event)) = &mut aside {
                 let other = known.buffer.stream().clone();
                 event.record(stream)?;
-                other.wait(event)?;
+                other.wait_event(event)?;
                 scale(arena, known)?;
                 event.record(&other)?;
             }
             scale(arena, &mut source)?;
             copy.copy_from(&source.buffer)?;
             match &aside {
-                Some((_, event)) => stream.wait(event),
+                Some((_, event)) => stream.wait_event(event),
                 None => Ok(()),
             }
         })?
@@ -103,7 +103,7 @@ impl Recorded {
         let stream = self.source.buffer.stream();
         if let Some((known, event)) = &self.aside {
             event.record(known.buffer.stream())?;
-            stream.wait(event)?;
+            stream.wait_event(event)?;
         }
         // SAFETY: the buffers are alive, the kernel belongs to the arena, and only the captured
         // graph uses the events. Other work on the buffers is on this stream, or runs before or
@@ -111,7 +111,7 @@ impl Recorded {
         unsafe { self.graph.launch(stream) }?;
         if let Some((known, event)) = &self.aside {
             event.record(stream)?;
-            known.buffer.stream().wait(event)?;
+            known.buffer.stream().wait_event(event)?;
         }
         self.launched = true;
         scaled(&mut self.source);

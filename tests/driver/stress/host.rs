@@ -33,8 +33,8 @@ pub(super) fn end_copy(worker: &mut Worker<'_>) -> Result<()> {
         other => Err(other),
     });
     if let Some((pending, elements)) = pending {
-        pending.is_done()?;
-        assert_eq!(*pending.wait()?, elements);
+        pending.is_complete()?;
+        assert_eq!(*pending.synchronize()?, elements);
     }
     Ok(())
 }
@@ -66,8 +66,8 @@ pub(super) fn register(worker: &mut Worker<'_>) -> Result<()> {
     };
     let mut buffer = DeviceBuffer::uninit(&stream, elements.len())?;
     let there = buffer.copy_from_pinned(host)?;
-    let back = buffer.copy_to_pinned(there.wait()?)?;
-    assert_eq!(back.wait()?.unregister()?, elements);
+    let back = buffer.copy_to_pinned(there.synchronize()?)?;
+    assert_eq!(back.synchronize()?.unregister()?, elements);
     Ok(())
 }
 

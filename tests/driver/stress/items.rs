@@ -33,7 +33,7 @@ pub(super) fn end(worker: &mut Worker<'_>) -> Result<()> {
             Ok(())
         }
         Item::Pending(pending, elements) => {
-            assert_eq!(*pending.wait()?, elements);
+            assert_eq!(*pending.synchronize()?, elements);
             Ok(())
         }
         Item::Mapped(mut buffer, elements) => {

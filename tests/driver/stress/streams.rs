@@ -137,7 +137,7 @@ pub(super) fn memory_words(worker: &mut Worker<'_>) -> Result<()> {
     let event = producer.context().event()?;
     event.record(&producer)?;
     // After the zeros.
-    consumer.wait(&event)?;
+    consumer.wait_event(&event)?;
     let value = worker.below(1000) as u32 + 1;
     words.as_mut_slice().write_value(1, value)?;
     let wait = MemoryOperation::Wait32 {
@@ -149,7 +149,7 @@ pub(super) fn memory_words(worker: &mut Worker<'_>) -> Result<()> {
     // SAFETY: the word stays alive until the wait has completed, as explained below.
     unsafe { consumer.memory_operation(wait) }?;
     event.record(&consumer)?;
-    producer.wait(&event)
+    producer.wait_event(&event)
     // The producer's stream frees the memory after the consumer's work.
 }
 
@@ -160,8 +160,8 @@ pub(super) fn default_streams(worker: &mut Worker<'_>) -> Result<()> {
     let event = context.event()?;
     context.with_current(|current| {
         let (legacy, own) = (current.legacy_stream(), current.per_thread_stream());
-        legacy.record(&event)?;
-        own.wait(&event)?;
+        legacy.record_event(&event)?;
+        own.wait_event(&event)?;
         let ran = Arc::clone(&arena.ran);
         own.launch_host_function(move || {
             ran.fetch_add(1, Ordering::SeqCst);

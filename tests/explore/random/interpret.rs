@@ -218,7 +218,7 @@ fn take(step: Step, table: &Table, captures: &mut Vec<Capture>) -> Result<()> {
         }
         Step::Wait(place, which) => {
             if let (Some(event), Some(stream)) = (event(which), stream(place)) {
-                stream.wait(&event)?;
+                stream.wait_event(&event)?;
             }
         }
         Step::WaitExternal(place, which) => {
@@ -233,7 +233,7 @@ fn take(step: Step, table: &Table, captures: &mut Vec<Capture>) -> Result<()> {
         }
         Step::End(place) => {
             if let Some(capture) = captures.pop() {
-                at(&table.graphs, place).put(capture.finish()?);
+                at(&table.graphs, place).put(capture.end()?);
             }
         }
         Step::Abandon => drop(captures.pop()),

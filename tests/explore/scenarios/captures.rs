@@ -61,7 +61,7 @@ fn begin_global(stage: &Stage) -> Part {
 fn captured(stage: &Stage, mode: CaptureMode) -> Result<Graph> {
     let capture = stage.stream.begin_capture(mode)?;
     stage.open.set();
-    capture.finish()
+    capture.end()
 }
 
 /// Captures work and instantiates the graph.
@@ -76,7 +76,7 @@ fn end(stage: &Stage) -> Part {
         let record = || -> Result<_> {
             let capture = capture?;
             buffer.fill(1)?;
-            let graph = capture.finish()?;
+            let graph = capture.end()?;
             let executable = graph.instantiate()?;
             Ok((graph, executable))
         };
@@ -94,11 +94,11 @@ fn join(stage: &Stage) -> Part {
         let record = || -> Result<_> {
             let capture = stage.other.begin_capture(CaptureMode::ThreadLocal)?;
             forks.record(&stage.other)?;
-            stage.stream.wait(&forks)?;
+            stage.stream.wait_event(&forks)?;
             stage.open.set();
             joins.record(&stage.stream)?;
-            stage.other.wait(&joins)?;
-            capture.finish()
+            stage.other.wait_event(&joins)?;
+            capture.end()
         };
         record().ok()
     })

@@ -69,7 +69,7 @@ fn probe() {
     let stream = stage.stream.clone();
     let captures = explore::spawn("the capture", move || {
         let capture = stream.begin_capture(CaptureMode::ThreadLocal).ok()?;
-        capture.finish().ok()
+        capture.end().ok()
     });
     probes.join();
     if let Some(graph) = captures.join() {
@@ -89,7 +89,7 @@ fn capture_with_event(uses: fn(&cuda_safe::Event, &cuda_safe::Stream) -> Result<
     let stream = stage.stream.clone();
     let captures = explore::spawn("the capture", move || {
         let capture = stream.begin_capture(CaptureMode::ThreadLocal).ok()?;
-        capture.finish().ok()
+        capture.end().ok()
     });
     let (is_recorded, graph) = (records.join(), captures.join());
     if let Some(graph) = graph.filter(|_| is_recorded) {
@@ -122,7 +122,7 @@ fn joined_green_context() {
     let open = stage.open.clone();
     let waits = explore::spawn("the wait", move || {
         open.wait();
-        let _ = its.wait(&event);
+        let _ = its.wait_event(&event);
     });
     let (origin, open) = (stage.stream.clone(), stage.open.clone());
     let captures = explore::spawn("the capture", move || {
@@ -136,9 +136,9 @@ fn joined_green_context() {
             if is_part {
                 buffer.fill(1)?;
                 joins.record(&stream)?;
-                origin.wait(&joins)?;
+                origin.wait_event(&joins)?;
             }
-            Ok((capture.finish()?, is_part))
+            Ok((capture.end()?, is_part))
         };
         let recorded = record();
         open.set();
@@ -204,7 +204,7 @@ fn release_blocks_a_wait() {
         let stream = stage.stream.clone();
         Box::new(move || {
             stream
-                .wait(&event)
+                .wait_event(&event)
                 .expect("an event that was never recorded")
         })
     });
@@ -215,7 +215,7 @@ fn release_blocks_a_capture() {
         let stream = stage.stream.clone();
         Box::new(move || {
             let capture = stream.begin_capture(CaptureMode::ThreadLocal);
-            let _ = capture.and_then(cuda_safe::Capture::finish);
+            let _ = capture.and_then(cuda_safe::Capture::end);
         })
     });
 }
@@ -245,7 +245,7 @@ fn release_blocks_others() {
         Box::new(move || {
             for stream in &streams {
                 stream
-                    .wait(&event)
+                    .wait_event(&event)
                     .expect("an event that was never recorded");
             }
         })
@@ -263,7 +263,7 @@ fn pool_in_a_capture() {
     let stream = stage.stream.clone();
     let captures = explore::spawn("the capture", move || {
         let capture = stream.begin_capture(CaptureMode::ThreadLocal);
-        let _ = capture.and_then(cuda_safe::Capture::finish);
+        let _ = capture.and_then(cuda_safe::Capture::end);
     });
     frees.join();
     captures.join();
@@ -281,7 +281,7 @@ fn uninitialized_memory() {
     let (stream, done) = (stage.stream.clone(), stage.done.clone());
     let captures = explore::spawn("the capture", move || {
         let capture = stream.begin_capture(CaptureMode::ThreadLocal);
-        let _ = capture.and_then(cuda_safe::Capture::finish);
+        let _ = capture.and_then(cuda_safe::Capture::end);
         done.set();
     });
     captures.join();
@@ -300,7 +300,7 @@ fn refused_capture() {
     let (its, stream, open) = (event.clone(), stage.stream.clone(), stage.open.clone());
     let joins = explore::spawn("the wait", move || {
         open.wait();
-        let _ = stream.wait(&its);
+        let _ = stream.wait_event(&its);
     });
     let (stage, open) = (stage.clone(), stage.open.clone());
     let captures = explore::spawn("the capture", move || {
@@ -326,7 +326,7 @@ fn wait_while_a_capture_begins() {
     let stream = stage.stream.clone();
     let waits = explore::spawn("the wait", move || {
         let _ = event.record(&stream);
-        let _ = stream.wait(&event);
+        let _ = stream.wait_event(&event);
     });
     let stream = stage.stream.clone();
     let captures = explore::spawn("the capture", move || {

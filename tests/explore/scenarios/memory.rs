@@ -191,7 +191,7 @@ fn copy_from_pinned(stage: &Stage) -> Part {
     let done = stage.done.clone();
     part(move || {
         let copied = buffer.copy_from_pinned(host);
-        let copied = copied.is_ok_and(|pending| pending.wait().is_ok());
+        let copied = copied.is_ok_and(|pending| pending.synchronize().is_ok());
         if copied {
             done.wait();
             expect_contents("copy_from_pinned", buffer.to_vec(), 3);
@@ -203,7 +203,7 @@ fn copy_to_pinned(stage: &Stage) -> Part {
     let (buffer, host) = (of(stage, 7), pinned(&stage.context, 3));
     keeping(move || {
         if let Ok(pending) = buffer.copy_to_pinned(host) {
-            let read = pending.wait().map(|host| host.to_vec());
+            let read = pending.synchronize().map(|host| host.to_vec());
             expect_contents("copy_to_pinned", read, 7);
         }
         buffer

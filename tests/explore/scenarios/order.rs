@@ -88,7 +88,7 @@ fn wait(stage: &Stage) -> Part {
         .expect("a record");
     let stream = stage.stream.clone();
     part(move || {
-        let _ = stream.wait(&event);
+        let _ = stream.wait_event(&event);
     })
 }
 
@@ -149,7 +149,7 @@ fn context_record(stage: &Stage) -> Part {
     let event = stage.context.event().expect("an event");
     let context = stage.context.clone();
     part(move || {
-        let _ = context.record(&event);
+        let _ = context.record_event(&event);
     })
 }
 
@@ -160,7 +160,7 @@ fn context_wait(stage: &Stage) -> Part {
         .expect("a record");
     let context = stage.context.clone();
     part(move || {
-        let _ = context.wait(&event);
+        let _ = context.wait_event(&event);
     })
 }
 
@@ -172,8 +172,8 @@ fn green_record(stage: &Stage) -> Part {
     let other = stage.stream.clone();
     part(move || {
         let _ = event.record(&other);
-        let _ = stream.wait(&event);
-        let _ = green.record(&event);
+        let _ = stream.wait_event(&event);
+        let _ = green.record_event(&event);
     })
 }
 
@@ -183,7 +183,7 @@ fn green_wait(stage: &Stage) -> Part {
     let other = stage.stream.clone();
     part(move || {
         let _ = event.record(&other);
-        let _ = green.wait(&event);
+        let _ = green.wait_event(&event);
     })
 }
 
@@ -214,7 +214,7 @@ fn done(stage: &Stage) -> Part {
 fn synchronize(stage: &Stage) -> Part {
     let stream = stage.stream.clone();
     part(move || {
-        let _ = stream.is_idle();
+        let _ = stream.is_complete();
         let _ = stream.synchronize();
     })
 }
@@ -231,7 +231,7 @@ fn capture(stage: &Stage) -> Part {
     let stream = stage.stream.clone();
     part(move || {
         if let Ok(capture) = stream.begin_capture(Default::default()) {
-            let _ = capture.finish();
+            let _ = capture.end();
         }
     })
 }

@@ -37,7 +37,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let (low, high) = cut.as_mut_slice().split_at(4)?;
     batch.push(low, volume.slice(..4)?)?;
     batch.push(high, volume.slice(4..8)?)?;
-    batch.submit()?;
+    batch.enqueue()?;
     assert_eq!(cut.to_vec()?[5], 5);
     trace.drops_from_here();
     Ok(())

@@ -45,8 +45,8 @@ pub(super) fn settings(trace: &mut Trace) -> Result<()> {
 pub(super) fn events(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let (stream, event) = (context.stream()?, context.event()?);
-    context.record(&event)?;
-    context.wait(&event)?;
+    context.record_event(&event)?;
+    context.wait_event(&event)?;
     stream.synchronize()?;
     event.synchronize()?;
     trace.drops_from_here();
@@ -83,12 +83,12 @@ pub(super) fn guards(trace: &mut Trace) -> Result<()> {
         primary.memory_info()?;
         let again = own.make_current()?;
         own.memory_info()?;
-        again.finish()?;
-        inner.finish()?;
+        again.end()?;
+        inner.end()?;
     }
     let stream = primary.with_current(|_| own.stream())??;
     stream.synchronize()?;
-    outer.finish()?;
+    outer.end()?;
     own.with_current(|_| primary.with_current(|_| own.memory_info()))???;
     let dropped = primary.make_current()?;
     drop(dropped);

@@ -11,7 +11,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let stream = context.stream()?;
     let event = context.event()?;
     assert!(
-        event.is_done()?,
+        event.is_complete()?,
         "an event that was never recorded is complete"
     );
     event.synchronize()?;
@@ -24,7 +24,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     start.record(&stream)?;
     let work = DeviceBuffer::<u8>::zeroed(&stream, 64)?;
     end.record(&stream)?;
-    end.is_done()?;
+    end.is_complete()?;
     end.synchronize()?;
     assert!(!end.elapsed_since(&start)?.is_zero());
 
@@ -56,7 +56,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
         invalid(|why| matches!(why, Invalid::OtherContext { .. })),
     )?;
     // Events may be waited for across contexts.
-    elsewhere.wait(&end)?;
+    elsewhere.wait_event(&end)?;
     elsewhere.synchronize()?;
     event.record(&stream)?;
     trace.drop((stream, event.clone()));

@@ -68,7 +68,7 @@ fn objects(trace: &mut Trace, context: &Context) -> Result<()> {
     // SAFETY: the owner is the event itself.
     unsafe { Event::from_foreign(event.as_raw(), context, event.clone()) }?.synchronize()?;
     // SAFETY: `event` outlives the borrowed event.
-    unsafe { Event::borrow_raw(event.as_raw(), context) }?.is_done()?;
+    unsafe { Event::borrow_raw(event.as_raw(), context) }?.is_complete()?;
 
     let handle = raw::module(context, VECTOR)?;
     // SAFETY: the module was just created, and its ownership is transferred.

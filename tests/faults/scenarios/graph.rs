@@ -18,11 +18,11 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     raw::may_stay_captured(&stream);
     let graph = stream.capture(CaptureMode::ThreadLocal, |stream| {
         forks.record(stream)?;
-        other.wait(&forks)?;
+        other.wait_event(&forks)?;
         a.fill(1)?;
         b.fill(2)?;
         joins.record(&other)?;
-        stream.wait(&joins)?;
+        stream.wait_event(&joins)?;
         stream.wait_external(&outside)?;
         outside.record_external(stream)?;
         assert_eq!(stream.capture_status()?, CaptureStatus::Active);

@@ -52,7 +52,7 @@ pub(super) fn one_group_each(trace: &mut Trace) -> Result<()> {
         unsafe { record.launch(&stream, config, (&mut smids, 1)) }?;
         let event = partition.context().event()?;
         event.record(&stream)?;
-        high.wait(&event)?;
+        high.wait_event(&event)?;
         // Now only the buffer keeps the partition alive.
         trace.drop((stream, partition, module, record));
         running.push((smids, high));
@@ -78,7 +78,7 @@ pub(super) fn several_groups(trace: &mut Trace) -> Result<()> {
     })?;
     let second = SmResource::of_device(&device)?.split_by_count(SplitByCount::default());
     expect(
-        second.map_err(Into::into),
+        second,
         invalid(|why| matches!(why, Invalid::SplitInUse { .. })),
     )?;
     let overlapping = SmResource::of_device(&device)?.split_by_count(SplitByCount {
@@ -272,8 +272,8 @@ pub(super) fn current(trace: &mut Trace) -> Result<()> {
     };
     trace.drop(groups);
     let event = partition.context().event()?;
-    partition.record(&event)?;
-    partition.wait(&event)?;
+    partition.record_event(&event)?;
+    partition.wait_event(&event)?;
     let context = partition.context().clone();
     partition.with_current(|_| context.with_current(|_| ()))??;
     let plain = context.stream()?;
@@ -307,7 +307,7 @@ pub(super) fn proof(trace: &mut Trace) -> Result<()> {
         greens.push(green);
     }
     let finish = |trace: &mut Trace, probing: SmProbing| {
-        trace.drops_after("cuMemcpyDtoH_v2", || probing.finish())
+        trace.drops_after("cuMemcpyDtoH_v2", || probing.synchronize())
     };
     let probing = (probe.start(&streams[0])?, probe.start(&streams[1])?);
     let (first, second) = (finish(trace, probing.0)?, finish(trace, probing.1)?);

@@ -72,7 +72,7 @@ pub(super) fn tensors(trace: &mut Trace) -> Result<()> {
     for consumer in [ConsumerStream::of(&stream), ConsumerStream::Legacy] {
         let mut export = lent()?;
         // SAFETY: the stream is alive, or is the default stream.
-        unsafe { consumer.wait_for(&home) }?;
+        unsafe { consumer.wait_stream(&home) }?;
         // SAFETY: as above.
         unsafe { export.release_after(consumer, &home) }?;
         let tensor = received(export)?;

@@ -50,7 +50,7 @@ pub(super) fn registered(trace: &mut Trace) -> Result<()> {
     let stream = context.stream()?;
     let mut buffer = DeviceBuffer::<u64>::zeroed(&stream, 100)?;
     let host = PinnedBuffer::register(&context, vec![5u64; 100])?;
-    let host = buffer.copy_from_pinned(host)?.wait()?;
+    let host = buffer.copy_from_pinned(host)?.synchronize()?;
     let vector = host.unregister()?;
     assert_eq!(vector, [5; 100]);
     let mut mapped = MappedBuffer::new(PinnedBuffer::register(&context, vector)?, &stream)?;

@@ -90,9 +90,9 @@ pub(super) fn pending(trace: &mut Trace) -> Result<()> {
     let stream = context.stream()?;
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     let there = buffer.copy_from_pinned(PinnedBuffer::zeroed(&context, 4)?)?;
-    let back = buffer.copy_to_pinned(there.wait()?)?;
-    back.is_done()?;
-    let host = back.wait()?;
+    let back = buffer.copy_to_pinned(there.synchronize()?)?;
+    back.is_complete()?;
+    let host = back.synchronize()?;
     assert_eq!(*host, [0; 4]);
     let dropped = buffer.copy_from_pinned(host)?;
     trace.drop(dropped);
@@ -111,8 +111,8 @@ pub(super) fn ranges(trace: &mut Trace) -> Result<()> {
     }
     let mut ranges = Vec::new();
     for copy in copies {
-        copy.is_done()?;
-        ranges.push(copy.wait()?);
+        copy.is_complete()?;
+        ranges.push(copy.synchronize()?);
     }
     let copy = buffer.try_clone()?;
     assert_eq!(copy.to_vec()?, [0, 1, 2, 3]);

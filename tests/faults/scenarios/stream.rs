@@ -26,9 +26,9 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     if_there_is(first.id())?;
     let event = context.event()?;
     event.record(&first)?;
-    high.wait(&event)?;
-    blocking.wait(&event)?;
-    high.is_idle()?;
+    high.wait_event(&event)?;
+    blocking.wait_event(&event)?;
+    high.is_complete()?;
     // SAFETY: the call is refused and accesses nothing.
     let default = unsafe { Stream::borrow_raw(std::ptr::null_mut(), &context) };
     expect(
@@ -54,15 +54,15 @@ pub(super) fn default_streams(trace: &mut Trace) -> Result<()> {
     let current = context.make_current()?;
     for default in [current.legacy_stream(), current.per_thread_stream()] {
         event.record(&stream)?;
-        default.wait(&event)?;
+        default.wait_event(&event)?;
         default.launch_host_function(|| {})?;
-        default.record(&event)?;
-        stream.wait(&event)?;
-        default.is_idle()?;
+        default.record_event(&event)?;
+        stream.wait_event(&event)?;
+        default.is_complete()?;
         default.synchronize()?;
     }
     let inner = Context::new(&context.device(), ContextFlags::empty())?;
-    inner.with_current(|_| current.legacy_stream().record(&event))??;
+    inner.with_current(|_| current.legacy_stream().record_event(&event))??;
     trace.drop(inner);
     stream.synchronize()?;
     trace.drop(current);

@@ -334,9 +334,11 @@ fn calls() -> Vec<Row> {
         }),
         Row::call("cuMemGetInfo_v2", |s| s.context.memory_info().map(drop)),
         Row::call("cuCtxRecordEvent", |s| {
-            s.context.record(&s.context.event()?)
+            s.context.record_event(&s.context.event()?)
         }),
-        Row::call("cuCtxWaitEvent", |s| s.context.wait(&s.context.event()?)),
+        Row::call("cuCtxWaitEvent", |s| {
+            s.context.wait_event(&s.context.event()?)
+        }),
     ]
 }
 

@@ -191,7 +191,7 @@ fn batch(s: &Stage) -> Result<(Vec<u64>, Vec<u64>, Vec<usize>)> {
         let mut batch = CopyBatch::new(&s.stream);
         batch.push(first, from.slice(..24)?)?;
         batch.push(second, from.slice(24..)?)?;
-        batch.submit()?;
+        batch.enqueue()?;
     }
     let other = from.as_raw();
     Ok((
@@ -306,10 +306,16 @@ fn lines() -> Vec<Row> {
         }),
         Row::call("cuMemcpyDtoH_v2", move |s| buffer(s)?.to_vec().map(drop)),
         Row::call("cuMemcpyHtoDAsync_v2", move |s| {
-            buffer(s)?.copy_from_pinned(pinned(s)?)?.wait().map(drop)
+            buffer(s)?
+                .copy_from_pinned(pinned(s)?)?
+                .synchronize()
+                .map(drop)
         }),
         Row::call("cuMemcpyDtoHAsync_v2", move |s| {
-            buffer(s)?.copy_to_pinned(pinned(s)?)?.wait().map(drop)
+            buffer(s)?
+                .copy_to_pinned(pinned(s)?)?
+                .synchronize()
+                .map(drop)
         }),
         // The copy of a slice is made at once if no work is pending.
         Row::call("cuMemcpyHtoDAsync_v2", move |s| {

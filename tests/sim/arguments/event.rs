@@ -79,7 +79,7 @@ pub(super) fn rows() -> Vec<Row> {
         ),
         Row::new(
             "CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT",
-            |s| s.stream.wait(&s.context.event()?),
+            |s| s.stream.wait_event(&s.context.event()?),
             "cuStreamWaitEvent",
             value("flags"),
             0_u32,
@@ -95,7 +95,9 @@ pub(super) fn rows() -> Vec<Row> {
             |call| Some((value("event")(call)?, value("stream")(call)?)),
         ),
         Row::call("cuEventDestroy_v2", |s| s.context.event().map(drop)),
-        Row::call("cuEventQuery", |s| s.context.event()?.is_done().map(drop)),
+        Row::call("cuEventQuery", |s| {
+            s.context.event()?.is_complete().map(drop)
+        }),
         Row::call("cuEventSynchronize", |s| s.context.event()?.synchronize()),
         Row::call("cuEventElapsedTime_v2", timed),
         Row::call("cuEventElapsedTime", timed).on(On::Oldest),

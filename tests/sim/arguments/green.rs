@@ -368,10 +368,10 @@ fn streams() -> Vec<Row> {
         Row::call("cuGreenCtxDestroy", |s| green(s).map(drop)),
         Row::call("cuGreenCtxGetId", |s| green(s)?.id().map(drop)),
         Row::call("cuGreenCtxRecordEvent", |s| {
-            green(s)?.record(&s.context.event()?)
+            green(s)?.record_event(&s.context.event()?)
         }),
         Row::call("cuGreenCtxWaitEvent", |s| {
-            green(s)?.wait(&s.context.event()?)
+            green(s)?.wait_event(&s.context.event()?)
         }),
         Row::call("cuCtxFromGreenCtx", |s| {
             green(s)?.as_raw_context().map(drop)

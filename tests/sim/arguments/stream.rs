@@ -317,7 +317,7 @@ fn modes() -> impl Iterator<Item = Row> {
     .into_iter()
     .flat_map(|(name, mode, raw)| {
         let name = format!("CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_{name}");
-        let begin = move |s: &Stage| s.stream.begin_capture(mode)?.finish().map(drop);
+        let begin = move |s: &Stage| s.stream.begin_capture(mode)?.end().map(drop);
         let exchange = move |_: &Stage| mode.with(|| ());
         let found = || value("mode");
         [
@@ -334,14 +334,14 @@ fn modes() -> impl Iterator<Item = Row> {
 }
 
 fn graph(s: &Stage) -> Result<cuda_safe::Graph> {
-    s.stream.begin_capture(CaptureMode::Relaxed)?.finish()
+    s.stream.begin_capture(CaptureMode::Relaxed)?.end()
 }
 
 fn calls() -> Vec<Row> {
     let raw = |s: &Stage| s.stream.as_raw();
     vec![
         Row::call("cuStreamSynchronize", |s| s.stream.synchronize()),
-        Row::call("cuStreamQuery", |s| s.stream.is_idle().map(drop)),
+        Row::call("cuStreamQuery", |s| s.stream.is_complete().map(drop)),
         Row::call("cuStreamDestroy_v2", |s| s.context.stream().map(drop)),
         Row::call("cuStreamGetPriority", |s| s.stream.priority().map(drop)),
         Row::call("cuStreamGetFlags", |s| s.stream.is_blocking().map(drop)),

@@ -68,7 +68,7 @@ fn a_green_context_cannot_record_an_event_of_another_context() {
         let device = context.device();
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
         let event = other.event().expect("an event");
-        let why = refusal(green.record(&event));
+        let why = refusal(green.record_event(&event));
         assert!(matches!(why, Invalid::OtherContext { .. }), "{why}");
         let (raw, theirs) = (green.as_raw(), event.as_raw());
         // SAFETY: both objects are alive.
@@ -96,7 +96,7 @@ fn a_green_context_waits_for_events_of_other_devices() {
         };
         tell(&theirs, "theirs");
         event.record(&theirs).expect("a record");
-        green.wait(&event).expect("of another device");
+        green.wait_event(&event).expect("of another device");
         tell(&own, "own");
         own.synchronize().expect("a wait");
         assert_eq!(seen.try_iter().collect::<Vec<_>>(), ["theirs", "own"]);
@@ -113,7 +113,10 @@ fn a_wait_for_a_captured_event_invalidates_the_capture() {
         let event = context.event().expect("an event");
         let captured = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |stream| {
             event.record(stream)?;
-            assert_eq!(refusal(green.wait(&event)), Invalid::GreenContextIsCaptured);
+            assert_eq!(
+                refusal(green.wait_event(&event)),
+                Invalid::GreenContextIsCaptured
+            );
             Ok(())
         });
         let broken = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;

@@ -51,7 +51,7 @@ impl Context {
     /// Prefer the closure form [`with_current`](Self::with_current), which always nests correctly.
     /// [`bind_to_thread`](Self::bind_to_thread) makes the context current until the thread ends. If
     /// the context is already current, the guard relies on the code that made it current: only
-    /// [`finish`](CurrentContext::finish) reports whether it was still current at the end.
+    /// [`end`](CurrentContext::end) reports whether it was still current at the end.
     ///
     /// # Errors
     /// An error of the driver call. It always fails on driver callback threads.
@@ -139,11 +139,11 @@ impl CurrentContext {
     ///
     /// On an error nothing is popped. If the guard pushed its context, which is still on the stack, the
     /// context is never released.
-    pub fn finish(mut self) -> Result<()> {
+    pub fn end(mut self) -> Result<()> {
         self.end_now()
     }
 
-    /// [`finish`](Self::finish) by reference. The later drop does nothing.
+    /// [`end`](Self::end) by reference. The later drop does nothing.
     pub(crate) fn end_now(&mut self) -> Result<()> {
         match self.pushed {
             Some(_) => self.leave(),
@@ -188,7 +188,7 @@ impl CurrentContext {
     }
 
     #[inline(always)]
-    fn end(&mut self) {
+    fn end_or_report(&mut self) {
         if let Err(error) = self.leave() {
             report(&Report::ContextStack { error });
         }
@@ -198,7 +198,7 @@ impl CurrentContext {
 impl Drop for CurrentContext {
     #[inline]
     fn drop(&mut self) {
-        self.end();
+        self.end_or_report();
     }
 }
 
@@ -209,15 +209,15 @@ impl Drop for BorrowedGuard {
     #[inline(always)]
     fn drop(&mut self) {
         if self.0.pushed.is_some() || self.0.panicked.get().is_some() {
-            self.end();
+            self.end_or_report();
         }
     }
 }
 
 impl BorrowedGuard {
     #[inline(never)]
-    fn end(&mut self) {
-        self.0.end();
+    fn end_or_report(&mut self) {
+        self.0.end_or_report();
         drop(self.0.panicked.take());
     }
 }

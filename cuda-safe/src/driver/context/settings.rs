@@ -265,7 +265,7 @@ impl Context {
     ///
     /// Since CUDA 12.5. Raw: [`cuCtxRecordEvent`](fn@cuda_sys::cuCtxRecordEvent).
     #[doc(alias = "cuCtxRecordEvent")]
-    pub fn record(&self, event: &Event) -> Result<()> {
+    pub fn record_event(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self)?;
         without_current(self, || {
             // SAFETY: the context and the event are alive.
@@ -286,7 +286,7 @@ impl Context {
     ///
     /// Since CUDA 12.5. Raw: [`cuCtxWaitEvent`](fn@cuda_sys::cuCtxWaitEvent).
     #[doc(alias = "cuCtxWaitEvent")]
-    pub fn wait(&self, event: &Event) -> Result<()> {
+    pub fn wait_event(&self, event: &Event) -> Result<()> {
         without_current(self, || {
             // SAFETY: the context and the event are alive.
             unsafe { answer!(cuCtxWaitEvent(self.as_raw(), event.raw())) }

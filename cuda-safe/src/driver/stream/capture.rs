@@ -99,7 +99,7 @@ impl CaptureStatus {
 
 /// An open capture of a stream, returned by [`Stream::begin_capture`].
 ///
-/// [`finish`](Self::finish) ends the capture and returns the graph. Dropping this value ends the
+/// [`end`](Self::end) ends the capture and returns the graph. Dropping this value ends the
 /// capture and discards the captured work.
 ///
 /// This type is not `Send`, because the driver requires that the same thread begins and ends a capture.
@@ -116,7 +116,7 @@ pub struct Capture {
 
 impl Stream {
     /// Captures the work that `record` enqueues in the stream, and returns the graph. Calls
-    /// [`begin_capture`](Self::begin_capture) and [`finish`](Capture::finish).
+    /// [`begin_capture`](Self::begin_capture) and [`end`](Capture::end).
     ///
     /// The capture also ends if `record` fails or panics. `record` may return any error type that
     /// implements `From<Error>`, such as the error type of a library. If the compiler cannot infer that
@@ -125,7 +125,7 @@ impl Stream {
     ///
     /// # Errors
     /// The error of `record`; the errors of [`begin_capture`](Self::begin_capture) and
-    /// [`finish`](Capture::finish).
+    /// [`end`](Capture::end).
     ///
     /// Since CUDA 10.1.
     ///
@@ -148,23 +148,23 @@ impl Stream {
     ) -> Result<Graph, E> {
         let capture = self.begin_capture(mode)?;
         record(self)?;
-        Ok(capture.finish()?)
+        Ok(capture.end()?)
     }
 
     /// Begins a capture: work that any thread enqueues in the stream is captured and not executed. Calls
     /// `cuStreamBeginCapture`.
     ///
-    /// A second stream joins the capture when it [waits](Self::wait) for an event that is recorded in
-    /// this stream. This stream must wait for the second stream before the capture ends. The following
-    /// table lists the effect of operations on a captured stream:
+    /// A second stream joins the capture when it [waits](Self::wait_event) for an event that is recorded
+    /// in this stream. This stream must wait for the second stream before the capture ends. The
+    /// following table lists the effect of operations on a captured stream:
     ///
     /// | operation | in a capture |
     /// |---|---|
-    /// | launches, fills, copies between buffers, [`Event::record`](crate::Event::record), [`wait`](Self::wait), memory operations | captured |
+    /// | launches, fills, copies between buffers, [`Event::record`](crate::Event::record), [`wait_event`](Self::wait_event), memory operations | captured |
     /// | allocations, such as [`DeviceBuffer::uninit`](crate::DeviceBuffer::uninit) | rejected: the memory would belong to the graph and exist only during its launches |
     /// | copies from and to slices and pinned buffers, host functions, [`completion`](Self::completion) | rejected: a launch could use memory or values that no longer exist |
     /// | [`rebind`](crate::DeviceBuffer::rebind), [`share`](crate::DeviceBuffer::share), [`SharedBuffer::on`](crate::SharedBuffer::on) | rejected: a captured wait does not order real execution |
-    /// | [`synchronize`](Self::synchronize), [`is_idle`](Self::is_idle), waits for captured events and for earlier [`Pending`](crate::Pending) copies | an error of the driver, which invalidates the capture |
+    /// | [`synchronize`](Self::synchronize), [`is_complete`](Self::is_complete), waits for captured events and for earlier [`Pending`](crate::Pending) copies | an error of the driver, which invalidates the capture |
     /// | drops of buffers that are bound to the stream | released after the capture |
     ///
     /// A rejected operation returns [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured),
@@ -263,14 +263,14 @@ impl Capture {
     ///
     /// Since CUDA 10.0. Raw: [`cuStreamEndCapture`](fn@cuda_sys::cuStreamEndCapture).
     #[doc(alias = "cuStreamEndCapture")]
-    pub fn finish(self) -> Result<Graph> {
+    pub fn end(self) -> Result<Graph> {
         let mut this = self;
-        let ended = this.end();
+        let ended = this.end_capture();
         this.is_over = true;
         ended
     }
 
-    fn end(&mut self) -> Result<Graph> {
+    fn end_capture(&mut self) -> Result<Graph> {
         if fork::in_child() {
             return Err(Error::Forked);
         }
@@ -341,7 +341,7 @@ impl Drop for Capture {
     fn drop(&mut self) {
         if !self.is_over {
             // A failure was already reported, or only means that the captured work is discarded.
-            let _ = self.end();
+            let _ = self.end_capture();
         }
     }
 }

@@ -39,8 +39,8 @@ use std::sync::Arc;
 /// context.with_current(|current| {
 ///     // A C library that was called here has enqueued work in the default stream.
 ///     let default = current.legacy_stream();
-///     default.record(&event)?;
-///     stream.wait(&event)
+///     default.record_event(&event)?;
+///     stream.wait_event(&event)
 /// })??;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
@@ -174,7 +174,7 @@ impl<'guard> DefaultStream<'guard> {
     ///
     /// Since CUDA 2.0. Raw: [`cuStreamQuery`](fn@cuda_sys::cuStreamQuery).
     #[doc(alias = "cuStreamQuery")]
-    pub fn is_idle(&self) -> Result<bool> {
+    pub fn is_complete(&self) -> Result<bool> {
         let _current = self.guard.context().enter()?;
         // SAFETY: as in `synchronize`.
         ready(unsafe { call!(cuStreamQuery(self.raw)) })
@@ -192,7 +192,7 @@ impl<'guard> DefaultStream<'guard> {
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
-    pub fn wait(&self, event: &Event) -> Result<()> {
+    pub fn wait_event(&self, event: &Event) -> Result<()> {
         let _current = self.guard.context().enter()?;
         let on_event = event.state().enter(Operation::Wait);
         // SAFETY: as in `synchronize`; the event is alive, and the driver keeps the state that it needs.
@@ -221,7 +221,7 @@ impl<'guard> DefaultStream<'guard> {
     ///
     /// Since CUDA 2.0. Raw: [`cuEventRecord`](fn@cuda_sys::cuEventRecord).
     #[doc(alias = "cuEventRecord")]
-    pub fn record(&self, event: &Event) -> Result<()> {
+    pub fn record_event(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self.context())?;
         let _current = self.guard.context().enter()?;
         if self.raw == CU_STREAM_LEGACY {

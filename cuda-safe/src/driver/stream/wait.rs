@@ -27,7 +27,7 @@ impl Stream {
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
-    pub fn wait(&self, event: &Event) -> Result<()> {
+    pub fn wait_event(&self, event: &Event) -> Result<()> {
         let state = event.state();
         let on_event = state.enter(Operation::Wait);
         if on_event.seen().is_plain() {
@@ -44,7 +44,8 @@ impl Stream {
         )
     }
 
-    /// [`wait`](Self::wait) for an event that no other code knows and that is not part of a capture.
+    /// [`wait_event`](Self::wait_event) for an event that no other code knows and that is not part of a
+    /// capture.
     pub(crate) fn wait_private(&self, event: &Event) -> Result<()> {
         let _call = self.uncaptured(Operation::Wait)?;
         self.enqueue_wait(event, 0)
@@ -54,7 +55,8 @@ impl Stream {
     /// `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`.
     ///
     /// A launch waits for the most recent record of the event at that time. In contrast,
-    /// [`wait`](Self::wait) in a capture only orders work within the graph. The graph retains the event.
+    /// [`wait_event`](Self::wait_event) in a capture only orders work within the graph. The graph
+    /// retains the event.
     ///
     /// # Errors
     /// `CUDA_ERROR_ILLEGAL_STATE` if the stream is not captured.

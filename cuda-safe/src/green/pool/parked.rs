@@ -291,7 +291,7 @@ impl PartSet {
             set.mark_ends(&mut ends)?;
         }
         if !ends.is_empty() {
-            self.wait_for(&ends)?;
+            self.wait_events(&ends)?;
         }
         self.splits().are_last = false;
         Ok(())
@@ -315,11 +315,11 @@ impl PartSet {
     }
 
     /// Makes the existing and the future streams wait for these events.
-    fn wait_for(&self, ends: &[Event]) -> Result<()> {
+    fn wait_events(&self, ends: &[Event]) -> Result<()> {
         let mut streams = self.streams();
         for stream in &streams.streams {
             for end in ends {
-                stream.stream.wait(end)?;
+                stream.stream.wait_event(end)?;
             }
         }
         streams.behind = ends.to_vec();
@@ -345,7 +345,7 @@ impl PartSet {
             end: self.green.context().event()?,
         };
         for event in &behind {
-            pooled.stream.wait(event)?;
+            pooled.stream.wait_event(event)?;
         }
         let stream = pooled.stream.clone();
         let mut streams = self.streams();
@@ -372,7 +372,7 @@ impl PartSet {
 /// another one.
 fn follow(next: &[Arc<PartSet>], ends: &[Event]) -> Result<()> {
     for set in next {
-        set.wait_for(ends)?;
+        set.wait_events(ends)?;
         for split in &set.splits().parked.kept {
             follow(&split.sets, ends)?;
         }

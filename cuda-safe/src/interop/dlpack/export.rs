@@ -42,7 +42,7 @@ use std::sync::Arc;
 /// // What `__dlpack__(stream=…, max_version=(1, 0))` does:
 /// let consumer = ConsumerStream::from_number(None)?;
 /// // SAFETY: the consumer's stream is the default stream.
-/// unsafe { consumer.wait_for(&stream) }?;
+/// unsafe { consumer.wait_stream(&stream) }?;
 /// let tensor = buffer.into_dlpack()?.into_raw_versioned();
 /// // … which goes into a capsule named "dltensor_versioned", whose destructor calls the deleter
 /// // unless a consumer has renamed the capsule.
@@ -363,7 +363,7 @@ impl<T: Element + Send> DeviceBuffer<T> {
     /// Converts the buffer to a one-dimensional tensor that owns it. When the consumer calls the
     /// deleter, the buffer is freed in stream order.
     ///
-    /// If the consumer requested it with a stream, call [`ConsumerStream::wait_for`] to make that
+    /// If the consumer requested it with a stream, call [`ConsumerStream::wait_stream`] to make that
     /// stream wait for the work on the buffer.
     ///
     /// Other devices get access to memory of a pool: see

@@ -77,7 +77,7 @@ impl ConsumerStream {
     ///
     /// Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
-    pub unsafe fn wait_for(&self, stream: &Stream) -> Result<()> {
+    pub unsafe fn wait_stream(&self, stream: &Stream) -> Result<()> {
         let Some(consumers) = self.exported() else {
             return Ok(());
         };

@@ -73,7 +73,7 @@ impl DriverMemory {
     ///
     /// # Errors
     /// Errors of earlier work; [`Error::InHostFunction`].
-    pub fn wait(&self) -> Result<()> {
+    pub fn synchronize(&self) -> Result<()> {
         self.context.wait_for_all_work()
     }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// [`PinnedBuffer::into_chunks`] and [`PinnedBuffer::into_range`] divide a buffer into ranges, and
 /// [`join`](Self::join) returns the buffer. The ranges of a buffer are disjoint, so each can be in
 /// a copy of its own at the same time, on any stream. The copy owns its range
-/// ([`DeviceSliceMut::copy_from_pinned`], [`DeviceSlice::copy_to_pinned`]), and [`Pending::wait`]
+/// ([`DeviceSliceMut::copy_from_pinned`], [`DeviceSlice::copy_to_pinned`]), and [`Pending::synchronize`]
 /// waits for this copy only and returns the range.
 ///
 /// The ranges share the memory, which is freed when the last one is dropped. A range that is
@@ -25,7 +25,7 @@ use std::sync::Arc;
 ///
 /// [`DeviceSlice::copy_to_pinned`]: crate::DeviceSlice::copy_to_pinned
 /// [`DeviceSliceMut::copy_from_pinned`]: crate::DeviceSliceMut::copy_from_pinned
-/// [`Pending::wait`]: crate::Pending::wait
+/// [`Pending::synchronize`]: crate::Pending::synchronize
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, DeviceBuffer, PinnedBuffer, PinnedRange};
@@ -40,7 +40,7 @@ use std::sync::Arc;
 ///     copies.push(part.copy_from_pinned(range)?);
 /// }
 /// for copy in copies {
-///     ranges.push(copy.wait()?);
+///     ranges.push(copy.synchronize()?);
 /// }
 /// let host = PinnedRange::join(ranges)?;
 /// assert_eq!(*host, [7; 2000]);

@@ -41,7 +41,7 @@ impl FreeEvents {
             std::mem::take(&mut *events)
         };
         // This calls the driver, so it must not run under the lock.
-        let is_over = |event: &Event| event.is_done().is_ok_and(|done| done);
+        let is_over = |event: &Event| event.is_complete().is_ok_and(|done| done);
         let _ = relaxed(|| {
             left.retain(|event| !is_over(event));
             Ok(())

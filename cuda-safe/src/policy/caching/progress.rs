@@ -71,7 +71,7 @@ fn wait_for_events(events: &[Arc<Event>], order: Order<'_>, context: &Context) -
 impl Queries {
     /// Returns the number of the last complete event.
     fn reached(&self) -> Option<u64> {
-        let is_reached = |event: &Event| event.is_done().is_ok_and(|done| done);
+        let is_reached = |event: &Event| event.is_complete().is_ok_and(|done| done);
         let reached = self
             .events
             .iter()
