@@ -28,9 +28,8 @@
 //! | [`OrderedManager`] | stream-ordered memory from a pool of the driver | in stream order |
 //! | [`CachingManager`] | from its cache, without a driver call unless the cache is empty | into its cache |
 //!
-//! These can be wrapped in a [`LimitManager`], [`FallbackManager`], [`SerialManager`],
-//! [`StatisticsManager`], [`LoggingManager`] (whose [traces](trace) can be replayed) or
-//! [`LeakManager`]. A custom manager implements [`MemoryManager`] and uses a [`DriverMemory`] for
+//! These can be wrapped in a [`LimitManager`], [`FallbackManager`], [`StatisticsManager`],
+//! [`LoggingManager`] (whose [traces](trace) can be replayed) or [`LeakManager`]. A custom manager implements [`MemoryManager`] and uses a [`DriverMemory`] for
 //! everything that it does not implement itself.
 //!
 //! # Ownership
@@ -65,6 +64,6 @@ pub use crate::memory::manager::{
 };
 pub use crate::policy::{
     CacheStats, CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager,
-    LimitManager, LoggingManager, OrderedManager, Outstanding, Sample, SerialManager, Statistics,
+    LimitManager, LoggingManager, OrderedManager, Outstanding, Sample, Statistics,
     StatisticsManager, Timeline, trace,
 };

@@ -7,7 +7,6 @@ mod forward;
 mod limit;
 mod logging;
 mod ordered;
-mod serial;
 mod statistics;
 pub mod trace;
 
@@ -15,7 +14,6 @@ pub use caching::{CacheStats, CachingManager, CachingOptions};
 pub use limit::{Fallback, FallbackManager, LimitManager};
 pub use logging::{LeakManager, LoggingManager, Outstanding};
 pub use ordered::OrderedManager;
-pub use serial::SerialManager;
 pub use statistics::{Sample, Statistics, StatisticsManager, Timeline};
 
 use crate::memory::manager::{

@@ -10,7 +10,7 @@ use cuda_safe::manager::{
     AutoFreePointer, Block, CachingManager, CachingOptions, DeferOptions, DriverManager,
     DriverMemory, Fallback, FallbackManager, HostBlock, INTERFACE_VERSION, LeakManager,
     LimitManager, LoggingManager, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory,
-    SerialManager, StatisticsManager, StreamEnd, clear_memory_manager, set_memory_manager,
+    StatisticsManager, StreamEnd, clear_memory_manager, set_memory_manager,
 };
 use cuda_safe::{
     Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, ManagedBuffer, MappedBuffer,
@@ -446,7 +446,6 @@ fn managers_initialize_the_manager_they_wrap() {
         initializes(&device, |_, inner| {
             Ok(FallbackManager::new(inner, Fallback::Host))
         });
-        initializes(&device, |_, inner| Ok(SerialManager::new(inner)));
         initializes(&device, |_, inner| Ok(StatisticsManager::new(inner)));
         initializes(&device, |_, inner| {
             Ok(LoggingManager::new(inner, std::io::sink()))

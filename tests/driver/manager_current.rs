@@ -6,7 +6,7 @@ use cuda_safe::manager::trace::Trace;
 use cuda_safe::manager::{
     Block, CachingManager, CachingOptions, CleanupGuard, DriverManager, DriverMemory, Fallback,
     FallbackManager, HostBlock, IpcHandle, LeakManager, LimitManager, LoggingManager, MappedMemory,
-    MemoryManager, MemoryPointer, Order, PinnedMemory, SerialManager, StatisticsManager, StreamEnd,
+    MemoryManager, MemoryPointer, Order, PinnedMemory, StatisticsManager, StreamEnd,
     set_memory_manager,
 };
 use cuda_safe::sys::cuCtxGetCurrent;
@@ -330,7 +330,6 @@ fn wrapping_managers_need_the_context_if_the_wrapped_one_does() {
         is_forwarded(&device, |_, inner| {
             Ok(FallbackManager::new(inner, Fallback::Host))
         });
-        is_forwarded(&device, |_, inner| Ok(SerialManager::new(inner)));
         is_forwarded(&device, |_, inner| Ok(StatisticsManager::new(inner)));
         is_forwarded(&device, |_, inner| {
             Ok(LoggingManager::new(inner, std::io::sink()))

@@ -5,7 +5,7 @@ use crate::need;
 use cuda_safe::manager::{
     CachingManager, DriverManager, Fallback, FallbackManager, LeakManager, LimitManager,
     LoggingManager, MappedMemory, MemoryManager, MemoryPointer, OrderedManager, PinnedMemory,
-    SerialManager, StatisticsManager, set_memory_manager,
+    StatisticsManager, set_memory_manager,
 };
 use cuda_safe::sys::cuMemHostGetFlags;
 use cuda_safe::{Context, Device, PinnedBuffer, PinnedFlags, PinnedOptions};
@@ -264,9 +264,6 @@ fn flags_of_pinned_memory_reach_the_driver_through_every_manager() {
         passes_flags_on(&device, |context| {
             let inner = DriverManager::new(context)?;
             Ok(FallbackManager::new(inner, Fallback::Host))
-        });
-        passes_flags_on(&device, |context| {
-            Ok(SerialManager::new(DriverManager::new(context)?))
         });
         passes_flags_on(&device, |context| {
             Ok(StatisticsManager::new(DriverManager::new(context)?))

@@ -17,7 +17,7 @@ use cuda_safe::manager::trace::Trace;
 use cuda_safe::manager::{
     CachingManager, CachingOptions, CleanupGuard, DriverManager, Fallback, FallbackManager,
     LeakManager, LimitManager, LoggingManager, MemoryManager, MemoryPointer, OrderedManager,
-    SerialManager, StatisticsManager, clear_memory_manager, is_out_of_memory, set_memory_manager,
+    StatisticsManager, clear_memory_manager, is_out_of_memory, set_memory_manager,
 };
 use cuda_safe::{Context, Device, DeviceBuffer, Result, Stream};
 use std::collections::BTreeMap;
@@ -290,7 +290,7 @@ fn random_work_with_driver_pools() {
 
 /// All wrappers at once, around a pool with too little memory.
 type Wrapped = LeakManager<
-    StatisticsManager<LoggingManager<SerialManager<FallbackManager<LimitManager<CachingManager>>>>>,
+    StatisticsManager<LoggingManager<FallbackManager<LimitManager<CachingManager>>>>,
 >;
 
 #[test]
@@ -305,7 +305,7 @@ fn random_work_with_all_wrapping_managers() {
         let limited = LimitManager::new(pool, 1 << 20);
         assert_eq!(limited.limit(), 1 << 20);
         let falls_back = FallbackManager::new(limited, Fallback::Host);
-        let logged = LoggingManager::new(SerialManager::new(falls_back), std::io::sink());
+        let logged = LoggingManager::new(falls_back, std::io::sink());
         Ok(LeakManager::new(StatisticsManager::new(logged)))
     };
     with(steps(50_000), make, |manager: &Wrapped| {
@@ -316,7 +316,7 @@ fn random_work_with_all_wrapping_managers() {
             (0, statistics.allocated)
         );
         assert_eq!(statistics.failed, 0);
-        let falls_back = manager.inner().inner().inner().inner();
+        let falls_back = manager.inner().inner().inner();
         assert!(falls_back.count() != 0);
         assert!(statistics.high > 1 << 20);
         assert_eq!(falls_back.inner().used(), 0);

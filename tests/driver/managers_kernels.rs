@@ -11,7 +11,7 @@ use crate::kernels::{PATTERN, kernel_of};
 use crate::need;
 use cuda_safe::manager::{
     CachingManager, CachingOptions, DriverManager, Fallback, FallbackManager, LimitManager,
-    MemoryManager, OrderedManager, SerialManager, clear_memory_manager, set_memory_manager,
+    MemoryManager, OrderedManager, clear_memory_manager, set_memory_manager,
 };
 use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, Result, Stream, TypedKernel};
 use std::time::{Duration, Instant};
@@ -251,6 +251,6 @@ fn kernels_with_the_driver_manager() {
 fn kernels_with_wrapping_managers() {
     with(|context| {
         let limited = LimitManager::new(CachingManager::new(context)?, 1 << 30);
-        Ok(SerialManager::new(limited))
+        Ok(FallbackManager::new(limited, Fallback::Host))
     });
 }

@@ -4,14 +4,14 @@ use crate::common::{self, child};
 use crate::need;
 use cuda_safe::manager::{
     CachingManager, CachingOptions, LimitManager, LoggingManager, MemoryManager, MemoryPointer,
-    Sample, SerialManager, StatisticsManager, set_memory_manager,
+    Sample, StatisticsManager, set_memory_manager,
 };
 use cuda_safe::{Context, DeviceBuffer};
 
 /// A quarter of it is too large for the caches of streams.
 const SLAB: usize = 16 << 20;
 
-type Pool = SerialManager<LimitManager<CachingManager>>;
+type Pool = LimitManager<CachingManager>;
 type Manager = StatisticsManager<LoggingManager<Pool>>;
 
 #[test]
@@ -24,7 +24,7 @@ fn a_timeline_reports_the_cached_memory_of_a_wrapped_pool() {
                 ..Default::default()
             };
             let pool = LimitManager::new(CachingManager::with(context, options)?, usize::MAX);
-            let logged = LoggingManager::new(SerialManager::new(pool), std::io::sink());
+            let logged = LoggingManager::new(pool, std::io::sink());
             Ok(StatisticsManager::new(logged))
         })
         .expect("a matching version");

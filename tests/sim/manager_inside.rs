@@ -10,7 +10,7 @@ use core::ffi::c_void;
 use cuda_safe::manager::{
     Block, CachingManager, CachingOptions, DriverManager, DriverMemory, Fallback, FallbackManager,
     INTERFACE_VERSION, IpcHandle, LeakManager, LimitManager, LoggingManager, MemoryManager,
-    MemoryPointer, Order, OrderedManager, SerialManager, StatisticsManager, set_memory_manager,
+    MemoryPointer, Order, OrderedManager, StatisticsManager, set_memory_manager,
 };
 use cuda_safe::sys::cuLaunchHostFunc;
 use cuda_safe::{CUresult, Context, DeviceBuffer, Error, Invalid, Result, Stream};
@@ -124,8 +124,7 @@ fn a_stream_may_end_in_a_callback_of_other_code() {
         drop(unsafe { Box::from_raw(data.cast::<Kept>()) });
     }
 
-    let make = |context: &Context| Ok(SerialManager::new(small(context)?));
-    with(make, |context| {
+    with(small, |context| {
         let other = context.stream().expect("a stream");
         let ended = context.stream().expect("a stream");
         let kept: Box<Kept> = Box::new((bytes(&ended, 1000), ended));
@@ -219,22 +218,10 @@ fn a_pool_does_not_use_a_borrowed_stream_after_its_last_use() {
     });
 }
 
-#[test]
-fn a_stream_that_ends_in_a_host_function_does_not_deadlock_on_its_threads_lock() {
-    let make = |context: &Context| Ok(SerialManager::new(small(context)?));
-    with(make, |context| {
-        a_stream_ends_inside(&context);
-        let manager = context.memory_manager_as::<SerialManager<CachingManager>>();
-        let pool = manager.expect("made").expect("the chosen manager").inner();
-        assert_eq!(pool.stats().in_use, 0);
-    });
-}
-
 /// The release queue owns the last clone of a stream, and the next allocation processes the queue.
 #[test]
-fn a_stream_that_ends_in_the_queue_does_not_deadlock_on_its_threads_lock() {
-    let make = |context: &Context| Ok(SerialManager::new(OrderedManager::new(context)?));
-    with(make, |context| {
+fn a_stream_in_the_release_queue_ends_in_the_next_allocation() {
+    with(OrderedManager::new, |context| {
         let other = context.stream().expect("a stream");
         let stream = context.stream().expect("a stream");
         let memory = bytes(&stream, 1000);
@@ -249,15 +236,15 @@ fn a_stream_that_ends_in_the_queue_does_not_deadlock_on_its_threads_lock() {
     });
 }
 
-/// A thread holds the lock of the serial manager and waits for a host function that frees memory.
+/// A thread frees memory, which waits for a host function that frees memory too.
 #[test]
-fn a_host_function_does_not_wait_for_the_lock_of_a_thread_that_waits_for_it() {
+fn a_host_function_does_not_wait_for_a_thread_that_waits_for_it() {
     let make = |context: &Context| {
         let options = cuda_safe::manager::DeferOptions {
             count: 0,
             ..Default::default()
         };
-        Ok(SerialManager::new(DriverManager::with(context, options)?))
+        DriverManager::with(context, options)
     };
     with(make, |context| {
         let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
@@ -271,7 +258,7 @@ fn a_host_function_does_not_wait_for_the_lock_of_a_thread_that_waits_for_it() {
         })
         .expect("enqueued");
         std::thread::scope(|scope| {
-            // This thread holds the lock and waits in the driver, or waits for the lock.
+            // This thread waits in the driver.
             scope.spawn(|| drop(freed));
             scope.spawn(|| one.synchronize().expect("a wait"));
             told.recv().expect("it runs");
@@ -471,10 +458,9 @@ fn a_wrapped_manager_of_another_version_is_refused() {
     }
     refused(|inner| LimitManager::new(inner, 1));
     refused(|inner| FallbackManager::new(inner, Fallback::Host));
-    refused(SerialManager::new);
     refused(StatisticsManager::new);
     refused(|inner| LoggingManager::new(inner, io::sink()));
-    refused(|inner| LeakManager::new(SerialManager::new(inner)));
+    refused(|inner| LeakManager::new(StatisticsManager::new(inner)));
     let make = |context: &Context| {
         let below = Older(DriverManager::new(context)?);
         CachingManager::with_upstream(context, below, CachingOptions::default())
@@ -491,7 +477,7 @@ fn a_wrapped_manager_of_another_version_is_refused() {
 
 /// All wrapping managers that contain a lock.
 type All =
-    LeakManager<StatisticsManager<LoggingManager<SerialManager<FallbackManager<CachingManager>>>>>;
+    LeakManager<StatisticsManager<LoggingManager<FallbackManager<CachingManager>>>>;
 
 /// A slow writer, so that a fork finds it at work.
 struct Slow;
@@ -516,8 +502,7 @@ fn a_forked_child_waits_for_no_lock_of_a_manager() {
             ..Default::default()
         };
         let pool = CachingManager::with(context, options)?;
-        let serial = SerialManager::new(FallbackManager::new(pool, Fallback::Host));
-        let logged = LoggingManager::new(serial, Slow);
+        let logged = LoggingManager::new(FallbackManager::new(pool, Fallback::Host), Slow);
         Ok(LeakManager::new(StatisticsManager::new(logged)))
     };
     with(make, |context| {
@@ -553,7 +538,7 @@ fn a_forked_child_waits_for_no_lock_of_a_manager() {
                         && matches!(manager.memory_info(), Err(Error::Forked));
                     manager.reset();
                     manager.inner().sample();
-                    let pool = manager.inner().inner().inner().inner().inner();
+                    let pool = manager.inner().inner().inner().inner();
                     let _ = (pool.stats(), manager.outstanding());
                     let _ = manager.inner().inner().flush();
                     let _ = (manager.inner().timeline(), manager.base().flush());

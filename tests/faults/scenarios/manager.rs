@@ -5,7 +5,7 @@ use crate::trace::Trace;
 use cuda_safe::manager::{
     AutoFreePointer, CachingManager, CachingOptions, DriverManager, Fallback, FallbackManager,
     IpcHandle, LeakManager, LimitManager, LoggingManager, MappedMemory, MemoryManager,
-    MemoryPointer, Order, OrderedManager, PinnedMemory, SerialManager, StatisticsManager,
+    MemoryPointer, Order, OrderedManager, PinnedMemory, StatisticsManager,
     clear_memory_manager, set_memory_manager,
 };
 use cuda_safe::pool::attribute::USED_CURRENT;
@@ -59,7 +59,7 @@ pub(super) fn wrapped(trace: &mut Trace) -> Result<()> {
         let pool = CachingManager::with_upstream(context, OrderedManager::new(context)?, options)?;
         let limited = LimitManager::new(pool, 2 << 20);
         let falls_back = FallbackManager::new(limited, Fallback::Managed);
-        let logged = LoggingManager::new(SerialManager::new(falls_back), std::io::sink());
+        let logged = LoggingManager::new(falls_back, std::io::sink());
         Ok(LeakManager::new(StatisticsManager::new(logged)))
     });
     use_it(trace)
