@@ -130,7 +130,7 @@ pub use base::error::{
 pub use base::explore;
 pub use base::init::{init, version};
 pub use base::invalid::Invalid;
-pub use base::release::deferred_releases;
+pub use base::release::{attempt_deferred_releases, deferred_releases};
 pub use base::report::{Report, leaked, set_report_hook};
 pub use bytemuck;
 pub use cuda_sys as sys;
@@ -156,7 +156,7 @@ pub use driver::module::{
 pub use driver::stream::{
     AccessProperty, AccessWindow, BarrierScope, Capture, CaptureMode, CaptureStatus, DefaultStream,
     MemoryOperation, MemorySyncDomain, MemorySyncDomainMap, Stream, StreamFuture, StreamOptions,
-    SynchronizationPolicy, WaitCondition,
+    SynchronizationPolicy, WaitCondition, WeakStream,
 };
 pub use memory::{
     Advice, CopyBatch, CopyScope, DeviceBuffer, DeviceChunksExact, DeviceChunksExactMut,

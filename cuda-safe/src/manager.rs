@@ -58,9 +58,11 @@
 
 pub use crate::memory::manager::{
     AutoFreePointer, Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory,
-    ExportedMemory, Finalizer, HostBlock, HostPointer, INTERFACE_VERSION, IpcHandle, IpcKind,
-    IpcMemory, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory, StreamEnd,
-    clear_memory_manager, is_out_of_memory, set_memory_manager,
+    ExportedMemory, Finalizer, FreeCounter, FreeInProgress, HostBlock, HostPointer,
+    INTERFACE_VERSION, IpcHandle, IpcKind, IpcMemory, MappedMemory, MemoryManager, MemoryPointer,
+    Order, OrderEvent, PinnedMemory, StreamEnd, clear_memory_manager, in_forked_child,
+    in_host_function, in_report_hook, is_out_of_memory, may_block, report_leak, set_memory_manager,
+    with_current_context, without_invalidating_captures,
 };
 pub use crate::policy::{
     CacheStats, CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager,

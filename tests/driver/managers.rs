@@ -289,9 +289,8 @@ fn random_work_with_driver_pools() {
 }
 
 /// All wrappers at once, around a pool with too little memory.
-type Wrapped = LeakManager<
-    StatisticsManager<LoggingManager<FallbackManager<LimitManager<CachingManager>>>>,
->;
+type Wrapped =
+    LeakManager<StatisticsManager<LoggingManager<FallbackManager<LimitManager<CachingManager>>>>>;
 
 #[test]
 fn random_work_with_all_wrapping_managers() {

@@ -370,6 +370,10 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
             &["50 bytes", "limit of 100", "60 bytes are in use"],
         ),
         (
+            Invalid::OrderWithoutStream { what: "a dance" },
+            &["a dance needs", "Order::NONE", "Order::of"],
+        ),
+        (
             Invalid::NotShareable { memory: "odd" },
             &["odd memory", "cuMemAlloc", "shareable"],
         ),

@@ -476,8 +476,7 @@ fn a_wrapped_manager_of_another_version_is_refused() {
 }
 
 /// All wrapping managers that contain a lock.
-type All =
-    LeakManager<StatisticsManager<LoggingManager<FallbackManager<CachingManager>>>>;
+type All = LeakManager<StatisticsManager<LoggingManager<FallbackManager<CachingManager>>>>;
 
 /// A slow writer, so that a fork finds it at work.
 struct Slow;

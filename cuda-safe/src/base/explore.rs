@@ -1,11 +1,19 @@
 //! Hooks for a schedule explorer. They are for tests, not for applications.
 //!
-//! With the feature `explore`, the locks of this crate call these hooks, so that an explorer such as
+//! With the feature `explore`, the locks of this crate, and those of [`sync`], call these hooks, so that an explorer such as
 //! `cuda_sim::explore` can decide which thread runs. The feature has no other effect, but makes locks
 //! slower.
 
-use crate::base::sync;
+use crate::base::sync as locks;
 use std::panic::Location;
+
+/// Locks that call the hooks, for crates whose locks the explorer must see too.
+///
+/// Such a crate has a feature that enables the feature `explore` of this crate. With the feature it uses
+/// these types, and without it those of [`std::sync`].
+pub mod sync {
+    pub use crate::base::sync::{Mutex, MutexGuard};
+}
 
 /// Sets the hooks for the process. Later calls change nothing.
 ///
@@ -24,5 +32,5 @@ pub fn set_hooks(
     wait: fn(&'static Location<'static>, &mut (dyn FnMut() -> bool + Send)),
     yield_now: fn(&'static Location<'static>),
 ) {
-    sync::set_hooks(is_explored, point, wait, yield_now);
+    locks::set_hooks(is_explored, point, wait, yield_now);
 }

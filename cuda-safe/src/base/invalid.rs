@@ -234,6 +234,8 @@ pub enum Invalid {
     ManagerVersion { version: u32, expected: u32 },
     /// An allocation that would exceed the limit of a manager. All values are in bytes.
     MemoryLimit { limit: u64, used: u64, asked: u64 },
+    /// An operation of a memory manager that must be ordered on a stream, with an order without one.
+    OrderWithoutStream { what: &'static str },
     /// An export of memory of a kind that other processes cannot open.
     NotShareable { memory: &'static str },
     /// A handle of shared memory, of a different kind than the function opens.

@@ -76,8 +76,8 @@ pub(crate) use attempt::in_driver_callback;
 pub(crate) use destroy::{After, Destroy, Handle, Leftover};
 pub(crate) use keep_alive::{KeepAlive, Root};
 pub(crate) use mode::{relaxed, restore_mode};
-pub use queue::deferred_releases;
 pub(crate) use queue::drain;
+pub use queue::{attempt_deferred_releases, deferred_releases};
 
 use self::attempt::attempt;
 use self::failure::Failure;

@@ -5,7 +5,9 @@
 mod explored;
 
 #[cfg(feature = "explore")]
-pub(crate) use explored::{Condvar, Mutex, MutexGuard, RwLock, atomic, set_hooks, yield_now};
+pub(crate) use explored::{Condvar, RwLock, atomic, set_hooks, yield_now};
+#[cfg(feature = "explore")]
+pub use explored::{Mutex, MutexGuard};
 #[cfg(not(feature = "explore"))]
 pub(crate) use std::sync::atomic;
 #[cfg(not(feature = "explore"))]

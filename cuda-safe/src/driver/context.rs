@@ -245,8 +245,8 @@ impl Context {
 
     /// Returns the same context for use by its extension: objects in it do not keep the extension alive.
     pub(crate) fn without_extension(&self) -> Self {
-        let EndOf::Shared(end) = &self.inner.end else {
-            // The slot is empty.
+        let (Some(_), EndOf::Shared(end)) = (&self.inner.slot, &self.inner.end) else {
+            // The slot is empty, or this is such an object already.
             return self.clone();
         };
         Self {

@@ -514,20 +514,31 @@ impl Stream {
     }
 }
 
-/// A weak reference to a stream.
+/// A weak reference to a [`Stream`], returned by [`Stream::downgrade`]. It keeps neither the stream nor
+/// its context alive.
 #[derive(Clone)]
-pub(crate) struct WeakStream(Weak<Inner>);
+pub struct WeakStream(Weak<Inner>);
 
 impl Stream {
-    pub(crate) fn downgrade(&self) -> WeakStream {
+    /// Returns a weak reference to the stream.
+    ///
+    /// A [memory manager](crate::manager) stores this instead of a clone: a clone would keep alive the
+    /// context that owns the manager.
+    pub fn downgrade(&self) -> WeakStream {
         WeakStream(Arc::downgrade(&self.inner))
     }
 }
 
 impl WeakStream {
-    /// Returns the stream, unless its last clone was dropped. The returned clone may then be the last
-    /// one.
-    pub(crate) fn upgrade(&self) -> Option<Stream> {
+    /// Returns the stream, or `None` if its last clone was dropped. The returned clone can become the
+    /// last one, and dropping it then ends the stream.
+    pub fn upgrade(&self) -> Option<Stream> {
         self.0.upgrade().map(|inner| Stream { inner })
+    }
+}
+
+impl fmt::Debug for WeakStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakStream").finish_non_exhaustive()
     }
 }

@@ -1,25 +1,33 @@
 //! The allocator of a context: the trait, what it passes around, and the memory of the driver.
 
 mod block;
-pub(crate) mod capture;
+mod capture;
 mod choice;
-pub(crate) mod current;
+mod conditions;
+mod current;
 mod defer;
 mod driver;
+mod event;
+mod free_counter;
 mod host;
 mod ipc;
-pub(crate) mod lock;
+mod lock;
 mod order;
 mod part;
 mod pointer;
 mod pool_block;
+mod pool_memory;
 
 pub use block::{Block, HostBlock};
-pub(crate) use choice::{ManagerSlot, check_version};
+pub use capture::without_invalidating_captures;
+pub(crate) use choice::ManagerSlot;
 pub use choice::{clear_memory_manager, set_memory_manager};
-pub(crate) use defer::Held;
+pub use conditions::{in_forked_child, in_host_function, in_report_hook, may_block, report_leak};
+pub use current::with_current_context;
 pub use defer::{CleanupGuard, DeferOptions};
 pub use driver::DriverManager;
+pub use event::OrderEvent;
+pub use free_counter::{FreeCounter, FreeInProgress};
 pub use host::{HostPointer, MappedMemory, PinnedMemory};
 pub use ipc::{ExportedMemory, IpcHandle, IpcKind, IpcMemory};
 pub use order::{Order, StreamEnd};
@@ -85,7 +93,7 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     /// free memory, are called without a current context.
     ///
     /// The returned value must not change. A wrapper returns the value of the manager that it wraps,
-    /// unless it makes the context current itself, as [`CachingManager`](crate::manager::CachingManager) does for its upstream manager.
+    /// unless it stores that manager [`with_current_context`].
     /// [`interface_version`](Self::interface_version), [`base`](Self::base) and
     /// [`wrapped`](Self::wrapped) are called without the context being made current.
     fn needs_current_context(&self) -> bool {
@@ -276,11 +284,18 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     }
 }
 
+impl dyn MemoryManager {
+    /// Returns the manager as its concrete type, or `None` if it is of another type.
+    ///
+    /// To find a manager inside of its wrappers, follow [`wrapped`](Self::wrapped).
+    pub fn downcast_ref<M: MemoryManager>(&self) -> Option<&M> {
+        current::without_current(self).as_any().downcast_ref()
+    }
+}
+
 /// Iterates over the manager and those that it [wraps](MemoryManager::wrapped), from the outermost to
 /// the innermost.
-pub(crate) fn with_wrapped(
-    manager: &dyn MemoryManager,
-) -> impl Iterator<Item = &dyn MemoryManager> {
+fn with_wrapped(manager: &dyn MemoryManager) -> impl Iterator<Item = &dyn MemoryManager> {
     std::iter::successors(Some(manager), |its| its.wrapped())
 }
 

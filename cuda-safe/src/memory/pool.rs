@@ -92,10 +92,11 @@ struct Inner {
     free_events: FreeEvents,
     /// Whether this is a default pool of the driver, which is never destroyed.
     is_default: bool,
-    /// Whether a memory manager owns the pool. The frees of its memory are not recorded, so
+    /// Whether a memory manager has allocated from the pool. Its frees are not recorded, so
     /// destroying the pool waits for all work.
-    is_for_manager: bool,
+    has_unrecorded_frees: AtomicBool,
     /// The export of the pool, if handles of its memory were exported.
+    #[cfg(unix)]
     exported: share::Exported,
     context: Context,
 }
@@ -136,17 +137,6 @@ impl MemoryPool {
         let place = options.location;
         let location = place.unwrap_or(MemoryLocation::Device(context.device()));
         Ok(Self::own(raw, context, Some(location), Ownership::Owned))
-    }
-
-    /// Creates a pool for a memory manager, which frees memory in any order. Destroying the pool
-    /// waits for all work of the context.
-    pub(crate) fn for_manager(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
-        let mut pool = Self::new(context, options)?;
-        if let Some(inner) = Arc::get_mut(&mut pool.inner) {
-            inner.is_for_manager = true;
-        }
-        pool.check_access(context.device())?;
-        Ok(pool)
     }
 
     /// Returns the default pool of the context's device. It is never destroyed.
@@ -245,7 +235,8 @@ impl MemoryPool {
                 never_destroyed: AtomicBool::new(false),
                 free_events: FreeEvents::default(),
                 is_default: false,
-                is_for_manager: false,
+                has_unrecorded_frees: AtomicBool::new(false),
+                #[cfg(unix)]
                 exported: share::Exported::default(),
                 context: context.clone(),
             }),
@@ -268,6 +259,38 @@ impl MemoryPool {
     /// Marks the pool as never destroyed, because it may have memory that does not keep it alive.
     pub(crate) fn never_destroy(&self) {
         self.inner.never_destroyed.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps the pool alive for memory of a manager, until
+    /// [`reclaim_from_memory`](Self::reclaim_from_memory). The frees of this memory are not recorded.
+    pub(crate) fn retain_for_memory(&self) {
+        if self.is_kept_by_memory() {
+            self.inner
+                .has_unrecorded_frees
+                .store(true, Ordering::Relaxed);
+            std::mem::forget(self.clone());
+        }
+    }
+
+    /// Returns the clone that memory of a manager holds, if it holds one.
+    ///
+    /// # Safety
+    /// [`retain_for_memory`](Self::retain_for_memory) was called for the memory, and this function was
+    /// not.
+    pub(crate) unsafe fn reclaim_from_memory(&self) -> Option<Self> {
+        if !self.is_kept_by_memory() {
+            return None;
+        }
+        // SAFETY: the pointer is that of a live `Arc`, and the caller promises that the memory holds
+        // one of its reference counts, which is taken over here.
+        let inner = unsafe { Arc::from_raw(Arc::as_ptr(&self.inner)) };
+        Some(Self { inner })
+    }
+
+    /// Returns whether the pool could be destroyed before its memory. (The owner of a borrowed pool
+    /// promises not to do this.)
+    fn is_kept_by_memory(&self) -> bool {
+        !matches!(self.inner.ownership, Ownership::Borrowed)
     }
 
     /// Returns the context that the pool keeps alive.
@@ -411,6 +434,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let events = self.free_events.take();
         let never_destroyed = *self.never_destroyed.get_mut();
+        let has_unrecorded_frees = *self.has_unrecorded_frees.get_mut();
         let owner = match std::mem::replace(&mut self.ownership, Ownership::Borrowed) {
             Ownership::Owned => None,
             Ownership::Foreign(owner) => Some(owner),
@@ -421,7 +445,7 @@ impl Drop for Inner {
             return std::mem::forget(owner);
         }
         let is_foreign = owner.is_some();
-        if is_foreign && events.is_empty() {
+        if is_foreign && !has_unrecorded_frees && events.is_empty() {
             return;
         }
         let owners = AfterEvents {
@@ -430,11 +454,14 @@ impl Drop for Inner {
             context: self.context.clone(),
         };
         if is_foreign {
-            return release(ForeignPool, &owners);
+            let pool = ForeignPool {
+                has_unrecorded_frees,
+            };
+            return release(pool, &owners);
         }
         let pool = OwnedPool {
             raw: Handle(self.raw),
-            is_for_manager: self.is_for_manager,
+            has_unrecorded_frees,
         };
         release(pool, &owners);
     }
@@ -444,7 +471,7 @@ impl Drop for Inner {
 /// are pending, so the owners have events that were recorded after them.
 struct OwnedPool {
     raw: Handle<CUmemoryPool>,
-    is_for_manager: bool,
+    has_unrecorded_frees: bool,
 }
 
 impl Destroy for OwnedPool {
@@ -459,10 +486,7 @@ impl Destroy for OwnedPool {
     }
 
     fn after(&self) -> After {
-        match self.is_for_manager {
-            true => After::AllWork,
-            false => After::Uses,
-        }
+        after_frees(self.has_unrecorded_frees)
     }
 
     fn leftover(&self) -> Leftover {
@@ -472,7 +496,9 @@ impl Destroy for OwnedPool {
 
 /// A pool of foreign code. The driver is not called: the foreign owner is dropped with the owners, after
 /// the frees are complete.
-struct ForeignPool;
+struct ForeignPool {
+    has_unrecorded_frees: bool,
+}
 
 impl Destroy for ForeignPool {
     fn name(&self) -> &'static str {
@@ -487,11 +513,19 @@ impl Destroy for ForeignPool {
     }
 
     fn after(&self) -> After {
-        After::Uses
+        after_frees(self.has_unrecorded_frees)
     }
 
     fn has_leaked(&self, owners: &dyn KeepAlive) {
         owners.leak();
+    }
+}
+
+/// Returns the work after which a pool may be destroyed.
+fn after_frees(has_unrecorded_frees: bool) -> After {
+    match has_unrecorded_frees {
+        true => After::AllWork,
+        false => After::Uses,
     }
 }
 

@@ -12,20 +12,16 @@ mod thread_caches;
 pub use stats::CacheStats;
 
 use self::slow::Pool;
+use self::stream_progress::{LEGACY, Reach, StreamKey};
 use self::thread_caches::{Idle, ThreadCaches};
-use super::check_version;
-use super::current;
-use super::{
-    Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory, HostBlock, INTERFACE_VERSION,
-    IpcHandle, MemoryManager, Order, StreamEnd,
-};
-use crate::base::error::Result;
-use crate::base::fork;
-use crate::base::report::count_leak;
+use super::check::{check_version, same_context};
+use crate::base::error::{Error, Result};
 use crate::driver::context::{Context, MemoryInfo};
-use crate::driver::stream::same_context;
 use crate::memory::PinnedFlags;
-use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
+use crate::memory::manager::{
+    Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory, HostBlock, INTERFACE_VERSION,
+    IpcHandle, MemoryManager, Order, StreamEnd, in_forked_child, report_leak, with_current_context,
+};
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
@@ -154,7 +150,7 @@ impl CachingManager {
         Ok(Self {
             thread_caches: ThreadCaches::new(),
             thread_cache_bytes: options.thread_cache_bytes as u64,
-            pool: Pool::new(context, current::with_current(Box::new(upstream)), options)?,
+            pool: Pool::new(context, with_current_context(Box::new(upstream)), options)?,
         })
     }
 
@@ -173,21 +169,42 @@ impl CachingManager {
     pub fn stats(&self) -> CacheStats {
         self.pool.stats(&self.thread_caches)
     }
+
+    /// Returns the stream of an order if the pool may keep an entry of its progress, because it will be
+    /// notified of the stream's end.
+    fn tracked(&self, order: Order<'_>) -> Option<(StreamKey, Reach)> {
+        let key = persistent(order).filter(|_| !order.is_transient_for(self))?;
+        let reach = match order.stream() {
+            Some(stream) => Reach::Held(stream.downgrade()),
+            None if key == LEGACY => Reach::Always,
+            None => Reach::Named,
+        };
+        Some((key, reach))
+    }
+
+    /// Allocates a block that the thread's cache does not have.
+    #[cold]
+    #[inline(never)]
+    fn allocate_shared(&self, size: usize, order: Order<'_>) -> Result<Block> {
+        let stream = self.tracked(order);
+        self.pool.allocate(&self.thread_caches, size, order, stream)
+    }
+
+    /// Frees a block for which there is no per-thread cache, or which has no room there.
+    #[cold]
+    #[inline(never)]
+    fn free_shared(&self, id: u32, class: u8, order: Order<'_>) {
+        let stream = self.tracked(order);
+        self.pool
+            .free(&self.thread_caches, id, class, order, stream);
+    }
 }
 
 /// Returns the stream of an order if the pool may have a per-thread cache of it, because the order is
 /// persistent.
 #[inline]
-fn persistent(order: Order<'_>) -> Option<CUstream> {
-    let raw = order.raw()?;
-    if order.is_transient() || raw.addr() == CU_STREAM_PER_THREAD.addr() {
-        return None;
-    }
-    // Both handles mean the legacy default stream.
-    Some(match raw.is_null() {
-        true => CU_STREAM_LEGACY,
-        false => raw,
-    })
+fn persistent(order: Order<'_>) -> Option<StreamKey> {
+    order.key().filter(|_| !order.is_transient())
 }
 
 /// Returns the identifier of a block: its node and its class.
@@ -234,7 +251,7 @@ unsafe impl MemoryManager for CachingManager {
             _ => classes::class_of(size as u64),
         };
         // In a forked child, a lock may be held forever by a thread that does not exist there.
-        if let Some(stream) = persistent(order).filter(|_| !fork::in_child()) {
+        if let Some(stream) = persistent(order).filter(|_| !in_forked_child()) {
             if let Some(mut cache) = self.thread_caches.find(stream) {
                 if let Some(idle) = cache.pop(class) {
                     return Ok(Block {
@@ -245,13 +262,13 @@ unsafe impl MemoryManager for CachingManager {
                 }
             }
         }
-        self.pool.allocate(&self.thread_caches, size, order)
+        self.allocate_shared(size, order)
     }
 
     #[inline]
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        if fork::in_child() {
-            return count_leak();
+        if in_forked_child() {
+            return report_leak("device memory", Error::Forked);
         }
         let (id, class) = (block.token as u32, (block.token >> 32) as u8);
         if let Some(stream) = persistent(order) {
@@ -263,7 +280,7 @@ unsafe impl MemoryManager for CachingManager {
                 }
             }
         }
-        self.pool.free(&self.thread_caches, id, class, order);
+        self.free_shared(id, class, order);
     }
 
     fn allocate_host(&self, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
@@ -316,7 +333,8 @@ unsafe impl MemoryManager for CachingManager {
     }
 
     fn defer_cleanup(&self) -> CleanupGuard {
-        self.pool.guard().and(self.upstream().defer_cleanup())
+        // The pool asks the base whether a guard is alive.
+        self.upstream().defer_cleanup()
     }
 
     fn trim(&self, keep: usize) -> Result<usize> {
@@ -330,7 +348,7 @@ unsafe impl MemoryManager for CachingManager {
 
 impl Drop for CachingManager {
     fn drop(&mut self) {
-        if fork::in_child() {
+        if in_forked_child() {
             return;
         }
         self.pool.end();

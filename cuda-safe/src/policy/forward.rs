@@ -1,6 +1,6 @@
 //! Wrapper managers that forward most methods to an inner manager.
 
-/// Implements the named methods of [`MemoryManager`](super::MemoryManager) by forwarding them to the
+/// Implements the named methods of [`MemoryManager`](crate::memory::manager::MemoryManager) by forwarding them to the
 /// manager in the field `inner`, of type `M`.
 macro_rules! forward {
     ($($method:ident)*) => {

@@ -1,15 +1,15 @@
 //! Wrappers with a limit, or with a fallback to other memory.
 
 use super::forward::forward;
-use super::lock::leaf;
-use super::{Block, MemoryManager, Order, is_out_of_memory};
+use super::lock::{Mutex, leaf};
 use crate::base::error::{Error, Result};
-use crate::base::fork;
 use crate::base::invalid::Invalid;
-use crate::base::report::count_leak;
-use crate::base::sync::Mutex;
 use crate::driver::context::MemoryInfo;
 use crate::memory::PinnedFlags;
+use crate::memory::manager::{
+    Block, HostBlock, IpcHandle, MemoryManager, Order, in_forked_child, is_out_of_memory,
+    report_leak,
+};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -140,7 +140,7 @@ pub struct FallbackManager<M> {
 #[derive(Debug)]
 enum Other {
     Managed(Block),
-    Host(super::HostBlock),
+    Host(HostBlock),
 }
 
 impl Other {
@@ -231,8 +231,8 @@ unsafe impl<M: MemoryManager> MemoryManager for FallbackManager<M> {
     unsafe fn free(&self, block: Block, order: Order<'_>) {
         // The list of fallback memory may be locked forever by a thread that does not exist in the
         // child.
-        if fork::in_child() {
-            return count_leak();
+        if in_forked_child() {
+            return report_leak("device memory", Error::Forked);
         }
         match self.take(block.address) {
             // SAFETY: the caller's promise; for the kind of memory see `allocate`.
@@ -244,7 +244,7 @@ unsafe impl<M: MemoryManager> MemoryManager for FallbackManager<M> {
         }
     }
 
-    fn ipc_handle(&self, block: &Block) -> Result<super::IpcHandle> {
+    fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
         let others = leaf(&self.others).ok_or(Error::Forked)?;
         if others.iter().any(|other| other.has(block.address)) {
             let memory = "managed or host";

@@ -1,15 +1,11 @@
 //! Wrappers that write a trace of allocations, or list the memory that was not freed.
 
 use super::forward::forward;
-use super::lock::{leaf, this_thread};
+use super::lock::{Mutex, leaf, this_thread};
 use super::trace::{Event, Trace};
-use super::{Block, MemoryManager, Order};
-use crate::base::attempts::{MOMENT, repeat};
 use crate::base::error::Result;
-use crate::base::fork;
-use crate::base::report::words_of;
-use crate::base::sync::Mutex;
-use crate::base::zone;
+use crate::memory::manager::{Block, MemoryManager, Order, in_forked_child, may_block};
+use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Write};
@@ -17,12 +13,21 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
+/// How long [`LoggingManager::flush`] waits for a thread that is using the writer. In an explored
+/// schedule no time passes, so the attempt is made only once.
+const TIMEOUT: Duration = match cfg!(feature = "explore") {
+    true => Duration::ZERO,
+    false => Duration::from_secs(10),
+};
+/// The time between two attempts.
+const MOMENT: Duration = Duration::from_millis(1);
+
 /// A wrapper that writes a [trace](Trace) of the device memory of another manager: a line for each
 /// allocation and each free.
 ///
 /// One thread at a time calls the writer, and no lock is held meanwhile: the writer may be slow, and
 /// may allocate from this manager. Events that occur meanwhile are written together with the next
-/// event, or by [`flush`](Self::flush). When more than [`MUCH`](Self::MAX_WAITING_LINES) lines are waiting, a thread
+/// event, or by [`flush`](Self::flush). When more than [`MAX_WAITING_LINES`](Self::MAX_WAITING_LINES) lines are waiting, a thread
 /// that adds one waits for the writer, for at most a tenth of a second. After a panic the writer is not
 /// called again, and [`flush`](Self::flush) returns an error.
 ///
@@ -86,17 +91,20 @@ impl<M> LoggingManager<M> {
     /// [`io::ErrorKind::WouldBlock`] if another thread is in the writer and stays there, or if this
     /// thread must not wait for it, as in a host function.
     pub fn flush(&self) -> io::Result<()> {
-        let written = repeat(|| match self.take_writer() {
-            Ok(mut taken) => {
-                taken.write_events();
-                taken.write(|writer| writer.flush());
-                Some(())
+        let start = Instant::now();
+        loop {
+            match self.take_writer() {
+                Ok(mut taken) => {
+                    taken.write_events();
+                    taken.write(|writer| writer.flush());
+                    break;
+                }
+                Err(Busy::Here | Busy::Gone) => break,
+                Err(Busy::Elsewhere) if start.elapsed() >= TIMEOUT || !may_block() => {
+                    return Err(io::ErrorKind::WouldBlock.into());
+                }
+                Err(Busy::Elsewhere) => std::thread::sleep(MOMENT),
             }
-            Err(Busy::Elsewhere) => None,
-            Err(Busy::Here | Busy::Gone) => Some(()),
-        });
-        if written.is_none() {
-            return Err(io::ErrorKind::WouldBlock.into());
         }
         let error = leaf(&self.log).and_then(|mut log| log.error.take());
         error.map_or(Ok(()), Err)
@@ -121,13 +129,12 @@ impl<M> LoggingManager<M> {
     }
 
     fn is_far_behind(&self) -> bool {
-        leaf(&self.log).is_some_and(|log| log.events.len() > Self::MAX_WAITING_LINES)
-            && zone::may_block()
+        leaf(&self.log).is_some_and(|log| log.events.len() > Self::MAX_WAITING_LINES) && may_block()
     }
 
     fn take_writer(&self) -> std::result::Result<Taken<'_, M>, Busy> {
         let mut place = leaf(&self.writer).ok_or(Busy::Gone)?;
-        if fork::in_child() {
+        if in_forked_child() {
             return Err(Busy::Gone);
         }
         let this = this_thread();
@@ -183,8 +190,8 @@ impl<M> Taken<'_, M> {
         let written = catch_unwind(AssertUnwindSafe(|| write(writer)));
         let is_over = written.is_err();
         let written = written.unwrap_or_else(|payload| {
-            let words = words_of(payload);
-            Err(io::Error::other(format!("the writer panicked: {words}")))
+            let message = message_of(payload);
+            Err(io::Error::other(format!("the writer panicked: {message}")))
         });
         if is_over {
             // The writer might panic again when it is dropped.
@@ -209,9 +216,20 @@ impl<M> Drop for Taken<'_, M> {
 }
 
 fn number_of(order: Order<'_>) -> u64 {
-    order
-        .raw()
-        .map_or(Trace::NO_STREAM, |raw| raw.addr() as u64)
+    order.key().map_or(Trace::NO_STREAM, |key| key as u64)
+}
+
+/// Returns the message of a panic payload.
+fn message_of(payload: Box<dyn Any + Send>) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
+    let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+    text.unwrap_or_else(|| {
+        // The payload may panic again when it is dropped.
+        std::mem::forget(payload);
+        "a payload that is not a string".to_owned()
+    })
 }
 
 // SAFETY: all memory is that of the inner manager.
@@ -251,7 +269,7 @@ unsafe impl<M: MemoryManager> MemoryManager for LoggingManager<M> {
 
 impl<M> Drop for LoggingManager<M> {
     fn drop(&mut self) {
-        if fork::in_child() {
+        if in_forked_child() {
             // The buffered lines belong to the parent process, which writes them.
             let place = self.writer.get_mut();
             let place = place.unwrap_or_else(PoisonError::into_inner);

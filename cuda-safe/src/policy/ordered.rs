@@ -1,19 +1,15 @@
 //! Stream-ordered memory from a pool of the driver.
 
-use super::{
-    Block, CleanupGuard, DeferOptions, DriverMemory, INTERFACE_VERSION, IpcHandle, MemoryManager,
-    Order,
-};
-use crate::base::call::call;
-use crate::base::capture::Operation;
-use crate::base::capture::is_default;
 use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
 use crate::driver::context::{Context, MemoryInfo};
 use crate::driver::device::attribute::MEMORY_POOLS_SUPPORTED;
-use crate::memory::manager::capture::enqueue;
-use crate::memory::{MemoryPool, MemoryPoolOptions};
-use cuda_sys::CUmemoryPool;
+use crate::memory::manager::{
+    Block, CleanupGuard, DeferOptions, DriverMemory, INTERFACE_VERSION, IpcHandle, MemoryManager,
+    Order,
+};
+use crate::memory::pool::attribute::{RESERVED_CURRENT, USED_CURRENT};
+use crate::memory::{MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions};
 
 /// A manager of stream-ordered memory: it allocates from a memory pool of the driver with
 /// `cuMemAllocFromPoolAsync`, and frees with `cuMemFreeAsync`.
@@ -25,7 +21,6 @@ use cuda_sys::CUmemoryPool;
 #[derive(Debug)]
 pub struct OrderedManager {
     base: DriverMemory,
-    /// Declared after `base`, so that it is dropped after the deferred frees of its memory.
     pool: Option<MemoryPool>,
     /// Whether the pool was created for this manager.
     is_own: bool,
@@ -86,7 +81,8 @@ impl OrderedManager {
     /// ```
     pub fn with(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
         let base = DriverMemory::new(context, DeferOptions::default())?;
-        let pool = MemoryPool::for_manager(base.context(), options)?;
+        let pool = MemoryPool::new(base.context(), options)?;
+        check_access(&pool, options.location, base.context())?;
         Ok(Self {
             base,
             pool: Some(pool),
@@ -99,30 +95,33 @@ impl OrderedManager {
     pub fn pool(&self) -> Option<&MemoryPool> {
         self.pool.as_ref()
     }
+}
 
-    /// Allocates pool memory on the stream of an order.
-    fn allocate_of_pool(&self, pool: CUmemoryPool, size: usize, order: Order<'_>) -> Result<Block> {
-        let mut address = 0;
-        let place = &raw mut address;
-        self.base
-            .retry(|| {
-                enqueue(order, Operation::Allocate, self.base.context(), |stream| {
-                    // SAFETY: the pool and the stream are alive, and the pointer is to a local.
-                    unsafe { call!(cuMemAllocFromPoolAsync(place, size, pool, stream)) }
-                })
-            })
-            .map_err(|error| error.with_requested_bytes(size))?;
-        Ok(Block {
-            address,
-            size,
-            token: address | OF_POOL,
-        })
+/// Returns an error unless the context's device can read and write the memory of a new pool.
+fn check_access(
+    pool: &MemoryPool,
+    location: Option<MemoryLocation>,
+    context: &Context,
+) -> Result<()> {
+    let device = context.device();
+    let Some(other) = location.filter(|its| *its != MemoryLocation::Device(device)) else {
+        return Ok(());
+    };
+    match pool.access(&device)? {
+        MemoryAccess::None | MemoryAccess::Read => Err(Invalid::NoAccessToPool {
+            pool: other.to_string(),
+            device: device.ordinal(),
+        }
+        .into()),
+        _ => Ok(()),
     }
+}
 
-    /// Returns the pool if its memory must keep it alive.
-    fn own_pool(&self) -> Option<&MemoryPool> {
-        self.pool.as_ref().filter(|_| self.is_own)
-    }
+/// Returns whether memory of an order comes from the pool: if the order has a stream that is not a
+/// default stream.
+fn has_own_stream(order: Order<'_>) -> bool {
+    const PER_THREAD: usize = 2;
+    order.key().is_some_and(|key| key > PER_THREAD)
 }
 
 // SAFETY: the memory comes from the driver, has the requested size and is aligned to 512 bytes. Pool
@@ -137,25 +136,25 @@ unsafe impl MemoryManager for OrderedManager {
     }
 
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
-        let stream = order.raw().filter(|raw| !is_default(*raw));
-        match (&self.pool, stream) {
-            (Some(pool), Some(_)) => self.allocate_of_pool(pool.as_raw(), size, order),
-            _ => self.base.allocate(size),
-        }
+        let Some(pool) = self.pool.as_ref().filter(|_| has_own_stream(order)) else {
+            return self.base.allocate(size);
+        };
+        let block = self.base.allocate_from_pool(pool, size, order)?;
+        let token = block.address | OF_POOL;
+        Ok(Block { token, ..block })
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
-        if !is_of_pool(&block) {
+        match self.pool.as_ref().filter(|_| is_of_pool(&block)) {
+            // SAFETY: the caller's promise; the block was allocated from this pool.
+            Some(pool) => unsafe { self.base.free_to_pool(block, pool, order) },
             // SAFETY: the caller's promise; the block is synchronous memory.
-            return unsafe { self.base.free(block, order) };
+            None => unsafe { self.base.free(block, order) },
         }
-        // SAFETY: the caller's promise; the block is memory of the pool.
-        unsafe { (self.base).free_of_pool(block, order, self.own_pool().cloned()) }
     }
 
     /// Returns the memory of the device, where the unused bytes of the pool count as free.
     fn memory_info(&self) -> Result<MemoryInfo> {
-        use crate::memory::pool::attribute::{RESERVED_CURRENT, USED_CURRENT};
         let info = self.base.context().memory_info()?;
         let kept = match &self.pool {
             Some(pool) => {
@@ -180,10 +179,9 @@ unsafe impl MemoryManager for OrderedManager {
         if !is_of_pool(block) {
             return IpcHandle::of(self.base.context(), block);
         }
-        let start = block.token - OF_POOL;
-        match (self.own_pool(), block.address.checked_sub(start)) {
-            (Some(pool), Some(offset)) => pool.handle_at(start, offset, block.size),
-            _ => Err(Invalid::NotShareable {
+        match self.pool.as_ref().filter(|_| self.is_own) {
+            Some(pool) => IpcHandle::of_pool_memory(pool, block.token - OF_POOL, block),
+            None => Err(Invalid::NotShareable {
                 memory: "stream-ordered",
             }
             .into()),

@@ -4,12 +4,11 @@ mod timeline;
 
 pub use timeline::{Sample, Timeline};
 
-use super::caching::CacheStats;
+use super::caching::{CacheStats, CachingManager};
 use super::forward::forward;
-use super::lock::leaf;
-use super::{Block, CachingManager, MemoryManager, Order, with_wrapped};
+use super::lock::{Mutex, leaf};
 use crate::base::error::Result;
-use crate::base::sync::Mutex;
+use crate::memory::manager::{Block, MemoryManager, Order};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -126,9 +125,10 @@ impl<M: MemoryManager> StatisticsManager<M> {
     /// Adds a sample to the [timeline](Self::timeline): the memory in use by size and, if this
     /// [wraps](MemoryManager::wrapped) a [`CachingManager`], the memory that the pool has cached.
     pub fn sample(&self) {
-        let wrapped = with_wrapped(&self.inner);
-        let mut pools = wrapped.filter_map(|its| its.as_any().downcast_ref::<CachingManager>());
-        self.sample_with(pools.next().map(CachingManager::stats).unwrap_or_default());
+        let first: &dyn MemoryManager = &self.inner;
+        let mut managers = std::iter::successors(Some(first), |its| its.wrapped());
+        let pool = managers.find_map(|its| its.downcast_ref::<CachingManager>());
+        self.sample_with(pool.map(CachingManager::stats).unwrap_or_default());
     }
 }
 

@@ -7,9 +7,11 @@
 //! and lines that begin with `#` are ignored. The format is simple enough that traces of other
 //! allocators can be written with a few lines of code in any language.
 
-use super::{Block, MemoryManager, Order, current};
-use crate::base::error::Result;
-use crate::driver::stream::{Stream, same_context};
+use super::check::same_context;
+use crate::base::error::{Error, Result};
+use crate::driver::context::CurrentContext;
+use crate::driver::stream::Stream;
+use crate::memory::manager::{Block, MemoryManager, Order, in_host_function};
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
@@ -202,7 +204,7 @@ impl Trace {
         }
         // Declared before the owner of the memory, so that the context is still current when that frees
         // it.
-        let _current = current::enter(manager)?;
+        let _current = enter(manager)?;
         let mut places = HashMap::new();
         let mut live = Live {
             blocks: HashMap::new(),
@@ -240,6 +242,15 @@ impl Trace {
             }
         }
         Ok(replayed)
+    }
+}
+
+/// Makes the context of a manager current, if the manager requires that.
+fn enter(manager: &dyn MemoryManager) -> Result<Option<CurrentContext>> {
+    match (manager.needs_current_context(), in_host_function()) {
+        (false, _) => Ok(None),
+        (true, false) => manager.base().context().make_current().map(Some),
+        (true, true) => Err(Error::InHostFunction),
     }
 }
 

@@ -5,8 +5,8 @@ use crate::trace::Trace;
 use cuda_safe::manager::{
     AutoFreePointer, CachingManager, CachingOptions, DriverManager, Fallback, FallbackManager,
     IpcHandle, LeakManager, LimitManager, LoggingManager, MappedMemory, MemoryManager,
-    MemoryPointer, Order, OrderedManager, PinnedMemory, StatisticsManager,
-    clear_memory_manager, set_memory_manager,
+    MemoryPointer, Order, OrderedManager, PinnedMemory, StatisticsManager, clear_memory_manager,
+    set_memory_manager,
 };
 use cuda_safe::pool::attribute::USED_CURRENT;
 use cuda_safe::{

@@ -380,6 +380,10 @@ impl fmt::Display for Invalid {
                 "cannot allocate {asked} bytes: the memory manager has a limit of {limit} bytes, \
                  and {used} bytes are in use"
             ),
+            Self::OrderWithoutStream { what } => write!(
+                f,
+                "{what} needs the order of a stream, but `Order::NONE` has none: use `Order::of`"
+            ),
             Self::NotShareable { memory } => write!(
                 f,
                 "{memory} memory cannot be exported to other processes: export device memory of \

@@ -23,9 +23,17 @@ static QUEUED: AtomicUsize = AtomicUsize::new(0);
 /// Returns the number of deferred releases.
 ///
 /// A release is deferred during a capture of its stream, or on a driver callback thread. The next call
-/// that creates, copies or synchronizes retries it.
+/// that creates, copies or synchronizes retries it, and so does [`attempt_deferred_releases`].
 pub fn deferred_releases() -> usize {
     QUEUED.load(Ordering::Acquire)
+}
+
+/// Retries the [deferred releases](deferred_releases) now. A release that is still not possible stays
+/// deferred. The call may block, as the drop of each object may ([`reference::releases`]).
+///
+/// [`reference::releases`]: crate::reference::releases
+pub fn attempt_deferred_releases() {
+    drain();
 }
 
 pub(super) fn push(release: Deferred) {

@@ -134,19 +134,22 @@ fn is_free<G>(tried: &TryLockResult<G>) -> bool {
     !matches!(tried, Err(TryLockError::WouldBlock))
 }
 
+/// A [`std::sync::Mutex`] whose operations are scheduling points.
 #[derive(Debug, Default)]
-pub(crate) struct Mutex<T: ?Sized> {
+pub struct Mutex<T: ?Sized> {
     lock: std::sync::Mutex<T>,
 }
 
+/// The guard of a [`Mutex`].
 #[derive(Debug)]
-pub(crate) struct MutexGuard<'a, T: ?Sized> {
+pub struct MutexGuard<'a, T: ?Sized> {
     guard: std::sync::MutexGuard<'a, T>,
     mutex: &'a Mutex<T>,
 }
 
 impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
+    /// Creates an unlocked mutex.
+    pub const fn new(value: T) -> Self {
         Self {
             lock: std::sync::Mutex::new(value),
         }
@@ -158,8 +161,12 @@ impl<T: ?Sized> Mutex<T> {
         MutexGuard { guard, mutex: self }
     }
 
+    /// See [`std::sync::Mutex::lock`].
+    ///
+    /// # Errors
+    /// A thread panicked while it held the lock.
     #[track_caller]
-    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>>
+    pub fn lock(&self) -> LockResult<MutexGuard<'_, T>>
     where
         T: Send,
     {
@@ -173,8 +180,12 @@ impl<T: ?Sized> Mutex<T> {
         )
     }
 
+    /// See [`std::sync::Mutex::try_lock`].
+    ///
+    /// # Errors
+    /// The lock is held, or a thread panicked while it held the lock.
     #[track_caller]
-    pub(crate) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
+    pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
         point();
         self.try_now()
     }
@@ -190,7 +201,11 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    pub(crate) fn get_mut(&mut self) -> LockResult<&mut T> {
+    /// See [`std::sync::Mutex::get_mut`].
+    ///
+    /// # Errors
+    /// A thread panicked while it held the lock.
+    pub fn get_mut(&mut self) -> LockResult<&mut T> {
         self.lock.get_mut()
     }
 }

@@ -123,6 +123,7 @@ impl KeepAlive for Stream {
         Some(self.context())
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.inner.is_lent
     }

@@ -6,9 +6,9 @@
 use super::Order;
 use crate::base::capture::{self, Operation, refuse_captured};
 use crate::base::error::Result;
-use crate::base::release::relaxed;
 use crate::base::zone::refuse_in_host_function;
 use crate::driver::context::Context;
+use crate::driver::stream::CaptureMode;
 use cuda_sys::CUstream;
 
 /// Enqueues an operation on the stream of an order. Enqueues nothing for an order without a stream.
@@ -47,10 +47,17 @@ pub(crate) fn enqueue_now(
     enqueue(order, operation, context, call)
 }
 
-/// Runs driver calls in a mode in which they do not invalidate captures of other threads.
-pub(crate) fn sparing_captures<T>(calls: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Makes driver calls that could invalidate captures of other threads, such as an allocation or the
+/// query of an event, in a way that does not.
+///
+/// While a capture may be open, `calls` runs in the mode
+/// [`Relaxed`](CaptureMode::Relaxed). See [`CaptureMode::with`].
+///
+/// # Errors
+/// The driver refuses to change the mode; errors of `calls`.
+pub fn without_invalidating_captures<T>(calls: impl FnOnce() -> Result<T>) -> Result<T> {
     match capture::may_be_open() {
-        true => relaxed(calls),
+        true => CaptureMode::Relaxed.with(calls)?,
         false => calls(),
     }
 }

@@ -49,7 +49,7 @@ pub fn set_memory_manager<M: MemoryManager>(
 }
 
 /// Returns an error unless the manager implements this version of the interface.
-pub(crate) fn check_version<M: MemoryManager>() -> Result<()> {
+fn check_version<M: MemoryManager>() -> Result<()> {
     let version = M::interface_version();
     if version != INTERFACE_VERSION {
         return Err(Invalid::ManagerVersion {
@@ -125,7 +125,7 @@ impl ManagerSlot {
         };
         let manager = {
             let _making = Making::new();
-            let manager = current::with_current((self.make)(&context.without_extension())?);
+            let manager = current::with_current_context((self.make)(&context.without_extension())?);
             // A manager of another context would wait for that context's work.
             same_context("the manager", manager.base().context(), context)?;
             manager.initialize()?;
@@ -209,8 +209,9 @@ impl Context {
     /// # Errors
     /// See [`memory_manager`](Self::memory_manager).
     pub fn memory_manager_as<M: MemoryManager>(&self) -> Result<Option<&M>> {
-        let manager = self.memory_manager()?.map(current::without_current);
-        Ok(manager.and_then(|manager| manager.as_any().downcast_ref()))
+        Ok(self
+            .memory_manager()?
+            .and_then(<dyn MemoryManager>::downcast_ref))
     }
 
     /// Returns the manager if it has been created, as it has for anything that it allocated.

@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 ///
 /// # Errors
 /// The caller is a host function; the driver refuses, as it does on its callback threads.
-pub(crate) fn enter(manager: &dyn MemoryManager) -> Result<Option<CurrentContext>> {
+fn enter(manager: &dyn MemoryManager) -> Result<Option<CurrentContext>> {
     if !manager.needs_current_context() {
         return Ok(None);
     }
@@ -36,9 +36,14 @@ pub(crate) fn try_enter(manager: &dyn MemoryManager) -> Option<CurrentContext> {
     manager.base().context().make_current().ok()
 }
 
-/// Returns a manager whose methods are called with its context current, if the manager requires that.
-/// Any other manager is returned unchanged, so its calls have no overhead.
-pub(crate) fn with_current(manager: Box<dyn MemoryManager>) -> Box<dyn MemoryManager> {
+/// Returns a manager whose methods are called with its context current, if the manager
+/// [requires](MemoryManager::needs_current_context) that. Any other manager is returned unchanged, so
+/// its calls have no overhead.
+///
+/// [`set_memory_manager`](super::set_memory_manager) does this with the manager of a context. A manager
+/// that rarely calls an inner one does it with the inner manager, and need not have the context current
+/// in its own methods.
+pub fn with_current_context(manager: Box<dyn MemoryManager>) -> Box<dyn MemoryManager> {
     match manager.needs_current_context() {
         false => manager,
         true => Box::new(WithCurrent {
@@ -47,7 +52,7 @@ pub(crate) fn with_current(manager: Box<dyn MemoryManager>) -> Box<dyn MemoryMan
     }
 }
 
-/// Returns the manager that was given to [`with_current`].
+/// Returns the manager that was given to [`with_current_context`].
 pub(crate) fn without_current(manager: &dyn MemoryManager) -> &dyn MemoryManager {
     match manager.as_any().downcast_ref::<WithCurrent>() {
         Some(its) => &**its.inner,

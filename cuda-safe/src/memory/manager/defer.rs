@@ -1,7 +1,8 @@
 //! Deferred frees, which are done in batches.
 
+use super::free_counter::FreeCounter;
 use super::is_out_of_memory;
-use super::lock::{Frees, leaf};
+use super::lock::leaf;
 use super::pool_block::PoolBlock;
 use crate::base::error::Result;
 use crate::base::fork;
@@ -83,7 +84,7 @@ impl fmt::Debug for CleanupGuard {
 
 /// The number of live guards.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Held(Arc<AtomicUsize>);
+pub(super) struct Held(Arc<AtomicUsize>);
 
 impl Held {
     pub(crate) fn is_held(&self) -> bool {
@@ -144,7 +145,7 @@ pub(super) struct Deferral {
     options: DeferOptions,
     held: Held,
     pending: Mutex<Pending>,
-    frees: Frees,
+    frees: FreeCounter,
     /// The maximum number of pending bytes.
     limit: usize,
     context: Context,
@@ -157,7 +158,7 @@ impl Deferral {
             options,
             held: Held::default(),
             pending: Mutex::default(),
-            frees: Frees::default(),
+            frees: FreeCounter::default(),
             limit,
             context: context.clone(),
         })
@@ -187,7 +188,7 @@ impl Deferral {
                 pending.items.len() > self.options.count || pending.bytes > self.limit
             }
         };
-        if is_over && !self.frees.are_under_way() {
+        if is_over && !self.frees.are_in_progress() {
             self.flush();
         }
     }
@@ -206,18 +207,21 @@ impl Deferral {
         };
         // This is not under the lock, because the driver waits here, possibly for a host function that
         // frees memory.
-        free.is_some = !pending.items.is_empty();
+        let is_some = !pending.items.is_empty();
+        if is_some {
+            free.mark_freed();
+        }
         self.free(pending);
-        free.is_some
+        is_some
     }
 
     /// Attempts an allocation. If there was not enough memory, repeats it after a flush and while
     /// another thread is freeing some.
     pub(crate) fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
-        let before = self.frees.count();
+        let before = self.frees.completed();
         match attempt() {
             Err(error) if is_out_of_memory(&error) => {
-                if self.flush() || self.frees.is_some_since(before) {
+                if self.flush() || self.frees.has_freed_since(before) {
                     return self.frees.retry(attempt);
                 }
                 Err(error)

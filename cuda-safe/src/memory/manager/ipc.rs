@@ -10,7 +10,7 @@ use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
 use crate::driver::context::Context;
 use crate::driver::device::{Device, Uuid};
-use crate::memory::not_shareable as not_of_a_shared_pool;
+use crate::memory::{MemoryPool, not_shareable as not_of_a_shared_pool};
 use core::ffi::c_char;
 use cuda_sys::{CUdeviceptr, CUipcMemHandle, CUmemPoolPtrExportData, CUresult};
 use std::fmt;
@@ -136,9 +136,29 @@ impl IpcHandle {
         })
     }
 
-    /// Returns the handle of memory of a [shareable](crate::MemoryPoolOptions::shareable) pool: the
-    /// memory at `offset` in the allocation that begins at `start`. Calls `cuMemPoolExportPointer`.
-    pub(crate) fn of_pool_memory(
+    /// Returns the handle of memory of a [shareable](crate::MemoryPoolOptions::shareable) memory pool, for
+    /// a process that has [imported](crate::pool::ImportedPool::new) the pool. The block is a part of the
+    /// allocation that begins at `start`. Calls `cuMemPoolExportPointer`; see
+    /// [`MemoryPool::handle_of`].
+    ///
+    /// # Errors
+    /// [`Invalid::NotShareable`] if the pool is not shareable, or if the memory is not of the pool.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemPoolExportPointer`](fn@cuda_sys::cuMemPoolExportPointer).
+    #[doc(alias = "cuMemPoolExportPointer")]
+    pub fn of_pool_memory(pool: &MemoryPool, start: CUdeviceptr, block: &Block) -> Result<Self> {
+        match block.address.checked_sub(start) {
+            Some(offset) => pool.handle_at(start, offset, block.size),
+            None => Err(Invalid::NotShareable {
+                memory: "another pool's",
+            }
+            .into()),
+        }
+    }
+
+    /// Returns the handle of the memory at `offset` in the allocation that begins at `start`, of a pool
+    /// that was exported.
+    pub(crate) fn of_exported_memory(
         context: &Context,
         start: CUdeviceptr,
         offset: u64,

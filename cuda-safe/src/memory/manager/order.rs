@@ -10,7 +10,7 @@ use crate::base::error::Result;
 use crate::base::release::KeepAlive;
 use crate::driver::context::Context;
 use crate::driver::stream::Stream;
-use cuda_sys::CUstream;
+use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -41,8 +41,8 @@ impl<'a> Order<'a> {
     }
 
     /// Returns the order of a stream that is owned by other code (PyTorch, for example) and stays
-    /// alive. The handles 0 and 1 of the default streams are valid; they mean the default streams of
-    /// the manager's context.
+    /// alive. The handles 0 and 1 of the legacy default stream are valid; they mean that of the manager's
+    /// context. The per-thread default stream, handle 2, is always [transient](Self::transient).
     ///
     /// # Safety
     /// The handle is 0 or 1, or a stream of the manager's context. That stream stays alive until all
@@ -52,20 +52,14 @@ impl<'a> Order<'a> {
     /// that receive it.)
     pub unsafe fn persistent(stream: CUstream) -> Self {
         capture::handle_is_shared();
-        Self(Kind::Persistent(stream))
-    }
-
-    /// Returns the order of a stream that an earlier call has used.
-    ///
-    /// # Safety
-    /// See [persistent](Self::persistent).
-    pub(crate) unsafe fn known(stream: CUstream) -> Self {
-        Self(Kind::Persistent(stream))
+        match stream.addr() == CU_STREAM_PER_THREAD.addr() {
+            true => Self(Kind::Passing(stream)),
+            false => Self(Kind::Persistent(stream)),
+        }
     }
 
     /// Returns the order of a stream that is owned by other code and may be destroyed after the call.
-    /// Memory that is freed in this order gets an event at once. The per-thread default stream, handle
-    /// 2, is always transient.
+    /// Memory that is freed in this order gets an event at once.
     ///
     /// # Safety
     /// The handle is 2, or a stream of the manager's context that is alive during the call. It is not
@@ -75,12 +69,24 @@ impl<'a> Order<'a> {
         Self(Kind::Passing(stream))
     }
 
-    /// Returns the handle of the stream, if there is one.
+    /// Returns the handle of the stream, if there is one. Other code can then capture the stream; see
+    /// [`Stream::as_raw`]. To compare streams, use [`key`](Self::key).
     pub fn as_raw(self) -> Option<CUstream> {
         match self.0 {
             Kind::Of(stream) => Some(stream.as_raw()),
             _ => self.raw(),
         }
+    }
+
+    /// Returns a number that identifies the stream among the live streams of its context, or `None`
+    /// without a stream. It is the address of the handle: 1 for the legacy default stream, also if the
+    /// order was created with the handle 0, and 2 for the per-thread default stream.
+    ///
+    /// After the stream has ended, another stream may have the same key.
+    #[inline]
+    pub fn key(self) -> Option<usize> {
+        self.raw()
+            .map(|raw| raw.addr().max(CU_STREAM_LEGACY.addr()))
     }
 
     /// Returns the handle of the stream, if there is one, for calls of this crate.
@@ -113,6 +119,24 @@ impl<'a> Order<'a> {
         }
     }
 
+    /// Returns whether the stream may end without a [notification](MemoryManager::stream_ends) of
+    /// `manager`: the order is [transient](Self::is_transient), or the stream is a [`Stream`] of a
+    /// context whose manager neither is `manager` nor [wraps](MemoryManager::wrapped) it.
+    ///
+    /// A manager keeps nothing about such a stream beyond the call.
+    pub fn is_transient_for(self, manager: &dyn MemoryManager) -> bool {
+        if self.is_transient() {
+            return true;
+        }
+        let Some(stream) = self.stream() else {
+            // The end of a persistent stream is notified by the code that owns it.
+            return false;
+        };
+        let notified = stream.context().made_manager();
+        let mut notified = notified.into_iter().flat_map(with_wrapped);
+        !notified.any(|its| is_same(its, manager))
+    }
+
     /// Makes a driver call on the stream. A default stream is that of `context`. Does nothing without a
     /// stream.
     pub(crate) fn call(
@@ -129,6 +153,12 @@ impl<'a> Order<'a> {
         }
         without_current(context, || call(raw))
     }
+}
+
+/// Returns whether both are the same object. A wrapper may have the same address as its inner manager,
+/// so their types are compared too.
+fn is_same(one: &dyn MemoryManager, other: &dyn MemoryManager) -> bool {
+    std::ptr::addr_eq(one, other) && one.as_any().type_id() == other.as_any().type_id()
 }
 
 /// A stream that ends. The value proves that the stream is alive and that its holder may announce its
@@ -165,6 +195,12 @@ impl<'a> StreamEnd<'a> {
             let _current = current::try_enter(its);
             its.stream_ends(self);
         }
+    }
+
+    /// Returns the order of the stream, for work that must be enqueued on it before it ends. The order is
+    /// [transient](Order::is_transient).
+    pub fn order(&self) -> Order<'_> {
+        Order(Kind::Passing(self.raw))
     }
 
     /// Returns the handle of the stream. After the stream has ended, it may be the handle of another

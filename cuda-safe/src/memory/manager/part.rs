@@ -1,12 +1,12 @@
 //! The base of most managers: synchronous, pinned and managed memory from the driver.
 
-use super::capture::{enqueue_now, sparing_captures};
+use super::capture::{enqueue_now, without_invalidating_captures};
 use super::defer::{Deferral, Item, What};
 use super::order::OrderOwners;
 use super::pool_block::PoolBlock;
 use super::{Block, CleanupGuard, DeferOptions, HostBlock, Order};
 use crate::base::call::{answer, call, without_current};
-use crate::base::capture::{Operation, is_default};
+use crate::base::capture::Operation;
 use crate::base::current::ContextHandle;
 use crate::base::error::{Error, Result};
 use crate::base::fork;
@@ -16,7 +16,7 @@ use crate::base::zone::refuse_in_host_function;
 use crate::driver::context::{Context, PinnedMemory, SyncMemory};
 use crate::driver::event::Event;
 use crate::memory::registered::Registered;
-use crate::memory::{MemoryPool, PinnedFlags};
+use crate::memory::PinnedFlags;
 use core::ffi::c_void;
 use cuda_sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUmemAttach_flags,
@@ -87,6 +87,12 @@ impl DriverMemory {
     /// stay alive.
     pub fn defer_cleanup(&self) -> CleanupGuard {
         self.deferral.guard()
+    }
+
+    /// Returns whether a [guard](Self::defer_cleanup) is alive. A manager that caches memory must not
+    /// wait for work then to free some.
+    pub fn is_cleanup_deferred(&self) -> bool {
+        self.deferral.is_held()
     }
 
     /// Allocates synchronous device memory. Calls `cuMemAlloc`.
@@ -270,36 +276,11 @@ impl DriverMemory {
         }
     }
 
-    /// Frees memory of a memory pool: on the stream of `order`, which waits for nothing, or later, after
-    /// all work, if that is a default stream or none.
-    ///
-    /// `own_pool` is the pool of the memory, if the manager destroys it.
-    ///
-    /// # Safety
-    /// See [`MemoryManager::free`](super::MemoryManager::free). `block` is memory of a memory pool.
-    pub(crate) unsafe fn free_of_pool(
-        &self,
-        block: Block,
-        order: Order<'_>,
-        own_pool: Option<MemoryPool>,
-    ) {
-        if fork::in_child() {
-            return count_leak();
-        }
-        // A default stream is excluded, because a query whether it is captured might apply to another
-        // context's.
-        let stream = order.raw().filter(|raw| !is_default(*raw)).map(Handle);
-        let memory = PoolBlock {
-            address: block.address,
-            stream,
-            own_pool,
-        };
-        if stream.is_some() {
-            return release(memory, &self.owners(order));
-        }
+    /// Defers a free of pool memory, which is done after all work.
+    pub(super) fn free_of_pool(&self, memory: PoolBlock, size: usize) {
         self.deferral.push(Item {
             what: What::OfPool(memory),
-            size: block.size,
+            size,
             end: None,
         });
     }
@@ -334,7 +315,7 @@ impl DriverMemory {
 
     /// Attempts an allocation, and repeats it if there was not enough memory and a deferred free
     /// returns some, on this thread or another one.
-    pub(crate) fn retry(&self, allocate: impl FnMut() -> Result<()>) -> Result<()> {
+    pub(super) fn retry(&self, allocate: impl FnMut() -> Result<()>) -> Result<()> {
         release::drain();
         self.deferral.retry(allocate)
     }
@@ -373,7 +354,7 @@ pub(super) fn mark(order: Order<'_>, context: &Context) -> Result<Event> {
 /// Allocates with the context current, in a mode that does not invalidate captures of other threads.
 fn in_context(context: &Context, allocate: impl FnOnce() -> Result<()>) -> Result<()> {
     let _current = context.enter()?;
-    sparing_captures(allocate)
+    without_invalidating_captures(allocate)
 }
 
 fn block(address: CUdeviceptr, size: usize) -> Block {

@@ -11,8 +11,8 @@ pub(super) struct PoolBlock {
     /// The stream on which the memory is freed. `None` if the memory is not ordered on one stream, and is
     /// freed after all work.
     pub(super) stream: Option<Handle<CUstream>>,
-    /// The pool, if the manager destroys it.
-    pub(super) own_pool: Option<MemoryPool>,
+    /// The pool, unless other code keeps it alive.
+    pub(super) pool: Option<MemoryPool>,
 }
 
 impl Destroy for PoolBlock {
@@ -42,7 +42,7 @@ impl Destroy for PoolBlock {
 
     /// A driver (580) continues to use a pool that is destroyed before its memory.
     fn has_leaked(&self, _owners: &dyn KeepAlive) {
-        if let Some(pool) = &self.own_pool {
+        if let Some(pool) = &self.pool {
             pool.never_destroy();
         }
     }

@@ -91,14 +91,14 @@ impl MemoryPool {
         size: usize,
     ) -> Result<IpcHandle> {
         self.be_exported()?;
-        IpcHandle::of_pool_memory(self.context(), start, offset, size)
+        IpcHandle::of_exported_memory(self.context(), start, offset, size)
     }
 
     /// Exports the pool once. For memory of pools that were never exported, a driver (580) returns
     /// `CUDA_ERROR_INVALID_VALUE`.
     #[cfg(unix)]
     fn be_exported(&self) -> Result<()> {
-        let exported = &self.inner.exported.0;
+        let exported = &self.inner.exported;
         if exported.get().is_none() {
             // If another thread has exported the pool in the meantime, its export is equally valid.
             let _ = exported.set(self.export()?);
@@ -115,8 +115,8 @@ impl MemoryPool {
 
 /// The descriptor of the pool's export, if handles of its memory were requested. It is kept open,
 /// because it is not documented whether the driver creates handles after it has been closed.
-#[derive(Default)]
-pub(super) struct Exported(#[cfg(unix)] std::sync::OnceLock<std::os::fd::OwnedFd>);
+#[cfg(unix)]
+pub(super) type Exported = std::sync::OnceLock<std::os::fd::OwnedFd>;
 
 const THIS_POOL: &str = "an unshareable pool's";
 

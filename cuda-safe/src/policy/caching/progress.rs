@@ -9,19 +9,13 @@
 use super::heap::Id;
 use super::shared::{Request, Shared};
 use super::slow::Pool;
-use super::stream_progress::{Queries, Reach, Record, SyncPoints};
+use super::stream_progress::{Queries, Reach, Record, StreamKey, SyncPoints};
 use super::thread_caches::{Idle, ThreadCaches};
-use crate::base::call::call;
-use crate::base::capture::Operation;
 use crate::base::error::{Error, Result};
-use crate::base::report::count_leak;
-use crate::base::zone::refuse_in_host_function;
 use crate::driver::context::Context;
-use crate::driver::event::Event;
 use crate::driver::stream::Stream;
-use crate::memory::manager::capture::{enqueue, enqueue_now};
-use crate::memory::manager::{Order, StreamEnd};
-use cuda_sys::{CU_STREAM_LEGACY, CUstream};
+use crate::memory::manager::{Order, OrderEvent, StreamEnd, in_host_function, report_leak};
+use cuda_sys::CU_STREAM_LEGACY;
 use std::sync::Arc;
 
 impl Record {
@@ -30,8 +24,9 @@ impl Record {
     fn make(&mut self, named: Order<'_>, context: &Context, kept: &mut Vec<Stream>) -> Result<()> {
         refuse_in_host_function()?;
         let order = match &self.reach {
-            // SAFETY: this is the legacy default stream of the pool's context, which is not captured.
-            Reach::Always => unsafe { Order::known(CU_STREAM_LEGACY) },
+            // SAFETY: this is the legacy default stream of the pool's context. It lives as long as the
+            // context and cannot be captured.
+            Reach::Always => unsafe { Order::persistent(CU_STREAM_LEGACY) },
             Reach::Named => named,
             Reach::Held(stream) => {
                 let stream = stream.upgrade().ok_or(Error::InHostFunction)?;
@@ -41,37 +36,31 @@ impl Record {
         };
         let event = match self.event.take() {
             Some(event) => event,
-            None => Arc::new(context.event_now()?),
+            None => Arc::new(OrderEvent::new(context)?),
         };
-        let recorded = record(&event, order, context);
+        let recorded = event.record(order, context);
         self.event = Some(event);
         recorded
     }
 }
 
-/// Records an event in the stream of an order.
-fn record(event: &Event, order: Order<'_>, context: &Context) -> Result<()> {
-    enqueue_now(order, Operation::Record, context, |raw| {
-        // SAFETY: the event is alive, and the stream is alive during the call.
-        unsafe { call!(cuEventRecord(event.raw(), raw)) }
-    })
+/// Returns an error in a host function, where no event can be recorded.
+fn refuse_in_host_function() -> Result<()> {
+    match in_host_function() {
+        true => Err(Error::InHostFunction),
+        false => Ok(()),
+    }
 }
 
-fn wait_for_events(events: &[Arc<Event>], order: Order<'_>, context: &Context) -> Result<()> {
-    for event in events {
-        enqueue(order, Operation::Wait, context, |raw| {
-            // SAFETY: the stream is alive during the call and not captured; the driver keeps what it
-            // needs of the event.
-            unsafe { call!(cuStreamWaitEvent(raw, event.raw(), 0)) }
-        })?;
-    }
-    Ok(())
+fn wait_for_events(events: &[Arc<OrderEvent>], order: Order<'_>, context: &Context) -> Result<()> {
+    let mut events = events.iter();
+    events.try_for_each(|event| order.wait_event(event, context))
 }
 
 impl Queries {
     /// Returns the number of the last complete event.
     fn reached(&self) -> Option<u64> {
-        let is_reached = |event: &Event| event.is_complete().is_ok_and(|done| done);
+        let is_reached = |event: &OrderEvent| event.is_complete().is_ok_and(|done| done);
         let reached = self
             .events
             .iter()
@@ -99,7 +88,7 @@ impl Drop for Reserved<'_> {
 impl Pool {
     /// Records and queries events to update the progress of the streams.
     pub(super) fn poll(&self, named: Order<'_>) {
-        let (mut records, mut queries) = self.lock().progress.due(named.raw());
+        let (mut records, mut queries) = self.lock().progress.due(named.key());
         if queries.is_empty() {
             return;
         }
@@ -133,13 +122,13 @@ impl Pool {
     /// Finds a block whose last use was on other streams, and makes the stream of the request wait for
     /// that use.
     pub(super) fn find_after_wait(&self, request: &Request<'_>) -> Option<Idle> {
-        let raw = request.order.raw()?;
+        let named = request.order.key()?;
         let (mut reserved, events, records) = {
             let mut shared = self.lock();
             let id = shared.heap.find_any(request.bytes)?;
             let own = request.entry(&shared.progress);
             let points = shared.heap.points(id).to_vec();
-            let (events, records) = shared.progress.cover(&points, own, Some(raw))?;
+            let (events, records) = shared.progress.cover(&points, own, Some(named))?;
             let id = shared.heap.take(id, request.bytes);
             let reserved = Reserved {
                 pool: self,
@@ -164,7 +153,7 @@ impl Pool {
     /// now.
     fn wait_after(
         &self,
-        mut events: Vec<Arc<Event>>,
+        mut events: Vec<Arc<OrderEvent>>,
         mut records: Vec<Record>,
         order: Order<'_>,
         kept: &mut Vec<Stream>,
@@ -189,38 +178,38 @@ impl Pool {
 
     /// Frees a block on a stream that may be destroyed after the call.
     pub(super) fn free_passing(&self, id: Id, order: Order<'_>) {
-        let event = self.event_after(order);
-        // A wait for all work of the pool's context does not cover a stream of another context.
         let is_its = |stream: &Stream| stream.context() == self.context();
-        if event.is_none() && !order.stream().is_none_or(is_its) {
-            return count_leak();
-        }
+        let event = match self.event_after(order) {
+            Ok(event) => Some(event),
+            Err(_) if order.stream().is_none_or(is_its) => None,
+            // A wait for all work of the pool's context does not cover a stream of another context.
+            Err(error) => return report_leak("device memory", error),
+        };
         let mut shared = self.lock();
         let point = shared.progress.sync_point_of_event(event);
         shared.heap.give(id, &[point]);
     }
 
-    /// Returns an event after all work that a stream was given up to now, or `None` if it cannot be
-    /// recorded.
-    fn event_after(&self, order: Order<'_>) -> Option<Arc<Event>> {
-        refuse_in_host_function().ok()?;
+    /// Returns an event after all work that a stream was given up to now.
+    fn event_after(&self, order: Order<'_>) -> Result<Arc<OrderEvent>> {
+        refuse_in_host_function()?;
         let its = order.stream().map(Stream::context);
         let other = its.filter(|its| *its != self.context());
         let event = match other {
-            Some(other) => Arc::new(other.without_extension().event_now().ok()?),
+            Some(other) => Arc::new(OrderEvent::new(other)?),
             None => {
                 let spare = self.lock().progress.spare();
                 match spare {
                     Some(event) => event,
-                    None => Arc::new(self.context().event_now().ok()?),
+                    None => Arc::new(OrderEvent::new(self.context())?),
                 }
             }
         };
-        match record(&event, order, self.context()) {
-            Ok(()) => Some(event),
-            Err(_) => {
+        match event.record(order, self.context()) {
+            Ok(()) => Ok(event),
+            Err(error) => {
                 self.lock().progress.keep(event);
-                None
+                Err(error)
             }
         }
     }
@@ -236,32 +225,26 @@ impl Pool {
     /// Handles the end of a stream: empties its per-thread caches and records the last event of its
     /// entry.
     pub(super) fn stream_ends(&self, thread_caches: &ThreadCaches, end: &StreamEnd<'_>) {
-        let stream = match end.as_raw() {
-            raw if raw.is_null() => CU_STREAM_LEGACY,
-            raw => raw,
-        };
-        let Some(mut last) = self.close(thread_caches, stream) else {
+        let order = end.order();
+        let closed = order.key().and_then(|key| self.close(thread_caches, key));
+        let Some(mut last) = closed else {
             return;
         };
         // The stream is alive for this call, regardless of its owner.
         last.reach = Reach::Named;
-        // SAFETY: the stream is alive for this call; either it is not captured, or the driver is asked
-        // whether it is.
-        let order = unsafe { Order::known(stream) };
         let is_made = last.make(order, self.context(), &mut Vec::new()).is_ok();
         self.lock().progress.enter(last, is_made);
     }
 
     /// Closes the entry and the per-thread caches of a stream. Returns the event to record, if a sync
     /// point needs one.
-    fn close(&self, thread_caches: &ThreadCaches, stream: CUstream) -> Option<Record> {
+    fn close(&self, thread_caches: &ThreadCaches, stream: StreamKey) -> Option<Record> {
         let mut shared = self.lock();
         let entry = shared.progress.find(stream)?;
         let mut left = Vec::new();
-        let Shared { counts, .. } = &mut *shared;
+        let Shared { hits, .. } = &mut *shared;
         thread_caches.close(stream, |idles, its| {
-            counts.hits += its.hits;
-            counts.frees += its.frees;
+            *hits += its;
             left.extend(idles);
         });
         if !left.is_empty() {

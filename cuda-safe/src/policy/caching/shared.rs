@@ -3,16 +3,16 @@
 
 use super::classes::NONE;
 use super::heap::{Heap, Id};
-use super::stream_progress::{Reach, StreamProgress, UNORDERED};
-use super::thread_caches::{Counts, Idle, ThreadCache, ThreadCaches};
+use super::stream_progress::{Reach, StreamKey, StreamProgress, UNORDERED};
+use super::thread_caches::{Idle, ThreadCache, ThreadCaches};
 use crate::memory::manager::Order;
-use cuda_sys::CUstream;
 
 /// The state of a pool that all threads share.
 pub(super) struct Shared {
     pub(super) heap: Heap,
     pub(super) progress: StreamProgress,
-    pub(super) counts: Counts,
+    /// The hits of per-thread caches that were closed.
+    pub(super) hits: u64,
     pub(super) misses: u64,
     pub(super) slabs_added: u64,
     pub(super) stream_waits: u64,
@@ -32,11 +32,11 @@ pub(super) struct Request<'a> {
     pub(super) class: u8,
     pub(super) order: Order<'a>,
     /// The stream, if the pool may keep an entry of its progress.
-    pub(super) stream: Option<(CUstream, Reach)>,
+    pub(super) stream: Option<(StreamKey, Reach)>,
 }
 
 impl Request<'_> {
-    fn stream(&self) -> Option<CUstream> {
+    fn stream(&self) -> Option<StreamKey> {
         self.stream.as_ref().map(|(stream, _)| *stream)
     }
 
@@ -64,7 +64,7 @@ impl Shared {
         &mut self,
         thread_caches: &ThreadCaches,
         (id, class): (Id, u8),
-        (stream, entry): (CUstream, u32),
+        (stream, entry): (StreamKey, u32),
         thread_cache_bytes: usize,
     ) {
         let idle = self.idle(id);
@@ -110,7 +110,7 @@ impl Shared {
         let mut found = None;
         thread_caches.each(Some(stream), |cache| {
             if found.is_none() {
-                found = cache.pop(request.class);
+                found = cache.take(request.class);
             }
         });
         found
@@ -150,7 +150,7 @@ impl Shared {
                 return;
             };
             // A per-thread cache is closed together with the entry of its stream.
-            let entry = progress.find_handle(stream).unwrap_or(UNORDERED);
+            let entry = progress.find(stream).unwrap_or(UNORDERED);
             let point = progress.sync_point(entry);
             for idle in cache.take_all() {
                 heap.give(idle.id, &[point]);

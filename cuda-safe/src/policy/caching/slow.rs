@@ -12,39 +12,30 @@
 use super::classes::{self, LARGE_GRAIN, rounded};
 use super::heap::{Heap, Id};
 use super::shared::{Request, Shared};
-use super::stream_progress::{Reach, StreamProgress, SyncPoints};
-use super::thread_caches::{Counts, Idle, ThreadCaches};
-use super::{CacheStats, CachingManager, CachingOptions, persistent, token};
-use crate::base::current::ContextHandle;
+use super::stream_progress::{Reach, StreamKey, StreamProgress, SyncPoints};
+use super::thread_caches::{Idle, ThreadCaches};
+use super::{CacheStats, CachingOptions, token};
 use crate::base::error::{DriverError, Error, Result};
-use crate::base::fork;
 use crate::base::invalid::Invalid;
-use crate::base::release;
-use crate::base::sync::{Mutex, MutexGuard};
-use crate::base::zone::in_report_hook;
-use crate::base::zone::refuse_in_host_function;
+use crate::base::release::attempt_deferred_releases;
 use crate::driver::context::Context;
-use crate::driver::event::Event;
-use crate::memory::manager::Held;
-use crate::memory::manager::capture::sparing_captures;
-use crate::memory::manager::lock::Frees;
 use crate::memory::manager::{
-    Block, CleanupGuard, MemoryManager, Order, is_out_of_memory, with_wrapped,
+    Block, DeferOptions, FreeCounter, MemoryManager, Order, OrderEvent, in_forked_child,
+    in_host_function, in_report_hook, is_out_of_memory, without_invalidating_captures,
 };
-use cuda_sys::{CU_STREAM_LEGACY, CUresult, CUstream};
+use crate::policy::lock::{Mutex, MutexGuard};
+use cuda_sys::CUresult;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError};
 
 pub(super) struct Pool {
     shared: Mutex<Shared>,
     /// Counts the threads that return slabs to the upstream manager.
-    frees: Frees,
-    held: Held,
+    frees: FreeCounter,
     options: CachingOptions,
     /// The size of a slab in bytes.
     slab: u64,
     pending_bytes: u64,
-    context: Context,
     upstream: Box<dyn MemoryManager>,
 }
 
@@ -54,18 +45,17 @@ impl Pool {
         upstream: Box<dyn MemoryManager>,
         options: CachingOptions,
     ) -> Result<Self> {
-        let context = context.without_extension();
         // A larger slab could not be allocated. The size is a multiple of the grain in any case.
         let most = (context.device().total_memory()? as u64).min(u64::MAX / 2);
         let slab = (options.slab_bytes as u64)
             .min(most)
             .next_multiple_of(LARGE_GRAIN);
-        let pending_bytes = options.unordered.bytes_of(context.device())? as u64;
+        let pending_bytes = bytes_of(options.unordered, context)?;
         Ok(Self {
             shared: Mutex::new(Shared {
                 heap: Heap::default(),
-                progress: StreamProgress::new(&context),
-                counts: Counts::default(),
+                progress: StreamProgress::new(upstream.base().context()),
+                hits: 0,
                 misses: 0,
                 slabs_added: 0,
                 stream_waits: 0,
@@ -74,12 +64,10 @@ impl Pool {
                 unordered: 0,
                 taking: 0,
             }),
-            frees: Frees::default(),
-            held: Held::default(),
+            frees: FreeCounter::default(),
             options,
             slab,
             pending_bytes,
-            context,
             upstream,
         })
     }
@@ -92,12 +80,14 @@ impl Pool {
         self.options
     }
 
-    pub(super) fn guard(&self) -> CleanupGuard {
-        self.held.guard()
+    /// Returns the context, without a manager.
+    pub(super) fn context(&self) -> &Context {
+        self.upstream.base().context()
     }
 
-    pub(super) fn context(&self) -> &Context {
-        &self.context
+    /// Returns whether a guard defers clean-up, so that the host must not wait to free memory.
+    fn is_held(&self) -> bool {
+        self.upstream.base().is_cleanup_deferred()
     }
 
     /// Locks the shared state. Not for use in a forked child, where the lock may be held by a thread
@@ -110,39 +100,14 @@ impl Pool {
         }
     }
 
-    /// Returns the stream of an order if the pool may keep an entry of its progress, because it will be
-    /// notified of the stream's end.
-    fn persistent(&self, order: Order<'_>) -> Option<(CUstream, Reach)> {
-        let raw = persistent(order)?;
-        let reach = match order.stream() {
-            Some(stream) if self.is_notified_by(stream.context()) => {
-                Reach::Held(stream.downgrade())
-            }
-            Some(_) => return None,
-            None if raw == CU_STREAM_LEGACY => Reach::Always,
-            None => Reach::Named,
-        };
-        Some((raw, reach))
-    }
-
-    /// Returns whether this pool is among the managers that are notified of the ends of a context's
-    /// streams.
-    fn is_notified_by(&self, context: &Context) -> bool {
-        let mut managers = context.made_manager().into_iter().flat_map(with_wrapped);
-        managers.any(|its| {
-            let its = its.as_any().downcast_ref::<CachingManager>();
-            its.is_some_and(|its| std::ptr::eq(&raw const its.pool, self))
-        })
-    }
-
-    /// Allocates a block that the thread's cache does not have.
-    #[cold]
-    #[inline(never)]
+    /// Allocates a block that the thread's cache does not have. `stream` is the stream of the order, if
+    /// the pool may keep an entry of its progress.
     pub(super) fn allocate(
         &self,
         thread_caches: &ThreadCaches,
         size: usize,
         order: Order<'_>,
+        stream: Option<(StreamKey, Reach)>,
     ) -> Result<Block> {
         refuse_without_driver()?;
         if size == 0 {
@@ -152,7 +117,7 @@ impl Pool {
             }
             .into());
         }
-        release::drain();
+        attempt_deferred_releases();
         let class = classes::class_of(size as u64);
         let bytes = rounded(size as u64).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or(Invalid::TooLarge { len: size, size: 1 })?;
@@ -160,9 +125,9 @@ impl Pool {
             bytes,
             class,
             order,
-            stream: self.persistent(order),
+            stream,
         };
-        let found = sparing_captures(|| self.find(thread_caches, &request))?;
+        let found = without_invalidating_captures(|| self.find(thread_caches, &request))?;
         Ok(Block {
             address: found.address,
             size,
@@ -189,12 +154,12 @@ impl Pool {
         if let Some(idle) = self.find_after_wait(request) {
             return Ok(idle);
         }
-        if self.held.is_held() {
+        if self.is_held() {
             return Err(error);
         }
         // Wait for all work. Afterwards, fragments in the cache may be merged, or whole slabs can be
         // returned to the upstream manager.
-        let before = self.frees.count();
+        let before = self.frees.completed();
         self.lock().collect(thread_caches);
         self.settle()?;
         if let Some(idle) = self.lock().find_now(request) {
@@ -202,7 +167,7 @@ impl Pool {
         }
         // Another thread may also have taken the memory, to return it.
         let given = self.give_slabs_back(0);
-        match given != 0 || self.frees.is_some_since(before) {
+        match given != 0 || self.frees.has_freed_since(before) {
             true => self.frees.retry(|| self.grow(request)),
             false => Err(error),
         }
@@ -219,7 +184,7 @@ impl Pool {
         if !shared.open_thread_cache(thread_caches, request) {
             drop(shared);
             // This event is for the end of the stream, which may occur where no event can be created.
-            let event = self.context.event_now()?;
+            let event = OrderEvent::new(self.context())?;
             shared = self.lock();
             shared.progress.keep(event.into());
             if let Some((stream, reach)) = &request.stream {
@@ -251,12 +216,12 @@ impl Pool {
     }
 
     fn is_too_much_pending(&self, order: Order<'_>) -> bool {
-        if self.held.is_held() {
+        if self.is_held() {
             return false;
         }
         let shared = self.lock();
         let is_over = shared.progress.unordered_pending() > self.options.unordered.count as u64;
-        shared.unordered > self.pending_bytes || is_over && order.raw().is_none()
+        shared.unordered > self.pending_bytes || is_over && order.key().is_none()
     }
 
     /// Adds a slab from the upstream manager.
@@ -315,21 +280,27 @@ impl Pool {
             let shared = self.lock();
             shared.progress.numbers()
         };
-        self.context.wait_for_all_work()?;
+        self.upstream.base().synchronize()?;
         let mut shared = self.lock();
         shared.host_waits += 1;
         shared.settled(&numbers);
         Ok(())
     }
 
-    /// Frees a block for which there is no per-thread cache, or which has no room there.
-    #[cold]
-    #[inline(never)]
-    pub(super) fn free(&self, thread_caches: &ThreadCaches, id: Id, class: u8, order: Order<'_>) {
-        if order.raw().is_none() {
+    /// Frees a block for which there is no per-thread cache, or which has no room there. For `stream`,
+    /// see [`allocate`](Self::allocate).
+    pub(super) fn free(
+        &self,
+        thread_caches: &ThreadCaches,
+        id: Id,
+        class: u8,
+        order: Order<'_>,
+        stream: Option<(StreamKey, Reach)>,
+    ) {
+        if order.key().is_none() {
             return self.lock().give_unordered(id);
         }
-        let Some((stream, reach)) = self.persistent(order) else {
+        let Some((stream, reach)) = stream else {
             return self.free_passing(id, order);
         };
         let wanted = {
@@ -352,8 +323,8 @@ impl Pool {
     /// of bytes that are no longer cached.
     pub(super) fn trim(&self, thread_caches: &ThreadCaches, keep: usize) -> Result<usize> {
         refuse_without_driver()?;
-        release::drain();
-        if self.held.is_held() {
+        attempt_deferred_releases();
+        if self.is_held() {
             return Ok(0);
         }
         let is_pending = {
@@ -395,7 +366,9 @@ impl Pool {
                 giving.slabs.extend(shared.heap.remove(place));
             }
         }
-        free.is_some = !giving.slabs.is_empty();
+        if !giving.slabs.is_empty() {
+            free.mark_freed();
+        }
         let bytes = giving.slabs.iter().map(|slab| slab.size).sum();
         // `pop` takes from the end, so the largest is returned first.
         giving.slabs.reverse();
@@ -409,7 +382,7 @@ impl Pool {
 
     /// Returns a block as a part of the upstream manager's memory that it lies in.
     pub(super) fn slab_of(&self, id: Id, block: &Block) -> Result<Block> {
-        if fork::in_child() {
+        if in_forked_child() {
             return Err(Error::Forked);
         }
         let token = self.lock().heap.token_below(id, block);
@@ -421,7 +394,7 @@ impl Pool {
 
     /// Returns the number of cached bytes.
     pub(super) fn cached(&self, thread_caches: &ThreadCaches) -> usize {
-        if fork::in_child() {
+        if in_forked_child() {
             return 0;
         }
         let mut kept = self.lock().heap.free_bytes;
@@ -430,14 +403,14 @@ impl Pool {
     }
 
     pub(super) fn stats(&self, thread_caches: &ThreadCaches) -> CacheStats {
-        if fork::in_child() {
+        if in_forked_child() {
             return CacheStats::default();
         }
         let shared = self.lock();
-        let (mut in_thread_caches, mut hits) = (0, shared.counts.hits);
+        let (mut in_thread_caches, mut hits) = (0, shared.hits);
         thread_caches.each(None, |cache| {
             in_thread_caches += cache.bytes;
-            hits += cache.counts.hits;
+            hits += cache.hits;
         });
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let heap = &shared.heap;
@@ -479,7 +452,7 @@ impl Pool {
 pub(super) struct Locked<'a> {
     // Fields are dropped in this order.
     shared: MutexGuard<'a, Shared>,
-    discarded: Vec<Arc<Event>>,
+    discarded: Vec<Arc<OrderEvent>>,
 }
 
 impl Deref for Locked<'_> {
@@ -536,14 +509,24 @@ impl Drop for Giving<'_> {
 /// Fails where the driver cannot be called: in host functions, in forked children, and in the report
 /// hook, which can be called in the middle of any operation.
 fn refuse_without_driver() -> Result<()> {
-    refuse_in_host_function()?;
-    if fork::in_child() {
-        return Err(Error::Forked);
+    if in_host_function() || in_report_hook() {
+        return Err(Error::InHostFunction);
     }
-    match in_report_hook() {
+    match in_forked_child() {
         false => Ok(()),
-        true => Err(Error::InHostFunction),
+        true => Err(Error::Forked),
     }
+}
+
+/// Returns the share of unordered memory in bytes.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a share of memory need not be exact, and casts of floats saturate"
+)]
+fn bytes_of(options: DeferOptions, context: &Context) -> Result<u64> {
+    Ok((context.device().total_memory()? as f64 * options.share) as u64)
 }
 
 fn out_of_memory(limit: u64, used: u64, asked: u64) -> Error {

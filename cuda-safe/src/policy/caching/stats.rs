@@ -19,9 +19,10 @@ pub struct CacheStats {
     pub largest_free: usize,
     /// The number of slabs from the upstream manager.
     pub slabs: usize,
-    /// The number of allocations that were served from a per-thread cache.
+    /// The number of allocations that the calling thread's own cache served.
     pub hits: u64,
-    /// The number of allocations that the calling thread's own cache could not serve.
+    /// The number of all other allocations, including those that failed and those that another thread's
+    /// cache served.
     pub misses: u64,
     /// The number of times that a slab was added.
     pub slabs_added: u64,

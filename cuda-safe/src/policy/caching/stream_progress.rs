@@ -11,11 +11,16 @@
 //! lock is released.
 
 use crate::driver::context::Context;
-use crate::driver::event::Event;
 use crate::driver::stream::WeakStream;
-use cuda_sys::CUstream;
+use crate::memory::manager::OrderEvent;
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// The [key](crate::memory::manager::Order::key) of a stream.
+pub(super) type StreamKey = usize;
+
+/// The key of the legacy default stream.
+pub(super) const LEGACY: StreamKey = 1;
 
 /// A position in the work of a stream: the stream's entry, and a number in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +58,8 @@ pub(super) enum Reach {
 }
 
 struct Entry<E> {
-    /// The handle. `None` for unordered memory, and after the stream has ended.
-    stream: Option<(usize, Reach)>,
+    /// The key. `None` for unordered memory, and after the stream has ended.
+    stream: Option<(StreamKey, Reach)>,
     /// The number of the latest sync point.
     last: u64,
     /// All work up to this number is done.
@@ -81,7 +86,7 @@ pub(super) trait SyncEvent {
     fn context(&self) -> &Self::Context;
 }
 
-impl SyncEvent for Event {
+impl SyncEvent for OrderEvent {
     type Context = Context;
 
     fn context(&self) -> &Context {
@@ -90,7 +95,7 @@ impl SyncEvent for Event {
 }
 
 /// An event that a thread records for an entry, without the lock.
-pub(super) struct Record<E = Event> {
+pub(super) struct Record<E = OrderEvent> {
     pub(super) entry: u32,
     pub(super) number: u64,
     pub(super) reach: Reach,
@@ -99,7 +104,7 @@ pub(super) struct Record<E = Event> {
 }
 
 /// The events of one entry, with the numbers that they cover.
-pub(super) struct Queries<E = Event> {
+pub(super) struct Queries<E = OrderEvent> {
     pub(super) entry: u32,
     pub(super) events: Vec<(u64, Arc<E>)>,
 }
@@ -108,7 +113,7 @@ pub(super) struct Queries<E = Event> {
 type Cover<E> = (Vec<Arc<E>>, Vec<Record<E>>);
 
 /// The progress of all streams of a context.
-pub(super) struct StreamProgress<E: SyncEvent = Event> {
+pub(super) struct StreamProgress<E: SyncEvent = OrderEvent> {
     progress: Vec<Entry<E>>,
     /// Events that are not in use, for reuse.
     spare: Vec<Arc<E>>,
@@ -134,7 +139,7 @@ impl<E: SyncEvent> StreamProgress<E> {
         progress
     }
 
-    fn open(&mut self, stream: Option<(usize, Reach)>) -> u32 {
+    fn open(&mut self, stream: Option<(StreamKey, Reach)>) -> u32 {
         // An entry whose sync points are all done can be reused; its numbers continue.
         let is_over = |entry: &Entry<E>| entry.stream.is_none() && entry.done == entry.last;
         let free = (1..self.progress.len()).find(|index| is_over(&self.progress[*index]));
@@ -155,9 +160,9 @@ impl<E: SyncEvent> StreamProgress<E> {
 
     /// Returns the entry of a stream, which remains until the stream [ends](Self::detach). Creates one
     /// if necessary.
-    pub(super) fn of(&mut self, stream: CUstream, reach: &Reach) -> u32 {
+    pub(super) fn of(&mut self, stream: StreamKey, reach: &Reach) -> u32 {
         let Some(entry) = self.find(stream) else {
-            return self.open(Some((stream.addr(), reach.clone())));
+            return self.open(Some((stream, reach.clone())));
         };
         if let (Some((_, its)), Reach::Held(_)) = (&mut self.progress[entry as usize].stream, reach)
         {
@@ -169,14 +174,10 @@ impl<E: SyncEvent> StreamProgress<E> {
     }
 
     /// Returns the entry of a stream, if it has one.
-    pub(super) fn find(&self, stream: CUstream) -> Option<u32> {
-        self.find_handle(stream.addr())
-    }
-
-    pub(super) fn find_handle(&self, stream: usize) -> Option<u32> {
+    pub(super) fn find(&self, stream: StreamKey) -> Option<u32> {
         let is_its = |entry: &Entry<E>| {
-            let handle = entry.stream.as_ref().map(|(handle, _)| *handle);
-            handle == Some(stream)
+            let key = entry.stream.as_ref().map(|(key, _)| *key);
+            key == Some(stream)
         };
         self.progress
             .iter()
@@ -230,7 +231,7 @@ impl<E: SyncEvent> StreamProgress<E> {
 
     /// Returns the events to record and those to query to update the progress of the streams. `named`
     /// is the stream that the call received.
-    pub(super) fn due(&mut self, named: Option<CUstream>) -> (Vec<Record<E>>, Vec<Queries<E>>) {
+    pub(super) fn due(&mut self, named: Option<StreamKey>) -> (Vec<Record<E>>, Vec<Queries<E>>) {
         let (mut records, mut queries) = (Vec::new(), Vec::new());
         for entry in 1..self.progress.len() as u32 {
             let its = &self.progress[entry as usize];
@@ -248,7 +249,7 @@ impl<E: SyncEvent> StreamProgress<E> {
 
     /// Returns the event that a call which received the stream of an entry should record, because no
     /// other call can.
-    pub(super) fn wanted(&mut self, entry: u32, named: CUstream) -> Option<Record<E>> {
+    pub(super) fn wanted(&mut self, entry: u32, named: StreamKey) -> Option<Record<E>> {
         let its = &mut self.progress[entry as usize];
         if !its.is_wanted || its.is_recording {
             return None;
@@ -259,13 +260,13 @@ impl<E: SyncEvent> StreamProgress<E> {
 
     /// Returns the event to record after all work of an entry's stream, if no event covers that work
     /// and one can be recorded.
-    fn record(&mut self, entry: u32, named: Option<CUstream>) -> Option<Record<E>> {
+    fn record(&mut self, entry: u32, named: Option<StreamKey>) -> Option<Record<E>> {
         let its = &mut self.progress[entry as usize];
-        let (handle, reach) = its.stream.clone()?;
+        let (key, reach) = its.stream.clone()?;
         if its.covered() == its.last {
             return None;
         }
-        if matches!(reach, Reach::Named) && named.map(CUstream::addr) != Some(handle) {
+        if matches!(reach, Reach::Named) && named != Some(key) {
             its.is_wanted = true;
             return None;
         }
@@ -314,7 +315,7 @@ impl<E: SyncEvent> StreamProgress<E> {
         &mut self,
         points: &[SyncPoint],
         but_for: Option<u32>,
-        named: Option<CUstream>,
+        named: Option<StreamKey>,
     ) -> Option<Cover<E>> {
         let (mut events, mut records) = (Vec::new(), Vec::new());
         for point in points {

@@ -6,8 +6,8 @@
 
 use super::classes::{COUNT, size_of_class};
 use super::heap::Id;
-use crate::base::sync::{Mutex, MutexGuard};
-use cuda_sys::CUstream;
+use super::stream_progress::StreamKey;
+use crate::policy::lock::{Mutex, MutexGuard};
 use std::cell::Cell;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,28 +23,30 @@ pub(super) struct Idle {
 #[derive(Default)]
 pub(super) struct ThreadCache {
     /// The stream and the thread, both nonzero; or zeros if the cache is not in use.
-    key: (usize, usize),
+    key: (StreamKey, usize),
     stacks: Vec<Vec<Idle>>,
     pub(super) bytes: u64,
-    pub(super) counts: Counts,
-}
-
-/// Counters for the statistics.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Counts {
+    /// The number of allocations that it has served for its thread.
     pub(super) hits: u64,
-    pub(super) frees: u64,
 }
 
 /// The maximum number of blocks in each size class of a cache.
 const DEPTH: usize = 64;
 
 impl ThreadCache {
+    /// Takes a block for the thread of the cache.
     #[inline]
     pub(super) fn pop(&mut self, class: u8) -> Option<Idle> {
+        let idle = self.take(class)?;
+        self.hits += 1;
+        Some(idle)
+    }
+
+    /// Takes a block for any thread.
+    #[inline]
+    pub(super) fn take(&mut self, class: u8) -> Option<Idle> {
         let idle = self.stacks.get_mut(class as usize)?.pop()?;
         self.bytes -= size_of_class(class);
-        self.counts.hits += 1;
         Some(idle)
     }
 
@@ -56,7 +58,6 @@ impl ThreadCache {
             Some(stack) if stack.len() < DEPTH && self.bytes + size <= limit => {
                 stack.push(idle);
                 self.bytes += size;
-                self.counts.frees += 1;
                 Ok(())
             }
             _ => Err(idle),
@@ -84,7 +85,7 @@ impl ThreadCache {
     }
 
     /// Returns the stream, if the cache is in use.
-    pub(super) fn stream(&self) -> Option<usize> {
+    pub(super) fn stream(&self) -> Option<StreamKey> {
         (self.key.1 != 0).then_some(self.key.0)
     }
 
@@ -157,8 +158,8 @@ impl ThreadCaches {
 
     /// Returns this thread's cache of a stream, if there is one.
     #[inline]
-    pub(super) fn find(&self, stream: CUstream) -> Option<MutexGuard<'_, ThreadCache>> {
-        let key = (stream.addr(), thread());
+    pub(super) fn find(&self, stream: StreamKey) -> Option<MutexGuard<'_, ThreadCache>> {
+        let key = (stream, thread());
         for place in Self::probes(key) {
             let place = &self.places[place];
             if place.stream.load(Ordering::Relaxed) == key.0
@@ -176,11 +177,11 @@ impl ThreadCaches {
 
     /// Returns this thread's cache of a stream, and creates it if necessary. Returns `None` if all of
     /// its places are taken. Only one thread may call this at a time.
-    pub(super) fn open(&self, stream: CUstream) -> Option<MutexGuard<'_, ThreadCache>> {
+    pub(super) fn open(&self, stream: StreamKey) -> Option<MutexGuard<'_, ThreadCache>> {
         if let Some(cache) = self.find(stream) {
             return Some(cache);
         }
-        let key = (stream.addr(), thread());
+        let key = (stream, thread());
         let is_unused = |place: &usize| self.places[*place].thread.load(Ordering::Relaxed) == 0;
         let index = Self::probes(key).find(is_unused)?;
         let place = &self.places[index];
@@ -198,26 +199,26 @@ impl ThreadCaches {
 
     /// Calls `f` with each cache in use, or with those of one stream. Only one thread may call this at
     /// a time.
-    pub(super) fn each(&self, stream: Option<CUstream>, mut f: impl FnMut(&mut ThreadCache)) {
+    pub(super) fn each(&self, stream: Option<StreamKey>, mut f: impl FnMut(&mut ThreadCache)) {
         for index in self.lock_open().iter() {
             let place = &self.places[*index];
             let its = place.stream.load(Ordering::Relaxed);
-            if stream.is_none_or(|stream| stream.addr() == its) {
+            if stream.is_none_or(|stream| stream == its) {
                 f(&mut place.cache.lock().unwrap_or_else(PoisonError::into_inner));
             }
         }
     }
 
-    /// Empties the caches of a stream and removes them. `f` receives the blocks and the counters of
+    /// Empties the caches of a stream and removes them. `f` receives the blocks and the hits of
     /// each. Only one thread may call this at a time.
-    pub(super) fn close(&self, stream: CUstream, mut f: impl FnMut(Vec<Idle>, Counts)) {
+    pub(super) fn close(&self, stream: StreamKey, mut f: impl FnMut(Vec<Idle>, u64)) {
         self.lock_open().retain(|index| {
             let place = &self.places[*index];
-            if place.stream.load(Ordering::Relaxed) != stream.addr() {
+            if place.stream.load(Ordering::Relaxed) != stream {
                 return true;
             }
             let mut cache = place.cache.lock().unwrap_or_else(PoisonError::into_inner);
-            f(cache.take_all(), std::mem::take(&mut cache.counts));
+            f(cache.take_all(), std::mem::take(&mut cache.hits));
             cache.key = (0, 0);
             place.thread.store(0, Ordering::Relaxed);
             false

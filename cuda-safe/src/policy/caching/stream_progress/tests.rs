@@ -16,8 +16,8 @@ type Progress = StreamProgress<FakeEvent>;
 
 const OURS: u8 = 7;
 
-fn stream(number: usize) -> CUstream {
-    std::ptr::without_provenance_mut(0x1000 * (number + 1))
+fn stream(number: usize) -> StreamKey {
+    0x1000 * (number + 1)
 }
 
 fn event() -> Arc<FakeEvent> {
