@@ -3,10 +3,9 @@
 use crate::time::Spread;
 use crate::work::ok;
 use crate::{Fallible, driver};
-use cuda_safe::manager::trace::Trace;
-use cuda_safe::manager::{
-    CachingManager, MemoryManager, Order, OrderedManager, clear_memory_manager, set_memory_manager,
-};
+use cuda_memory::trace::Trace;
+use cuda_memory::{CachingManager, OrderedManager};
+use cuda_safe::manager::{MemoryManager, Order, clear_memory_manager, set_memory_manager};
 use cuda_safe::pool::attribute::RESERVED_HIGH;
 use cuda_safe::{Context, Device, DeviceBuffer, Stream};
 use cuda_sys::CUstream;

@@ -5,10 +5,9 @@ use crate::operations::{HOSTS, PTX};
 use crate::plain;
 use crate::raw::Objects;
 use crate::work::{Work, Works, ok};
+use cuda_memory::CachingManager;
 use cuda_safe::green::{GreenContext, Overlap, SmGroup, SmResource, SplitByCount};
-use cuda_safe::manager::{
-    CachingManager, MemoryManager, Order, clear_memory_manager, set_memory_manager,
-};
+use cuda_safe::manager::{MemoryManager, Order, clear_memory_manager, set_memory_manager};
 use cuda_safe::sys::{self, CUdevResource, CUdevResourceType, Function};
 use cuda_safe::{
     Context, ContextFlags, Device, DeviceBuffer, LaunchAttributes, LaunchConfig, Module, Pending,

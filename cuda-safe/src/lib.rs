@@ -119,7 +119,6 @@ pub mod manager;
 mod memory;
 #[cfg(doctest)]
 mod must_not_compile;
-mod policy;
 pub mod reference;
 
 pub use base::call::check;

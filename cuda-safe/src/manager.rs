@@ -22,15 +22,10 @@
 //! ```
 //!
 //! # Managers
-//! | manager | allocates | frees |
-//! |---|---|---|
-//! | [`DriverManager`] | synchronous memory (`cuMemAlloc`) | in batches; each batch waits for all work |
-//! | [`OrderedManager`] | stream-ordered memory from a pool of the driver | in stream order |
-//! | [`CachingManager`] | from its cache, without a driver call unless the cache is empty | into its cache |
-//!
-//! These can be wrapped in a [`LimitManager`], [`FallbackManager`], [`StatisticsManager`],
-//! [`LoggingManager`] (whose [traces](trace) can be replayed) or [`LeakManager`]. A custom manager implements [`MemoryManager`] and uses a [`DriverMemory`] for
-//! everything that it does not implement itself.
+//! [`DriverManager`] allocates synchronous memory (`cuMemAlloc`) and frees it in batches, each of which
+//! waits for all work. The crate `cuda-memory` has all other managers: a caching pool, a manager of
+//! stream-ordered memory, and wrappers with limits, fallbacks, statistics and traces. A custom manager
+//! implements [`MemoryManager`]; see [below](#writing-a-manager).
 //!
 //! # Ownership
 //! A context owns its manager. The manager holds the same context *without a manager*: memory, streams
@@ -49,9 +44,32 @@
 //! # Other processes
 //! [`AutoFreePointer::export`] creates a [handle](IpcHandle) for synchronous memory, which another
 //! process [opens](crate::Context::open_memory). Stream-ordered memory has a handle if its pool is
-//! [shareable](crate::MemoryPoolOptions::shareable), which is an option of [`OrderedManager::with`].
-//! The other process opens that handle with the [imported pool](crate::pool::ImportedPool). Managed
-//! memory has no handle.
+//! [shareable](crate::MemoryPoolOptions::shareable). The other process opens that handle with the
+//! [imported pool](crate::pool::ImportedPool). Managed memory has no handle.
+//!
+//! # Writing a manager
+//! A manager is called in places where most code is not: in host functions and other callbacks of the
+//! driver, during captures, in the report hook, and in forked processes. This module has what a manager
+//! needs to be correct there:
+//!
+//! | task | item |
+//! |---|---|
+//! | allocate and free memory of the driver, also where the driver refuses the call | [`DriverMemory`] |
+//! | allocate from a memory pool of the driver | [`DriverMemory::allocate_from_pool`] |
+//! | wait for all work of the context, even during a capture | [`DriverMemory::wait`] |
+//! | find out whether the host must not wait to free memory | [`DriverMemory::is_cleanup_deferred`] |
+//! | reuse memory on another stream | [`OrderEvent`], [`Order::wait`] |
+//! | recognize a stream | [`Order::key`] |
+//! | keep a stream for later, without keeping its context alive | [`Stream::downgrade`](crate::Stream::downgrade) |
+//! | find out whether the manager will be notified of a stream's end | [`Order::is_transient_for`] |
+//! | enqueue the last work on a stream that ends | [`StreamEnd::order`] |
+//! | call the driver without invalidating a capture of another thread | [`without_invalidating_captures`] |
+//! | call an inner manager that needs its context current | [`with_current_context`] |
+//! | do not fail because another thread is just freeing memory | [`FreeCounter`], [`is_out_of_memory`] |
+//! | process releases that captures and callbacks have deferred | [`attempt_deferred_releases`](crate::attempt_deferred_releases) |
+//! | find out what is possible on this thread | [`in_host_function`], [`in_report_hook`], [`may_block`] |
+//! | find out whether a lock may be held forever | [`in_forked_child`] |
+//! | give up memory that cannot be freed | [`report_leak`] |
 //!
 //! # Costs
 //! In a context without a manager, each allocation checks once whether there is one.
@@ -63,9 +81,4 @@ pub use crate::memory::manager::{
     Order, OrderEvent, PinnedMemory, StreamEnd, clear_memory_manager, in_forked_child,
     in_host_function, in_report_hook, is_out_of_memory, may_block, report_leak, set_memory_manager,
     with_current_context, without_invalidating_captures,
-};
-pub use crate::policy::{
-    CacheStats, CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager,
-    LimitManager, LoggingManager, OrderedManager, Outstanding, Sample, Statistics,
-    StatisticsManager, Timeline, trace,
 };

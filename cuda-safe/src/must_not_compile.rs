@@ -718,3 +718,34 @@ struct Builders;
 /// }
 /// ```
 struct Parameters;
+
+/// An order borrows its stream.
+///
+/// ```compile_fail,E0505
+/// use cuda_safe::{Stream, manager::Order};
+/// fn outlive(stream: Stream) {
+///     let order = Order::of(&stream);
+///     drop(stream);
+///     let _ = order.key();
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// // The order of a stream that ends is valid only during the notification.
+/// use cuda_safe::manager::StreamEnd;
+/// fn outlive(end: StreamEnd<'_>) {
+///     let order = end.order();
+///     drop(end);
+///     let _ = order.key();
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// use cuda_safe::manager::FreeCounter;
+/// fn outlive(frees: FreeCounter) {
+///     let freeing = frees.begin();
+///     drop(frees);
+///     drop(freeing);
+/// }
+/// ```
+struct Managers;

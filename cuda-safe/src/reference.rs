@@ -28,10 +28,10 @@ pub mod releases {
     //! | last owner of a [`Library`], its kernels included | all work of the context | blocked | keep a kernel of it |
     //! | last owner of a [`Module`], its kernels included | all work of the context | not blocked | keep a kernel of it |
     //! | last [`IpcMemory`] of an allocation | all work of the context | blocked | keep it |
-    //! | memory of a [`DriverManager`] | all work of the context, when enough frees are pending | blocked | use a [`CachingManager`] |
-    //! | [`OrderedManager`] with a pool of its own | all work of the context | blocked if a capture may be open | keep its context |
+    //! | memory of a [`DriverManager`] | all work of the context, when enough frees are pending | blocked | use the `CachingManager` of the crate `cuda-memory` |
     //! | last owner of a [`Context`] | all work of the context | not blocked | keep a clone |
     //! | last owner of a [`MemoryPool`] | the frees of its memory | not blocked | keep a clone |
+    //! | last owner of a [`MemoryPool`] that a memory manager [has used](crate::manager::DriverMemory::allocate_from_pool) | all work of the context | blocked if a capture may be open | keep a clone |
     //! | [`Pending`] of a [`PinnedBuffer`], [`CopyScope`] | all work of its stream | not blocked | call [`Pending::synchronize`] where waiting is acceptable |
     //! | [`Pending`] of a [`PinnedRange`] | its copy | not blocked | call [`Pending::synchronize`] where waiting is acceptable |
     //! | [`Imported`], [`ImportedArray`], if the host waits at the end (see [`StreamSync`]) | all work of the import's stream | not blocked | import with the producer's stream |
@@ -96,7 +96,6 @@ pub mod releases {
     //! the owner may destroy the handle at any time. The object is leaked and reported to the
     //! function that [`set_report_hook`] set.
     //!
-    //! [`CachingManager`]: crate::manager::CachingManager
     //! [`Context`]: crate::Context
     //! [`Context::event`]: crate::Context::event
     //! [`CopyBatch::enqueue`]: crate::CopyBatch::enqueue
@@ -111,6 +110,7 @@ pub mod releases {
     //! [`DeviceBuffer::to_vec`]: crate::DeviceBuffer::to_vec
     //! [`DeviceBuffer::zeroed`]: crate::DeviceBuffer::zeroed
     //! [`DriverManager`]: crate::manager::DriverManager
+    //! [`DriverMemory`]: crate::manager::DriverMemory
     //! [`Event`]: crate::Event
     //! [`ExecutableGraph`]: crate::ExecutableGraph
     //! [`Graph`]: crate::Graph
@@ -125,7 +125,6 @@ pub mod releases {
     //! [`MappedBuffer`]: crate::MappedBuffer
     //! [`MemoryPool`]: crate::MemoryPool
     //! [`Module`]: crate::Module
-    //! [`OrderedManager`]: crate::manager::OrderedManager
     //! [`Pending`]: crate::Pending
     //! [`Pending::synchronize`]: crate::Pending::synchronize
     //! [`PinnedBuffer`]: crate::PinnedBuffer
@@ -196,7 +195,7 @@ pub mod threads {
     //!
     //! | type | `Send` | `Sync` | reason |
     //! |---|---|---|---|
-    //! | [`Context`], [`Stream`], [`Event`], [`Module`], [`Library`], [`Linked`], [`Global`], [`Kernel`], [`TypedKernel`] | yes | yes | the driver synchronizes calls on them |
+    //! | [`Context`], [`Stream`], [`WeakStream`], [`Event`], [`Module`], [`Library`], [`Linked`], [`Global`], [`Kernel`], [`TypedKernel`] | yes | yes | the driver synchronizes calls on them |
     //! | [`MemoryPool`], [`ImportedPool`] | yes | yes | the driver synchronizes calls on them |
     //! | [`Linker`] | yes | no | its methods take `&mut self` |
     //! | [`StreamFuture`] | yes | yes | a lock protects its state |
@@ -217,6 +216,7 @@ pub mod threads {
     //! | [`PointerInfo`] | yes | yes | it holds a description |
     //! | [`MemoryPointer`], [`AutoFreePointer`], [`PinnedMemory`], [`MappedMemory`], [`IpcMemory`] | yes | yes | they hold an address and give no access to the elements |
     //! | [`MemoryManager`] | yes | yes | the trait requires both |
+    //! | [`OrderEvent`], [`DriverMemory`], [`FreeCounter`] | yes | yes | managers use them on every thread |
     //! | [`CleanupGuard`] | yes | no | it can only be dropped |
     //! | [`Graph`], [`ExecutableGraph`] | yes | no | the driver does not synchronize calls on a graph |
     //! | [`Error`](crate::Error) | yes | yes | it holds no handle |
@@ -240,9 +240,11 @@ pub mod threads {
     //! [`DeviceChunksExactMut`]: crate::DeviceChunksExactMut
     //! [`DeviceSlice`]: crate::DeviceSlice
     //! [`DeviceSliceMut`]: crate::DeviceSliceMut
+    //! [`DriverMemory`]: crate::manager::DriverMemory
     //! [`Event`]: crate::Event
     //! [`ExecutableGraph`]: crate::ExecutableGraph
     //! [`Export`]: crate::interop::dlpack::Export
+    //! [`FreeCounter`]: crate::manager::FreeCounter
     //! [`Global`]: crate::Global
     //! [`Graph`]: crate::Graph
     //! [`GreenContext`]: crate::green::GreenContext
@@ -266,6 +268,7 @@ pub mod threads {
     //! [`MemoryPointer`]: crate::manager::MemoryPointer
     //! [`MemoryPool`]: crate::MemoryPool
     //! [`Module`]: crate::Module
+    //! [`OrderEvent`]: crate::manager::OrderEvent
     //! [`PeerReader`]: crate::PeerReader
     //! [`Pending`]: crate::Pending
     //! [`PinnedBuffer`]: crate::PinnedBuffer
@@ -283,6 +286,7 @@ pub mod threads {
     //! [`Stream`]: crate::Stream
     //! [`StreamFuture`]: crate::StreamFuture
     //! [`TypedKernel`]: crate::TypedKernel
+    //! [`WeakStream`]: crate::WeakStream
     //! [`Workqueues`]: crate::green::Workqueues
 
     const _: () = {
@@ -291,13 +295,15 @@ pub mod threads {
             DeviceSliceMut, Error, Event, ExecutableGraph, Global, Graph, ImportedPool, Kernel,
             Library, Linked, Linker, ManagedBuffer, ManagedRange, MappedBuffer, MemoryPool, Module,
             PeerReader, Pending, PinnedBuffer, PinnedRange, PitchedBuffer, PointerInfo,
-            SharedBuffer, SharedReader, Stream, StreamFuture, TypedKernel, green, interop, manager,
+            SharedBuffer, SharedReader, Stream, StreamFuture, TypedKernel, WeakStream, green,
+            interop, manager,
         };
 
         const fn send<T: Send>() {}
         const fn send_and_sync<T: Send + Sync + ?Sized>() {}
         send_and_sync::<Context>();
         send_and_sync::<Stream>();
+        send_and_sync::<WeakStream>();
         send_and_sync::<Event>();
         send_and_sync::<StreamFuture>();
         send_and_sync::<Module>();
@@ -347,6 +353,9 @@ pub mod threads {
         send_and_sync::<manager::PinnedMemory>();
         send_and_sync::<manager::MappedMemory>();
         send_and_sync::<dyn manager::MemoryManager>();
+        send_and_sync::<manager::OrderEvent>();
+        send_and_sync::<manager::DriverMemory>();
+        send_and_sync::<manager::FreeCounter>();
         send::<manager::CleanupGuard>();
         send_and_sync::<Error>();
         send::<Graph>();

@@ -9,9 +9,8 @@ mod picture;
 #[path = "../support/mod.rs"]
 mod support;
 
-use cuda_safe::manager::{
-    CachingManager, LoggingManager, MemoryManager, StatisticsManager, set_memory_manager,
-};
+use cuda_memory::{CachingManager, LoggingManager, StatisticsManager};
+use cuda_safe::manager::{MemoryManager, set_memory_manager};
 use cuda_safe::{Context, Device, DeviceBuffer, Stream};
 use std::io::{BufWriter, Write};
 use std::process::ExitCode;

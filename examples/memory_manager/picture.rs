@@ -2,7 +2,7 @@
 //! its fragmentation.
 
 use crate::support::svg::{COLOURS, anchored, begin, line, text};
-use cuda_safe::manager::{Sample, Timeline};
+use cuda_memory::{Sample, Timeline};
 use std::fmt::Write;
 
 const LEFT: u32 = 90;

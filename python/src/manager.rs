@@ -13,10 +13,10 @@ use crate::device::{DeviceLike, PyDevice, is_gone, primary_asked, primary_now, u
 use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::hold::{Closable, Owner};
-use cuda_safe::manager::{
-    Block, CachingManager, CachingOptions, CleanupGuard, DriverManager, IpcHandle, LimitManager,
-    MemoryManager, OrderedManager, StatisticsManager,
+use cuda_memory::{
+    CachingManager, CachingOptions, LimitManager, OrderedManager, StatisticsManager,
 };
+use cuda_safe::manager::{Block, CleanupGuard, DriverManager, IpcHandle, MemoryManager};
 use cuda_safe::{Context, MemoryInfo};
 use memory::StreamLike;
 use plugin::PluginManager;

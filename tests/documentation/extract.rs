@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
 /// The files and folders that contain examples.
-const SOURCES: [&str; 2] = ["README.md", "cuda-safe/src"];
+const SOURCES: [&str; 3] = ["README.md", "cuda-memory/src", "cuda-safe/src"];
 
 /// Writes `$OUT_DIR/examples.rs`: an expression that lists names and closures.
 pub(super) fn write() -> io::Result<()> {

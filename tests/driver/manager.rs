@@ -5,12 +5,15 @@
 use crate::common::{self, child};
 use crate::kernels::Busy;
 use crate::need;
+use cuda_memory::{
+    CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
+    LoggingManager, StatisticsManager,
+};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::manager::{
-    AutoFreePointer, Block, CachingManager, CachingOptions, DeferOptions, DriverManager,
-    DriverMemory, Fallback, FallbackManager, HostBlock, INTERFACE_VERSION, LeakManager,
-    LimitManager, LoggingManager, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory,
-    StatisticsManager, StreamEnd, clear_memory_manager, set_memory_manager,
+    AutoFreePointer, Block, DeferOptions, DriverManager, DriverMemory, HostBlock,
+    INTERFACE_VERSION, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory, StreamEnd,
+    clear_memory_manager, set_memory_manager,
 };
 use cuda_safe::{
     Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, ManagedBuffer, MappedBuffer,

@@ -2,12 +2,14 @@
 
 use crate::common::{self, child};
 use crate::need;
-use cuda_safe::manager::trace::Trace;
+use cuda_memory::trace::Trace;
+use cuda_memory::{
+    CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
+    LoggingManager, StatisticsManager,
+};
 use cuda_safe::manager::{
-    Block, CachingManager, CachingOptions, CleanupGuard, DriverManager, DriverMemory, Fallback,
-    FallbackManager, HostBlock, IpcHandle, LeakManager, LimitManager, LoggingManager, MappedMemory,
-    MemoryManager, MemoryPointer, Order, PinnedMemory, StatisticsManager, StreamEnd,
-    set_memory_manager,
+    Block, CleanupGuard, DriverManager, DriverMemory, HostBlock, IpcHandle, MappedMemory,
+    MemoryManager, MemoryPointer, Order, PinnedMemory, StreamEnd, set_memory_manager,
 };
 use cuda_safe::sys::cuCtxGetCurrent;
 use cuda_safe::{

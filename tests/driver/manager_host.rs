@@ -2,10 +2,12 @@
 
 use crate::common::{self, child};
 use crate::need;
+use cuda_memory::{
+    CachingManager, Fallback, FallbackManager, LeakManager, LimitManager, LoggingManager,
+    OrderedManager, StatisticsManager,
+};
 use cuda_safe::manager::{
-    CachingManager, DriverManager, Fallback, FallbackManager, LeakManager, LimitManager,
-    LoggingManager, MappedMemory, MemoryManager, MemoryPointer, OrderedManager, PinnedMemory,
-    StatisticsManager, set_memory_manager,
+    DriverManager, MappedMemory, MemoryManager, MemoryPointer, PinnedMemory, set_memory_manager,
 };
 use cuda_safe::sys::cuMemHostGetFlags;
 use cuda_safe::{Context, Device, PinnedBuffer, PinnedFlags, PinnedOptions};

@@ -2,9 +2,10 @@
 
 use crate::common::{self, child};
 use crate::need;
+use cuda_memory::{CachingManager, OrderedManager};
 use cuda_safe::manager::{
-    Block, CachingManager, DriverManager, DriverMemory, MemoryManager, MemoryPointer, Order,
-    OrderedManager, PinnedMemory, set_memory_manager,
+    Block, DriverManager, DriverMemory, MemoryManager, MemoryPointer, Order, PinnedMemory,
+    set_memory_manager,
 };
 use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, PinnedFlags, Result};
 use std::sync::{Arc, Mutex};

@@ -13,11 +13,14 @@ use self::untyped::{SPOILT, Untyped};
 use crate::common::random::Random;
 use crate::common::{self, child};
 use crate::need;
-use cuda_safe::manager::trace::Trace;
+use cuda_memory::trace::Trace;
+use cuda_memory::{
+    CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
+    LoggingManager, OrderedManager, StatisticsManager,
+};
 use cuda_safe::manager::{
-    CachingManager, CachingOptions, CleanupGuard, DriverManager, Fallback, FallbackManager,
-    LeakManager, LimitManager, LoggingManager, MemoryManager, MemoryPointer, OrderedManager,
-    StatisticsManager, clear_memory_manager, is_out_of_memory, set_memory_manager,
+    CleanupGuard, DriverManager, MemoryManager, MemoryPointer, clear_memory_manager,
+    is_out_of_memory, set_memory_manager,
 };
 use cuda_safe::{Context, Device, DeviceBuffer, Result, Stream};
 use std::collections::BTreeMap;

@@ -9,10 +9,10 @@ use crate::common::random::Random;
 use crate::common::{self, child};
 use crate::kernels::{PATTERN, kernel_of};
 use crate::need;
-use cuda_safe::manager::{
-    CachingManager, CachingOptions, DriverManager, Fallback, FallbackManager, LimitManager,
-    MemoryManager, OrderedManager, clear_memory_manager, set_memory_manager,
+use cuda_memory::{
+    CachingManager, CachingOptions, Fallback, FallbackManager, LimitManager, OrderedManager,
 };
+use cuda_safe::manager::{DriverManager, MemoryManager, clear_memory_manager, set_memory_manager};
 use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, Result, Stream, TypedKernel};
 use std::time::{Duration, Instant};
 

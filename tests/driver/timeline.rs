@@ -2,10 +2,10 @@
 
 use crate::common::{self, child};
 use crate::need;
-use cuda_safe::manager::{
-    CachingManager, CachingOptions, LimitManager, LoggingManager, MemoryManager, MemoryPointer,
-    Sample, StatisticsManager, set_memory_manager,
+use cuda_memory::{
+    CachingManager, CachingOptions, LimitManager, LoggingManager, Sample, StatisticsManager,
 };
+use cuda_safe::manager::{MemoryManager, MemoryPointer, set_memory_manager};
 use cuda_safe::{Context, DeviceBuffer};
 
 /// A quarter of it is too large for the caches of streams.

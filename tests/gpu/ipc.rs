@@ -3,9 +3,9 @@
 
 use crate::common::{self, child};
 use crate::need;
+use cuda_memory::{CachingManager, OrderedManager};
 use cuda_safe::manager::{
-    AutoFreePointer, CachingManager, IpcHandle, IpcKind, IpcMemory, MemoryPointer, OrderedManager,
-    set_memory_manager,
+    AutoFreePointer, IpcHandle, IpcKind, IpcMemory, MemoryPointer, set_memory_manager,
 };
 use cuda_safe::sys::CUmemAllocationHandleType;
 use cuda_safe::{Context, Device, DeviceBuffer, ImportedPool, MemoryPoolOptions, attribute};

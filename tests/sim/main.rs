@@ -38,6 +38,8 @@ mod manager_host;
 mod manager_inside;
 mod manager_locks;
 mod manager_orders;
+mod manager_parts;
+mod manager_pools;
 mod manager_pressure;
 mod manager_reset;
 mod manager_shared;

@@ -3,9 +3,9 @@
 use crate::common::child;
 use crate::recorded::calls;
 use crate::{check, context, start};
+use cuda_memory::{CacheStats, CachingManager, CachingOptions, OrderedManager};
 use cuda_safe::manager::{
-    AutoFreePointer, CacheStats, CachingManager, CachingOptions, DriverManager, IpcHandle,
-    MemoryPointer, Order, OrderedManager, set_memory_manager,
+    AutoFreePointer, DriverManager, IpcHandle, MemoryPointer, Order, set_memory_manager,
 };
 use cuda_safe::{CUresult, Context, DeviceBuffer, MappedBuffer, PinnedBuffer, Stream};
 use cuda_sim::Profile;

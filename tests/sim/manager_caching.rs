@@ -3,10 +3,8 @@
 use crate::on;
 use crate::recorded::{count, persistent, transient};
 use crate::releases::fail;
-use cuda_safe::manager::{
-    Block, CacheStats, CachingManager, CachingOptions, MemoryManager, Order, OrderedManager,
-    StreamEnd,
-};
+use cuda_memory::{CacheStats, CachingManager, CachingOptions, OrderedManager};
+use cuda_safe::manager::{Block, MemoryManager, Order, StreamEnd};
 use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD};
 use cuda_safe::{CUresult, Context, DeviceBuffer, Stream};
 use cuda_sim::{Profile, alive};
@@ -79,7 +77,7 @@ fn a_pool_returns_its_upstream_manager() {
         let upstream = OrderedManager::new(&context).expect("a manager");
         let pool = CachingManager::with_upstream(&context, upstream, options()).expect("a pool");
         let wrapped = pool.wrapped().expect("a manager");
-        assert!(wrapped.as_any().is::<OrderedManager>());
+        assert!(wrapped.downcast_ref::<OrderedManager>().is_some());
     });
 }
 
@@ -93,6 +91,31 @@ fn an_allocation_of_zero_bytes_is_refused() {
         let error = pool.allocate(0, order).expect_err("no bytes");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
         assert_eq!(pool.stats().in_use, 0);
+    });
+}
+
+#[test]
+fn a_block_from_the_cache_of_another_thread_counts_once() {
+    with_pool(options(), |context, pool| {
+        let stream = context.stream().expect("a stream");
+        let raw = stream.as_raw().addr();
+        std::thread::scope(|scope| {
+            let freed = scope.spawn(|| {
+                let order = persistent(std::ptr::without_provenance_mut(raw));
+                let block = pool.allocate(1000, order).expect("memory");
+                free(&pool, block, order);
+            });
+            freed.join().expect("no panic");
+        });
+        let before = pool.stats();
+        assert_eq!((before.hits, before.misses), (0, 1));
+        assert_eq!(before.in_thread_caches, 1024);
+        let order = persistent(stream.as_raw());
+        let block = pool.allocate(1000, order).expect("memory");
+        let found = pool.stats();
+        assert_eq!(found.in_thread_caches, 0, "it came from that cache");
+        assert_eq!((found.hits, found.misses), (0, 2));
+        free(&pool, block, order);
     });
 }
 

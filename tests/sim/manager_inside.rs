@@ -7,10 +7,13 @@ mod logs;
 use crate::common::{self, child};
 use crate::{check, context, start};
 use core::ffi::c_void;
+use cuda_memory::{
+    CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
+    LoggingManager, OrderedManager, StatisticsManager,
+};
 use cuda_safe::manager::{
-    Block, CachingManager, CachingOptions, DriverManager, DriverMemory, Fallback, FallbackManager,
-    INTERFACE_VERSION, IpcHandle, LeakManager, LimitManager, LoggingManager, MemoryManager,
-    MemoryPointer, Order, OrderedManager, StatisticsManager, set_memory_manager,
+    Block, DriverManager, DriverMemory, INTERFACE_VERSION, IpcHandle, MemoryManager, MemoryPointer,
+    Order, set_memory_manager,
 };
 use cuda_safe::sys::cuLaunchHostFunc;
 use cuda_safe::{CUresult, Context, DeviceBuffer, Error, Invalid, Result, Stream};

@@ -7,11 +7,11 @@ mod sizes;
 mod streams;
 
 use crate::manager_inside::{SMALL, bytes, small, with};
-use cuda_safe::manager::{
-    CachingManager, CachingOptions, DeferOptions, DriverManager, Fallback, FallbackManager,
-    LeakManager, LimitManager, LoggingManager, MemoryPointer, Order, OrderedManager,
-    StatisticsManager, set_memory_manager,
+use cuda_memory::{
+    CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
+    LoggingManager, OrderedManager, StatisticsManager,
 };
+use cuda_safe::manager::{DeferOptions, DriverManager, MemoryPointer, Order, set_memory_manager};
 use cuda_safe::{CUresult, Context, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
 use cuda_sim::fault::limit_memory;
 use cuda_sim::set_call_hook;

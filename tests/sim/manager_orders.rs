@@ -1,7 +1,8 @@
 //! Stream-ordered frees of memory managers that the driver refuses temporarily.
 
 use crate::releases::{fail, leaking};
-use cuda_safe::manager::{DriverManager, HostBlock, MemoryManager, Order, OrderedManager};
+use cuda_memory::OrderedManager;
+use cuda_safe::manager::{DriverManager, HostBlock, MemoryManager, Order};
 use cuda_safe::sys::{CU_STREAM_LEGACY, CUresult, CUstream};
 use cuda_safe::{Context, ContextFlags, PinnedFlags, Stream};
 use cuda_sim::alive;

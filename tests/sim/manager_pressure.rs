@@ -5,9 +5,9 @@ use crate::manager_inside::{SMALL, bytes, small, with};
 use crate::on;
 use crate::recorded::{called, count, persistent};
 use crate::releases::fail;
+use cuda_memory::{CachingManager, CachingOptions};
 use cuda_safe::manager::{
-    Block, CachingManager, CachingOptions, DeferOptions, DriverManager, DriverMemory,
-    MemoryManager, Order, StreamEnd,
+    Block, DeferOptions, DriverManager, DriverMemory, MemoryManager, Order, StreamEnd,
 };
 use cuda_safe::sys::{CU_STREAM_LEGACY, CUresult};
 use cuda_safe::{
@@ -414,7 +414,7 @@ fn slabs_that_were_not_freed_because_of_a_panic_stay_cached() {
         for block in blocks {
             free(&pool, block, Order::NONE);
         }
-        let upstream = pool.upstream().as_any().downcast_ref::<Upstream>();
+        let upstream = pool.upstream().downcast_ref::<Upstream>();
         let upstream = upstream.expect("its type");
         upstream.panics.store(true, Ordering::SeqCst);
         catch_unwind(AssertUnwindSafe(|| pool.trim(0))).expect_err("the panic");

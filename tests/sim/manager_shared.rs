@@ -4,9 +4,10 @@
 use crate::common::child;
 use crate::recorded::count;
 use crate::{check, context, on, start};
+use cuda_memory::{CachingManager, CachingOptions, OrderedManager};
 use cuda_safe::manager::{
-    AutoFreePointer, CachingManager, CachingOptions, IpcHandle, IpcKind, IpcMemory, MemoryManager,
-    MemoryPointer, Order, OrderedManager, set_memory_manager,
+    AutoFreePointer, IpcHandle, IpcKind, IpcMemory, MemoryManager, MemoryPointer, Order,
+    set_memory_manager,
 };
 use cuda_safe::pool::attribute::USED_CURRENT;
 use cuda_safe::{

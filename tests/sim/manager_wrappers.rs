@@ -3,10 +3,8 @@
 use crate::common;
 use crate::manager_inside::with;
 use crate::releases::fail;
-use cuda_safe::manager::{
-    AutoFreePointer, DriverManager, Fallback, FallbackManager, IpcKind, LimitManager,
-    LoggingManager, MemoryPointer, OrderedManager,
-};
+use cuda_memory::{Fallback, FallbackManager, LimitManager, LoggingManager, OrderedManager};
+use cuda_safe::manager::{AutoFreePointer, DriverManager, IpcKind, MemoryPointer};
 use cuda_safe::sys::CUresult;
 use cuda_safe::{Context, DeviceBuffer, Error, Invalid, MemoryPoolOptions, PinnedBuffer, Result};
 use std::io;

@@ -4,7 +4,8 @@
 use crate::recorded::calls;
 use crate::releases::fail;
 use crate::{check, common, context, on, start};
-use cuda_safe::manager::{CachingManager, clear_memory_manager, set_memory_manager};
+use cuda_memory::CachingManager;
+use cuda_safe::manager::{clear_memory_manager, set_memory_manager};
 use cuda_safe::sys::CUresult;
 use cuda_safe::{
     Context, Device, DeviceBuffer, Error, Invalid, MemoryPool, PinnedBuffer, PinnedRange, Stream,

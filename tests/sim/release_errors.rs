@@ -2,8 +2,8 @@
 
 use crate::capture_errors::reports;
 use crate::releases::{fail_from, leaking};
+use cuda_memory::OrderedManager;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::manager::OrderedManager;
 use cuda_safe::sys::CUresult;
 use cuda_safe::{
     CaptureMode, Context, ContextFlags, DeviceBuffer, Library, Linker, MemoryPool,

@@ -4,7 +4,8 @@ use crate::callbacks::launch;
 use crate::on;
 use crate::recorded::persistent;
 use crate::releases::{fail, fail_from, leaking};
-use cuda_safe::manager::{DriverManager, MemoryManager, Order, OrderedManager};
+use cuda_memory::OrderedManager;
+use cuda_safe::manager::{DriverManager, MemoryManager, Order};
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CUresult, CUstream, CUstreamCaptureMode, cuStreamBeginCapture_v2,
     cuStreamEndCapture, cuStreamSynchronize,

@@ -2,9 +2,10 @@
 
 use crate::common;
 use crate::{context, on, start};
+use cuda_memory::OrderedManager;
 use cuda_safe::interop::dlpack::ConsumerStream;
 use cuda_safe::interop::{ExportedStream, StreamSync};
-use cuda_safe::manager::{DriverManager, MemoryManager, Order, OrderedManager};
+use cuda_safe::manager::{DriverManager, MemoryManager, Order};
 use cuda_safe::sys::CUresult;
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Library, PinnedBuffer, Stream};
 use cuda_sim::fault::{Fault, Injected, Scope};

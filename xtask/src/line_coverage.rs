@@ -1,5 +1,5 @@
-//! `cargo xtask line-coverage [--corpus] [--missing]`: measures the lines of cuda-safe that the tests
-//! without a GPU run. With `--corpus`, it measures only the parsers of foreign array descriptions, and
+//! `cargo xtask line-coverage [--corpus] [--missing]`: measures the lines of cuda-safe and
+//! cuda-memory that the tests without a GPU run. With `--corpus`, it measures only the parsers of foreign array descriptions, and
 //! runs only the corpus of the fuzz targets.
 //!
 //! The measurement uses cargo-tarpaulin with its `llvm` engine: the compiler inserts counters, and
@@ -33,7 +33,7 @@ const RUNS: &[(&str, &[&str])] = &[
     ("h100@13.5", &["driver"]),
 ];
 
-const SOURCES: &str = "cuda-safe/src";
+const SOURCES: [&str; 2] = ["cuda-safe/src", "cuda-memory/src"];
 
 /// What a run measures.
 struct Measure {
@@ -57,19 +57,19 @@ const CORPUS: Measure = Measure {
     runs: &[("h200", &["host"])],
     tests: Some("interop::corpus"),
     files: Some(&[
-        "interop/array.rs",
-        "interop/dlpack/dtype.rs",
-        "interop/dlpack/managed.rs",
-        "interop/dtype.rs",
-        "interop/layout.rs",
-        "interop/layout/index.rs",
-        "interop/stream.rs",
-        "interop/typestr.rs",
+        "cuda-safe/src/interop/array.rs",
+        "cuda-safe/src/interop/dlpack/dtype.rs",
+        "cuda-safe/src/interop/dlpack/managed.rs",
+        "cuda-safe/src/interop/dtype.rs",
+        "cuda-safe/src/interop/layout.rs",
+        "cuda-safe/src/interop/layout/index.rs",
+        "cuda-safe/src/interop/stream.rs",
+        "cuda-safe/src/interop/typestr.rs",
     ]),
     least: 95,
 };
 
-/// For each file below [`SOURCES`], its lines with code, and whether they ran.
+/// For each file in [`SOURCES`], its lines with code, and whether they ran.
 type Lines = BTreeMap<String, BTreeMap<usize, bool>>;
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -98,16 +98,16 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     // Some files contain only declarations.
     lines.retain(|_, lines| !lines.is_empty());
     for (file, lines) in &lines {
-        println!("{SOURCES}/{file}: {}/{}", count(lines), lines.len());
+        println!("{file}: {}/{}", count(lines), lines.len());
         if missing && count(lines) < lines.len() {
             println!("    {}", ranges(lines));
         }
     }
     let total = lines.values().map(BTreeMap::len).sum::<usize>();
     let covered = lines.values().map(count).sum::<usize>();
-    ensure!(total > 0, "no lines of {SOURCES} were measured");
+    ensure!(total > 0, "no lines were measured");
     let percent = 100.0 * covered as f64 / total as f64;
-    println!("{SOURCES}: {covered} of {total} lines, {percent:.1} %");
+    println!("{covered} of {total} lines, {percent:.1} %");
     let least = measured.least;
     ensure!(
         covered * 100 >= total * least,
@@ -156,8 +156,9 @@ fn tests(tarpaulin: &Path, binaries: &[&str]) -> Command {
         .args(["tarpaulin", "--engine", "llvm", "--skip-clean", "--locked"])
         .args(["--out", "json", "--no-fail-fast", "--timeout", "300"])
         .args(["--color", "never"])
-        .args(["-p", "cuda-workbench", "-p", "cuda-safe", "--lib"])
-        .arg(format!("--include-files={SOURCES}/*"));
+        .args(["-p", "cuda-workbench", "-p", "cuda-safe"])
+        .args(["-p", "cuda-memory", "--lib"])
+        .args(SOURCES.map(|folder| format!("--include-files={folder}/*")));
     for binary in binaries {
         if root().join(format!("tests/{binary}/main.rs")).is_file() {
             command.args(["--test", binary]);
@@ -196,10 +197,9 @@ fn add(lines: &mut Lines, report: &Path) -> Result<()> {
     let context = || format!("reading {}", report.display());
     let text = fs::read_to_string(report).with_context(context)?;
     let report: Report = serde_json::from_str(&text).with_context(context)?;
-    let sources = root().join(SOURCES);
     for file in report.files {
         let path: PathBuf = file.path.iter().collect();
-        let name = path.strip_prefix(&sources);
+        let name = path.strip_prefix(root());
         let name =
             name.with_context(|| format!("unexpected file in the report: {}", path.display()))?;
         let lines = lines.entry(name.display().to_string()).or_default();

@@ -42,12 +42,13 @@ usage: cargo xtask COMMAND
                                            explore random programs; a program with a violation is shrunk
   profiles                                 run tests/driver on the software driver with each device and version
   asan                                     run the tests that need no GPU under AddressSanitizer
-  line-coverage [--corpus] [--missing]     measure the lines of cuda-safe that the tests without a GPU run;
-                                           --corpus: the lines of its parsers that the fuzz corpus runs;
+  line-coverage [--corpus] [--missing]     measure the lines of cuda-safe and cuda-memory that the tests
+                                           without a GPU run; --corpus: the lines of the parsers that the
+                                           fuzz corpus runs;
                                            --missing: also print the lines that do not run
   mutants [--all] [--names LIST] [--first TESTS] [--shard K/N] [--sample N [--seed S]] [--jobs J] [FILE ...]
                                            run mutation tests on the software driver, for a built-in list of files,
-                                           for the FILEs, or with --all for all of cuda-safe; --names: only the
+                                           for the FILEs, or with --all for all files; --names: only the
                                            mutants named in the file LIST, for example the survivors in an earlier
                                            report; --first: first run tests/sim with the arguments TESTS, for
                                            example a part of the test names; --shard: every N-th mutant from the

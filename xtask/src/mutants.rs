@@ -1,4 +1,5 @@
-//! `cargo xtask mutants [OPTION …] [FILE …]`: mutation tests of cuda-safe on the software driver.
+//! `cargo xtask mutants [OPTION …] [FILE …]`: mutation tests of cuda-safe and
+//! cuda-memory on the software driver.
 //!
 //! cargo-mutants changes one expression of the source at a time and runs the tests. A mutant that no
 //! test detects survives. It shows a line whose effect is not tested.
@@ -25,7 +26,7 @@ use crate::{debian, root, tools};
 
 const CARGO_MUTANTS: &str = "27.1.0";
 
-const SOURCES: &str = "cuda-safe/src";
+const SOURCES: [&str; 2] = ["cuda-safe/src", "cuda-memory/src"];
 
 /// The files and folders in [`SOURCES`] that are mutated unless the command line names files: captures,
 /// releases, guards, split guards and the caching pool.
@@ -47,14 +48,18 @@ const FILES: &[&str] = &[
     "driver/stream/retained.rs",
     "driver/stream/wait.rs",
     "green/split_guard.rs",
+    "memory/manager/conditions.rs",
     "memory/manager/defer.rs",
-    "memory/manager/lock.rs",
+    "memory/manager/event.rs",
+    "memory/manager/free_counter.rs",
     "memory/manager/order.rs",
+    "memory/manager/pool_memory.rs",
     "memory/pool/frees.rs",
     "memory/registered.rs",
     "memory/shared.rs",
-    "policy/caching",
-    "policy/caching.rs",
+    // In cuda-memory.
+    "caching",
+    "caching.rs",
 ];
 
 /// Mutants that are excluded, as regular expressions of their names. No program depends on the output of
@@ -292,7 +297,7 @@ fn remove_others(folder: &Path, copied: &BTreeSet<PathBuf>) -> Result<()> {
 /// Returns the globs of the files to mutate.
 fn examined(options: &Options) -> Result<Vec<String>> {
     if options.all {
-        return Ok(vec![format!("{SOURCES}/**/*.rs")]);
+        return Ok(SOURCES.map(|folder| format!("{folder}/**/*.rs")).into());
     }
     let mut globs = Vec::new();
     let named = !options.files.is_empty();
@@ -303,10 +308,11 @@ fn examined(options: &Options) -> Result<Vec<String>> {
         listed.collect()
     };
     for file in files {
-        let file = match root().join(&file).exists() {
-            true => file,
-            false => format!("{SOURCES}/{file}"),
-        };
+        let places = SOURCES.map(|folder| format!("{folder}/{file}"));
+        let mut places = std::iter::once(file.clone()).chain(places);
+        let file = places
+            .find(|place| root().join(place).exists())
+            .unwrap_or(file);
         let path = root().join(&file);
         if path.is_dir() {
             globs.push(format!("{}/**/*.rs", file.trim_end_matches('/')));
@@ -376,7 +382,8 @@ fn command(program: &Path, job: &Path, config: &Path) -> Command {
     let mut command = Command::new(program);
     command
         .current_dir(job.join("tree"))
-        .args(["mutants", "--package=cuda-safe", "--colors=never"])
+        .args(["mutants", "--package=cuda-safe", "--package=cuda-memory"])
+        .arg("--colors=never")
         .arg("--config")
         .arg(config)
         .env("CARGO_INCREMENTAL", "1")

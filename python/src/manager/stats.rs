@@ -3,7 +3,8 @@
 use super::{Caching, Ordered, Plain, Plugin, manager_of};
 use crate::ending::calling;
 use crate::error::Result;
-use cuda_safe::manager::{MemoryManager, Statistics};
+use cuda_memory::Statistics;
+use cuda_safe::manager::MemoryManager;
 use cuda_safe::pool::attribute::{RESERVED_CURRENT, RESERVED_HIGH};
 use cuda_safe::{Context, MemoryInfo};
 use pyo3::prelude::*;

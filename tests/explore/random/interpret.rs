@@ -2,8 +2,9 @@
 
 use super::{BufferKind, Manager, Place, Program, Step, StreamKind, THREADS};
 use crate::scenarios::{VECTOR, context, small_slabs};
+use cuda_memory::{CachingManager, OrderedManager};
 use cuda_safe::green::{GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, SmProbe};
-use cuda_safe::manager::{CachingManager, DriverManager, OrderedManager, set_memory_manager};
+use cuda_safe::manager::{DriverManager, set_memory_manager};
 use cuda_safe::{
     Capture, Context, DeviceBuffer, Event, Graph, LaunchConfig, MemoryPool, Module, Result,
     SharedBuffer, Stream, StreamOptions, TypedKernel,

@@ -3,9 +3,10 @@
 use super::managers::small_slabs;
 use super::objects::green;
 use super::{Flag, LEN, Scenario, Stage, context};
+use cuda_memory::CachingManager;
 use cuda_safe::green::SmProbe;
 use cuda_safe::interop::{ExportedStream, StreamSync};
-use cuda_safe::manager::{CachingManager, MemoryManager, Order};
+use cuda_safe::manager::{MemoryManager, Order};
 use cuda_safe::{
     CaptureMode, CaptureStatus, Context, ContextFlags, Device, DeviceBuffer, MemoryPool, Result,
 };

@@ -2,10 +2,8 @@
 
 use super::pairs::{Operation, expect_contents};
 use super::{LEN, Part, Stage, part};
-use cuda_safe::manager::{
-    CachingManager, CachingOptions, DriverManager, MemoryPointer, OrderedManager,
-    set_memory_manager,
-};
+use cuda_memory::{CachingManager, CachingOptions, OrderedManager};
+use cuda_safe::manager::{DriverManager, MemoryPointer, set_memory_manager};
 use cuda_safe::{Context, DeviceBuffer, PinnedBuffer};
 
 /// Runs the operations with each manager.

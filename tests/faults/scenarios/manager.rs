@@ -2,11 +2,13 @@
 
 use super::primary;
 use crate::trace::Trace;
+use cuda_memory::{
+    CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
+    LoggingManager, OrderedManager, StatisticsManager,
+};
 use cuda_safe::manager::{
-    AutoFreePointer, CachingManager, CachingOptions, DriverManager, Fallback, FallbackManager,
-    IpcHandle, LeakManager, LimitManager, LoggingManager, MappedMemory, MemoryManager,
-    MemoryPointer, Order, OrderedManager, PinnedMemory, StatisticsManager, clear_memory_manager,
-    set_memory_manager,
+    AutoFreePointer, DriverManager, IpcHandle, MappedMemory, MemoryManager, MemoryPointer, Order,
+    PinnedMemory, clear_memory_manager, set_memory_manager,
 };
 use cuda_safe::pool::attribute::USED_CURRENT;
 use cuda_safe::{

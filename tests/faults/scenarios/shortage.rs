@@ -4,10 +4,8 @@
 use super::manager::choose;
 use super::primary;
 use crate::trace::Trace;
-use cuda_safe::manager::{
-    CacheStats, CachingManager, CachingOptions, Fallback, FallbackManager, MemoryManager,
-    MemoryPointer,
-};
+use cuda_memory::{CacheStats, CachingManager, CachingOptions, Fallback, FallbackManager};
+use cuda_safe::manager::{MemoryManager, MemoryPointer};
 use cuda_safe::{Context, DeviceBuffer, Error, Result, Stream};
 use cuda_sim::fault::limit_memory;
 

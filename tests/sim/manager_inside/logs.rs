@@ -1,10 +1,9 @@
 //! Logs of managers, whose writers are user code.
 
 use super::with;
+use cuda_memory::{CachingManager, LeakManager, LoggingManager};
 use cuda_safe::Context;
-use cuda_safe::manager::{
-    CachingManager, DriverManager, LeakManager, LoggingManager, MemoryManager, MemoryPointer, Order,
-};
+use cuda_safe::manager::{DriverManager, MemoryManager, MemoryPointer, Order};
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -69,7 +68,7 @@ fn log_entangled(panics: bool, look: impl FnOnce(io::Result<()>, String)) {
 fn a_log_writer_may_allocate() {
     log_entangled(false, |flushed, text| {
         flushed.expect("written");
-        let trace: cuda_safe::manager::trace::Trace = text.parse().expect("a trace");
+        let trace: cuda_memory::trace::Trace = text.parse().expect("a trace");
         assert_eq!((trace.events().len(), trace.high()), (6, 110), "{text}");
     });
 }

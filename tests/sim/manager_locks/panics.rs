@@ -2,9 +2,9 @@
 
 use crate::common::child;
 use crate::manager_inside::{SMALL, bytes, small, with};
+use cuda_memory::{CachingManager, CachingOptions, LimitManager};
 use cuda_safe::manager::{
-    Block, CachingManager, CachingOptions, DriverManager, DriverMemory, LimitManager,
-    MemoryManager, MemoryPointer, Order, set_memory_manager,
+    Block, DriverManager, DriverMemory, MemoryManager, MemoryPointer, Order, set_memory_manager,
 };
 use cuda_safe::{CUresult, Context, DeviceBuffer, Result, Stream, set_report_hook};
 use cuda_sim::fault::{Fault, Scope};

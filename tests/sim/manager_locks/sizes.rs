@@ -1,9 +1,9 @@
 //! The largest and smallest sizes, in options and in requests.
 
 use crate::manager_inside::with;
+use cuda_memory::{CachingManager, CachingOptions, LimitManager, StatisticsManager};
 use cuda_safe::manager::{
-    CachingManager, CachingOptions, DeferOptions, DriverManager, LimitManager, MemoryManager,
-    MemoryPointer, StatisticsManager, is_out_of_memory,
+    DeferOptions, DriverManager, MemoryManager, MemoryPointer, is_out_of_memory,
 };
 use cuda_safe::{Context, DeviceBuffer, Result};
 

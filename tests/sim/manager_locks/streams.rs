@@ -1,7 +1,8 @@
 //! The streams that a pool uses on its own, and until when.
 
 use crate::manager_inside::{SMALL, bytes, small, with};
-use cuda_safe::manager::{CachingManager, MemoryManager, MemoryPointer, Order, StreamEnd};
+use cuda_memory::CachingManager;
+use cuda_safe::manager::{MemoryManager, MemoryPointer, Order, StreamEnd};
 use cuda_safe::{Context, ContextFlags, Stream};
 use cuda_sim::set_call_hook;
 use std::sync::Mutex;

@@ -24,14 +24,14 @@ use std::fmt;
 /// by the pool that the other process has [imported](crate::pool::ImportedPool).
 ///
 /// ```no_run
-/// use cuda_safe::manager::{AutoFreePointer, CachingManager, IpcHandle, MemoryPointer};
+/// use cuda_safe::manager::{AutoFreePointer, DriverManager, IpcHandle, MemoryPointer};
 /// use cuda_safe::manager::set_memory_manager;
 /// use cuda_safe::{Context, Device};
 ///
 /// # fn send(_: &[u8]) {}
 /// # fn receive() -> [u8; IpcHandle::BYTES] { [0; IpcHandle::BYTES] }
 /// // In the first process:
-/// set_memory_manager(CachingManager::new)?;
+/// set_memory_manager(DriverManager::new)?;
 /// let context = Context::primary(&Device::get(0)?)?;
 /// let memory = AutoFreePointer::from(MemoryPointer::allocate(&context, 1 << 20)?);
 /// let exported = memory.export()?; // keeps the memory alive

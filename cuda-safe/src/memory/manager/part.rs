@@ -15,8 +15,8 @@ use crate::base::report::count_leak;
 use crate::base::zone::refuse_in_host_function;
 use crate::driver::context::{Context, PinnedMemory, SyncMemory};
 use crate::driver::event::Event;
-use crate::memory::registered::Registered;
 use crate::memory::PinnedFlags;
+use crate::memory::registered::Registered;
 use core::ffi::c_void;
 use cuda_sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUmemAttach_flags,
@@ -26,9 +26,9 @@ use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
 
-/// Synchronous, pinned and managed memory from the driver, as a building block for a
-/// [manager](super::MemoryManager). Frees are [deferred](DeferOptions) and done in batches, as each one
-/// waits for all running work.
+/// Synchronous, pinned and managed memory from the driver, and [memory of its
+/// pools](Self::allocate_from_pool), as a building block for a [manager](super::MemoryManager). Frees are
+/// [deferred](DeferOptions) and done in batches, as each one waits for all running work.
 ///
 /// When memory that was used in the [order](Order) of a stream is freed, an event is recorded on the
 /// stream (`cuEventCreate`, `cuEventRecord`), and the free waits for it. An allocation that fails

@@ -30,7 +30,7 @@ impl DriverMemory {
     ///
     /// # Errors
     /// - `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if `size` is 0.
-    /// - [`Invalid::OrderWithoutStream`], also for default streams.
+    /// - [`Invalid::OrderWithoutStream`]; [`Invalid::Handle`] for default streams.
     /// - [`Invalid::StreamIsCaptured`].
     /// - [`Invalid::OtherContext`] if the pool belongs to another context.
     ///
@@ -43,9 +43,11 @@ impl DriverMemory {
         order: Order<'_>,
     ) -> Result<Block> {
         same_context("the pool", pool.context(), self.context())?;
-        if stream_of(order).is_none() {
-            return Err(Invalid::OrderWithoutStream {
-                what: "an allocation from a memory pool",
+        order.expect_stream("an allocation from a memory pool")?;
+        if let Some(raw) = order.raw().filter(|raw| is_default(*raw)) {
+            return Err(Invalid::Handle {
+                what: "non-default stream",
+                value: raw.addr(),
             }
             .into());
         }

@@ -14,14 +14,12 @@ pub use stats::CacheStats;
 use self::slow::Pool;
 use self::stream_progress::{LEGACY, Reach, StreamKey};
 use self::thread_caches::{Idle, ThreadCaches};
-use super::check::{check_version, same_context};
-use crate::base::error::{Error, Result};
-use crate::driver::context::{Context, MemoryInfo};
-use crate::memory::PinnedFlags;
-use crate::memory::manager::{
-    Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory, HostBlock, INTERFACE_VERSION,
-    IpcHandle, MemoryManager, Order, StreamEnd, in_forked_child, report_leak, with_current_context,
+use crate::check::{INTERFACE, check_version, same_context};
+use cuda_safe::manager::{
+    Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory, HostBlock, IpcHandle,
+    MemoryManager, Order, StreamEnd, in_forked_child, report_leak, with_current_context,
 };
+use cuda_safe::{Context, Error, MemoryInfo, PinnedFlags, Result};
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
@@ -73,7 +71,7 @@ impl Default for CachingOptions {
 /// made to wait for that event (`cuStreamWaitEvent`). The pool reserves more memory in slabs from its
 /// upstream manager, which is a [`DriverManager`] if no other is given.
 ///
-/// The pool is not notified when some streams end: [borrowed](crate::Stream::borrow_raw) streams, and
+/// The pool is not notified when some streams end: [borrowed](cuda_safe::Stream::borrow_raw) streams, and
 /// streams of a context whose manager neither is this pool nor [wraps](MemoryManager::wrapped) it.
 /// Memory that is freed on such a stream gets an event at once.
 ///
@@ -95,7 +93,8 @@ impl Default for CachingOptions {
 /// ever.
 ///
 /// ```no_run
-/// use cuda_safe::manager::{CachingManager, MemoryManager, set_memory_manager};
+/// use cuda_memory::CachingManager;
+/// use cuda_safe::manager::{MemoryManager, set_memory_manager};
 /// use cuda_safe::{Context, Device, DeviceBuffer};
 ///
 /// set_memory_manager(CachingManager::new)?;
@@ -139,7 +138,7 @@ impl CachingManager {
     ///
     /// # Errors
     /// The upstream manager is of another context or of another
-    /// [version](crate::Invalid::ManagerVersion); the device's total memory cannot be queried.
+    /// [version](cuda_safe::Invalid::ManagerVersion); the device's total memory cannot be queried.
     pub fn with_upstream<M: MemoryManager>(
         context: &Context,
         upstream: M,
@@ -222,7 +221,7 @@ fn token(id: u32, class: u8) -> u64 {
 // ended. A slab is returned when all of it is free, without a stream.
 unsafe impl MemoryManager for CachingManager {
     fn interface_version() -> u32 {
-        INTERFACE_VERSION
+        INTERFACE
     }
 
     fn base(&self) -> &DriverMemory {

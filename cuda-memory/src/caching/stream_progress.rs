@@ -10,13 +10,12 @@
 //! [entered](StreamProgress::enter) afterwards. Events that must be destroyed are collected until the
 //! lock is released.
 
-use crate::driver::context::Context;
-use crate::driver::stream::WeakStream;
-use crate::memory::manager::OrderEvent;
+use cuda_safe::manager::OrderEvent;
+use cuda_safe::{Context, WeakStream};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The [key](crate::memory::manager::Order::key) of a stream.
+/// The [key](cuda_safe::manager::Order::key) of a stream.
 pub(super) type StreamKey = usize;
 
 /// The key of the legacy default stream.

@@ -5,7 +5,7 @@ use super::classes::NONE;
 use super::heap::{Heap, Id};
 use super::stream_progress::{Reach, StreamKey, StreamProgress, UNORDERED};
 use super::thread_caches::{Idle, ThreadCache, ThreadCaches};
-use crate::memory::manager::Order;
+use cuda_safe::manager::Order;
 
 /// The state of a pool that all threads share.
 pub(super) struct Shared {

@@ -1,10 +1,10 @@
 //! Wrapper managers that forward most methods to an inner manager.
 
-/// Implements the named methods of [`MemoryManager`](crate::memory::manager::MemoryManager) by forwarding them to the
+/// Implements the named methods of [`MemoryManager`](cuda_safe::manager::MemoryManager) by forwarding them to the
 /// manager in the field `inner`, of type `M`.
 macro_rules! forward {
     ($($method:ident)*) => {
-        $($crate::policy::forward::forward!(@ $method);)*
+        $($crate::forward::forward!(@ $method);)*
     };
     (@ version) => {
         fn interface_version() -> u32 {
@@ -17,17 +17,17 @@ macro_rules! forward {
         }
     };
     (@ base) => {
-        fn base(&self) -> &$crate::memory::manager::DriverMemory {
+        fn base(&self) -> &cuda_safe::manager::DriverMemory {
             self.inner.base()
         }
     };
     (@ wrapped) => {
-        fn wrapped(&self) -> Option<&dyn $crate::memory::manager::MemoryManager> {
+        fn wrapped(&self) -> Option<&dyn cuda_safe::manager::MemoryManager> {
             Some(&self.inner)
         }
     };
     (@ initialize) => {
-        fn initialize(&self) -> $crate::base::error::Result<()> {
+        fn initialize(&self) -> cuda_safe::Result<()> {
             self.inner.initialize()
         }
     };
@@ -40,13 +40,13 @@ macro_rules! forward {
         fn allocate(
             &self,
             size: usize,
-            order: $crate::memory::manager::Order<'_>,
-        ) -> $crate::base::error::Result<$crate::memory::manager::Block> {
+            order: cuda_safe::manager::Order<'_>,
+        ) -> cuda_safe::Result<cuda_safe::manager::Block> {
             self.inner.allocate(size, order)
         }
     };
     (@ free) => {
-        unsafe fn free(&self, block: $crate::memory::manager::Block, order: $crate::memory::manager::Order<'_>) {
+        unsafe fn free(&self, block: cuda_safe::manager::Block, order: cuda_safe::manager::Order<'_>) {
             // SAFETY: the caller's promise; the block is of the inner manager.
             unsafe { self.inner.free(block, order) }
         }
@@ -55,15 +55,15 @@ macro_rules! forward {
         fn allocate_host(
             &self,
             size: usize,
-            flags: $crate::memory::PinnedFlags,
-        ) -> $crate::base::error::Result<$crate::memory::manager::HostBlock> {
+            flags: cuda_safe::PinnedFlags,
+        ) -> cuda_safe::Result<cuda_safe::manager::HostBlock> {
             self.inner.allocate_host(size, flags)
         }
 
         unsafe fn free_host(
             &self,
-            block: $crate::memory::manager::HostBlock,
-            order: $crate::memory::manager::Order<'_>,
+            block: cuda_safe::manager::HostBlock,
+            order: cuda_safe::manager::Order<'_>,
         ) {
             // SAFETY: the caller's promise; the block is of the inner manager.
             unsafe { self.inner.free_host(block, order) }
@@ -74,22 +74,22 @@ macro_rules! forward {
             &self,
             start: std::ptr::NonNull<u8>,
             size: usize,
-            flags: $crate::memory::PinnedFlags,
-        ) -> $crate::base::error::Result<$crate::memory::manager::HostBlock> {
+            flags: cuda_safe::PinnedFlags,
+        ) -> cuda_safe::Result<cuda_safe::manager::HostBlock> {
             // SAFETY: the caller's promise.
             unsafe { self.inner.pin(start, size, flags) }
         }
 
-        unsafe fn unpin(&self, block: $crate::memory::manager::HostBlock) -> $crate::base::error::Result<()> {
+        unsafe fn unpin(&self, block: cuda_safe::manager::HostBlock) -> cuda_safe::Result<()> {
             // SAFETY: the caller's promise; the block is of the inner manager.
             unsafe { self.inner.unpin(block) }
         }
 
         unsafe fn release_pin(
             &self,
-            block: $crate::memory::manager::HostBlock,
+            block: cuda_safe::manager::HostBlock,
             owner: Box<dyn std::any::Any + Send>,
-            order: $crate::memory::manager::Order<'_>,
+            order: cuda_safe::manager::Order<'_>,
         ) {
             // SAFETY: the caller's promise; the block is of the inner manager.
             unsafe { self.inner.release_pin(block, owner, order) }
@@ -100,41 +100,41 @@ macro_rules! forward {
             &self,
             size: usize,
             global: bool,
-        ) -> $crate::base::error::Result<$crate::memory::manager::Block> {
+        ) -> cuda_safe::Result<cuda_safe::manager::Block> {
             self.inner.allocate_managed(size, global)
         }
 
         unsafe fn free_managed(
             &self,
-            block: $crate::memory::manager::Block,
-            order: $crate::memory::manager::Order<'_>,
+            block: cuda_safe::manager::Block,
+            order: cuda_safe::manager::Order<'_>,
         ) {
             // SAFETY: the caller's promise; the block is of the inner manager.
             unsafe { self.inner.free_managed(block, order) }
         }
     };
     (@ memory_info) => {
-        fn memory_info(&self) -> $crate::base::error::Result<$crate::driver::context::MemoryInfo> {
+        fn memory_info(&self) -> cuda_safe::Result<cuda_safe::MemoryInfo> {
             self.inner.memory_info()
         }
     };
     (@ ipc_handle) => {
         fn ipc_handle(
             &self,
-            block: &$crate::memory::manager::Block,
-        ) -> $crate::base::error::Result<$crate::memory::manager::IpcHandle> {
+            block: &cuda_safe::manager::Block,
+        ) -> cuda_safe::Result<cuda_safe::manager::IpcHandle> {
             self.inner.ipc_handle(block)
         }
     };
     (@ defer_cleanup) => {
-        fn defer_cleanup(&self) -> $crate::memory::manager::CleanupGuard {
+        fn defer_cleanup(&self) -> cuda_safe::manager::CleanupGuard {
             self.inner.defer_cleanup()
         }
     };
     (@ trim) => {
-        fn trim(&self, keep: usize) -> $crate::base::error::Result<usize> {
+        fn trim(&self, keep: usize) -> cuda_safe::Result<usize> {
             self.inner.trim(keep)
         }
     };
 }
-pub(super) use forward;
+pub(crate) use forward;

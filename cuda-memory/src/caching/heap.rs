@@ -2,7 +2,7 @@
 
 use super::classes::GRAIN;
 use super::stream_progress::{StreamProgress, SyncEvent, SyncPoint, SyncPoints, UNORDERED, unite};
-use crate::memory::manager::Block;
+use cuda_safe::manager::Block;
 use std::collections::BTreeSet;
 
 /// The number of a node.

@@ -1,15 +1,12 @@
 //! Wrappers with a limit, or with a fallback to other memory.
 
-use super::forward::forward;
-use super::lock::{Mutex, leaf};
-use crate::base::error::{Error, Result};
-use crate::base::invalid::Invalid;
-use crate::driver::context::MemoryInfo;
-use crate::memory::PinnedFlags;
-use crate::memory::manager::{
+use crate::forward::forward;
+use crate::lock::{Mutex, leaf};
+use cuda_safe::manager::{
     Block, HostBlock, IpcHandle, MemoryManager, Order, in_forked_child, is_out_of_memory,
     report_leak,
 };
+use cuda_safe::{Error, Invalid, MemoryInfo, PinnedFlags, Result};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -7,7 +7,7 @@
 use super::classes::{COUNT, size_of_class};
 use super::heap::Id;
 use super::stream_progress::StreamKey;
-use crate::policy::lock::{Mutex, MutexGuard};
+use crate::lock::{Mutex, MutexGuard};
 use std::cell::Cell;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -15,16 +15,14 @@ use super::shared::{Request, Shared};
 use super::stream_progress::{Reach, StreamKey, StreamProgress, SyncPoints};
 use super::thread_caches::{Idle, ThreadCaches};
 use super::{CacheStats, CachingOptions, token};
-use crate::base::error::{DriverError, Error, Result};
-use crate::base::invalid::Invalid;
-use crate::base::release::attempt_deferred_releases;
-use crate::driver::context::Context;
-use crate::memory::manager::{
+use crate::lock::{Mutex, MutexGuard};
+use cuda_safe::manager::{
     Block, DeferOptions, FreeCounter, MemoryManager, Order, OrderEvent, in_forked_child,
     in_host_function, in_report_hook, is_out_of_memory, without_invalidating_captures,
 };
-use crate::policy::lock::{Mutex, MutexGuard};
-use cuda_sys::CUresult;
+use cuda_safe::{
+    CUresult, Context, DriverError, Error, Invalid, Result, attempt_deferred_releases,
+};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError};
 

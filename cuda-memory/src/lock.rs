@@ -4,14 +4,17 @@
 //! manager or user code. So a thread may take one anywhere, also on a driver callback thread and in the
 //! report hook.
 
-use crate::memory::manager::in_forked_child;
-use std::sync::{PoisonError, TryLockError};
+#[cfg(feature = "explore")]
+pub(crate) use cuda_safe::explore::sync::{Mutex, MutexGuard};
+#[cfg(not(feature = "explore"))]
+pub(crate) use std::sync::{Mutex, MutexGuard};
 
-pub(super) use crate::base::sync::{Mutex, MutexGuard};
+use cuda_safe::manager::in_forked_child;
+use std::sync::{PoisonError, TryLockError};
 
 /// Locks data that is never locked during a call of other code. In a forked child the lock may be held
 /// by a thread that does not exist there; the result is then `None`.
-pub(super) fn leaf<T: ?Sized + Send>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+pub(crate) fn leaf<T: ?Sized + Send>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     if !in_forked_child() {
         return Some(lock.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -23,7 +26,7 @@ pub(super) fn leaf<T: ?Sized + Send>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T
 }
 
 /// Returns a number that no other living thread has.
-pub(super) fn this_thread() -> usize {
+pub(crate) fn this_thread() -> usize {
     thread_local! {
         static PLACE: u8 = const { 0 };
     }

@@ -4,11 +4,11 @@ mod timeline;
 
 pub use timeline::{Sample, Timeline};
 
-use super::caching::{CacheStats, CachingManager};
-use super::forward::forward;
-use super::lock::{Mutex, leaf};
-use crate::base::error::Result;
-use crate::memory::manager::{Block, MemoryManager, Order};
+use crate::caching::{CacheStats, CachingManager};
+use crate::forward::forward;
+use crate::lock::{Mutex, leaf};
+use cuda_safe::Result;
+use cuda_safe::manager::{Block, MemoryManager, Order};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;

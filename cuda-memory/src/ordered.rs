@@ -1,15 +1,15 @@
 //! Stream-ordered memory from a pool of the driver.
 
-use crate::base::error::{Error, Result};
-use crate::base::invalid::Invalid;
-use crate::driver::context::{Context, MemoryInfo};
-use crate::driver::device::attribute::MEMORY_POOLS_SUPPORTED;
-use crate::memory::manager::{
-    Block, CleanupGuard, DeferOptions, DriverMemory, INTERFACE_VERSION, IpcHandle, MemoryManager,
-    Order,
+use crate::check::INTERFACE;
+use cuda_safe::attribute::MEMORY_POOLS_SUPPORTED;
+use cuda_safe::manager::{
+    Block, CleanupGuard, DeferOptions, DriverMemory, IpcHandle, MemoryManager, Order,
 };
-use crate::memory::pool::attribute::{RESERVED_CURRENT, USED_CURRENT};
-use crate::memory::{MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions};
+use cuda_safe::pool::attribute::{RESERVED_CURRENT, USED_CURRENT};
+use cuda_safe::{
+    Context, Error, Invalid, MemoryAccess, MemoryInfo, MemoryLocation, MemoryPool,
+    MemoryPoolOptions, Result,
+};
 
 /// A manager of stream-ordered memory: it allocates from a memory pool of the driver with
 /// `cuMemAllocFromPoolAsync`, and frees with `cuMemFreeAsync`.
@@ -59,7 +59,7 @@ impl OrderedManager {
     }
 
     /// Creates a manager with a memory pool of its own. If the pool is
-    /// [shareable](crate::MemoryPoolOptions::shareable), its memory has
+    /// [shareable](cuda_safe::MemoryPoolOptions::shareable), its memory has
     /// [handles](MemoryManager::ipc_handle), and the pool can be [exported](MemoryPool::export) like
     /// any other. Dropping the manager destroys the pool, which waits for all work of the context.
     ///
@@ -68,7 +68,8 @@ impl OrderedManager {
     /// pool, because the pool is located elsewhere.
     ///
     /// ```no_run
-    /// use cuda_safe::manager::{OrderedManager, set_memory_manager};
+    /// use cuda_memory::OrderedManager;
+    /// use cuda_safe::manager::set_memory_manager;
     /// use cuda_safe::{Context, Device, MemoryPoolOptions};
     ///
     /// let options = MemoryPoolOptions { shareable: true, ..Default::default() };
@@ -90,7 +91,7 @@ impl OrderedManager {
         })
     }
 
-    /// Returns the memory pool, if there is one. Its [attributes](crate::pool::attribute) control, for
+    /// Returns the memory pool, if there is one. Its [attributes](cuda_safe::pool::attribute) control, for
     /// example, how much unused memory it keeps.
     pub fn pool(&self) -> Option<&MemoryPool> {
         self.pool.as_ref()
@@ -128,7 +129,7 @@ fn has_own_stream(order: Order<'_>) -> bool {
 // memory is freed in stream order, or like synchronous memory, by a wait for all work.
 unsafe impl MemoryManager for OrderedManager {
     fn interface_version() -> u32 {
-        INTERFACE_VERSION
+        INTERFACE
     }
 
     fn base(&self) -> &DriverMemory {
@@ -173,8 +174,8 @@ unsafe impl MemoryManager for OrderedManager {
     }
 
     /// # Errors
-    /// [`Invalid::NotShareable`](crate::Invalid::NotShareable) for memory of a pool that is not
-    /// [shareable](crate::MemoryPoolOptions::shareable), such as the device's default pool.
+    /// [`Invalid::NotShareable`](cuda_safe::Invalid::NotShareable) for memory of a pool that is not
+    /// [shareable](cuda_safe::MemoryPoolOptions::shareable), such as the device's default pool.
     fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
         if !is_of_pool(block) {
             return IpcHandle::of(self.base.context(), block);

@@ -11,11 +11,9 @@ use super::shared::{Request, Shared};
 use super::slow::Pool;
 use super::stream_progress::{Queries, Reach, Record, StreamKey, SyncPoints};
 use super::thread_caches::{Idle, ThreadCaches};
-use crate::base::error::{Error, Result};
-use crate::driver::context::Context;
-use crate::driver::stream::Stream;
-use crate::memory::manager::{Order, OrderEvent, StreamEnd, in_host_function, report_leak};
-use cuda_sys::CU_STREAM_LEGACY;
+use cuda_safe::manager::{Order, OrderEvent, StreamEnd, in_host_function, report_leak};
+use cuda_safe::sys::CU_STREAM_LEGACY;
+use cuda_safe::{Context, Error, Result, Stream};
 use std::sync::Arc;
 
 impl Record {

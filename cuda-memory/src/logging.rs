@@ -1,10 +1,10 @@
 //! Wrappers that write a trace of allocations, or list the memory that was not freed.
 
-use super::forward::forward;
-use super::lock::{Mutex, leaf, this_thread};
-use super::trace::{Event, Trace};
-use crate::base::error::Result;
-use crate::memory::manager::{Block, MemoryManager, Order, in_forked_child, may_block};
+use crate::forward::forward;
+use crate::lock::{Mutex, leaf, this_thread};
+use crate::trace::{Event, Trace};
+use cuda_safe::Result;
+use cuda_safe::manager::{Block, MemoryManager, Order, in_forked_child, may_block};
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;

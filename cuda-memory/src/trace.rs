@@ -1,4 +1,4 @@
-//! Traces of allocations in a text format, which [`LoggingManager`](super::LoggingManager) writes and
+//! Traces of allocations in a text format, which [`LoggingManager`](crate::LoggingManager) writes and
 //! [`Trace::replay`] replays.
 //!
 //! A line is `a TIME NUMBER SIZE STREAM` for an allocation and `f TIME NUMBER STREAM` for its free.
@@ -7,11 +7,9 @@
 //! and lines that begin with `#` are ignored. The format is simple enough that traces of other
 //! allocators can be written with a few lines of code in any language.
 
-use super::check::same_context;
-use crate::base::error::{Error, Result};
-use crate::driver::context::CurrentContext;
-use crate::driver::stream::Stream;
-use crate::memory::manager::{Block, MemoryManager, Order, in_host_function};
+use crate::check::same_context;
+use cuda_safe::manager::{Block, MemoryManager, Order, in_host_function};
+use cuda_safe::{CurrentContext, Error, Result, Stream};
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
