@@ -56,9 +56,9 @@
 //! |---|---|
 //! | allocate and free memory of the driver, also where the driver refuses the call | [`DriverMemory`] |
 //! | allocate from a memory pool of the driver | [`DriverMemory::allocate_from_pool`] |
-//! | wait for all work of the context, even during a capture | [`DriverMemory::wait`] |
+//! | wait for all work of the context, even during a capture | [`DriverMemory::synchronize`] |
 //! | find out whether the host must not wait to free memory | [`DriverMemory::is_cleanup_deferred`] |
-//! | reuse memory on another stream | [`OrderEvent`], [`Order::wait`] |
+//! | reuse memory on another stream | [`OrderEvent`], [`Order::wait_event`] |
 //! | recognize a stream | [`Order::key`] |
 //! | keep a stream for later, without keeping its context alive | [`Stream::downgrade`](crate::Stream::downgrade) |
 //! | find out whether the manager will be notified of a stream's end | [`Order::is_transient_for`] |

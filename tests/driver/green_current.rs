@@ -208,8 +208,8 @@ fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
 fn a_partition_is_current_on_one_thread_even_through_several_objects() {
     let _alone = alone();
     let [one, _] = need!(two());
-    // SAFETY: `one` outlives the borrowed partitions.
     let again = || {
+        // SAFETY: `one` outlives the borrowed partitions.
         unsafe { GreenContext::borrow_raw(one.as_raw(), one.context()) }.expect("a green context")
     };
     let (second, third) = (again(), again());

@@ -114,7 +114,7 @@ fn an_imported_array_that_is_dropped_in_a_capture_is_returned_after_it() {
             // SAFETY: the buffer owns the stream and outlives the array, and no other work uses it
             // meanwhile.
             let imported = unsafe { array.import::<u32>(&stream, StreamSync::WaitEvent, ()) };
-            let imported = imported.map_err(Error::from).expect("an import");
+            let imported = imported.expect("an import");
             let capture = captured.begin_capture(CaptureMode::Relaxed);
             let capture = capture.expect("a capture");
             assert_eq!(order(|| drop(imported)), [""; 0]);

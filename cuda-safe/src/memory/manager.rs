@@ -287,7 +287,7 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
 impl dyn MemoryManager {
     /// Returns the manager as its concrete type, or `None` if it is of another type.
     ///
-    /// To find a manager inside of its wrappers, follow [`wrapped`](Self::wrapped).
+    /// To find a manager inside of its wrappers, follow [`wrapped`](MemoryManager::wrapped).
     pub fn downcast_ref<M: MemoryManager>(&self) -> Option<&M> {
         current::without_current(self).as_any().downcast_ref()
     }

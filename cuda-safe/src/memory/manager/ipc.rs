@@ -137,7 +137,7 @@ impl IpcHandle {
     }
 
     /// Returns the handle of memory of a [shareable](crate::MemoryPoolOptions::shareable) memory pool, for
-    /// a process that has [imported](crate::pool::ImportedPool::new) the pool. The block is a part of the
+    /// a process that has [imported](crate::pool::ImportedPool::import) the pool. The block is a part of the
     /// allocation that begins at `start`. Calls `cuMemPoolExportPointer`; see
     /// [`MemoryPool::handle_of`].
     ///

@@ -132,7 +132,7 @@ pub(crate) fn not_shareable(error: Error) -> Error {
 
 /// A memory pool that another process created and exported. Clones share the pool.
 ///
-/// [`new`](Self::new) imports one. Memory of the pool is [opened](Self::open_memory) with the
+/// [`import`](Self::import) imports one. Memory of the pool is [opened](Self::open_memory) with the
 /// handles that the other process sends. This process cannot allocate from the pool, so the pool
 /// cannot be set as the current pool of a device either.
 ///
