@@ -118,6 +118,7 @@ fn use_mapped(context: &Context, memory: PinnedBuffer<i32>) -> PinnedBuffer<i32>
     let len = memory.len();
     let mut mapped = MappedBuffer::new(memory, &stream).expect("mapped");
     assert_eq!((mapped.len(), mapped.stream()), (len, &stream));
+    assert!(!mapped.is_empty());
     let scale = Scale::new(context);
     scale.run(&stream, &mut mapped, 3, 1).expect("a launch");
     let there: Vec<i32> = (0..5000).map(|x| 3 * x + 1).collect();

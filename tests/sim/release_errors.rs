@@ -1,7 +1,7 @@
 //! Releases that the driver refuses permanently, for each object and error code.
 
 use crate::capture_errors::reports;
-use crate::releases::{fail_from, leaking};
+use crate::releases::{fail, fail_from, leaking};
 use cuda_memory::OrderedManager;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::sys::CUresult;
@@ -276,5 +276,25 @@ fn a_release_that_is_not_permitted_is_retried_until_it_succeeds() {
         }
         context.synchronize().expect("a wait");
         assert_eq!(cuda_sim::alive().pinned_allocations, 0);
+    });
+}
+
+/// A borrowed owner would be a reason not to defer the release.
+#[test]
+fn the_release_of_a_linker_is_deferred_if_it_is_not_permitted() {
+    leaking(|context| {
+        let linker = Linker::new(&context).expect("a linker");
+        let refused = fail("cuLinkDestroy", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
+        drop(linker);
+        assert_eq!(
+            (cuda_safe::deferred_releases(), cuda_safe::leaked()),
+            (1, 0)
+        );
+        drop(refused);
+        context.synchronize().expect("a wait");
+        assert_eq!(
+            (cuda_safe::deferred_releases(), cuda_safe::leaked()),
+            (0, 0)
+        );
     });
 }
