@@ -76,8 +76,8 @@ impl DriverMemory {
     ///
     /// # Safety
     /// See [`MemoryManager::free`](super::MemoryManager::free). `block` was returned by
-    /// [`allocate_from_pool`](Self::allocate_from_pool) of this object for `pool`. (Its token is not
-    /// used.)
+    /// [`allocate_from_pool`](Self::allocate_from_pool) of this object for `pool` or a clone of it, not
+    /// for another object with the same handle. (The token of the block is not used.)
     ///
     /// Since CUDA 11.2. Raw: [`cuMemFreeAsync`](fn@cuda_sys::cuMemFreeAsync).
     #[doc(alias = "cuMemFreeAsync")]
