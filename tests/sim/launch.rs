@@ -6,7 +6,8 @@ use cuda_safe::sys::{
     CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUresult,
     cuLaunchKernel, cuLaunchKernelEx,
 };
-use cuda_safe::{Context, DeviceBuffer, LaunchAttributes, LaunchConfig, Module, kernel_attribute};
+use cuda_safe::{Context, DeviceBuffer, Error, LaunchAttributes, LaunchConfig, LaunchLimit};
+use cuda_safe::{Module, kernel_attribute};
 use cuda_sim::Profile;
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
@@ -233,6 +234,17 @@ fn a_cooperative_launch_in_a_green_context_uses_only_its_sms() {
             // SAFETY: the kernel does nothing.
             let launched = unsafe { nothing.launch_with(&stream, config, &cooperative, ()) };
             assert_eq!(launched.is_ok(), fits, "{blocks}: {launched:?}");
+            let Err(error) = launched else { continue };
+            let Error::Launch(error) = error else {
+                panic!("{error}");
+            };
+            let limit = LaunchLimit::CooperativeBlocks {
+                blocks: 33,
+                max: 32,
+                per_sm: 2,
+                sm_count: 16,
+            };
+            assert_eq!(error.limit, limit);
         }
         stream.synchronize().expect("a wait");
     });
