@@ -89,9 +89,8 @@ impl DriverMemory {
         // freed once.
         let pool = unsafe { pool.reclaim_from_memory() };
         // A wait for this context would not cover a free on a stream of another one, so it is recorded.
-        if let (Some(pool), Some(stream)) = (&pool, order.stream())
-            && stream.context() != self.context()
-        {
+        let other = (order.stream()).filter(|stream| stream.context() != self.context());
+        if let (Some(pool), Some(stream)) = (&pool, other) {
             return PoolMemory::new(block.address, stream, pool).release();
         }
         let memory = PoolBlock {
