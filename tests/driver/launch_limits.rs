@@ -107,10 +107,10 @@ mod provoked {
             assert_eq!(way_out, given <= settable, "{found}");
         }
         let most = kernel_attribute::MAX_DYNAMIC_SHARED_BYTES;
-        let raised = nothing.kernel().set_attribute(most, 64 * 1024);
+        let raised = nothing.kernel().set_attribute(most, settable);
         raised.expect("the device has as much");
         // SAFETY: the kernel does nothing.
-        unsafe { nothing.launch(&stream, config.with_shared_bytes(64 * 1024), ()) }
+        unsafe { nothing.launch(&stream, config.with_shared_bytes(settable), ()) }
             .expect("now it may");
     }
 
