@@ -143,6 +143,7 @@ pub struct Alive {
     pub linkers: usize,
     pub graphs: usize,
     pub executable_graphs: usize,
+    pub user_objects: usize,
     pub device_allocations: usize,
     pub device_bytes: u64,
     pub pinned_allocations: usize,
@@ -158,7 +159,7 @@ impl fmt::Display for Alive {
         write!(
             f,
             "{} retains, {} contexts, {} green contexts, {} streams, {} events, {} modules, \
-             {} libraries, {} linkers, {} graphs, {} executable graphs, {} device allocations ({} bytes), {} pinned allocations, \
+             {} libraries, {} linkers, {} graphs, {} executable graphs, {} user objects, {} device allocations ({} bytes), {} pinned allocations, \
              {} registered, {} managed allocations, {} pools",
             self.retains,
             self.contexts,
@@ -170,6 +171,7 @@ impl fmt::Display for Alive {
             self.linkers,
             self.graphs,
             self.executable_graphs,
+            self.user_objects,
             self.device_allocations,
             self.device_bytes,
             self.pinned_allocations,

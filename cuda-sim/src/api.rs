@@ -41,18 +41,23 @@ use crate::call::{Class, call};
 use crate::state::Answer;
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
-    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUatomicOperation, CUcontext,
-    CUctxCreateParams, CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice,
-    CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam,
-    CUexecAffinityType, CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState,
-    CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgreenCtx, CUhostFn, CUipcMemHandle,
-    CUjit_option, CUjitInputType, CUkernel, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit,
-    CUlinkState, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
-    CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool, CUmodule,
-    CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUsharedconfig,
-    CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
-    CUstreamCaptureMode, CUstreamCaptureStatus, CUuuid, Function,
+    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUDA_BATCH_MEM_OP_NODE_PARAMS,
+    CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS,
+    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
+    CUatomicOperation, CUcontext, CUctxCreateParams, CUdevResource, CUdevResourceDesc,
+    CUdevResourceType, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUevent,
+    CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUfunction, CUfunction_attribute,
+    CUfunctionLoadingState, CUgraph, CUgraphConditionalHandle, CUgraphEdgeData, CUgraphExec,
+    CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNode,
+    CUgraphNodeParams, CUgraphNodeType, CUgreenCtx, CUhostFn, CUipcMemHandle, CUjit_option,
+    CUjitInputType, CUkernel, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary,
+    CUlibraryOption, CUlimit, CUlinkState, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags,
+    CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
+    CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool,
+    CUmodule, CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult,
+    CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams,
+    CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUuserObject, CUuuid, Function,
 };
 
 /// An output parameter: null, or a place where one value can be written. It is not a reference, because
@@ -64,6 +69,11 @@ impl<T> Out<T> {
     /// `place` is null, or a value may be written there while the result is used.
     unsafe fn new(place: *mut T) -> Self {
         Self(place)
+    }
+
+    /// Returns a place that is null.
+    const fn none() -> Self {
+        Self(core::ptr::null_mut())
     }
 
     /// Fails if the place is null. The driver checks this before it does anything else.
@@ -228,12 +238,106 @@ functions! { find_newest newest
     InCallbacks cuStreamIsCapturing(stream: val CUstream, status: out CUstreamCaptureStatus) => capture::is_capturing;
     Usual cuStreamBeginCapture_v2(stream: val CUstream, mode: val CUstreamCaptureMode) => capture::begin;
     Usual cuStreamEndCapture(stream: val CUstream, graph: out CUgraph) => capture::end;
-    Usual cuGraphDestroy(graph: val CUgraph) => graph::destroy;
     Robust cuThreadExchangeStreamCaptureMode(mode: inout CUstreamCaptureMode) => capture::exchange_mode;
-    Usual cuStreamGetCaptureInfo_v3(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong, graph: val *mut CUgraph, nodes: val *mut *const CUgraphNode, edges: val *mut *const CUgraphEdgeData, count: val *mut usize) => capture::info_with_edges;
-    Usual cuGraphInstantiateWithFlags(executable: out CUgraphExec, graph: val CUgraph, flags: val c_ulonglong) => graph::instantiate;
-    Usual cuGraphLaunch(executable: val CUgraphExec, stream: val CUstream) => graph::launch;
-    Usual cuGraphExecDestroy(executable: val CUgraphExec) => graph::destroy_executable;
+    Usual cuStreamBeginCaptureToGraph(stream: val CUstream, graph: val CUgraph, nodes: val *const CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, mode: val CUstreamCaptureMode) => capture::begin_to_graph;
+    Usual cuStreamGetCaptureInfo_v3(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong, graph: out CUgraph, nodes: out *const CUgraphNode, edges: out *const CUgraphEdgeData, count: out usize) => capture::info_with_edges;
+    Usual cuStreamUpdateCaptureDependencies_v2(stream: val CUstream, nodes: val *mut CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, flags: val c_uint) => capture::update_dependencies;
+
+    Usual cuGraphCreate(graph: out CUgraph, flags: val c_uint) => graph::create;
+    Surviving cuGraphDestroy(graph: val CUgraph) => graph::destroy;
+    Usual cuGraphClone(made: out CUgraph, graph: val CUgraph) => graph::clone;
+    Usual cuGraphNodeFindInClone(found: out CUgraphNode, original: val CUgraphNode, clone: val CUgraph) => graph::find_in_clone;
+    Usual cuGraphDestroyNode(node: val CUgraphNode) => graph::destroy_node;
+    Usual cuGraphDebugDotPrint(graph: val CUgraph, path: val *const c_char, flags: val c_uint) => graph::dot::print;
+
+    Usual cuGraphAddNode_v2(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, params: inout CUgraphNodeParams) => graph::params::add;
+    Usual cuGraphAddNode_v3(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, params: inout CUgraphNodeParams) => graph::params::add_checked;
+    Usual cuGraphNodeGetParams(node: val CUgraphNode, params: out CUgraphNodeParams) => graph::params::params;
+    Usual cuGraphNodeSetParams(node: val CUgraphNode, params: val *mut CUgraphNodeParams [1]) => graph::params::set_params;
+    Usual cuGraphNodeSetParams_v2(node: val CUgraphNode, params: val *mut CUgraphNodeParams [1]) => graph::params::set_params_checked;
+    Usual cuGraphAddKernelNode_v2(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: val *const CUDA_KERNEL_NODE_PARAMS [1]) => graph::kernel::add;
+    Usual cuGraphKernelNodeGetParams_v2(node: val CUgraphNode, params: out CUDA_KERNEL_NODE_PARAMS) => graph::kernel::params;
+    Usual cuGraphKernelNodeSetParams_v2(node: val CUgraphNode, params: val *const CUDA_KERNEL_NODE_PARAMS [1]) => graph::kernel::set_params;
+    Usual cuGraphKernelNodeGetAttribute(node: val CUgraphNode, id: val CUkernelNodeAttrID, value: out CUkernelNodeAttrValue) => graph::kernel::get_attribute;
+    Usual cuGraphKernelNodeSetAttribute(node: val CUgraphNode, id: val CUkernelNodeAttrID, value: val *const CUkernelNodeAttrValue [1]) => graph::kernel::set_attribute;
+    Usual cuGraphKernelNodeCopyAttributes(to: val CUgraphNode, from: val CUgraphNode) => graph::kernel::copy_attributes;
+    Usual cuGraphAddMemcpyNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, copy: val *const CUDA_MEMCPY3D [1], context: val CUcontext) => graph::copy::add;
+    Usual cuGraphMemcpyNodeGetParams(node: val CUgraphNode, copy: out CUDA_MEMCPY3D) => graph::copy::params;
+    Usual cuGraphMemcpyNodeSetParams(node: val CUgraphNode, copy: val *const CUDA_MEMCPY3D [1]) => graph::copy::set_params;
+    Usual cuGraphAddMemsetNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: val *const CUDA_MEMSET_NODE_PARAMS [1], context: val CUcontext) => graph::fill::add;
+    Usual cuGraphMemsetNodeGetParams(node: val CUgraphNode, params: out CUDA_MEMSET_NODE_PARAMS) => graph::fill::params;
+    Usual cuGraphMemsetNodeSetParams(node: val CUgraphNode, params: val *const CUDA_MEMSET_NODE_PARAMS [1]) => graph::fill::set_params;
+    Usual cuGraphAddHostNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: val *const CUDA_HOST_NODE_PARAMS [1]) => graph::simple::add_host;
+    Usual cuGraphHostNodeGetParams(node: val CUgraphNode, params: out CUDA_HOST_NODE_PARAMS) => graph::simple::host;
+    Usual cuGraphHostNodeSetParams(node: val CUgraphNode, params: val *const CUDA_HOST_NODE_PARAMS [1]) => graph::simple::set_host;
+    Usual cuGraphAddChildGraphNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, child: val CUgraph) => graph::simple::add_child;
+    Usual cuGraphChildGraphNodeGetGraph(node: val CUgraphNode, graph: out CUgraph) => graph::simple::child;
+    Usual cuGraphAddEmptyNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize) => graph::simple::add_empty;
+    Usual cuGraphAddEventRecordNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, event: val CUevent) => graph::simple::add_record;
+    Usual cuGraphEventRecordNodeGetEvent(node: val CUgraphNode, event: out CUevent) => graph::simple::record_event;
+    Usual cuGraphEventRecordNodeSetEvent(node: val CUgraphNode, event: val CUevent) => graph::simple::set_record;
+    Usual cuGraphAddEventWaitNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, event: val CUevent) => graph::simple::add_wait;
+    Usual cuGraphEventWaitNodeGetEvent(node: val CUgraphNode, event: out CUevent) => graph::simple::wait_event;
+    Usual cuGraphEventWaitNodeSetEvent(node: val CUgraphNode, event: val CUevent) => graph::simple::set_wait;
+    Usual cuGraphAddExternalSemaphoresSignalNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: val *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS [1]) => graph::simple::add_signal;
+    Usual cuGraphExternalSemaphoresSignalNodeGetParams(node: val CUgraphNode, params: out CUDA_EXT_SEM_SIGNAL_NODE_PARAMS) => graph::simple::signal;
+    Usual cuGraphExternalSemaphoresSignalNodeSetParams(node: val CUgraphNode, params: val *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS [1]) => graph::simple::set_signal;
+    Usual cuGraphAddExternalSemaphoresWaitNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: val *const CUDA_EXT_SEM_WAIT_NODE_PARAMS [1]) => graph::simple::add_await;
+    Usual cuGraphExternalSemaphoresWaitNodeGetParams(node: val CUgraphNode, params: out CUDA_EXT_SEM_WAIT_NODE_PARAMS) => graph::simple::r#await;
+    Usual cuGraphExternalSemaphoresWaitNodeSetParams(node: val CUgraphNode, params: val *const CUDA_EXT_SEM_WAIT_NODE_PARAMS [1]) => graph::simple::set_await;
+    Usual cuGraphAddMemAllocNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: inout CUDA_MEM_ALLOC_NODE_PARAMS) => graph::memory::add;
+    Usual cuGraphMemAllocNodeGetParams(node: val CUgraphNode, params: out CUDA_MEM_ALLOC_NODE_PARAMS) => graph::memory::params;
+    Usual cuGraphAddMemFreeNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, address: val CUdeviceptr) => graph::memory::add_free;
+    Usual cuGraphMemFreeNodeGetParams(node: val CUgraphNode, address: out CUdeviceptr) => graph::memory::free_params;
+    Usual cuGraphAddBatchMemOpNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: val *const CUDA_BATCH_MEM_OP_NODE_PARAMS [1]) => graph::operations::add;
+    Usual cuGraphBatchMemOpNodeGetParams(node: val CUgraphNode, params: out CUDA_BATCH_MEM_OP_NODE_PARAMS) => graph::operations::params;
+    Usual cuGraphBatchMemOpNodeSetParams(node: val CUgraphNode, params: val *const CUDA_BATCH_MEM_OP_NODE_PARAMS [1]) => graph::operations::set_params;
+    Usual cuGraphConditionalHandleCreate(handle: out CUgraphConditionalHandle, graph: val CUgraph, context: val CUcontext, default: val c_uint, flags: val c_uint) => graph::conditional::create_handle;
+
+    Usual cuGraphAddDependencies_v2(graph: val CUgraph, from: val *const CUgraphNode [count], to: val *const CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize) => graph::edge::add;
+    Usual cuGraphRemoveDependencies_v2(graph: val CUgraph, from: val *const CUgraphNode [count], to: val *const CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize) => graph::edge::remove;
+    Usual cuGraphGetNodes(graph: val CUgraph, nodes: val *mut CUgraphNode, count: inout usize) => graph::query::nodes;
+    Usual cuGraphGetRootNodes(graph: val CUgraph, nodes: val *mut CUgraphNode, count: inout usize) => graph::query::roots;
+    Usual cuGraphGetEdges_v2(graph: val CUgraph, from: val *mut CUgraphNode, to: val *mut CUgraphNode, edges: val *mut CUgraphEdgeData, count: inout usize) => graph::query::edges;
+    Usual cuGraphNodeGetDependencies_v2(node: val CUgraphNode, nodes: val *mut CUgraphNode, edges: val *mut CUgraphEdgeData, count: inout usize) => graph::query::dependencies;
+    Usual cuGraphNodeGetDependentNodes_v2(node: val CUgraphNode, nodes: val *mut CUgraphNode, edges: val *mut CUgraphEdgeData, count: inout usize) => graph::query::dependents;
+    Usual cuGraphNodeGetType(node: val CUgraphNode, kind: out CUgraphNodeType) => graph::query::kind;
+    Usual cuGraphNodeGetContainingGraph(node: val CUgraphNode, graph: out CUgraph) => graph::query::containing;
+    Usual cuGraphNodeGetLocalId(node: val CUgraphNode, id: out c_uint) => graph::query::local_id;
+    Usual cuGraphNodeGetToolsId(node: val CUgraphNode, id: out c_ulonglong) => graph::query::tools_id;
+    Usual cuGraphGetId(graph: val CUgraph, id: out c_uint) => graph::query::graph_id;
+    Usual cuGraphExecGetId(executable: val CUgraphExec, id: out c_uint) => graph::query::executable_id;
+
+    Usual cuGraphInstantiateWithFlags(executable: out CUgraphExec, graph: val CUgraph, flags: val c_ulonglong) => graph::executable::instantiate;
+    Usual cuGraphInstantiateWithParams(executable: out CUgraphExec, graph: val CUgraph, params: inout CUDA_GRAPH_INSTANTIATE_PARAMS) => graph::executable::instantiate_with;
+    Usual cuGraphExecGetFlags(executable: val CUgraphExec, flags: out c_ulonglong) => graph::executable::flags;
+    Usual cuGraphUpload(executable: val CUgraphExec, stream: val CUstream) => graph::executable::upload;
+    InCallbacks cuGraphLaunch(executable: val CUgraphExec, stream: val CUstream) => graph::executable::launch;
+    Surviving cuGraphExecDestroy(executable: val CUgraphExec) => graph::executable::destroy;
+    Usual cuGraphExecUpdate_v2(executable: val CUgraphExec, graph: val CUgraph, info: out CUgraphExecUpdateResultInfo) => graph::update::update;
+    Usual cuGraphExecNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: val *mut CUgraphNodeParams [1]) => graph::update::set_params;
+    Usual cuGraphExecKernelNodeSetParams_v2(executable: val CUgraphExec, node: val CUgraphNode, params: val *const CUDA_KERNEL_NODE_PARAMS [1]) => graph::update::set_kernel;
+    Usual cuGraphExecMemcpyNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, copy: val *const CUDA_MEMCPY3D [1], context: val CUcontext) => graph::update::set_copy;
+    Usual cuGraphExecMemsetNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: val *const CUDA_MEMSET_NODE_PARAMS [1], context: val CUcontext) => graph::update::set_fill;
+    Usual cuGraphExecHostNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: val *const CUDA_HOST_NODE_PARAMS [1]) => graph::update::set_host;
+    Usual cuGraphExecChildGraphNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, child: val CUgraph) => graph::update::set_child;
+    Usual cuGraphExecEventRecordNodeSetEvent(executable: val CUgraphExec, node: val CUgraphNode, event: val CUevent) => graph::update::set_record;
+    Usual cuGraphExecEventWaitNodeSetEvent(executable: val CUgraphExec, node: val CUgraphNode, event: val CUevent) => graph::update::set_wait;
+    Usual cuGraphExecExternalSemaphoresSignalNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: val *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS [1]) => graph::update::set_signal;
+    Usual cuGraphExecExternalSemaphoresWaitNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: val *const CUDA_EXT_SEM_WAIT_NODE_PARAMS [1]) => graph::update::set_await;
+    Usual cuGraphExecBatchMemOpNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: val *const CUDA_BATCH_MEM_OP_NODE_PARAMS [1]) => graph::update::set_operations;
+    Usual cuGraphNodeSetEnabled(executable: val CUgraphExec, node: val CUgraphNode, is_enabled: val c_uint) => graph::update::set_enabled;
+    Usual cuGraphNodeGetEnabled(executable: val CUgraphExec, node: val CUgraphNode, is_enabled: out c_uint) => graph::update::enabled;
+
+    Usual cuDeviceGetGraphMemAttribute(device: val CUdevice, attribute: val CUgraphMem_attribute, value: val *mut c_void) => graph::memory::attribute;
+    Usual cuDeviceSetGraphMemAttribute(device: val CUdevice, attribute: val CUgraphMem_attribute, value: val *mut c_void [bytes 8]) => graph::memory::set_attribute;
+    Usual cuDeviceGraphMemTrim(device: val CUdevice) => graph::memory::trim;
+    Usual cuUserObjectCreate(object: out CUuserObject, data: val *mut c_void, destroy: val CUhostFn, count: val c_uint, flags: val c_uint) => graph::user_object::create;
+    InCallbacks cuUserObjectRetain(object: val CUuserObject, count: val c_uint) => graph::user_object::retain;
+    Robust cuUserObjectRelease(object: val CUuserObject, count: val c_uint) => graph::user_object::release;
+    Usual cuGraphRetainUserObject(graph: val CUgraph, object: val CUuserObject, count: val c_uint, flags: val c_uint) => graph::user_object::retain_in_graph;
+    Usual cuGraphReleaseUserObject(graph: val CUgraph, object: val CUuserObject, count: val c_uint) => graph::user_object::release_in_graph;
+
     Usual cuLaunchHostFunc(stream: val CUstream, function: val CUhostFn, data: val *mut c_void) => launch::host_function;
     Usual cuStreamAddCallback(stream: val CUstream, callback: val CUstreamCallback, data: val *mut c_void, flags: val c_uint) => launch::callback;
 
@@ -375,7 +479,23 @@ functions! { find_older older
     Usual cuCtxCreate_v3(context: out CUcontext, params: val *mut CUexecAffinityParam [count.max(0)], count: val c_int, flags: val c_uint, device: val CUdevice) => context::create_v3;
     Usual cuCtxCreate_v2(context: out CUcontext, flags: val c_uint, device: val CUdevice) => context::create;
     Usual cuMemcpyBatchAsync(to: val *mut CUdeviceptr, from: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize, sets: val usize, failed: out usize, stream: val CUstream) => boxes::copy_batch_telling;
-    Usual cuStreamGetCaptureInfo_v2(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong, graph: val *mut CUgraph, nodes: val *mut *const CUgraphNode, count: val *mut usize) => capture::info;
+    Usual cuStreamBeginCapture(stream: val CUstream) => capture::begin_global;
+    Usual cuStreamGetCaptureInfo(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong) => capture::info_short;
+    Usual cuStreamGetCaptureInfo_v2(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong, graph: out CUgraph, nodes: out *const CUgraphNode, count: out usize) => capture::info;
+    Usual cuStreamUpdateCaptureDependencies(stream: val CUstream, nodes: val *mut CUgraphNode [count], count: val usize, flags: val c_uint) => capture::update_plain;
+    Usual cuGraphAddNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: inout CUgraphNodeParams) => graph::params::add_plain;
+    Usual cuGraphAddKernelNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: val *const CUDA_KERNEL_NODE_PARAMS_v1 [1]) => graph::kernel::add_v1;
+    Usual cuGraphKernelNodeGetParams(node: val CUgraphNode, params: out CUDA_KERNEL_NODE_PARAMS_v1) => graph::kernel::params_v1;
+    Usual cuGraphKernelNodeSetParams(node: val CUgraphNode, params: val *const CUDA_KERNEL_NODE_PARAMS_v1 [1]) => graph::kernel::set_params_v1;
+    Usual cuGraphExecKernelNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: val *const CUDA_KERNEL_NODE_PARAMS_v1 [1]) => graph::update::set_kernel_v1;
+    Usual cuGraphExecUpdate(executable: val CUgraphExec, graph: val CUgraph, node: out CUgraphNode, outcome: out CUgraphExecUpdateResult) => graph::update::update_telling;
+    Usual cuGraphInstantiate(executable: out CUgraphExec, graph: val CUgraph, node: out CUgraphNode, text: val *mut c_char, size: val usize) => graph::executable::instantiate_telling;
+    Usual cuGraphInstantiate_v2(executable: out CUgraphExec, graph: val CUgraph, node: out CUgraphNode, text: val *mut c_char, size: val usize) => graph::executable::instantiate_telling;
+    Usual cuGraphAddDependencies(graph: val CUgraph, from: val *const CUgraphNode [count], to: val *const CUgraphNode [count], count: val usize) => graph::edge::add_plain;
+    Usual cuGraphRemoveDependencies(graph: val CUgraph, from: val *const CUgraphNode [count], to: val *const CUgraphNode [count], count: val usize) => graph::edge::remove_plain;
+    Usual cuGraphGetEdges(graph: val CUgraph, from: val *mut CUgraphNode, to: val *mut CUgraphNode, count: inout usize) => graph::query::edges_plain;
+    Usual cuGraphNodeGetDependencies(node: val CUgraphNode, nodes: val *mut CUgraphNode, count: inout usize) => graph::query::dependencies_plain;
+    Usual cuGraphNodeGetDependentNodes(node: val CUgraphNode, nodes: val *mut CUgraphNode, count: inout usize) => graph::query::dependents_plain;
     Usual cuEventElapsedTime(milliseconds: out f32, start: val CUevent, end: val CUevent) => event::elapsed;
     Usual cuMemAdvise(address: val CUdeviceptr, size: val usize, advice: val CUmem_advise, device: val CUdevice) => managed::advise_device;
     Usual cuMemPrefetchAsync(address: val CUdeviceptr, size: val usize, device: val CUdevice, stream: val CUstream) => managed::prefetch_device;

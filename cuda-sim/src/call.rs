@@ -23,6 +23,8 @@ pub(crate) enum Class {
     Always,
     /// After `cuInit`, also on callback threads and after a fatal error.
     Robust,
+    /// After `cuInit` and after a fatal error, but not on callback threads.
+    Surviving,
     /// After `cuInit` and on callback threads, but not after a fatal error.
     InCallbacks,
     /// After `cuInit`, but neither on callback threads nor after a fatal error.
@@ -37,10 +39,11 @@ fn refusal(world: &World, class: Class) -> Option<CUresult> {
     if !world.initialised {
         return Some(CUresult::CUDA_ERROR_NOT_INITIALIZED);
     }
-    if thread::in_callback() && class == Class::Usual {
+    if thread::in_callback() && matches!(class, Class::Usual | Class::Surviving) {
         return Some(CUresult::CUDA_ERROR_NOT_PERMITTED);
     }
-    world.fatal.filter(|_| class != Class::Robust)
+    let survives = matches!(class, Class::Robust | Class::Surviving);
+    world.fatal.filter(|_| !survives)
 }
 
 /// Signaled when a callback, or a call that blocks other calls, has ended.
@@ -140,6 +143,9 @@ fn attempt(
 ) -> CUresult {
     let mut kept = None;
     let mut begun = false;
+    if !thread::in_callback() {
+        run_overdue();
+    }
     loop {
         let callback = {
             let mut locked = lock();
@@ -174,10 +180,17 @@ fn attempt(
                     wait(locked);
                     None
                 }
-                Ok(()) => return CUresult::CUDA_SUCCESS,
+                Ok(()) => {
+                    let destructors = std::mem::take(&mut world.destructors);
+                    drop(locked);
+                    destructors.into_iter().for_each(run_here);
+                    return CUresult::CUDA_SUCCESS;
+                }
                 Err(code) => {
                     let failed = world.failed_callbacks();
+                    let destructors = std::mem::take(&mut world.destructors);
                     drop(locked);
+                    destructors.into_iter().for_each(run_here);
                     failed.into_iter().for_each(run);
                     return code;
                 }
@@ -187,6 +200,17 @@ fn attempt(
             run(callback);
         }
     }
+}
+
+/// Runs a callback on the driver's thread that no call waits for, if there is one and the seed decides
+/// that it runs before this call.
+fn run_overdue() {
+    let callback = {
+        let mut locked = lock();
+        let world = locked.as_mut().filter(|world| world.fatal.is_none());
+        world.and_then(|world| world.executor.overdue())
+    };
+    callback.into_iter().for_each(run);
 }
 
 /// Runs a callback without the lock, as it may call the driver. Until the callback returns, its
@@ -241,7 +265,7 @@ fn settle() {
     if thread::in_callback() {
         let _ = guarded(Class::Always, "", &mut World::run_ready);
     } else {
-        let _ = guarded(Class::Always, "", &mut World::run_all);
+        let _ = guarded(Class::Always, "", &mut World::run_everything);
     }
     kernel::drop_replaced();
 }

@@ -7,15 +7,18 @@
 
 mod callback;
 pub mod kernel;
+mod late;
+mod program;
 mod ready;
 mod runnable;
 
 pub(crate) use callback::{Callback, HostFunction, Progress};
+pub(crate) use program::{Conditional, Form, Program};
 pub(crate) use runnable::{FunctionSettings, Runnable};
 
-use crate::memory::{Attached, Kind, Memory, pinned_byte};
+use crate::memory::{Attached, Memory, pinned_byte};
 use crate::thread;
-use core::ffi::c_void;
+use core::ffi::{c_char, c_void};
 use cuda_sys::CUresult;
 use kernel::Launch;
 use ready::Ready;
@@ -44,13 +47,13 @@ pub(crate) enum Work {
         to: usize,
         len: usize,
     },
-    /// A graph's copy from pageable memory, which is read when the graph runs.
+    /// A graph's copy from pageable memory, which is [staged](Work::staged) when the graph is launched.
     CopyInHost {
         to: u64,
         from: usize,
         len: usize,
     },
-    /// A graph's copy to pageable memory.
+    /// A graph's copy to pageable memory, for which the launch waits.
     CopyOutHost {
         from: u64,
         to: usize,
@@ -80,8 +83,15 @@ pub(crate) enum Work {
         size: usize,
         condition: u32,
     },
+    /// Makes memory usable whose address is already known.
     Allocate(u64),
     Free(u64),
+    /// Sets the values of conditional handles at the start of a launch.
+    SetConditionals(Vec<(u64, u32)>),
+    /// A conditional node of a graph.
+    Conditional(Box<Conditional>),
+    /// The end of a body of the conditional node that is this operation.
+    EndOfBody(u64),
     Record {
         event: usize,
     },
@@ -103,6 +113,9 @@ pub(crate) enum Work {
 // SAFETY: the pointer of a callback is passed on and never dereferenced, and `cuLaunchHostFunc` requires
 // that the function may run on any thread.
 unsafe impl Send for Work {}
+// SAFETY: nothing changes work through a shared reference, and the pointer of a callback is never
+// dereferenced. The bodies of conditional nodes are shared.
+unsafe impl Sync for Work {}
 
 /// A kernel launch.
 #[derive(Clone)]
@@ -122,6 +135,10 @@ pub(crate) struct Call {
     /// The green context that the kernel runs in, by its id, and the green contexts that this one is a
     /// part of.
     pub(crate) partition: Option<(u64, Vec<u64>)>,
+    /// The attributes of the launch, by number.
+    pub(crate) attributes: BTreeMap<u32, [c_char; 64]>,
+    /// The executable graph that the launch is a part of.
+    pub(crate) executable: Option<usize>,
 }
 
 impl Call {
@@ -176,6 +193,8 @@ pub(crate) struct Executor {
     failing: BTreeSet<u64>,
     /// Number of queues created so far that belong to no stream.
     asides: usize,
+    /// Callbacks on the driver's thread that no call waits for.
+    late: BTreeSet<u64>,
     /// Threads that wait for a callback to end.
     blocked: HashSet<ThreadId>,
     /// The callback that the host must run next.
@@ -237,8 +256,14 @@ impl Executor {
         !self.queues.contains_key(&stream)
     }
 
-    /// Returns whether no stream has work.
+    /// Returns whether no stream has work. Late callbacks are not work of a stream.
     pub(crate) fn is_all_idle(&self) -> bool {
+        // Each late callback has a queue of its own.
+        self.queues.len() == self.late.len()
+    }
+
+    /// Returns whether there is no work, and no late callback.
+    pub(crate) fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
@@ -265,10 +290,19 @@ impl Executor {
                     data,
                 }));
             }
+            Work::Conditional(its) => {
+                let its = its.clone();
+                self.enter(id, &its, memory);
+                return Some(Done::Well);
+            }
             Work::Kernel(call) => self.check_partitions(call),
             _ => {}
         }
         let work = self.finish(id)?;
+        if let Work::EndOfBody(conditional) = work {
+            self.end_body(conditional, memory);
+            return Some(Done::Well);
+        }
         memory.running = stream;
         Some(run(work, memory, self.ticks))
     }
@@ -302,6 +336,33 @@ impl Executor {
     }
 }
 
+impl Work {
+    /// Reads the pageable memory of a copy now (measured: a launch reads it before it returns).
+    pub(crate) fn staged(self) -> Self {
+        match self {
+            Self::CopyInHost { to, from, len } => {
+                let mut bytes = vec![0; len];
+                let source = core::ptr::with_exposed_provenance(from);
+                // SAFETY: the caller that launches the graph guarantees that the copy's `len` bytes are
+                // readable. The target has the same length and does not overlap the source.
+                unsafe { core::ptr::copy_nonoverlapping(source, bytes.as_mut_ptr(), len) };
+                Self::CopyIn { to, bytes }
+            }
+            Self::All(parts) => Self::All(parts.into_iter().map(Self::staged).collect()),
+            other => other,
+        }
+    }
+
+    /// Returns whether the work writes pageable memory of the host.
+    pub(crate) fn writes_pageable(&self) -> bool {
+        match self {
+            Self::CopyOutHost { .. } => true,
+            Self::All(parts) => parts.iter().any(Self::writes_pageable),
+            _ => false,
+        }
+    }
+}
+
 /// Returns whether an operation runs on the host even after a failure.
 fn is_told_of_failures(work: &Work) -> bool {
     let Work::HostFn { function, .. } = work else {
@@ -318,16 +379,10 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             .map(|target| target.copy_from_slice(&bytes)),
         Work::CopyInPinned { to, from, len } => copy_in(memory, to, from, len),
         Work::CopyOut { from, to, len } => copy_out(memory, from, to, len),
-        Work::CopyInHost { to, from, len } => memory.bytes(to, len).map(|target| {
-            let source = core::ptr::with_exposed_provenance(from);
-            // SAFETY: the caller that captured the copy passed `len` readable bytes at `from`, and the
-            // caller that launched the graph guarantees that they are still readable. The target has the
-            // same length and does not overlap the source.
-            unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), len) };
-        }),
         Work::CopyOutHost { from, to, len } => memory.bytes(from, len).map(|source| {
             let target = core::ptr::with_exposed_provenance_mut(to);
-            // SAFETY: the same argument as for `CopyInHost`, with source and target exchanged.
+            // SAFETY: the launch of the graph waits for this copy, and its caller guarantees that `len`
+            // bytes are writable. The source has the same length and does not overlap the target.
             unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target, len) };
         }),
         Work::CopyOnDevice { from, to, len } => memory
@@ -351,20 +406,19 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
                 "a wait for a value at {at:#x}, which is not allocated when the wait runs"
             )),
         },
-        Work::Allocate(address) => {
-            if let Some(allocation) = memory.starts_at(address) {
-                if let Kind::Ordered { ready, .. } = &mut allocation.kind {
-                    *ready = true;
-                }
-            }
-            Ok(())
-        }
+        Work::Allocate(address) => memory.make_ready(address),
         Work::Attach(address, attached) => {
             memory.attach(address, attached);
             Ok(())
         }
         Work::Free(address) => {
-            memory.free(address);
+            memory.free_in_order(address);
+            Ok(())
+        }
+        Work::SetConditionals(values) => {
+            for (handle, value) in values {
+                memory.reset_conditional(handle, value);
+            }
             Ok(())
         }
         Work::All(parts) => {
@@ -377,8 +431,13 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             return Done::Well;
         }
         Work::Record { event } => return Done::Recorded(event, tick),
-        // Callbacks do not run here.
-        Work::HostFn { .. } | Work::WaitFor { .. } | Work::Nothing => Ok(()),
+        // Callbacks and conditional nodes do not run here, and pageable memory is read before.
+        Work::HostFn { .. }
+        | Work::CopyInHost { .. }
+        | Work::WaitFor { .. }
+        | Work::Conditional(_)
+        | Work::EndOfBody(_)
+        | Work::Nothing => Ok(()),
     };
     match done {
         Ok(()) => Done::Well,

@@ -1,6 +1,8 @@
 //! Device memory, whose addresses the host cannot dereference, with its contents; and host memory that
 //! devices can access.
 
+mod conditional;
+mod graph;
 mod host;
 mod totals;
 
@@ -43,6 +45,11 @@ pub(crate) struct Allocation {
     pub(crate) id: u64,
     /// The memory pool of the allocation, if any.
     pub(crate) pool: Option<usize>,
+    /// Whether a node of a graph has allocated it.
+    pub(crate) is_of_graph: bool,
+    /// Number of frees that were enqueued and have not run. More than one only for memory of a graph,
+    /// which each launch allocates again at the same address.
+    pub(crate) frees: u32,
 }
 
 /// Allocations of this size or more are not filled with [`UNINIT`], because that would make the system
@@ -86,6 +93,13 @@ pub(crate) struct Memory {
     pub(crate) disjoint: bool,
     /// The stream whose operation is running.
     pub(crate) running: usize,
+    /// The executable graphs that kernels may launch.
+    pub(crate) device_launchable: BTreeSet<usize>,
+    /// Launches by the kernel that has just run: the executable graph of the kernel, and the launched
+    /// one.
+    pub(crate) device_launches: Vec<(usize, usize)>,
+    conditionals: conditional::Conditionals,
+    graph: graph::GraphMemory,
 }
 
 impl Memory {
@@ -117,6 +131,8 @@ impl Memory {
             bytes,
             id,
             pool: None,
+            is_of_graph: false,
+            frees: 0,
         };
         self.totals.add(address, &allocation);
         self.device.insert(address, allocation);
@@ -133,6 +149,9 @@ impl Memory {
         self.totals.remove(address, &allocation);
         if self.variables.remove(&address) {
             self.totals.remove_variable(allocation.bytes.len());
+        }
+        if allocation.is_of_graph {
+            self.forget_live(allocation.device, allocation.bytes.len() as u64);
         }
         Some(allocation)
     }

@@ -3,6 +3,7 @@
 pub(crate) mod blocking;
 pub(crate) mod capture;
 pub(crate) mod context;
+pub(crate) mod graph;
 pub(crate) mod green;
 pub(crate) mod handles;
 pub(crate) mod logs;

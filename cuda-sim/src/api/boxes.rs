@@ -1,9 +1,12 @@
 //! 2-D and 3-D copies and fills, and batches of copies.
 
 use super::Out;
-use super::memory::{check_given, copy_to_host, host_bytes};
+use super::memory::{check_given, check_given_on, copy_to_host, host_bytes};
 use crate::account::misuse;
 use crate::exec::Work;
+use crate::state::graph::copy::{self as graph, CopyNode};
+use crate::state::graph::fill::FillNode;
+use crate::state::graph::node::Kind;
 use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
@@ -201,8 +204,35 @@ impl BoxCopy {
 
     fn give(&self, world: &mut World, stream: CUstream) -> Answer {
         let stream = world.stream(stream.addr())?;
+        if let Some(capture) = world.recording(stream)? {
+            let mut copy = self.node();
+            super::graph::copy::check(world, &copy)?;
+            copy.is_pinned = !copy.is_pageable(&world.memory);
+            world.capture_node(capture, stream, Kind::Copy(Box::new(copy)));
+            return Ok(());
+        }
         let work = Work::All(self.work(world)?);
         world.give_or_capture(stream, work)
+    }
+
+    fn node(&self) -> CopyNode {
+        let side = |side: &Side| graph::Side {
+            kind: side.kind,
+            x: 0,
+            y: 0,
+            z: 0,
+            host: side.host,
+            device: side.device,
+            pitch: side.pitch,
+            rows: side.rows,
+        };
+        CopyNode {
+            from: side(&self.from),
+            to: side(&self.to),
+            extent: [self.width, self.height, self.depth],
+            is_pinned: false,
+            context: 0,
+        }
     }
 
     /// Copies synchronously, in the order of the legacy default stream.
@@ -265,18 +295,29 @@ fn fill(
     if at % pattern.len() as u64 != 0 || (height > 1 && pitch < size) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let mut rows = Vec::new();
-    for row in 0..height {
-        let at = at + (row * pitch) as u64;
-        check_given(world, at, size)?;
-        let pattern = pattern.to_vec();
-        rows.push(Work::Fill {
-            at,
-            pattern,
-            count: width,
-        });
+    let mut value = [0; 4];
+    value[..pattern.len()].copy_from_slice(pattern);
+    let node = FillNode {
+        at,
+        pitch,
+        value: u32::from_le_bytes(value),
+        element: pattern.len(),
+        width,
+        height,
+        context: 0,
+    };
+    for (at, len) in node.rows() {
+        check_given_on(world, stream, at, len)?;
     }
-    world.give_or_capture(stream, Work::All(rows))
+    match world.recording(stream)? {
+        Some(capture) => {
+            world.capture_node(capture, stream, Kind::Fill(Box::new(node)));
+        }
+        None => {
+            world.give(stream, node.work(), Vec::new());
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn fill_8(

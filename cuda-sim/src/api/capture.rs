@@ -2,13 +2,16 @@
 
 use super::Out;
 use super::context::pointer;
+use super::graph::dependencies;
 use crate::state::capture::Capture;
+use crate::state::graph::Owner;
+use crate::state::graph::node::Dependencies;
 use crate::state::{Answer, World};
 use crate::thread;
-use core::ffi::c_ulonglong;
+use core::ffi::{c_uint, c_ulonglong};
 use cuda_sys::{
     CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode as Mode,
-    CUstreamCaptureStatus as Status,
+    CUstreamCaptureStatus as Status, CUstreamUpdateCaptureDependencies_flags as Update,
 };
 use std::collections::BTreeSet;
 
@@ -23,49 +26,152 @@ pub(super) fn is_capturing(
     Ok(())
 }
 
-/// Does not return the graph under construction or its nodes.
-pub(super) fn info(
-    world: &mut World,
-    stream: CUstream,
-    status: &mut Out<Status>,
-    id: &mut Out<c_ulonglong>,
-    graph: *mut CUgraph,
-    nodes: *mut *const CUgraphNode,
-    count: *mut usize,
-) -> Answer {
-    if !graph.is_null() || !nodes.is_null() || !count.is_null() {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
-    is_capturing(world, stream, status)?;
-    let stream = world.stream(stream.addr())?;
-    let branch = world
-        .streams
-        .get(stream)
-        .and_then(|its| its.capture.as_ref());
-    if let Some(branch) = branch {
-        id.set(branch.capture);
-    }
-    Ok(())
-}
-
+/// Returns the state of a capture, with the graph and the nodes that the next node depends on. Outputs of
+/// a stream that is not capturing are not written (measured). The arrays are memory of the driver.
 #[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(super) fn info_with_edges(
     world: &mut World,
     stream: CUstream,
     status: &mut Out<Status>,
     id: &mut Out<c_ulonglong>,
-    graph: *mut CUgraph,
-    nodes: *mut *const CUgraphNode,
-    edges: *mut *const CUgraphEdgeData,
-    count: *mut usize,
+    graph: &mut Out<CUgraph>,
+    nodes: &mut Out<*const CUgraphNode>,
+    edges: &mut Out<*const CUgraphEdgeData>,
+    count: &mut Out<usize>,
 ) -> Answer {
-    if !edges.is_null() {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    status.required()?;
+    let stream = world.stream(stream.addr())?;
+    status.set(world.capture_status(stream));
+    let its = world.streams.get(stream);
+    let Some(branch) = its.and_then(|its| its.capture.clone()) else {
+        return Ok(());
+    };
+    id.set(branch.capture);
+    if let Some(capture) = world.captures.get(branch.capture) {
+        graph.set(pointer(capture.graph));
     }
+    let is_special = branch.last.iter().any(|(_, edge)| edge.is_special());
+    if is_special && edges.required().is_err() && nodes.required().is_ok() {
+        return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
+    }
+    let Some(its) = world.streams.get_mut(stream) else {
+        return Ok(());
+    };
+    its.shown.words = branch.last.iter().map(|(node, _)| *node).collect();
+    let data = branch.last.iter().flat_map(|(_, edge)| {
+        let ports = [edge.from_port, edge.to_port, edge.kind];
+        [ports[0], ports[1], ports[2], 0, 0, 0, 0, 0]
+    });
+    its.shown.bytes = data.collect();
+    nodes.set(its.shown.words.as_ptr().cast());
+    edges.set(its.shown.bytes.as_ptr().cast());
+    count.set(branch.last.len());
+    Ok(())
+}
+
+pub(super) fn info(
+    world: &mut World,
+    stream: CUstream,
+    status: &mut Out<Status>,
+    id: &mut Out<c_ulonglong>,
+    graph: &mut Out<CUgraph>,
+    nodes: &mut Out<*const CUgraphNode>,
+    count: &mut Out<usize>,
+) -> Answer {
+    let edges = &mut Out::none();
+    info_with_edges(world, stream, status, id, graph, nodes, edges, count)
+}
+
+pub(super) fn info_short(
+    world: &mut World,
+    stream: CUstream,
+    status: &mut Out<Status>,
+    id: &mut Out<c_ulonglong>,
+) -> Answer {
+    let (graph, nodes, count) = (&mut Out::none(), &mut Out::none(), &mut Out::none());
     info(world, stream, status, id, graph, nodes, count)
 }
 
+/// Adds to, or replaces, the nodes that the next node of a capture depends on.
+pub(super) fn update_dependencies(
+    world: &mut World,
+    stream: CUstream,
+    nodes: *mut CUgraphNode,
+    data: *const CUgraphEdgeData,
+    count: usize,
+    flags: c_uint,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    let capture = world.recording(stream)?;
+    let capture = capture.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
+    // SAFETY: the caller passes null or `count` elements.
+    let given = unsafe { dependencies(nodes, data, count) }?;
+    let known = world.captures.get(capture);
+    let graph = known.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?.graph;
+    for (node, _) in &given {
+        world.check_node_of(graph, *node)?;
+    }
+    let its = world.streams.get(stream);
+    let mut last = match Update(flags) {
+        Update::CU_STREAM_SET_CAPTURE_DEPENDENCIES => Vec::new(),
+        Update::CU_STREAM_ADD_CAPTURE_DEPENDENCIES => {
+            let branch = its.and_then(|its| its.capture.clone());
+            branch.map(|branch| branch.last).unwrap_or_default()
+        }
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    for (node, edge) in given {
+        last.retain(|(its, _)| *its != node);
+        last.push((node, edge));
+    }
+    world.set_branch(stream, last);
+    Ok(())
+}
+
+pub(super) fn update_plain(
+    world: &mut World,
+    stream: CUstream,
+    nodes: *mut CUgraphNode,
+    count: usize,
+    flags: c_uint,
+) -> Answer {
+    update_dependencies(world, stream, nodes, core::ptr::null(), count, flags)
+}
+
+pub(super) fn begin_global(world: &mut World, stream: CUstream) -> Answer {
+    begin(world, stream, Mode::CU_STREAM_CAPTURE_MODE_GLOBAL)
+}
+
 pub(super) fn begin(world: &mut World, stream: CUstream, mode: Mode) -> Answer {
+    begin_into(world, stream, mode, None, Vec::new())
+}
+
+/// Captures into a graph of the program. The first node depends on the given nodes.
+pub(super) fn begin_to_graph(
+    world: &mut World,
+    stream: CUstream,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    data: *const CUgraphEdgeData,
+    count: usize,
+    mode: Mode,
+) -> Answer {
+    world.graph(graph.addr())?;
+    // SAFETY: the caller passes null or `count` elements.
+    let after = unsafe { dependencies(nodes, data, count) }?;
+    for (node, _) in &after {
+        world.check_node_of(graph.addr(), *node)?;
+    }
+    begin_into(world, stream, mode, Some(graph.addr()), after)
+}
+
+fn begin_into(
+    world: &mut World,
+    stream: CUstream,
+    mode: Mode,
+    graph: Option<usize>,
+    after: Dependencies,
+) -> Answer {
     // The legacy default stream cannot be captured.
     if stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr() {
         return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -76,23 +182,28 @@ pub(super) fn begin(world: &mut World, stream: CUstream, mode: Mode) -> Answer {
     let stream = world.stream(stream.addr())?;
     let id = world.new_id();
     let its = world.streams.get(stream);
-    if its
-        .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?
-        .capture
-        .is_some()
-    {
+    let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    if its.capture.is_some() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
+    if let Some(graph) = graph {
+        if world.graph(graph)?.capture.is_some() {
+            return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+        }
+    }
+    let graph = graph.unwrap_or_else(|| world.add_graph(Owner::Capture));
+    world.graph_mut(graph)?.capture = Some(id);
     let capture = Capture {
         mode,
         thread: thread::id(),
         status: Status::CU_STREAM_CAPTURE_STATUS_ACTIVE,
         origin: stream,
         streams: BTreeSet::new(),
-        nodes: Vec::new(),
+        graph,
     };
     world.captures.insert(id, capture);
     world.enter_capture(stream, id);
+    world.set_branch(stream, after);
     Ok(())
 }
 
@@ -100,7 +211,7 @@ pub(super) fn end(world: &mut World, stream: CUstream, graph: &mut Out<CUgraph>)
     graph.required()?;
     let stream = world.stream(stream.addr())?;
     match world.end_capture(stream) {
-        Ok(nodes) => graph.set(pointer(world.graphs.insert(nodes))),
+        Ok(made) => graph.set(pointer(made)),
         Err(code) => {
             graph.set(core::ptr::null_mut());
             return Err(code);

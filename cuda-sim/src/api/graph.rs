@@ -1,103 +1,246 @@
-//! Captured graphs.
+//! Graphs: creation, destruction, clones, and what all functions about nodes share.
+//!
+//! The codes were measured on an H200 with driver 580, unless a comment says otherwise.
+
+pub(crate) mod conditional;
+pub(crate) mod copy;
+pub(crate) mod dot;
+pub(crate) mod edge;
+pub(crate) mod executable;
+pub(crate) mod fill;
+pub(crate) mod kernel;
+pub(crate) mod memory;
+pub(crate) mod operations;
+pub(crate) mod params;
+pub(crate) mod query;
+pub(crate) mod simple;
+pub(crate) mod update;
+pub(crate) mod user_object;
 
 use super::Out;
 use super::context::pointer;
 use crate::account::misuse;
-use crate::exec::Work;
+use crate::state::graph::Owner;
+use crate::state::graph::node::{Dependencies, Edge, Kind};
 use crate::state::handles::State;
-use crate::state::objects::Executable;
+use crate::state::needs::Needs;
 use crate::state::{Answer, World};
-use core::ffi::c_ulonglong;
-use cuda_sys::{CUgraph, CUgraphExec, CUresult, CUstream};
+use core::ffi::c_uint;
+use cuda_sys::{CUcontext, CUgraph, CUgraphEdgeData, CUgraphNode, CUresult};
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+/// The parameters of a node, checked, with the objects that they reference.
+pub(crate) struct Made {
+    pub(crate) kind: Kind,
+    pub(crate) needs: Needs,
+}
+
+impl Made {
+    /// Returns a node that runs in a context and a green context, as far as it has them.
+    fn new(world: &World, kind: Kind, (context, green): (Option<usize>, Option<usize>)) -> Self {
+        let needs = world.needs_of(context, green, &kind);
+        Self { kind, needs }
+    }
+
+    /// Returns a node that runs in no context.
+    fn anywhere(world: &World, kind: Kind) -> Self {
+        Self::new(world, kind, (None, None))
+    }
+}
+
+/// Returns the context that the memory of a node belongs to, and the green context if there is one. For
+/// a null context this is the current one, if there is one.
+fn home(world: &World, context: CUcontext) -> Answer<(Option<usize>, Option<usize>)> {
+    use crate::state::objects::ContextKind;
+    let context = match context.is_null() {
+        false => context.addr(),
+        true => match world.current() {
+            Ok(current) => current,
+            Err(_) => return Ok((None, None)),
+        },
+    };
+    let green = match world.context(context)?.kind {
+        ContextKind::View(green) => Some(green),
+        ContextKind::Primary | ContextKind::Created => None,
+    };
+    Ok((Some(world.owner_of(context)?), green))
+}
+
+/// # Safety
+/// `array` is null or has `count` elements.
+unsafe fn list<T: Copy>(array: *const T, count: usize) -> Answer<Vec<T>> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    if array.is_null() {
+        return Err(INVALID);
+    }
+    // SAFETY: the array is not null, and the caller guarantees `count` elements.
+    let array = unsafe { core::slice::from_raw_parts(array, count) };
+    Ok(array.to_vec())
+}
+
+/// Returns the data of an edge.
+fn edge(data: &CUgraphEdgeData) -> Answer<Edge> {
+    if data.reserved != [0; 5] {
+        return Err(INVALID);
+    }
+    Ok(Edge {
+        from_port: data.from_port,
+        to_port: data.to_port,
+        kind: data.type_,
+    })
+}
+
+fn edge_data(edge: Edge) -> CUgraphEdgeData {
+    CUgraphEdgeData {
+        from_port: edge.from_port,
+        to_port: edge.to_port,
+        type_: edge.kind,
+        reserved: [0; 5],
+    }
+}
+
+/// Reads dependencies. Without data all edges are ordinary ones.
+///
+/// # Safety
+/// `nodes` and `data` are null or have `count` elements.
+pub(super) unsafe fn dependencies(
+    nodes: *const CUgraphNode,
+    data: *const CUgraphEdgeData,
+    count: usize,
+) -> Answer<Dependencies> {
+    // SAFETY: the caller guarantees null or `count` nodes.
+    let nodes = unsafe { list(nodes, count) }?;
+    let edges = match data.is_null() {
+        true => vec![Edge::default(); count],
+        // SAFETY: the caller guarantees `count` elements.
+        false => unsafe { list(data, count) }?
+            .iter()
+            .map(edge)
+            .collect::<Answer<_>>()?,
+    };
+    Ok(nodes.iter().map(|node| node.addr()).zip(edges).collect())
+}
+
+/// Where a function adds a node.
+pub(super) struct Place<'a> {
+    pub(super) node: &'a mut Out<CUgraphNode>,
+    pub(super) graph: CUgraph,
+    pub(super) nodes: *const CUgraphNode,
+    pub(super) data: *const CUgraphEdgeData,
+    pub(super) count: usize,
+    /// Whether the node is a kernel, which may have edges with data.
+    pub(super) is_kernel: bool,
+}
+
+impl<'a> Place<'a> {
+    /// Returns a place with ordinary edges.
+    fn plain(
+        node: &'a mut Out<CUgraphNode>,
+        graph: CUgraph,
+        nodes: *const CUgraphNode,
+        count: usize,
+    ) -> Self {
+        Self {
+            node,
+            graph,
+            nodes,
+            data: core::ptr::null(),
+            count,
+            is_kernel: false,
+        }
+    }
+
+    /// Adds a node. Nothing is added if its parameters or its dependencies are refused.
+    ///
+    /// # Safety
+    /// `nodes` and `data` are null or have `count` elements.
+    pub(super) unsafe fn add(
+        self,
+        world: &mut World,
+        make: impl FnOnce(&mut World) -> Answer<Made>,
+    ) -> Answer<usize> {
+        self.node.required()?;
+        let graph = self.graph.addr();
+        world.graph(graph)?;
+        // SAFETY: the caller guarantees null or `count` elements.
+        let after = unsafe { dependencies(self.nodes, self.data, self.count) }?;
+        world.check_dependencies(graph, &after, self.is_kernel)?;
+        let made = make(world)?;
+        let node = world.add_node(graph, made.kind, made.needs, after);
+        self.node.set(pointer(node));
+        Ok(node)
+    }
+}
+
+/// Replaces the parameters of a node by others of the same type.
+pub(super) fn set(world: &mut World, node: usize, made: Made) -> Answer {
+    let its = world.node_mut(node)?;
+    if its.kind.number() != made.kind.number() {
+        return Err(INVALID);
+    }
+    its.kind = made.kind;
+    its.needs = made.needs;
+    Ok(())
+}
+
+pub(super) fn create(world: &mut World, graph: &mut Out<CUgraph>, flags: c_uint) -> Answer {
+    graph.required()?;
+    if flags != 0 {
+        return Err(INVALID);
+    }
+    graph.set(pointer(world.add_graph(Owner::Program)));
+    Ok(())
+}
 
 pub(super) fn destroy(world: &mut World, graph: CUgraph) -> Answer {
-    if world.graphs.remove(graph.addr()).is_some() {
-        return Ok(());
-    }
-    if world.graphs.state(graph.addr()) == State::Dead {
+    let handle = graph.addr();
+    if world.graphs.state(handle) == State::Dead {
         misuse("a graph is destroyed twice");
+        return Err(INVALID);
     }
-    Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+    world.check_free(handle, INVALID)?;
+    if world.graph(handle)?.capture.is_some() {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
+    world.remove_graph(handle);
+    Ok(())
 }
 
-pub(super) fn instantiate(
+pub(super) fn clone(world: &mut World, made: &mut Out<CUgraph>, graph: CUgraph) -> Answer {
+    made.required()?;
+    let clone = world.clone_graph(graph.addr(), Owner::Program)?;
+    made.set(pointer(clone));
+    Ok(())
+}
+
+pub(super) fn find_in_clone(
     world: &mut World,
-    executable: &mut Out<CUgraphExec>,
-    graph: CUgraph,
-    flags: c_ulonglong,
+    found: &mut Out<CUgraphNode>,
+    original: CUgraphNode,
+    clone: CUgraph,
 ) -> Answer {
-    executable.required()?;
-    world.current()?;
-    if flags != 0 {
+    found.required()?;
+    world.node(original.addr())?;
+    let clones = &world.graph(clone.addr())?.clones;
+    let node = clones.get(&original.addr()).copied();
+    // Unverified: a node that was removed from the clone.
+    let node = node.filter(|node| world.nodes.get(*node).is_some());
+    found.set(pointer(node.ok_or(INVALID)?));
+    Ok(())
+}
+
+pub(super) fn destroy_node(world: &mut World, node: CUgraphNode) -> Answer {
+    let graph = world.node(node.addr())?.graph;
+    let its = world.graph(graph)?;
+    if its.capture.is_some() {
+        return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    }
+    if its.memory_nodes != 0 {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
-    let nodes = world.graphs.get(graph.addr()).cloned();
-    let nodes = nodes.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-    world.check_nodes(&nodes, "instantiated")?;
-    let made = world.executables.insert(Executable { nodes, last: None });
-    executable.set(pointer(made));
-    Ok(())
-}
-
-/// Enqueues each node as a separate operation that is ordered only after the nodes it depends on.
-pub(super) fn launch(world: &mut World, executable: CUgraphExec, stream: CUstream) -> Answer {
-    let stream = world.stream(stream.addr())?;
-    let Some(its) = world.executables.get(executable.addr()) else {
-        if world.executables.state(executable.addr()) == State::Dead {
-            misuse("an executable graph is launched after it was destroyed");
-        }
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    };
-    let (nodes, last) = (its.nodes.clone(), its.last);
-    if let Some(capture) = world.recording(stream)? {
-        // Measured: the launch does not become a node of the other graph.
-        world.break_capture(capture);
-        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    }
-    world.check_nodes(&nodes, "launched")?;
-    // Launches of one executable graph do not overlap.
-    let start = world.give(stream, Work::Nothing, last.into_iter().collect());
-    let mut given: Vec<u64> = Vec::new();
-    for node in nodes {
-        let mut after = vec![start];
-        after.extend(node.after.iter().filter_map(|place| given.get(*place)));
-        let (work, records) = match node.work {
-            Work::WaitFor { event } => {
-                after.extend(world.event(event)?.recorded);
-                (Work::Nothing, None)
-            }
-            Work::Record { event } => (Work::Record { event }, Some(event)),
-            work => (work, None),
-        };
-        let operation = world.executor.give_aside(work, after);
-        if let Some(event) = records.and_then(|event| world.events.get_mut(event)) {
-            event.recorded = Some(operation);
-            event.captured = None;
-            event.time = None;
-        }
-        given.push(operation);
-    }
-    let end = world.give(stream, Work::Nothing, given);
-    if let Some(its) = world.executables.get_mut(executable.addr()) {
-        its.last = Some(end);
-    }
-    Ok(())
-}
-
-/// Does not wait, not even for launches of the graph (measured).
-pub(super) fn destroy_executable(world: &mut World, executable: CUgraphExec) -> Answer {
-    world.forbidden_in_capture()?;
-    if let Some(its) = world.executables.get(executable.addr()) {
-        world.check_destruction(its)?;
-    }
-    match world.executables.state(executable.addr()) {
-        State::Alive => {}
-        State::Dead => {
-            misuse("an executable graph is destroyed twice");
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        State::Unknown => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
-    }
-    world.executables.remove(executable.addr());
+    world.remove_node(node.addr());
     Ok(())
 }

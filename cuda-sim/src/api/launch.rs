@@ -6,12 +6,13 @@ use crate::exec::Runnable;
 use crate::exec::{Call, HostFunction, Work};
 use crate::profile::Gpu;
 use crate::state::{Answer, World};
-use core::ffi::{c_uint, c_void};
+use core::ffi::{c_char, c_uint, c_void};
 use cuda_sys::{
     CUaccessProperty, CUevent, CUfunction, CUhostFn, CUlaunchAttribute, CUlaunchAttributeID as Id,
     CUlaunchAttributePortableClusterMode as Mode, CUlaunchConfig, CUresult, CUstream,
     CUstreamCallback, CudaVersion,
 };
+use std::collections::BTreeMap;
 
 /// These limits are the same on every GPU.
 const MAX_GRID_X: u32 = i32::MAX.unsigned_abs();
@@ -26,12 +27,24 @@ pub(super) struct Shape {
     pub(super) cluster: Option<[u32; 3]>,
     /// Whether clusters may be larger than the size that every device supports.
     pub(super) non_portable: bool,
-    cooperative: bool,
+    pub(super) cooperative: bool,
     /// Events that the launch records.
     events: Vec<usize>,
+    /// The attributes, by number.
+    pub(super) attributes: BTreeMap<u32, [c_char; 64]>,
 }
 
 impl Shape {
+    /// Returns a configuration without attributes.
+    pub(super) fn new(grid: [u32; 3], block: [u32; 3], shared: u32) -> Self {
+        Self {
+            grid,
+            block,
+            shared,
+            ..Self::default()
+        }
+    }
+
     /// # Safety
     /// `config` is null or points to a configuration with the number of attributes that it states.
     pub(super) unsafe fn of_config(world: &World, config: *const CUlaunchConfig) -> Answer<Self> {
@@ -55,7 +68,7 @@ impl Shape {
 
     /// Adds an attribute. Unverified (from documentation): which values are rejected, and with which
     /// codes.
-    fn add(&mut self, world: &World, attribute: &CUlaunchAttribute) -> Answer {
+    pub(super) fn add(&mut self, world: &World, attribute: &CUlaunchAttribute) -> Answer {
         let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
         if since(attribute.id).is_none_or(|since| since > world.profile.driver) {
             return Err(invalid);
@@ -108,11 +121,15 @@ impl Shape {
             Id::CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT => {
                 // SAFETY: this field belongs to the attribute.
                 let percent = unsafe { value.sharedMemCarveout };
-                return if percent > 100 { Err(invalid) } else { Ok(()) };
+                if percent > 100 {
+                    return Err(invalid);
+                }
             }
             // Hints, and attributes that relax the usual order. They need no action here.
             _ => {}
         }
+        // SAFETY: the caller passes a complete value, and every byte pattern is valid for bytes.
+        self.attributes.insert(attribute.id.0, unsafe { value.pad });
         Ok(())
     }
 
@@ -130,7 +147,7 @@ impl Shape {
     }
 
     /// Checks that the device can run the launch.
-    fn check(&self, kernel: &Runnable, gpu: &Gpu, sms: usize) -> Answer {
+    pub(super) fn check(&self, kernel: &Runnable, gpu: &Gpu, sms: usize) -> Answer {
         let invalid = Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         let (limits, settings) = (&kernel.info.limits, &kernel.settings);
         let [gx, gy, gz] = self.grid;
@@ -202,12 +219,7 @@ pub(super) fn kernel(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
 ) -> Answer {
-    let shape = Shape {
-        grid: [gx, gy, gz],
-        block: [bx, by, bz],
-        shared,
-        ..Shape::default()
-    };
+    let shape = Shape::new([gx, gy, gz], [bx, by, bz], shared);
     launch(world, function, shape, stream, params, extra)
 }
 
@@ -269,22 +281,8 @@ fn launch(
     let stream = world.stream(stream.addr())?;
     let its = world.streams.get(stream);
     let (home, green) = its.map_or((0, None), |its| (its.context, its.green));
-    let module = world.function(function.addr())?.module;
-    // A library's variables are allocated in a context when one of its kernels is first used there.
-    if world.libraries.get(module).is_some() {
-        world.place_variables(module, home)?;
-    }
-    let (kernel, context) = world.runnable(function.addr(), home)?;
-    if context.is_some_and(|context| context != home) {
-        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-    }
-    let green = green.and_then(|green| world.greens.get(green));
-    let partition = green.map(|green| (green.id, green.wholes.clone()));
-    let sms: Vec<u32> = match green {
-        Some(green) => green.sms.iter().copied().collect(),
-        None => (0..world.profile.gpu.sms).collect(),
-    };
-    shape.check(&kernel, world.profile.gpu, sms.len())?;
+    let mut call = prepare(world, function.addr(), &shape, (home, green))?;
+    let kernel = &call.kernel;
     let needs_params = !kernel.info.params.is_empty() && params.is_null();
     if needs_params || !extra.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
@@ -294,21 +292,7 @@ fn launch(
     }
     // SAFETY: the caller passes a pointer for each parameter, to the number of bytes that the parameter
     // has.
-    let arguments = unsafe { copy_arguments(&kernel, params) };
-    let required = required_cluster(&kernel.info.limits, &kernel.settings);
-    let call = Call {
-        kernel,
-        context: home,
-        device: world.context(home)?.device,
-        grid: shape.grid,
-        block: shape.block,
-        shared: shape.shared,
-        cluster: shape.cluster.or(required).unwrap_or([1; 3]),
-        cooperative: shape.cooperative,
-        arguments,
-        sms,
-        partition,
-    };
+    call.arguments = unsafe { copy_arguments(kernel, params) };
     world.give_or_capture(stream, Work::Kernel(Box::new(call)))?;
     // An event of a launch is recorded as late as allowed, at the end of the kernel.
     for event in shape.events {
@@ -321,9 +305,51 @@ fn launch(
     Ok(())
 }
 
+/// Returns a launch without arguments, after checks of everything else. `home` is the context of the
+/// launch, which is not a view, and its green context.
+pub(super) fn prepare(
+    world: &mut World,
+    function: usize,
+    shape: &Shape,
+    (home, green): (usize, Option<usize>),
+) -> Answer<Call> {
+    let module = world.function(function)?.module;
+    // A library's variables are allocated in a context when one of its kernels is first used there.
+    if world.libraries.get(module).is_some() {
+        world.place_variables(module, home)?;
+    }
+    let (kernel, context) = world.runnable(function, home)?;
+    if context.is_some_and(|context| context != home) {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    let green = green.and_then(|green| world.greens.get(green));
+    let partition = green.map(|green| (green.id, green.wholes.clone()));
+    let sms: Vec<u32> = match green {
+        Some(green) => green.sms.iter().copied().collect(),
+        None => (0..world.profile.gpu.sms).collect(),
+    };
+    shape.check(&kernel, world.profile.gpu, sms.len())?;
+    let required = required_cluster(&kernel.info.limits, &kernel.settings);
+    Ok(Call {
+        kernel,
+        context: home,
+        device: world.context(home)?.device,
+        grid: shape.grid,
+        block: shape.block,
+        shared: shape.shared,
+        cluster: shape.cluster.or(required).unwrap_or([1; 3]),
+        cooperative: shape.cooperative,
+        arguments: Vec::new(),
+        sms,
+        partition,
+        attributes: shape.attributes.clone(),
+        executable: None,
+    })
+}
+
 /// # Safety
 /// There is a pointer for each parameter, to the number of bytes that the parameter has.
-unsafe fn copy_arguments(kernel: &Runnable, params: *mut *mut c_void) -> Vec<Vec<u8>> {
+pub(super) unsafe fn copy_arguments(kernel: &Runnable, params: *mut *mut c_void) -> Vec<Vec<u8>> {
     let mut arguments = Vec::new();
     for (index, (_, size)) in kernel.info.params.iter().enumerate() {
         // SAFETY: the caller guarantees a pointer for each parameter.

@@ -55,8 +55,12 @@ pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
         misuse("cuMemFree of a variable of a module");
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let kind = world.memory.starts_at(address).map(|its| its.kind);
+    let its = world.memory.starts_at(address);
+    let is_of_graph = its.as_ref().is_some_and(|its| its.is_of_graph);
+    let kind = its.map(|its| its.kind);
     match kind {
+        // `cuMemFree` may free what a graph has allocated.
+        Some(Kind::Ordered { freed: false, .. }) if is_of_graph => {}
         Some(Kind::Plain) => {
             world.run_all()?;
         }
@@ -102,6 +106,15 @@ pub(super) fn allocate_from(
 ) -> Answer {
     address.required()?;
     let stream = world.stream(stream.addr())?;
+    if let Some(capture) = world.recording(stream)? {
+        return super::graph::memory::capture_allocation(
+            world,
+            address,
+            size,
+            pool,
+            (stream, capture),
+        );
+    }
     world.forbidden_in_capture()?;
     let context = world.streams.get(stream).map_or(0, |its| its.context);
     let limit = fault::memory_limit(world.profile.gpu.memory);
@@ -117,18 +130,16 @@ pub(super) fn allocate_from(
     make_room(world, size, device, limit);
     let start = world.memory.allocate(size, kind, context, device, limit)?;
     world.now_of_pool(start, pool);
-    let given = world.give_or_capture(stream, Work::Allocate(start));
-    if given.is_err() {
-        // The caller did not get the address.
-        world.memory.free(start);
-        return given;
-    }
+    world.give(stream, Work::Allocate(start), Vec::new());
     address.set(start);
     Ok(())
 }
 
 pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstream) -> Answer {
     let stream = world.stream(stream.addr())?;
+    if world.recording(stream)?.is_some() {
+        return super::graph::memory::capture_free(world, address, stream);
+    }
     world.forbidden_in_capture()?;
     match world.memory.starts_at(address).map(|its| its.kind) {
         Some(Kind::Ordered { freed: false, .. }) => {}
@@ -143,16 +154,8 @@ pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
-    if world.recording(stream)?.is_some() {
-        return world.give_or_capture(stream, Work::Free(address));
-    }
     world.give(stream, Work::Free(address), Vec::new());
-    if let Some(its) = world.memory.starts_at(address) {
-        its.kind = match its.kind {
-            Kind::Ordered { ready, .. } => Kind::Ordered { ready, freed: true },
-            Kind::Plain => Kind::Plain,
-        };
-    }
+    world.memory.note_free(address);
     Ok(())
 }
 
@@ -247,6 +250,22 @@ pub(super) fn check_given(world: &World, address: CUdeviceptr, size: usize) -> A
     }
 }
 
+/// The same for an operation on a stream. A capture may use the memory of an allocation node, which has
+/// not been allocated.
+pub(super) fn check_given_on(
+    world: &World,
+    stream: usize,
+    address: CUdeviceptr,
+    size: usize,
+) -> Answer {
+    let stream = world.streams.get(stream);
+    let is_capturing = stream.is_some_and(|its| its.capture.is_some());
+    if is_capturing && world.memory.is_reserved(address, size as u64) {
+        return Ok(());
+    }
+    check_given(world, address, size)
+}
+
 pub(super) fn copy_in_async(
     world: &mut World,
     to: CUdeviceptr,
@@ -255,7 +274,11 @@ pub(super) fn copy_in_async(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    check_given(world, to, size)?;
+    check_given_on(world, stream, to, size)?;
+    if size == 0 && world.recording(stream)?.is_some() {
+        // Measured: no node.
+        return Ok(());
+    }
     let work = if world.memory.is_pinned(from.addr(), size) {
         Work::CopyInPinned {
             to,
@@ -263,7 +286,7 @@ pub(super) fn copy_in_async(
             len: size,
         }
     } else if world.recording(stream)?.is_some() {
-        // The launch of the graph reads the memory.
+        // Each launch of the graph reads the memory.
         Work::CopyInHost {
             to,
             from: from.expose_provenance(),
@@ -287,7 +310,10 @@ pub(super) fn copy_out_async(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    check_given(world, from, size)?;
+    check_given_on(world, stream, from, size)?;
+    if size == 0 && world.recording(stream)?.is_some() {
+        return Ok(());
+    }
     if world.memory.is_pinned(to.addr(), size) {
         let work = Work::CopyOut {
             from,
@@ -297,7 +323,7 @@ pub(super) fn copy_out_async(
         return world.give_or_capture(stream, work);
     }
     if world.recording(stream)?.is_some() {
-        // The launch of the graph writes the memory.
+        // Each launch of the graph writes the memory.
         let work = Work::CopyOutHost {
             from,
             to: to.expose_provenance(),
@@ -318,8 +344,11 @@ pub(super) fn copy_on_device_async(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    check_given(world, from, size)?;
-    check_given(world, to, size)?;
+    check_given_on(world, stream, from, size)?;
+    check_given_on(world, stream, to, size)?;
+    if size == 0 && world.recording(stream)?.is_some() {
+        return Ok(());
+    }
     let work = Work::CopyOnDevice {
         from,
         to,
@@ -369,7 +398,12 @@ fn fill(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let size = pattern.len().checked_mul(count);
-    check_given(world, at, size.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?)?;
+    check_given_on(
+        world,
+        stream,
+        at,
+        size.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?,
+    )?;
     world.give_or_capture(stream, Work::Fill { at, pattern, count })
 }
 

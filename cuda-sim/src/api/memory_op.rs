@@ -3,6 +3,7 @@
 
 use crate::exec::Work;
 use crate::memory::Kind;
+use crate::state::graph::node::{Kind as NodeKind, OperationsNode};
 use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
@@ -11,7 +12,7 @@ use cuda_sys::{
 };
 
 /// Maximum number of operations in a batch.
-const BATCH: c_uint = 255;
+pub(super) const BATCH: c_uint = 255;
 
 /// Checks that the word exists when the operation is enqueued.
 fn check(world: &World, address: u64, size: usize) -> Answer {
@@ -116,14 +117,19 @@ pub(super) fn batch(
         let operation = unsafe { place.read() };
         all.push(work(world, &operation)?);
     }
+    if let Some(capture) = world.recording(stream)? {
+        let node = OperationsNode::captured(all);
+        world.capture_node(capture, stream, NodeKind::Operations(Box::new(node)));
+        return Ok(());
+    }
     for work in all {
-        world.give_or_capture(stream, work)?;
+        world.give(stream, work, Vec::new());
     }
     Ok(())
 }
 
 /// Returns the work of one operation of a batch.
-fn work(world: &World, operation: &CUstreamBatchMemOpParams) -> Answer<Work> {
+pub(super) fn work(world: &World, operation: &CUstreamBatchMemOpParams) -> Answer<Work> {
     // SAFETY: all operations begin with their kind, an integer.
     let kind = unsafe { operation.operation };
     match kind {

@@ -315,6 +315,7 @@ pub(super) fn kernel_function(
     let owner = world.owner_of(current)?;
     let module = world.function(kernel.addr())?.module;
     world.place_variables(module, owner)?;
-    function.set(kernel.cast());
+    let its = world.function_of_kernel(kernel.addr())?;
+    function.set(pointer(its));
     Ok(())
 }

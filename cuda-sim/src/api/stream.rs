@@ -4,6 +4,7 @@ use super::Out;
 use super::context::pointer;
 use crate::account::misuse;
 use crate::exec::Work;
+use crate::state::graph::node::Shown;
 use crate::state::handles::State;
 use crate::state::objects::Stream;
 use crate::state::{Answer, World};
@@ -38,6 +39,7 @@ impl World {
             attributes: BTreeMap::new(),
             last: None,
             capture: None,
+            shown: Shown::default(),
         });
         Ok(pointer(handle))
     }

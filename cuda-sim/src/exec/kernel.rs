@@ -336,6 +336,36 @@ impl<'a> Launch<'a> {
         Ok(())
     }
 
+    /// Sets the value of a conditional handle, as `cudaGraphSetConditional` does on a device. A kernel of
+    /// the handle's graph gets the handle as an argument.
+    ///
+    /// # Errors
+    /// The kernel was not launched by the graph of the handle. A GPU reports an illegal address.
+    pub fn set_conditional(&mut self, handle: u64, value: u32) -> Result<(), String> {
+        let executable = self.call.executable;
+        self.memory.set_conditional(handle, value, executable)
+    }
+
+    /// Launches an executable graph, as `cudaGraphLaunch` does on a device in a fire-and-forget stream.
+    /// The graph was instantiated for launches from the device and uploaded, and its handle is an
+    /// argument of the kernel. The launch of the kernel's own graph is complete when the launched graph
+    /// is. Unverified (from documentation).
+    ///
+    /// # Errors
+    /// The kernel is not part of a graph, or the graph cannot be launched from a device.
+    pub fn launch_graph(&mut self, executable: u64) -> Result<(), String> {
+        let own = self.call.executable;
+        let own = own.ok_or("a kernel that is not part of a graph launches a graph")?;
+        let launched = usize::try_from(executable).unwrap_or(0);
+        if !self.memory.device_launchable.contains(&launched) {
+            return Err(format!(
+                "{executable:#x} is not an uploaded graph that a device can launch"
+            ));
+        }
+        self.memory.device_launches.push((own, launched));
+        Ok(())
+    }
+
     fn variable(&mut self, name: &str, size: usize) -> Result<&mut [u8], String> {
         let mut all = self.call.kernel.variables.iter();
         let found = all.find(|(its, ..)| its == name);

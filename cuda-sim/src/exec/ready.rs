@@ -115,6 +115,7 @@ impl Executor {
         let operation = self.operations.remove(&id)?;
         self.running.remove(&id);
         self.failing.remove(&id);
+        self.late.remove(&id);
         if let Some(queue) = self.queues.get_mut(&operation.stream) {
             if queue.front() == Some(&id) {
                 queue.pop_front();

@@ -7,6 +7,8 @@ use crate::code::KernelInfo;
 #[derive(Clone)]
 pub(crate) struct Runnable {
     pub(crate) info: KernelInfo,
+    /// The function handle that the kernel was launched by.
+    pub(crate) function: usize,
     /// The module or library of the kernel.
     pub(crate) module: usize,
     pub(crate) body: Option<KernelFn>,

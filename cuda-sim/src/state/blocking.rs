@@ -37,7 +37,7 @@ enum Blocked {
 
 /// Calls that block other threads while they wait for work.
 #[rustfmt::skip]
-const STOPPING: [(&str, bool); 5] = [
+const STOPPING: [(&str, bool); 6] = [
     // Name; whether it blocks everything, rather than only what copies block.
     ("cuMemFree_v2", true),
     ("cuMemFreeHost", true),
@@ -45,6 +45,9 @@ const STOPPING: [(&str, bool); 5] = [
     ("cuModuleLoadDataEx", true), // same kind
     // Copies from pageable memory block the same calls, but in this driver they never wait.
     ("cuMemcpyDtoHAsync_v2", false),
+    // A launch that copies to pageable memory. It also blocks launches on its stream, and launches of the
+    // same graph elsewhere; this is not simulated.
+    ("cuGraphLaunch", false),
 ];
 
 #[rustfmt::skip]

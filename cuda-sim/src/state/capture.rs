@@ -1,21 +1,13 @@
 //! Stream captures, and the calls that invalidate them.
 
-use super::needs::Needs;
+use super::graph::Owner;
+use super::graph::node::{Dependencies, Edge, Kind};
 use super::{Answer, World};
 use crate::exec::Work;
 use crate::thread;
 use cuda_sys::{CUresult, CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::thread::ThreadId;
-
-/// Work in a graph, and the indices of the nodes that it depends on.
-#[derive(Clone)]
-pub(crate) struct Node {
-    pub(crate) work: Work,
-    pub(crate) after: Vec<usize>,
-    /// The objects that must be alive when the graph is instantiated and launched.
-    pub(crate) needs: Needs,
-}
 
 /// A capture of one or several streams that has not ended.
 pub(crate) struct Capture {
@@ -26,7 +18,8 @@ pub(crate) struct Capture {
     pub(crate) origin: usize,
     /// The streams that take part in the capture.
     pub(crate) streams: BTreeSet<usize>,
-    pub(crate) nodes: Vec<Node>,
+    /// The graph to which nodes are added.
+    pub(crate) graph: usize,
 }
 
 /// The calls that a capture forbids: those of all threads, of its own thread, or none.
@@ -59,7 +52,7 @@ impl Captures {
         self.all.insert(id, capture);
     }
 
-    fn get(&self, id: u64) -> Option<&Capture> {
+    pub(crate) fn get(&self, id: u64) -> Option<&Capture> {
         self.all.get(&id)
     }
 
@@ -108,18 +101,6 @@ impl Capture {
             _ => Forbids::Nowhere,
         }
     }
-
-    /// Returns the nodes `last` and all nodes that they depend on.
-    fn up_to(&self, last: &[usize]) -> BTreeSet<usize> {
-        let mut found = BTreeSet::new();
-        let mut open = last.to_vec();
-        while let Some(node) = open.pop() {
-            if found.insert(node) {
-                open.extend(self.nodes.get(node).iter().flat_map(|its| &its.after));
-            }
-        }
-        found
-    }
 }
 
 /// A position in a capture. For a stream, the nodes that its next node depends on. For an event, the
@@ -128,7 +109,7 @@ impl Capture {
 pub(crate) struct Branch {
     /// The capture, which may have ended.
     pub(crate) capture: u64,
-    pub(crate) last: Vec<usize>,
+    pub(crate) last: Dependencies,
 }
 
 impl World {
@@ -160,26 +141,41 @@ impl World {
         })
     }
 
-    /// Enqueues work on a stream, or adds it to the graph if the stream is capturing.
+    /// Enqueues work on a stream, or adds it to the graph if the stream is capturing. Work that is no node
+    /// of a graph invalidates the capture.
     pub(crate) fn give_or_capture(&mut self, stream: usize, work: Work) -> Answer {
-        match self.recording(stream)? {
-            Some(id) => self.add_node(id, stream, work),
+        let Some(id) = self.recording(stream)? else {
+            self.give(stream, work, Vec::new());
+            return Ok(());
+        };
+        match Kind::of_work(work) {
+            Some(kind) => self.capture_node(id, stream, kind),
             None => {
-                self.give(stream, work, Vec::new());
+                self.break_capture(id);
+                return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
             }
         }
         Ok(())
     }
 
-    fn add_node(&mut self, id: u64, stream: usize, work: Work) {
-        let needs = self.needs_of(stream, &work);
-        let branch = self
-            .streams
-            .get_mut(stream)
-            .and_then(|its| its.capture.as_mut());
-        if let (Some(branch), Some(capture)) = (branch, self.captures.get_mut(id)) {
-            let after = std::mem::replace(&mut branch.last, vec![capture.nodes.len()]);
-            capture.nodes.push(Node { work, after, needs });
+    /// Adds the next node of a capturing stream.
+    pub(crate) fn capture_node(&mut self, id: u64, stream: usize, kind: Kind) {
+        let its = self.streams.get(stream);
+        let (context, green) = its.map_or((None, None), |its| (Some(its.context), its.green));
+        let needs = self.needs_of(context, green, &kind);
+        let branch = self.streams.get(stream).and_then(|its| its.capture.clone());
+        let (Some(branch), Some(capture)) = (branch, self.captures.get(id)) else {
+            return;
+        };
+        let node = self.add_node(capture.graph, kind, needs, branch.last);
+        self.set_branch(stream, vec![(node, Edge::default())]);
+    }
+
+    /// Sets the nodes that the next node of a capturing stream depends on.
+    pub(crate) fn set_branch(&mut self, stream: usize, last: Dependencies) {
+        let its = self.streams.get_mut(stream);
+        if let Some(branch) = its.and_then(|its| its.capture.as_mut()) {
+            branch.last = last;
         }
     }
 
@@ -188,8 +184,8 @@ impl World {
     pub(crate) fn join_capture(&mut self, stream: usize, event: &Branch) -> Answer {
         let capture = self.captures.get(event.capture);
         match capture.map(|capture| capture.status) {
-            // Not confirmed by a real driver.
-            None => return Err(CUresult::CUDA_ERROR_CAPTURED_EVENT),
+            // Measured: after the capture, the event cannot be used until it is recorded again.
+            None => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             Some(Status::CU_STREAM_CAPTURE_STATUS_ACTIVE) => {}
             Some(_) => return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED),
         }
@@ -208,9 +204,9 @@ impl World {
         }
         let its = self.streams.get_mut(stream);
         if let Some(branch) = its.and_then(|its| its.capture.as_mut()) {
-            for node in &event.last {
-                if !branch.last.contains(node) {
-                    branch.last.push(*node);
+            for (node, edge) in &event.last {
+                if branch.last.iter().all(|(its, _)| its != node) {
+                    branch.last.push((*node, *edge));
                 }
             }
         }
@@ -219,6 +215,19 @@ impl World {
 
     pub(crate) fn break_capture(&mut self, id: u64) {
         self.captures.invalidate(id);
+    }
+
+    /// Fails for work on the legacy default stream of a context while a blocking stream of the context is
+    /// capturing, and invalidates the capture (measured).
+    pub(crate) fn forbidden_on_legacy(&mut self, context: usize) -> Answer {
+        let streams = self.members.capturing.of(context);
+        let branches = streams.filter_map(|its| self.streams.get(its)?.capture.as_ref());
+        let captures: Vec<u64> = branches.map(|branch| branch.capture).collect();
+        if captures.is_empty() {
+            return Ok(());
+        }
+        captures.into_iter().for_each(|id| self.break_capture(id));
+        Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT)
     }
 
     /// Called by a function that captures may forbid. If a capture forbids it on this thread, returns an
@@ -259,38 +268,63 @@ impl World {
         let Some(branch) = self.event(event)?.captured.clone() else {
             return Ok(());
         };
+        if self.captures.get(branch.capture).is_none() {
+            // Measured: after the capture, the event cannot be used until it is recorded again.
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         self.break_capture(branch.capture);
         Err(CUresult::CUDA_ERROR_CAPTURED_EVENT)
     }
 
-    /// Ends the capture that began on a stream and returns its nodes.
-    pub(crate) fn end_capture(&mut self, stream: usize) -> Answer<Vec<Node>> {
+    /// Returns the nodes `last` and all nodes that they depend on.
+    fn up_to(&self, last: &Dependencies) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        let mut open: Vec<usize> = last.iter().map(|(node, _)| *node).collect();
+        while let Some(node) = open.pop() {
+            if found.insert(node) {
+                let its = self.nodes.get(node);
+                open.extend(its.into_iter().flat_map(|its| its.after.keys()));
+            }
+        }
+        found
+    }
+
+    /// Ends the capture that began on a stream and returns its graph. A capture that fails destroys its
+    /// graph, even if the program created it (measured).
+    pub(crate) fn end_capture(&mut self, stream: usize) -> Answer<usize> {
         let branch = self.streams.get(stream).and_then(|its| its.capture.clone());
         let branch = branch.ok_or(CUresult::CUDA_ERROR_ILLEGAL_STATE)?;
         let capture = self.captures.get(branch.capture);
         let capture = capture.ok_or(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?;
         if capture.origin != stream {
+            // Measured: the capture is invalid then.
+            self.break_capture(branch.capture);
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
         }
         let may_move = capture.mode == Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
         if !may_move && capture.thread != thread::id() {
+            // Measured: the capture is over.
+            self.drop_capture(branch.capture);
             return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
         }
-        let joined = capture.up_to(&branch.last);
+        let (graph, status) = (capture.graph, capture.status);
+        let joined = self.up_to(&branch.last);
         let is_joined = capture.streams.iter().all(|stream| {
             let its = self.streams.get(*stream);
             let own = its.and_then(|its| its.capture.as_ref());
-            own.is_none_or(|own| own.last.iter().all(|node| joined.contains(node)))
+            own.is_none_or(|own| own.last.iter().all(|(node, _)| joined.contains(node)))
         });
-        let capture = self.forget_capture(branch.capture);
-        let capture = capture.ok_or(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)?;
-        if capture.status != Status::CU_STREAM_CAPTURE_STATUS_ACTIVE {
-            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-        }
-        if !is_joined {
-            return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
-        }
-        Ok(capture.nodes)
+        let code = match status {
+            Status::CU_STREAM_CAPTURE_STATUS_ACTIVE if is_joined => {
+                self.forget_capture(branch.capture);
+                self.set_graph_owner(graph, Owner::Program);
+                return Ok(graph);
+            }
+            Status::CU_STREAM_CAPTURE_STATUS_ACTIVE => CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
+            _ => CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+        };
+        self.drop_capture(branch.capture);
+        Err(code)
     }
 
     /// Removes a capture from its streams.
@@ -302,7 +336,17 @@ impl World {
                 self.members.capturing.remove(stream.context, *handle);
             }
         }
+        if let Some(graph) = self.graphs.get_mut(capture.graph) {
+            graph.capture = None;
+        }
         Some(capture)
+    }
+
+    /// Removes a capture from its streams, and destroys its graph.
+    fn drop_capture(&mut self, id: u64) {
+        if let Some(capture) = self.forget_capture(id) {
+            self.remove_graph(capture.graph);
+        }
     }
 
     /// Makes a stream take part in a capture.
@@ -338,7 +382,7 @@ impl World {
         };
         capture.streams.remove(&stream);
         if capture.origin == stream {
-            self.forget_capture(id);
+            self.drop_capture(id);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Creation and destruction of contexts, and the views of green contexts that are current.
 
+use super::graph::node::Shown;
 use super::objects::{Context, ContextKind, Settings, Stream};
 use super::{Answer, World};
 use crate::account::misuse;
@@ -33,6 +34,7 @@ impl World {
             attributes: BTreeMap::new(),
             last: None,
             capture: None,
+            shown: Shown::default(),
         });
         self.created_contexts += usize::from(kind == ContextKind::Created);
         self.contexts.revive(

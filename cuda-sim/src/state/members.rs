@@ -23,10 +23,6 @@ impl Members {
         let its = self.0.range((owner, 0)..=(owner, usize::MAX));
         its.map(|(_, member)| *member)
     }
-
-    pub(crate) fn has_any(&self, owner: usize) -> bool {
-        self.of(owner).next().is_some()
-    }
 }
 
 /// The members of contexts and green contexts.

@@ -24,6 +24,8 @@ impl World {
                     context,
                     kernel,
                     settings: FunctionSettings::default(),
+                    is_kernel: context.is_none(),
+                    function: None,
                 })
             })
             .collect()
@@ -87,7 +89,26 @@ impl World {
             self.memory.free(*address);
         }
         for function in &module.functions {
-            self.functions.remove(*function);
+            let its = self.functions.remove(*function);
+            if let Some(function) = its.and_then(|its| its.function) {
+                self.functions.remove(function);
+            }
         }
+    }
+
+    /// Returns the function of a library's kernel. Later queries return the same handle.
+    pub(crate) fn function_of_kernel(&mut self, kernel: usize) -> Answer<usize> {
+        let its = self.function(kernel)?.clone();
+        if let Some(function) = its.function {
+            return Ok(function);
+        }
+        let made = self.functions.insert(Function {
+            is_kernel: false,
+            ..its
+        });
+        if let Some(its) = self.functions.get_mut(kernel) {
+            its.function = Some(made);
+        }
+        Ok(made)
     }
 }

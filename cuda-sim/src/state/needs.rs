@@ -2,102 +2,88 @@
 //! instantiated or launched, a real driver crashes (measured), or continues with another object at that
 //! address.
 
-use super::capture::Node;
-use super::objects::Executable;
+use super::graph::copy::{Class, CopyNode};
+use super::graph::node::Kind;
 use super::{Answer, World};
 use crate::account::misuse;
-use crate::exec::Work;
-use crate::memory::{HostKind, Kind};
+use crate::memory::{HostKind, Kind as MemoryKind};
 use cuda_sys::CUresult;
 
 /// These codes are unverified, because a real driver crashes.
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const DESTROYED: CUresult = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
 
-/// The objects that a node references beside those in its work.
+/// The objects that a node references beside those in its parameters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Needs {
     /// Contexts by handle and id, because the handle of a primary context is reused.
     contexts: Vec<(usize, u64)>,
     green: Option<usize>,
     /// Pinned source memory of copies that the driver allocated, by address and id.
-    pinned: Vec<(usize, u64)>,
+    pinned: Option<(usize, u64)>,
 }
 
 impl World {
-    /// Returns the objects that a node references, at the time of its capture.
-    pub(crate) fn needs_of(&self, stream: usize, work: &Work) -> Needs {
-        let its = self.streams.get(stream);
-        let mut contexts: Vec<usize> = its.map(|its| its.context).into_iter().collect();
-        contexts.extend(self.contexts_of_copies(work));
+    /// Returns the objects that a node references now, if it runs in a context (if that is known) and in
+    /// a green context.
+    pub(crate) fn needs_of(
+        &self,
+        context: Option<usize>,
+        green: Option<usize>,
+        kind: &Kind,
+    ) -> Needs {
+        let copy = match kind {
+            Kind::Copy(copy) => Some(copy),
+            _ => None,
+        };
+        let mut contexts: Vec<usize> = context.into_iter().collect();
+        contexts.extend(
+            copy.into_iter()
+                .flat_map(|copy| self.contexts_of_copy(copy)),
+        );
         let id = |context: usize| Some((context, self.contexts.get(context)?.id));
         Needs {
             contexts: contexts.into_iter().filter_map(id).collect(),
-            green: its.and_then(|its| its.green),
-            pinned: self.pinned_sources(work),
+            green,
+            pinned: copy.and_then(|copy| self.pinned_source(copy)),
         }
     }
 
-    /// Returns the contexts of synchronous memory that a copy uses (measured: that of the source, and
-    /// that of a target on another device). Pool memory has no context.
-    fn contexts_of_copies(&self, work: &Work) -> Vec<usize> {
-        match work {
-            Work::CopyOnDevice { from, to, .. } => {
-                let memory = [*from, *to].map(|address| self.memory.containing(address));
-                let memory = memory.into_iter().flatten().map(|(_, its)| its);
-                let plain = memory.filter(|its| its.kind == Kind::Plain);
-                plain.map(|its| its.context).collect()
-            }
-            Work::All(parts) => parts
-                .iter()
-                .flat_map(|its| self.contexts_of_copies(its))
-                .collect(),
-            _ => Vec::new(),
+    /// Returns the contexts of synchronous memory that a copy on the device uses (measured: that of the
+    /// source, and that of a target on another device). Pool memory has no context.
+    fn contexts_of_copy(&self, copy: &CopyNode) -> Vec<usize> {
+        let sides = [&copy.from, &copy.to];
+        let classes = sides.map(|side| side.class(&self.memory));
+        if classes.contains(&Class::Host) {
+            return Vec::new();
         }
+        let memory = sides.map(|side| self.memory.containing(side.start()));
+        let memory = memory.into_iter().flatten().map(|(_, its)| its);
+        let plain = memory.filter(|its| its.kind == MemoryKind::Plain);
+        plain.map(|its| its.context).collect()
     }
 
     /// Registered memory is not included: if it was unregistered, the copy fails when it runs
     /// (measured).
-    fn pinned_sources(&self, work: &Work) -> Vec<(usize, u64)> {
-        match work {
-            Work::CopyInPinned { from, .. } => {
-                let host = self.memory.host_at(*from);
-                let host = host.filter(|(_, host)| matches!(host.kind, HostKind::Pinned(_)));
-                host.map(|(start, host)| (start, host.id))
-                    .into_iter()
-                    .collect()
-            }
-            // A 2-D or 3-D copy consists of copies of its rows.
-            Work::All(parts) => {
-                let mut all: Vec<_> = parts
-                    .iter()
-                    .flat_map(|its| self.pinned_sources(its))
-                    .collect();
-                all.dedup();
-                all
-            }
-            _ => Vec::new(),
+    fn pinned_source(&self, copy: &CopyNode) -> Option<(usize, u64)> {
+        if !copy.from.is_host(&self.memory) {
+            return None;
         }
+        let start = usize::try_from(copy.from.start()).ok()?;
+        let (start, host) = self.memory.host_at(start)?;
+        matches!(host.kind, HostKind::Pinned(_)).then_some((start, host.id))
     }
 
     /// Fails if a node references a destroyed object. `how` says what happens to the graph.
-    pub(crate) fn check_nodes(&self, nodes: &[Node], how: &str) -> Answer {
-        for node in nodes {
-            self.check_contexts(&node.needs, how)?;
-            self.check_green(&node.needs, how)?;
-            self.check_pinned(&node.needs, how)?;
-            self.check_work(&node.work, how)?;
-        }
-        Ok(())
+    pub(crate) fn check_node<'a>(&self, kind: &'a Kind, needs: &'a Needs, how: &str) -> Answer {
+        self.check_contexts(needs, how)?;
+        self.check_green(needs, how)?;
+        self.check_pinned(needs, how)?;
+        self.check_kind(kind, how)
     }
 
-    /// Fails if an executable graph is destroyed after a context of its nodes.
-    pub(crate) fn check_destruction(&self, executable: &Executable) -> Answer {
-        let mut nodes = executable.nodes.iter();
-        nodes.try_for_each(|node| self.check_contexts(&node.needs, "destroyed"))
-    }
-
-    fn check_contexts(&self, needs: &Needs, how: &str) -> Answer {
+    /// Fails if a graph is destroyed after a context of a node.
+    pub(crate) fn check_contexts(&self, needs: &Needs, how: &str) -> Answer {
         let is_alive = |(context, id): &(usize, u64)| {
             let its = self.contexts.get(*context);
             its.is_some_and(|its| its.id == *id)
@@ -122,11 +108,11 @@ impl World {
     }
 
     fn check_pinned(&self, needs: &Needs, how: &str) -> Answer {
-        let is_alive = |(start, id): &(usize, u64)| {
-            let host = self.memory.host_at(*start);
-            host.is_some_and(|(_, host)| host.id == *id)
+        let is_alive = |(start, id): (usize, u64)| {
+            let host = self.memory.host_at(start);
+            host.is_some_and(|(_, host)| host.id == id)
         };
-        if needs.pinned.iter().all(is_alive) {
+        if needs.pinned.is_none_or(is_alive) {
             return Ok(());
         }
         misuse(format!(
@@ -135,9 +121,9 @@ impl World {
         Err(INVALID)
     }
 
-    fn check_work(&self, work: &Work, how: &str) -> Answer {
-        match work {
-            Work::Record { event } | Work::WaitFor { event } => {
+    fn check_kind(&self, kind: &Kind, how: &str) -> Answer {
+        match kind {
+            Kind::Record(event) | Kind::Wait(event) => {
                 if self.events.get(*event).is_some() {
                     return Ok(());
                 }
@@ -146,8 +132,8 @@ impl World {
                 ));
                 Err(INVALID)
             }
-            Work::Kernel(call) => {
-                let module = call.kernel.module;
+            Kind::Kernel(its) => {
+                let module = its.call.kernel.module;
                 let library = self.libraries.get(module);
                 if self.modules.get(module).or(library).is_some() {
                     return Ok(());
@@ -157,8 +143,6 @@ impl World {
                 ));
                 Err(INVALID)
             }
-            // A 2-D or 3-D copy consists of copies of its rows.
-            Work::All(parts) => parts.iter().try_for_each(|part| self.check_work(part, how)),
             _ => Ok(()),
         }
     }

@@ -1,6 +1,7 @@
 //! The objects of the driver.
 
-use super::capture::{Branch, Node};
+use super::capture::Branch;
+use super::graph::node::Shown;
 use super::green::Queues;
 use super::logs::Logs;
 use crate::code::{Contents, KernelInfo, Variable};
@@ -79,6 +80,8 @@ pub(crate) struct Stream {
     pub(crate) last: Option<u64>,
     /// Its position in a capture, if it takes part in one.
     pub(crate) capture: Option<Branch>,
+    /// Memory to which queries of its capture return pointers.
+    pub(crate) shown: Shown,
 }
 
 #[derive(Debug)]
@@ -91,13 +94,6 @@ pub(crate) struct Event {
     pub(crate) recorded: Option<u64>,
     /// When that operation ran, as a number of executor steps.
     pub(crate) time: Option<u64>,
-}
-
-/// An executable graph.
-pub(crate) struct Executable {
-    pub(crate) nodes: Vec<Node>,
-    /// The last operation of its last launch.
-    pub(crate) last: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -118,6 +114,11 @@ pub(crate) struct Function {
     pub(crate) context: Option<usize>,
     pub(crate) kernel: usize,
     pub(crate) settings: FunctionSettings,
+    /// Whether the handle is a kernel of a library (`CUkernel`), which is also accepted as a function by
+    /// launches, but not by nodes of graphs.
+    pub(crate) is_kernel: bool,
+    /// For a kernel of a library, its function, if it was queried.
+    pub(crate) function: Option<usize>,
 }
 
 /// A linker (`CUlinkState`).

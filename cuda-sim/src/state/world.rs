@@ -1,13 +1,16 @@
 //! The state of the process's driver, under one lock.
 
 use super::blocking::Stoppers;
-use super::capture::{Captures, Node};
+use super::capture::Captures;
+use super::graph::Graph;
+use super::graph::conditional::ConditionalHandle;
+use super::graph::executable::Executable;
+use super::graph::node::{Node, Shown};
+use super::graph::user_object::UserObject;
 use super::green::Descriptor;
 use super::handles::{Handles, State};
 use super::members::Belongings;
-use super::objects::{
-    Context, ContextKind, Event, Executable, Function, Green, Linker, Module, Stream,
-};
+use super::objects::{Context, ContextKind, Event, Function, Green, Linker, Module, Stream};
 use super::pool::Pool;
 use super::shared::{SharedMemory, SharedPools};
 use crate::account::{self, Alive, misuse};
@@ -54,8 +57,20 @@ pub(crate) struct World {
     /// Number of images that were linked.
     pub(crate) linked: u32,
     pub(crate) descriptors: Handles<Descriptor>,
-    pub(crate) graphs: Handles<Vec<Node>>,
+    /// Graphs, those of captures and nodes included.
+    pub(crate) graphs: Handles<Graph>,
+    /// Number of graphs that the program must destroy.
+    pub(crate) program_graphs: usize,
+    /// Number of ids given to graphs and executable graphs.
+    pub(crate) graph_ids: u32,
+    pub(crate) nodes: Handles<Node>,
     pub(crate) executables: Handles<Executable>,
+    pub(crate) conditional_handles: BTreeMap<u64, ConditionalHandle>,
+    /// Number of conditional handles created so far.
+    pub(crate) last_conditional: u64,
+    pub(crate) user_objects: Handles<UserObject>,
+    /// Destructors of user objects that the current call must run before it returns.
+    pub(crate) destructors: Vec<Callback>,
     pub(crate) captures: Captures,
     pub(crate) splits: u32,
     pub(crate) pools: Handles<Pool>,
@@ -138,7 +153,14 @@ impl World {
             linked: 0,
             descriptors: Handles::new(8),
             graphs: Handles::new(9),
-            executables: Handles::new(10),
+            program_graphs: 0,
+            graph_ids: 0,
+            nodes: Handles::new(11),
+            executables: Handles::new(12),
+            conditional_handles: BTreeMap::new(),
+            last_conditional: 0,
+            user_objects: Handles::new(13),
+            destructors: Vec::new(),
             captures: Captures::default(),
             splits: 0,
             pools: Handles::new(10),
@@ -223,12 +245,8 @@ impl World {
             if handle == cuda_sys::CU_STREAM_PER_THREAD.addr() {
                 return self.per_thread_stream(current);
             }
-            // The stream would have to wait for work that is only captured. Unverified (from
-            // documentation).
-            let owner = self.owner_of(current)?;
-            if self.members.capturing.has_any(owner) {
-                return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-            }
+            // The stream would have to wait for work that is only captured.
+            self.forbidden_on_legacy(self.owner_of(current)?)?;
             return Ok(self.context(current)?.legacy);
         }
         match self.streams.state(handle) {
@@ -273,6 +291,7 @@ impl World {
             attributes: BTreeMap::new(),
             last: None,
             capture: None,
+            shown: Shown::default(),
         });
         self.per_thread.insert(key, made);
         Ok(made)
@@ -379,7 +398,7 @@ impl World {
         }
         match self.executor.step(&mut self.memory) {
             None => return Ok(false),
-            Some(Done::Well) => {}
+            Some(Done::Well) => self.start_from_device(),
             Some(Done::Recorded(event, tick)) => {
                 if let Some(event) = self.events.get_mut(event) {
                     // Only the last record counts: an older one may run before or after it.
@@ -409,6 +428,11 @@ impl World {
     pub(crate) fn failed_callbacks(&mut self) -> Vec<Callback> {
         let failed = self.fatal.map(|fatal| self.executor.take_failed(fatal));
         failed.unwrap_or_default()
+    }
+
+    /// Runs all work, and all callbacks on the driver's thread that no call waits for.
+    pub(crate) fn run_everything(&mut self) -> Answer {
+        self.run_until(Executor::is_empty)
     }
 
     /// Runs all work. `cuMemFree`, unloading a module and destroying a context do this first.
@@ -442,6 +466,7 @@ impl World {
         function: usize,
         context: usize,
     ) -> Answer<(Runnable, Option<usize>)> {
+        let handle = function;
         let function = self.function(function)?;
         let module = self
             .modules
@@ -458,6 +483,7 @@ impl World {
         let variables = variables.map(|(its, address)| (its.name.clone(), *address, its.size));
         let runnable = Runnable {
             info,
+            function: handle,
             module: function.module,
             body,
             settings: function.settings,
@@ -477,8 +503,9 @@ impl World {
             modules: self.modules.len(),
             libraries: self.libraries.len(),
             linkers: self.linkers.len(),
-            graphs: self.graphs.len(),
+            graphs: self.program_graphs,
             executable_graphs: self.executables.len(),
+            user_objects: self.user_objects.len(),
             device_allocations: self.memory.device_count(),
             device_bytes: self.memory.device_bytes(),
             pinned_allocations: pinned,

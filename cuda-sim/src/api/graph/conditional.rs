@@ -1,0 +1,102 @@
+//! Conditional nodes.
+
+use super::super::Out;
+use super::super::context::pointer;
+use super::{INVALID, Made};
+use crate::exec::Form;
+use crate::state::graph::Owner;
+use crate::state::graph::conditional::ConditionalHandle;
+use crate::state::graph::node::{ConditionalNode, Kind};
+use crate::state::{Answer, World};
+use core::ffi::c_uint;
+use cuda_sys::{
+    CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUcontext, CUgraph,
+    CUgraphConditionalHandle, CUgraphConditionalNodeType as Type, CudaVersion,
+};
+
+/// Returns the context of a conditional node: a null context is the current one.
+fn context_of(world: &World, context: CUcontext) -> Answer<usize> {
+    if context.is_null() {
+        return world.current();
+    }
+    world.context(context.addr())?;
+    Ok(context.addr())
+}
+
+pub(crate) fn create_handle(
+    world: &mut World,
+    handle: &mut Out<CUgraphConditionalHandle>,
+    graph: CUgraph,
+    context: CUcontext,
+    default: c_uint,
+    flags: c_uint,
+) -> Answer {
+    handle.required()?;
+    world.graph(graph.addr())?;
+    if flags & !CU_GRAPH_COND_ASSIGN_DEFAULT != 0 {
+        return Err(INVALID);
+    }
+    let context = context_of(world, context)?;
+    world.last_conditional += 1;
+    let made = world.last_conditional;
+    let its = ConditionalHandle {
+        graph: graph.addr(),
+        context,
+        default: (flags != 0).then_some(default),
+        node: None,
+    };
+    world.conditional_handles.insert(made, its);
+    world.graph_mut(graph.addr())?.conditionals.push(made);
+    handle.set(made);
+    Ok(())
+}
+
+/// Returns a conditional node with empty bodies.
+pub(super) fn make(
+    world: &mut World,
+    graph: CUgraph,
+    params: &CUDA_CONDITIONAL_NODE_PARAMS,
+) -> Answer<Made> {
+    let driver = world.profile.driver;
+    let has_else = driver >= CudaVersion::new(12, 8);
+    let (form, most) = match params.type_ {
+        Type::CU_GRAPH_COND_TYPE_IF => (Form::If, if has_else { 2 } else { 1 }),
+        Type::CU_GRAPH_COND_TYPE_WHILE => (Form::While, 1),
+        Type::CU_GRAPH_COND_TYPE_SWITCH if has_else => (Form::Switch, u32::MAX),
+        _ => return Err(INVALID),
+    };
+    if params.size == 0 || params.size > most {
+        return Err(INVALID);
+    }
+    let context = context_of(world, params.ctx)?;
+    let handle = world.conditional_handles.get(&params.handle).copied();
+    let handle = handle.ok_or(INVALID)?;
+    let is_own = world.root_of(handle.graph) == world.root_of(graph.addr());
+    if !is_own || handle.node.is_some() || handle.context != context {
+        return Err(INVALID);
+    }
+    let bodies = (0..params.size).map(|_| world.add_graph(Owner::Capture));
+    let node = ConditionalNode {
+        handle: params.handle,
+        form,
+        context,
+        bodies: bodies.collect(),
+    };
+    let home = super::home(world, pointer(context))?;
+    Ok(Made::new(world, Kind::Conditional(Box::new(node)), home))
+}
+
+/// Records that a node uses its handle, and returns the array of its bodies, which is memory of the
+/// driver.
+pub(super) fn bodies(world: &mut World, node: usize) -> Answer<*mut CUgraph> {
+    let its = world.node_mut(node)?;
+    let Kind::Conditional(conditional) = &its.kind else {
+        return Err(INVALID);
+    };
+    its.shown.words = conditional.bodies.clone();
+    let (handle, array) = (conditional.handle, its.shown.words.as_mut_ptr().cast());
+    if let Some(handle) = world.conditional_handles.get_mut(&handle) {
+        handle.node = Some(node);
+    }
+    Ok(array)
+}

@@ -1,0 +1,190 @@
+//! Memcpy nodes.
+
+use super::super::Out;
+use super::super::context::pointer;
+use super::{INVALID, Made, Place, home, set};
+use crate::memory::Kind as MemoryKind;
+use crate::state::graph::copy::{CopyNode, Side};
+use crate::state::graph::node::{Kind, Node};
+use crate::state::{Answer, World};
+use cuda_sys::{
+    CUDA_MEMCPY_NODE_PARAMS, CUDA_MEMCPY3D, CUcontext, CUgraph, CUgraphNode, CUmemorytype as Type,
+    CUresult,
+};
+
+/// Fails unless `len` bytes are in live memory that devices can access, or in the memory of an
+/// allocation node. Unlike a stream-ordered operation, a node is refused by a real driver.
+pub(crate) fn check_device(world: &World, address: u64, len: u64) -> Answer {
+    let memory = &world.memory;
+    let len_on_host = usize::try_from(len).unwrap_or(usize::MAX);
+    if memory.is_reserved(address, len) || memory.host_reached(address, len_on_host).is_some() {
+        return Ok(());
+    }
+    let (start, its) = memory.containing(address).ok_or(INVALID)?;
+    let is_freed = matches!(its.kind, MemoryKind::Ordered { freed: true, .. });
+    let room = start + its.bytes.len() as u64 - address;
+    if is_freed || room < len {
+        return Err(INVALID);
+    }
+    Ok(())
+}
+
+/// Checks a copy. Host memory is not checked (measured).
+pub(crate) fn check(world: &World, copy: &CopyNode) -> Answer {
+    let [width, height, depth] = copy.extent;
+    if copy.extent.contains(&0) {
+        return Err(INVALID);
+    }
+    for side in [&copy.from, &copy.to] {
+        match side.kind {
+            Type::CU_MEMORYTYPE_HOST | Type::CU_MEMORYTYPE_DEVICE | Type::CU_MEMORYTYPE_UNIFIED => {
+            }
+            // Arrays are not simulated.
+            Type::CU_MEMORYTYPE_ARRAY => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+            _ => return Err(INVALID),
+        }
+        let is_line = height == 1 && depth == 1;
+        let is_apart = side.pitch >= side.x.saturating_add(width)
+            && (depth == 1 || side.rows >= side.y.saturating_add(height));
+        if !is_line && !is_apart {
+            return Err(INVALID);
+        }
+    }
+    let hosts = [
+        copy.from.is_host(&world.memory),
+        copy.to.is_host(&world.memory),
+    ];
+    if hosts == [true, true] {
+        // Copies within host memory are not simulated.
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    for (from, to) in copy.rows() {
+        for (address, is_host) in [from, to].into_iter().zip(hosts) {
+            if !is_host {
+                check_device(world, address, width as u64)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Returns the node of a copy in a context.
+pub(super) fn make(world: &World, copy: &CUDA_MEMCPY3D, context: CUcontext) -> Answer<Made> {
+    let reserved = !copy.reserved0.is_null() || !copy.reserved1.is_null();
+    if reserved || copy.srcLOD != 0 || copy.dstLOD != 0 {
+        return Err(INVALID);
+    }
+    let home = home(world, context)?;
+    let mut copy = CopyNode {
+        from: Side {
+            kind: copy.srcMemoryType,
+            x: copy.srcXInBytes,
+            y: copy.srcY,
+            z: copy.srcZ,
+            host: copy.srcHost.expose_provenance(),
+            device: copy.srcDevice,
+            pitch: copy.srcPitch,
+            rows: copy.srcHeight,
+        },
+        to: Side {
+            kind: copy.dstMemoryType,
+            x: copy.dstXInBytes,
+            y: copy.dstY,
+            z: copy.dstZ,
+            host: copy.dstHost.expose_provenance(),
+            device: copy.dstDevice,
+            pitch: copy.dstPitch,
+            rows: copy.dstHeight,
+        },
+        extent: [copy.WidthInBytes, copy.Height, copy.Depth],
+        is_pinned: false,
+        context: context.addr(),
+    };
+    check(world, &copy)?;
+    copy.is_pinned = !copy.is_pageable(&world.memory);
+    Ok(Made::new(world, Kind::Copy(Box::new(copy)), home))
+}
+
+pub(super) fn make_generic(world: &World, params: &CUDA_MEMCPY_NODE_PARAMS) -> Answer<Made> {
+    if params.flags != 0 || params.reserved != 0 {
+        return Err(INVALID);
+    }
+    make(world, &params.copyParams, params.copyCtx)
+}
+
+pub(crate) fn add(
+    world: &mut World,
+    node: &mut Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    count: usize,
+    copy: *const CUDA_MEMCPY3D,
+    context: CUcontext,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to a copy.
+    let copy = unsafe { copy.as_ref() }.ok_or(INVALID)?;
+    let place = Place::plain(node, graph, nodes, count);
+    // SAFETY: the caller passes null or `count` nodes.
+    unsafe { place.add(world, |world| make(world, copy, context)) }.map(drop)
+}
+
+/// Keeps the context of the node.
+pub(crate) fn set_params(
+    world: &mut World,
+    node: CUgraphNode,
+    copy: *const CUDA_MEMCPY3D,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to a copy.
+    let copy = unsafe { copy.as_ref() }.ok_or(INVALID)?;
+    let context = pointer(copy_of(world.node(node.addr())?)?.context);
+    let made = make(world, copy, context)?;
+    set(world, node.addr(), made)
+}
+
+pub(super) fn copy_of(node: &Node) -> Answer<&CopyNode> {
+    match &node.kind {
+        Kind::Copy(copy) => Ok(copy),
+        _ => Err(INVALID),
+    }
+}
+
+pub(super) fn params_of(copy: &CopyNode) -> CUDA_MEMCPY3D {
+    let (from, to, null) = (&copy.from, &copy.to, core::ptr::null_mut());
+    CUDA_MEMCPY3D {
+        srcXInBytes: from.x,
+        srcY: from.y,
+        srcZ: from.z,
+        srcLOD: 0,
+        srcMemoryType: from.kind,
+        srcHost: core::ptr::with_exposed_provenance(from.host),
+        srcDevice: from.device,
+        srcArray: core::ptr::null_mut(),
+        reserved0: null,
+        srcPitch: from.pitch,
+        srcHeight: from.rows,
+        dstXInBytes: to.x,
+        dstY: to.y,
+        dstZ: to.z,
+        dstLOD: 0,
+        dstMemoryType: to.kind,
+        dstHost: core::ptr::with_exposed_provenance_mut(to.host),
+        dstDevice: to.device,
+        dstArray: core::ptr::null_mut(),
+        reserved1: null,
+        dstPitch: to.pitch,
+        dstHeight: to.rows,
+        WidthInBytes: copy.extent[0],
+        Height: copy.extent[1],
+        Depth: copy.extent[2],
+    }
+}
+
+pub(crate) fn params(
+    world: &mut World,
+    node: CUgraphNode,
+    place: &mut Out<CUDA_MEMCPY3D>,
+) -> Answer {
+    place.required()?;
+    place.set(params_of(copy_of(world.node(node.addr())?)?));
+    Ok(())
+}

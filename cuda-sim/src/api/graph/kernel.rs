@@ -1,0 +1,411 @@
+//! Kernel nodes.
+
+use super::super::Out;
+use super::super::context::pointer;
+use super::super::function::required_cluster;
+use super::super::launch::{Shape, copy_arguments, prepare};
+use super::{INVALID, Made, Place, set};
+use crate::account::misuse;
+use crate::code::KernelInfo;
+use crate::state::graph::node::{KernelNode, Kind, Node};
+use crate::state::objects::ContextKind;
+use crate::state::{Answer, World};
+use core::ffi::{c_char, c_void};
+use cuda_sys::{
+    CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CUDA_KERNEL_NODE_PARAMS_v1,
+    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_KERNEL_NODE_PARAMS_v3, CUgraph, CUgraphNode,
+    CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchAttribute, CUlaunchAttributeID, CUresult,
+};
+use std::collections::BTreeMap;
+
+type Attributes = BTreeMap<u32, [c_char; 64]>;
+
+/// Returns the newest parameters for those of the first version, which name neither a library's kernel
+/// nor a context.
+pub(super) fn newest_of(params: &CUDA_KERNEL_NODE_PARAMS_v1) -> CUDA_KERNEL_NODE_PARAMS_v2 {
+    CUDA_KERNEL_NODE_PARAMS_v2 {
+        func: params.func,
+        gridDimX: params.gridDimX,
+        gridDimY: params.gridDimY,
+        gridDimZ: params.gridDimZ,
+        blockDimX: params.blockDimX,
+        blockDimY: params.blockDimY,
+        blockDimZ: params.blockDimZ,
+        sharedMemBytes: params.sharedMemBytes,
+        kernelParams: params.kernelParams,
+        extra: params.extra,
+        kern: core::ptr::null_mut(),
+        ctx: core::ptr::null_mut(),
+    }
+}
+
+/// Returns the parameters of `cuGraphAddNode`, whose fields are the same.
+pub(super) fn of_generic(params: &CUDA_KERNEL_NODE_PARAMS_v3) -> CUDA_KERNEL_NODE_PARAMS_v2 {
+    CUDA_KERNEL_NODE_PARAMS_v2 {
+        func: params.func,
+        gridDimX: params.gridDimX,
+        gridDimY: params.gridDimY,
+        gridDimZ: params.gridDimZ,
+        blockDimX: params.blockDimX,
+        blockDimY: params.blockDimY,
+        blockDimZ: params.blockDimZ,
+        sharedMemBytes: params.sharedMemBytes,
+        kernelParams: params.kernelParams,
+        extra: params.extra,
+        kern: params.kern,
+        ctx: params.ctx,
+    }
+}
+
+/// Returns the context and the green context that a kernel runs in. A module's kernel runs in the
+/// current context if that is a green context of its own context, and otherwise in its own; a library's
+/// kernel runs in the context that the caller names.
+fn home(
+    world: &World,
+    params: &CUDA_KERNEL_NODE_PARAMS_v2,
+) -> Answer<(usize, (usize, Option<usize>))> {
+    let of_view = |context: usize| -> Answer<(usize, Option<usize>)> {
+        let green = match world.context(context)?.kind {
+            ContextKind::View(green) => Some(green),
+            ContextKind::Primary | ContextKind::Created => None,
+        };
+        Ok((world.owner_of(context)?, green))
+    };
+    if params.func.is_null() {
+        if params.kern.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        let context = match params.ctx.is_null() {
+            true => world.current()?,
+            false => params.ctx.addr(),
+        };
+        return Ok((params.kern.addr(), of_view(context)?));
+    }
+    let Ok(current) = world.current() else {
+        misuse(
+            "a kernel node with a CUfunction is added or changed while no context is current: a real \
+             driver crashes",
+        );
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+    };
+    let function = params.func.addr();
+    let (owner, green) = of_view(current)?;
+    if world.function(function)?.is_kernel {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    match world.function(function)?.context {
+        Some(own) if own != owner => Ok((function, (own, None))),
+        _ => Ok((function, (owner, green))),
+    }
+}
+
+/// Reads the arguments from `extra`, a list of keys and values.
+///
+/// # Safety
+/// `extra` is a list as `cuLaunchKernel` describes it.
+unsafe fn packed(kernel: &KernelInfo, extra: *mut *mut c_void) -> Answer<Vec<Vec<u8>>> {
+    let (mut buffer, mut size) = (core::ptr::null::<u8>(), 0usize);
+    let mut place = extra;
+    loop {
+        // SAFETY: the caller guarantees a key here, and the last key is null.
+        let key = unsafe { place.read() };
+        if key.is_null() {
+            break;
+        }
+        // SAFETY: the caller guarantees a value after each key but the last.
+        let value_place = unsafe { place.add(1) };
+        // SAFETY: the caller guarantees a value after each key but the last.
+        let value = unsafe { value_place.read() };
+        if key == CU_LAUNCH_PARAM_BUFFER_POINTER {
+            buffer = value.cast();
+        } else if key == CU_LAUNCH_PARAM_BUFFER_SIZE {
+            // SAFETY: the value of this key is null or points to a size.
+            size = *unsafe { value.cast::<usize>().as_ref() }.ok_or(INVALID)?;
+        } else {
+            return Err(INVALID);
+        }
+        // SAFETY: the list continues with a key.
+        place = unsafe { place.add(2) };
+    }
+    // SAFETY: the caller guarantees that the buffer has this size.
+    let bytes = unsafe { super::list(buffer, size) }?;
+    let argument = |(offset, size): &(usize, usize)| {
+        let bytes = bytes.get(*offset..offset + size);
+        bytes.map(<[u8]>::to_vec).ok_or(INVALID)
+    };
+    kernel.params.iter().map(argument).collect()
+}
+
+/// Reads the arguments, in the form in which the caller passes them.
+fn arguments(
+    kernel: &crate::exec::Runnable,
+    params: &CUDA_KERNEL_NODE_PARAMS_v2,
+) -> Answer<Vec<Vec<u8>>> {
+    if kernel.info.params.is_empty() {
+        return Ok(Vec::new());
+    }
+    if !params.extra.is_null() {
+        if !params.kernelParams.is_null() {
+            return Err(INVALID);
+        }
+        // SAFETY: the caller passes a list of keys and values.
+        return unsafe { packed(&kernel.info, params.extra) };
+    }
+    // SAFETY: the caller passes null or a pointer for each parameter.
+    let pointers = unsafe { super::list(params.kernelParams, kernel.info.params.len()) }?;
+    if pointers.iter().any(|pointer| pointer.is_null()) {
+        return Err(INVALID);
+    }
+    // SAFETY: the caller passes a pointer for each parameter, to the number of bytes that the parameter
+    // has.
+    Ok(unsafe { copy_arguments(kernel, params.kernelParams) })
+}
+
+fn shape(world: &World, params: &CUDA_KERNEL_NODE_PARAMS_v2, its: &Attributes) -> Answer<Shape> {
+    let grid = [params.gridDimX, params.gridDimY, params.gridDimZ];
+    let block = [params.blockDimX, params.blockDimY, params.blockDimZ];
+    let mut shape = Shape::new(grid, block, params.sharedMemBytes);
+    for (id, pad) in its {
+        shape.add(world, &attribute(*id, *pad))?;
+    }
+    Ok(shape)
+}
+
+fn attribute(id: u32, pad: [c_char; 64]) -> CUlaunchAttribute {
+    CUlaunchAttribute {
+        id: CUlaunchAttributeID(id),
+        pad: [0; 4],
+        value: CUkernelNodeAttrValue { pad },
+    }
+}
+
+/// Returns a kernel node with these parameters and attributes.
+pub(super) fn make(
+    world: &mut World,
+    params: &CUDA_KERNEL_NODE_PARAMS_v2,
+    attributes: &Attributes,
+) -> Answer<Made> {
+    let (function, (home, green)) = home(world, params)?;
+    let shape = shape(world, params, attributes)?;
+    let mut call = prepare(world, function, &shape, (home, green))?;
+    call.arguments = arguments(&call.kernel, params)?;
+    let node = KernelNode {
+        call,
+        is_library: params.func.is_null(),
+        context: params.ctx.addr(),
+        is_packed: !params.extra.is_null(),
+    };
+    let kind = Kind::Kernel(Box::new(node));
+    Ok(Made::new(world, kind, (Some(home), green)))
+}
+
+/// Returns the attributes of a kernel node, which new parameters keep.
+pub(super) fn attributes_of(kind: &Kind) -> Attributes {
+    match kind {
+        Kind::Kernel(its) => its.call.attributes.clone(),
+        _ => Attributes::new(),
+    }
+}
+
+fn kernel(node: &Node) -> Answer<&KernelNode> {
+    match &node.kind {
+        Kind::Kernel(its) => Ok(its),
+        _ => Err(INVALID),
+    }
+}
+
+pub(crate) fn add(
+    world: &mut World,
+    node: &mut Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    count: usize,
+    params: *const CUDA_KERNEL_NODE_PARAMS_v2,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
+    let place = Place::plain(node, graph, nodes, count);
+    // SAFETY: the caller passes null or `count` nodes.
+    unsafe { place.add(world, |world| make(world, params, &Attributes::new())) }.map(drop)
+}
+
+pub(crate) fn add_v1(
+    world: &mut World,
+    node: &mut Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    count: usize,
+    params: *const CUDA_KERNEL_NODE_PARAMS_v1,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = newest_of(unsafe { params.as_ref() }.ok_or(INVALID)?);
+    add(world, node, graph, nodes, count, &raw const params)
+}
+
+pub(crate) fn set_params(
+    world: &mut World,
+    node: CUgraphNode,
+    params: *const CUDA_KERNEL_NODE_PARAMS_v2,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
+    let its = kernel(world.node(node.addr())?)?;
+    let attributes = its.call.attributes.clone();
+    let made = make(world, params, &attributes)?;
+    set(world, node.addr(), made)
+}
+
+pub(crate) fn set_params_v1(
+    world: &mut World,
+    node: CUgraphNode,
+    params: *const CUDA_KERNEL_NODE_PARAMS_v1,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = newest_of(unsafe { params.as_ref() }.ok_or(INVALID)?);
+    set_params(world, node, &raw const params)
+}
+
+/// Returns the parameters of a node. The pointers are to memory of the driver.
+pub(super) fn params_of(node: &mut Node) -> Answer<CUDA_KERNEL_NODE_PARAMS_v2> {
+    let its = kernel(node)?.clone();
+    let (call, null) = (&its.call, core::ptr::null_mut());
+    let (mut params, mut extra) = (null, null);
+    // A packed buffer is followed by its size.
+    let size = call
+        .kernel
+        .info
+        .params
+        .last()
+        .map_or(0, |(at, size)| at + size);
+    if its.is_packed {
+        let mut bytes = vec![0; size];
+        for ((at, size), argument) in call.kernel.info.params.iter().zip(&call.arguments) {
+            bytes[*at..at + size].copy_from_slice(argument);
+        }
+        let keys = [
+            CU_LAUNCH_PARAM_BUFFER_POINTER.addr(),
+            bytes.as_mut_ptr().expose_provenance(),
+            CU_LAUNCH_PARAM_BUFFER_SIZE.addr(),
+            0,
+            0,
+            size,
+        ];
+        node.shown.bytes = bytes;
+        node.shown.words = keys.to_vec();
+        let words = node.shown.words.as_mut_ptr();
+        node.shown.words[3] = words.wrapping_add(5).expose_provenance();
+        extra = words.cast();
+    } else if let Kind::Kernel(its) = &mut node.kind {
+        let arguments = its.call.arguments.iter_mut();
+        let words = arguments.map(|bytes| bytes.as_mut_ptr().expose_provenance());
+        node.shown.words = words.collect();
+        if !node.shown.words.is_empty() {
+            params = node.shown.words.as_mut_ptr().cast();
+        }
+    }
+    let function = call.kernel.function;
+    let [grid_x, grid_y, grid_z] = call.grid;
+    let [block_x, block_y, block_z] = call.block;
+    Ok(CUDA_KERNEL_NODE_PARAMS_v2 {
+        func: pointer(if its.is_library { 0 } else { function }),
+        gridDimX: grid_x,
+        gridDimY: grid_y,
+        gridDimZ: grid_z,
+        blockDimX: block_x,
+        blockDimY: block_y,
+        blockDimZ: block_z,
+        sharedMemBytes: call.shared,
+        kernelParams: params,
+        extra,
+        kern: pointer(if its.is_library { function } else { 0 }),
+        ctx: pointer(its.context),
+    })
+}
+
+pub(crate) fn params(
+    world: &mut World,
+    node: CUgraphNode,
+    place: &mut Out<CUDA_KERNEL_NODE_PARAMS_v2>,
+) -> Answer {
+    place.required()?;
+    let params = params_of(world.node_mut(node.addr())?)?;
+    place.set(params);
+    Ok(())
+}
+
+pub(crate) fn params_v1(
+    world: &mut World,
+    node: CUgraphNode,
+    place: &mut Out<CUDA_KERNEL_NODE_PARAMS_v1>,
+) -> Answer {
+    place.required()?;
+    let params = params_of(world.node_mut(node.addr())?)?;
+    place.set(CUDA_KERNEL_NODE_PARAMS_v1 {
+        func: params.func,
+        gridDimX: params.gridDimX,
+        gridDimY: params.gridDimY,
+        gridDimZ: params.gridDimZ,
+        blockDimX: params.blockDimX,
+        blockDimY: params.blockDimY,
+        blockDimZ: params.blockDimZ,
+        sharedMemBytes: params.sharedMemBytes,
+        kernelParams: params.kernelParams,
+        extra: params.extra,
+    });
+    Ok(())
+}
+
+/// Returns the value of an attribute, zeros if it was not set. Unverified (from documentation).
+pub(crate) fn get_attribute(
+    world: &mut World,
+    node: CUgraphNode,
+    id: CUkernelNodeAttrID,
+    value: &mut Out<CUkernelNodeAttrValue>,
+) -> Answer {
+    value.required()?;
+    let its = kernel(world.node(node.addr())?)?;
+    let pad = its.call.attributes.get(&id.0).copied();
+    let unset = attribute(id.0, [0; 64]);
+    if pad.is_none() {
+        Shape::default().add(world, &unset)?;
+    }
+    value.set(pad.map_or(unset.value, |pad| CUkernelNodeAttrValue { pad }));
+    Ok(())
+}
+
+pub(crate) fn set_attribute(
+    world: &mut World,
+    node: CUgraphNode,
+    id: CUkernelNodeAttrID,
+    value: *const CUkernelNodeAttrValue,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to a value.
+    let value = unsafe { value.as_ref() }.ok_or(INVALID)?;
+    let mut attributes = kernel(world.node(node.addr())?)?.call.attributes.clone();
+    // SAFETY: the caller passes a complete value, and every byte pattern is valid for bytes.
+    attributes.insert(id.0, unsafe { value.pad });
+    replace_attributes(world, node.addr(), &attributes)
+}
+
+pub(crate) fn copy_attributes(world: &mut World, to: CUgraphNode, from: CUgraphNode) -> Answer {
+    let attributes = kernel(world.node(from.addr())?)?.call.attributes.clone();
+    kernel(world.node(to.addr())?)?;
+    replace_attributes(world, to.addr(), &attributes)
+}
+
+fn replace_attributes(world: &mut World, node: usize, attributes: &Attributes) -> Answer {
+    let its = kernel(world.node(node)?)?;
+    let mut shape = Shape::new(its.call.grid, its.call.block, its.call.shared);
+    for (id, pad) in attributes {
+        shape.add(world, &attribute(*id, *pad))?;
+    }
+    shape.check(&its.call.kernel, world.profile.gpu, its.call.sms.len())?;
+    let Kind::Kernel(its) = &mut world.node_mut(node)?.kind else {
+        return Err(INVALID);
+    };
+    let required = required_cluster(&its.call.kernel.info.limits, &its.call.kernel.settings);
+    its.call.cluster = shape.cluster.or(required).unwrap_or([1; 3]);
+    its.call.cooperative = shape.cooperative;
+    its.call.attributes = shape.attributes;
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Nodes of stream memory operations.
+
+use super::super::Out;
+use super::super::context::pointer;
+use super::super::memory_op::{BATCH, work};
+use super::{INVALID, Made, Place, home, set};
+use crate::state::graph::node::{Kind, OperationsNode};
+use crate::state::{Answer, World};
+use cuda_sys::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, CUDA_BATCH_MEM_OP_NODE_PARAMS_v2, CUgraph, CUgraphNode,
+    CUstreamBatchMemOpParams,
+};
+
+/// # Safety
+/// The parameters state the number of their operations.
+pub(super) unsafe fn make(
+    world: &World,
+    params: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
+) -> Answer<Made> {
+    if params.flags != 0 || params.count > BATCH || params.paramArray.is_null() {
+        return Err(INVALID);
+    }
+    // SAFETY: the caller guarantees this number of operations.
+    let operations = unsafe { super::list(params.paramArray.cast_const(), params.count as usize) }?;
+    let (mut works, mut described) = (Vec::new(), Vec::new());
+    for operation in &operations {
+        works.push(work(world, operation)?);
+        // SAFETY: the caller passes a complete operation, which consists of numbers.
+        described.push(unsafe { operation.pad });
+    }
+    let home = home(world, params.ctx)?;
+    let node = OperationsNode {
+        context: params.ctx.addr(),
+        flags: params.flags,
+        works,
+        described,
+    };
+    Ok(Made::new(world, Kind::Operations(Box::new(node)), home))
+}
+
+pub(super) fn of_generic(
+    params: &CUDA_BATCH_MEM_OP_NODE_PARAMS_v2,
+) -> CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 {
+    CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 {
+        ctx: params.ctx,
+        count: params.count,
+        paramArray: params.paramArray,
+        flags: params.flags,
+    }
+}
+
+pub(crate) fn add(
+    world: &mut World,
+    node: &mut Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    count: usize,
+    params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
+    let place = Place::plain(node, graph, nodes, count);
+    let make = |world: &mut World| {
+        // SAFETY: the caller passes the number of operations that the parameters state.
+        unsafe { make(world, params) }
+    };
+    // SAFETY: the caller passes null or `count` nodes.
+    unsafe { place.add(world, make) }.map(drop)
+}
+
+pub(crate) fn set_params(
+    world: &mut World,
+    node: CUgraphNode,
+    params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
+    // SAFETY: the caller passes the number of operations that the parameters state.
+    let made = unsafe { make(world, params) }?;
+    set(world, node.addr(), made)
+}
+
+/// Returns the parameters of a node. The pointer is to memory of the driver.
+pub(super) fn params_of(
+    world: &mut World,
+    node: usize,
+) -> Answer<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1> {
+    let node = world.node_mut(node)?;
+    let Kind::Operations(its) = &node.kind else {
+        return Err(INVALID);
+    };
+    let words = its.described.iter().flatten();
+    node.shown.words = words
+        .map(|word| usize::try_from(*word).unwrap_or(usize::MAX))
+        .collect();
+    let count = u32::try_from(its.works.len()).unwrap_or(0);
+    let array: *mut CUstreamBatchMemOpParams = node.shown.words.as_mut_ptr().cast();
+    Ok(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 {
+        ctx: pointer(its.context),
+        count,
+        paramArray: array,
+        flags: its.flags,
+    })
+}
+
+pub(crate) fn params(
+    world: &mut World,
+    node: CUgraphNode,
+    place: &mut Out<CUDA_BATCH_MEM_OP_NODE_PARAMS_v1>,
+) -> Answer {
+    place.required()?;
+    place.set(params_of(world, node.addr())?);
+    Ok(())
+}

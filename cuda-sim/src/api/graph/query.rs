@@ -1,0 +1,228 @@
+//! Queries of graphs: nodes, edges, types and ids. Ids are unverified (from documentation).
+
+use super::super::Out;
+use super::super::context::pointer;
+use super::{INVALID, edge_data};
+use crate::state::graph::node::Edge;
+use crate::state::{Answer, World};
+use core::ffi::{c_uint, c_ulonglong};
+use cuda_sys::{CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgraphNodeType, CUresult};
+
+/// The number of elements of arrays: on entry that of the caller, afterwards that of the answer.
+type Count<'a, 'b> = &'a mut Option<&'b mut usize>;
+
+/// Writes an answer to an array with room for `room` elements. Spare elements become `spare`.
+///
+/// # Safety
+/// `array` is null or has room for `room` elements.
+unsafe fn write<T: Copy>(array: *mut T, room: usize, values: &[T], spare: T) {
+    if array.is_null() {
+        return;
+    }
+    for index in 0..room {
+        let value = values.get(index).copied().unwrap_or(spare);
+        // SAFETY: the caller guarantees room for this element.
+        let place = unsafe { array.add(index) };
+        // SAFETY: the caller guarantees room for this element.
+        unsafe { place.write(value) };
+    }
+}
+
+fn answer_nodes(nodes: &[usize], array: *mut CUgraphNode, count: Count<'_, '_>) -> Answer {
+    let count = count.as_mut().ok_or(INVALID)?;
+    let nodes: Vec<CUgraphNode> = nodes.iter().map(|node| pointer(*node)).collect();
+    // SAFETY: the caller passes null or an array with room for `count` nodes.
+    unsafe { write(array, **count, &nodes, core::ptr::null_mut()) };
+    **count = match array.is_null() {
+        true => nodes.len(),
+        false => nodes.len().min(**count),
+    };
+    Ok(())
+}
+
+pub(crate) fn nodes(
+    world: &mut World,
+    graph: CUgraph,
+    array: *mut CUgraphNode,
+    count: Count<'_, '_>,
+) -> Answer {
+    let nodes: Vec<usize> = world.graph(graph.addr())?.nodes.iter().copied().collect();
+    answer_nodes(&nodes, array, count)
+}
+
+pub(crate) fn roots(
+    world: &mut World,
+    graph: CUgraph,
+    array: *mut CUgraphNode,
+    count: Count<'_, '_>,
+) -> Answer {
+    let nodes = world.graph(graph.addr())?.nodes.iter().copied();
+    let is_root = |node: &usize| {
+        let its = world.nodes.get(*node);
+        its.is_some_and(|its| its.after.is_empty())
+    };
+    let nodes: Vec<usize> = nodes.filter(is_root).collect();
+    answer_nodes(&nodes, array, count)
+}
+
+/// Fails if edges have data that the caller has no array for. That a query of the number alone succeeds
+/// is unverified.
+fn check_lossless(edges: &[Edge], array: bool, data: *mut CUgraphEdgeData) -> Answer {
+    if array && data.is_null() && edges.iter().any(|edge| edge.is_special()) {
+        return Err(CUresult::CUDA_ERROR_LOSSY_QUERY);
+    }
+    Ok(())
+}
+
+pub(crate) fn edges(
+    world: &mut World,
+    graph: CUgraph,
+    from: *mut CUgraphNode,
+    to: *mut CUgraphNode,
+    data: *mut CUgraphEdgeData,
+    count: Count<'_, '_>,
+) -> Answer {
+    let all = world.edges_of(graph.addr())?;
+    let count = count.as_mut().ok_or(INVALID)?;
+    let is_query = from.is_null() && to.is_null();
+    if !is_query && (from.is_null() || to.is_null()) || (is_query && !data.is_null()) {
+        return Err(INVALID);
+    }
+    let edges: Vec<Edge> = all.iter().map(|its| its.2).collect();
+    check_lossless(&edges, !is_query, data)?;
+    if is_query {
+        **count = all.len();
+        return Ok(());
+    }
+    let (null, room) = (core::ptr::null_mut(), **count);
+    let starts: Vec<CUgraphNode> = all.iter().map(|its| pointer(its.0)).collect();
+    let ends: Vec<CUgraphNode> = all.iter().map(|its| pointer(its.1)).collect();
+    // SAFETY: the caller passes an array with room for `count` nodes.
+    unsafe { write(from, room, &starts, null) };
+    // SAFETY: the caller passes an array with room for `count` nodes.
+    unsafe { write(to, room, &ends, null) };
+    let edges: Vec<CUgraphEdgeData> = edges.into_iter().map(edge_data).collect();
+    // SAFETY: the caller passes null or an array with room for `count` elements.
+    unsafe { write(data, room, &edges, edge_data(Edge::default())) };
+    **count = all.len().min(room);
+    Ok(())
+}
+
+pub(crate) fn edges_plain(
+    world: &mut World,
+    graph: CUgraph,
+    from: *mut CUgraphNode,
+    to: *mut CUgraphNode,
+    count: Count<'_, '_>,
+) -> Answer {
+    edges(world, graph, from, to, core::ptr::null_mut(), count)
+}
+
+/// Answers with the neighbors of a node and the data of the edges.
+fn answer_neighbors(
+    neighbors: Vec<(usize, Edge)>,
+    array: *mut CUgraphNode,
+    data: *mut CUgraphEdgeData,
+    count: Count<'_, '_>,
+) -> Answer {
+    let edges: Vec<Edge> = neighbors.iter().map(|its| its.1).collect();
+    check_lossless(&edges, !array.is_null(), data)?;
+    if array.is_null() && !data.is_null() {
+        return Err(INVALID);
+    }
+    let room = count.as_ref().map_or(0, |count| **count);
+    let edges: Vec<CUgraphEdgeData> = edges.into_iter().map(edge_data).collect();
+    // SAFETY: the caller passes null or an array with room for `count` elements.
+    unsafe { write(data, room, &edges, edge_data(Edge::default())) };
+    let nodes: Vec<usize> = neighbors.iter().map(|its| its.0).collect();
+    answer_nodes(&nodes, array, count)
+}
+
+pub(crate) fn dependencies(
+    world: &mut World,
+    node: CUgraphNode,
+    array: *mut CUgraphNode,
+    data: *mut CUgraphEdgeData,
+    count: Count<'_, '_>,
+) -> Answer {
+    let after = &world.node(node.addr())?.after;
+    let after = after.iter().map(|(node, edge)| (*node, *edge)).collect();
+    answer_neighbors(after, array, data, count)
+}
+
+pub(crate) fn dependencies_plain(
+    world: &mut World,
+    node: CUgraphNode,
+    array: *mut CUgraphNode,
+    count: Count<'_, '_>,
+) -> Answer {
+    dependencies(world, node, array, core::ptr::null_mut(), count)
+}
+
+pub(crate) fn dependents(
+    world: &mut World,
+    node: CUgraphNode,
+    array: *mut CUgraphNode,
+    data: *mut CUgraphEdgeData,
+    count: Count<'_, '_>,
+) -> Answer {
+    let before = &world.node(node.addr())?.before;
+    let before = before.iter().map(|(node, edge)| (*node, *edge)).collect();
+    answer_neighbors(before, array, data, count)
+}
+
+pub(crate) fn dependents_plain(
+    world: &mut World,
+    node: CUgraphNode,
+    array: *mut CUgraphNode,
+    count: Count<'_, '_>,
+) -> Answer {
+    dependents(world, node, array, core::ptr::null_mut(), count)
+}
+
+pub(crate) fn kind(
+    world: &mut World,
+    node: CUgraphNode,
+    kind: &mut Out<CUgraphNodeType>,
+) -> Answer {
+    kind.required()?;
+    kind.set(world.node(node.addr())?.kind.number());
+    Ok(())
+}
+
+pub(crate) fn containing(world: &mut World, node: CUgraphNode, graph: &mut Out<CUgraph>) -> Answer {
+    graph.required()?;
+    graph.set(pointer(world.node(node.addr())?.graph));
+    Ok(())
+}
+
+pub(crate) fn local_id(world: &mut World, node: CUgraphNode, id: &mut Out<c_uint>) -> Answer {
+    id.required()?;
+    id.set(world.node(node.addr())?.local);
+    Ok(())
+}
+
+/// Returns an id that is unique in the process.
+pub(crate) fn tools_id(world: &mut World, node: CUgraphNode, id: &mut Out<c_ulonglong>) -> Answer {
+    id.required()?;
+    let its = world.node(node.addr())?;
+    let graph = world.graph(its.graph)?.id;
+    id.set(u64::from(graph) << 32 | u64::from(its.local));
+    Ok(())
+}
+
+pub(crate) fn graph_id(world: &mut World, graph: CUgraph, id: &mut Out<c_uint>) -> Answer {
+    id.required()?;
+    id.set(world.graph(graph.addr())?.id);
+    Ok(())
+}
+
+pub(crate) fn executable_id(
+    world: &mut World,
+    executable: CUgraphExec,
+    id: &mut Out<c_uint>,
+) -> Answer {
+    id.required()?;
+    id.set(world.executable(executable.addr())?.id);
+    Ok(())
+}

@@ -1,0 +1,312 @@
+//! Nodes with few parameters: host functions, child graphs, events, empty nodes, and operations on
+//! external semaphores, of which only empty lists are simulated.
+
+use super::super::Out;
+use super::super::context::pointer;
+use super::{INVALID, Made, Place, set};
+use crate::state::graph::Owner;
+use crate::state::graph::node::{HostNode, Kind, Node};
+use crate::state::{Answer, World};
+use cuda_sys::{
+    CUDA_CHILD_GRAPH_NODE_PARAMS, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS,
+    CUDA_HOST_NODE_PARAMS, CUevent, CUgraph, CUgraphChildGraphNodeOwnership as Ownership,
+    CUgraphNode, CUresult,
+};
+
+const UNSUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
+
+pub(super) fn make_host(world: &World, host: HostNode) -> Answer<Made> {
+    if host.function.is_none() {
+        return Err(INVALID);
+    }
+    Ok(Made::anywhere(world, Kind::Host(host)))
+}
+
+pub(crate) fn add_host(
+    world: &mut World,
+    node: &mut Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    count: usize,
+    params: *const CUDA_HOST_NODE_PARAMS,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
+    let host = HostNode::new(params.fn_, params.userData, 0);
+    let place = Place::plain(node, graph, nodes, count);
+    // SAFETY: the caller passes null or `count` nodes.
+    unsafe { place.add(world, |world| make_host(world, host)) }.map(drop)
+}
+
+pub(crate) fn set_host(
+    world: &mut World,
+    node: CUgraphNode,
+    params: *const CUDA_HOST_NODE_PARAMS,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
+    let made = make_host(world, HostNode::new(params.fn_, params.userData, 0))?;
+    set(world, node.addr(), made)
+}
+
+pub(super) fn host_of(node: &Node) -> Answer<&HostNode> {
+    match &node.kind {
+        Kind::Host(host) => Ok(host),
+        _ => Err(INVALID),
+    }
+}
+
+pub(crate) fn host(
+    world: &mut World,
+    node: CUgraphNode,
+    place: &mut Out<CUDA_HOST_NODE_PARAMS>,
+) -> Answer {
+    place.required()?;
+    let host = host_of(world.node(node.addr())?)?;
+    place.set(CUDA_HOST_NODE_PARAMS {
+        fn_: host.function,
+        userData: host.data(),
+    });
+    Ok(())
+}
+
+/// Returns a child graph node, which embeds a clone of the graph, or the graph itself.
+pub(super) fn make_child(
+    world: &mut World,
+    into: CUgraph,
+    params: &CUDA_CHILD_GRAPH_NODE_PARAMS,
+) -> Answer<Made> {
+    let graph = params.graph.addr();
+    world.graph(graph)?;
+    if graph == into.addr() && params.ownership == Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE {
+        crate::account::misuse("a graph is added as its own child: a real driver crashes");
+        return Err(INVALID);
+    }
+    let embedded = match params.ownership {
+        Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE => {
+            world.clone_graph(graph, Owner::Capture)?
+        }
+        Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID => return Err(INVALID),
+        // Measured: other values move the graph as well.
+        _ => {
+            world.check_free(graph, UNSUPPORTED)?;
+            if world.root_of(into.addr()) == graph {
+                // A real driver accepts it, and the graph can then neither be used nor destroyed.
+                crate::account::misuse("a graph is moved into itself, where it is lost");
+                return Err(UNSUPPORTED);
+            }
+            let is_conditional = |kind: &Kind| matches!(kind, Kind::Conditional(_));
+            if world.has_node(graph, &is_conditional) {
+                return Err(UNSUPPORTED);
+            }
+            graph
+        }
+    };
+    Ok(Made::anywhere(world, Kind::Child(embedded)))
+}
+
+pub(crate) fn add_child(
+    world: &mut World,
+    node: &mut Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    count: usize,
+    child: CUgraph,
+) -> Answer {
+    let params = CUDA_CHILD_GRAPH_NODE_PARAMS {
+        graph: child,
+        ownership: Ownership::CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE,
+    };
+    let place = Place::plain(node, graph, nodes, count);
+    // SAFETY: the caller passes null or `count` nodes.
+    unsafe { place.add(world, |world| make_child(world, graph, &params)) }.map(drop)
+}
+
+pub(super) fn child_of(node: &Node) -> Answer<usize> {
+    match node.kind {
+        Kind::Child(graph) => Ok(graph),
+        _ => Err(INVALID),
+    }
+}
+
+pub(crate) fn child(world: &mut World, node: CUgraphNode, graph: &mut Out<CUgraph>) -> Answer {
+    graph.required()?;
+    graph.set(pointer(child_of(world.node(node.addr())?)?));
+    Ok(())
+}
+
+pub(crate) fn add_empty(
+    world: &mut World,
+    node: &mut Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    count: usize,
+) -> Answer {
+    let place = Place::plain(node, graph, nodes, count);
+    // SAFETY: the caller passes null or `count` nodes.
+    unsafe { place.add(world, |world| Ok(Made::anywhere(world, Kind::Empty))) }.map(drop)
+}
+
+pub(super) fn make_record(world: &World, event: CUevent) -> Answer<Made> {
+    world.event(event.addr())?;
+    Ok(Made::anywhere(world, Kind::Record(event.addr())))
+}
+
+pub(super) fn make_wait(world: &World, event: CUevent) -> Answer<Made> {
+    world.event(event.addr())?;
+    Ok(Made::anywhere(world, Kind::Wait(event.addr())))
+}
+
+pub(crate) fn add_record(
+    world: &mut World,
+    node: &mut Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    count: usize,
+    event: CUevent,
+) -> Answer {
+    let place = Place::plain(node, graph, nodes, count);
+    // SAFETY: the caller passes null or `count` nodes.
+    unsafe { place.add(world, |world| make_record(world, event)) }.map(drop)
+}
+
+pub(crate) fn add_wait(
+    world: &mut World,
+    node: &mut Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    count: usize,
+    event: CUevent,
+) -> Answer {
+    let place = Place::plain(node, graph, nodes, count);
+    // SAFETY: the caller passes null or `count` nodes.
+    unsafe { place.add(world, |world| make_wait(world, event)) }.map(drop)
+}
+
+pub(crate) fn set_record(world: &mut World, node: CUgraphNode, event: CUevent) -> Answer {
+    let made = make_record(world, event)?;
+    set(world, node.addr(), made)
+}
+
+pub(crate) fn set_wait(world: &mut World, node: CUgraphNode, event: CUevent) -> Answer {
+    let made = make_wait(world, event)?;
+    set(world, node.addr(), made)
+}
+
+pub(crate) fn record_event(
+    world: &mut World,
+    node: CUgraphNode,
+    event: &mut Out<CUevent>,
+) -> Answer {
+    event.required()?;
+    match world.node(node.addr())?.kind {
+        Kind::Record(its) => event.set(pointer(its)),
+        _ => return Err(INVALID),
+    }
+    Ok(())
+}
+
+pub(crate) fn wait_event(world: &mut World, node: CUgraphNode, event: &mut Out<CUevent>) -> Answer {
+    event.required()?;
+    match world.node(node.addr())?.kind {
+        Kind::Wait(its) => event.set(pointer(its)),
+        _ => return Err(INVALID),
+    }
+    Ok(())
+}
+
+/// Returns an operation on `count` semaphores.
+pub(super) fn make_semaphores(world: &World, kind: Kind, count: u32) -> Answer<Made> {
+    if count != 0 {
+        return Err(UNSUPPORTED);
+    }
+    Ok(Made::anywhere(world, kind))
+}
+
+pub(crate) fn add_signal(
+    world: &mut World,
+    node: &mut Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    count: usize,
+    params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let semaphores = unsafe { params.as_ref() }.ok_or(INVALID)?.numExtSems;
+    let place = Place::plain(node, graph, nodes, count);
+    let make = |world: &mut World| make_semaphores(world, Kind::Signal, semaphores);
+    // SAFETY: the caller passes null or `count` nodes.
+    unsafe { place.add(world, make) }.map(drop)
+}
+
+pub(crate) fn add_await(
+    world: &mut World,
+    node: &mut Out<CUgraphNode>,
+    graph: CUgraph,
+    nodes: *const CUgraphNode,
+    count: usize,
+    params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let semaphores = unsafe { params.as_ref() }.ok_or(INVALID)?.numExtSems;
+    let place = Place::plain(node, graph, nodes, count);
+    let make = |world: &mut World| make_semaphores(world, Kind::Await, semaphores);
+    // SAFETY: the caller passes null or `count` nodes.
+    unsafe { place.add(world, make) }.map(drop)
+}
+
+pub(crate) fn set_signal(
+    world: &mut World,
+    node: CUgraphNode,
+    params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let semaphores = unsafe { params.as_ref() }.ok_or(INVALID)?.numExtSems;
+    let made = make_semaphores(world, Kind::Signal, semaphores)?;
+    set(world, node.addr(), made)
+}
+
+pub(crate) fn set_await(
+    world: &mut World,
+    node: CUgraphNode,
+    params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let semaphores = unsafe { params.as_ref() }.ok_or(INVALID)?.numExtSems;
+    let made = make_semaphores(world, Kind::Await, semaphores)?;
+    set(world, node.addr(), made)
+}
+
+pub(crate) fn signal(
+    world: &mut World,
+    node: CUgraphNode,
+    place: &mut Out<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS>,
+) -> Answer {
+    place.required()?;
+    if !matches!(world.node(node.addr())?.kind, Kind::Signal) {
+        return Err(INVALID);
+    }
+    place.set(CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
+        extSemArray: core::ptr::null_mut(),
+        paramsArray: core::ptr::null(),
+        numExtSems: 0,
+    });
+    Ok(())
+}
+
+pub(crate) fn r#await(
+    world: &mut World,
+    node: CUgraphNode,
+    place: &mut Out<CUDA_EXT_SEM_WAIT_NODE_PARAMS>,
+) -> Answer {
+    place.required()?;
+    if !matches!(world.node(node.addr())?.kind, Kind::Await) {
+        return Err(INVALID);
+    }
+    place.set(CUDA_EXT_SEM_WAIT_NODE_PARAMS {
+        extSemArray: core::ptr::null_mut(),
+        paramsArray: core::ptr::null(),
+        numExtSems: 0,
+    });
+    Ok(())
+}

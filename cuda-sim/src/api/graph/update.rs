@@ -1,0 +1,287 @@
+//! Changes of executable graphs. They affect later launches only.
+
+use super::super::Out;
+use super::super::context::pointer;
+use super::{INVALID, Made, copy, fill, kernel, operations, params, simple};
+use crate::state::graph::node::{HostNode, Kind};
+use crate::state::{Answer, World};
+use core::ffi::c_uint;
+use cuda_sys::{
+    CUDA_BATCH_MEM_OP_NODE_PARAMS_v1, CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
+    CUDA_EXT_SEM_WAIT_NODE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
+    CUDA_KERNEL_NODE_PARAMS_v2, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent,
+    CUgraph, CUgraphExec, CUgraphExecUpdateResult as Outcome, CUgraphExecUpdateResultInfo,
+    CUgraphNode, CUgraphNodeParams,
+};
+
+/// Returns the node of an executable graph that was created from a node of a graph. That node must be
+/// alive.
+fn kind(world: &World, executable: CUgraphExec, node: CUgraphNode) -> Answer<&Kind> {
+    let its = world.executable(executable.addr())?;
+    if world.nodes.get(node.addr()).is_none() {
+        return Err(INVALID);
+    }
+    its.nodes
+        .get(&node.addr())
+        .map(|its| &its.kind)
+        .ok_or(INVALID)
+}
+
+fn set(world: &mut World, executable: CUgraphExec, node: CUgraphNode, made: Made) -> Answer {
+    let old = kind(world, executable, node)?;
+    if old.number() != made.kind.number() {
+        return Err(INVALID);
+    }
+    world.check_change(old, &made.kind).map_err(|_| INVALID)?;
+    world.change_node(executable.addr(), node.addr(), made.kind, made.needs)
+}
+
+pub(crate) fn set_kernel(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_KERNEL_NODE_PARAMS_v2,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
+    let attributes = kernel::attributes_of(kind(world, executable, node)?);
+    let made = kernel::make(world, params, &attributes)?;
+    set(world, executable, node, made)
+}
+
+pub(crate) fn set_kernel_v1(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_KERNEL_NODE_PARAMS_v1,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = kernel::newest_of(unsafe { params.as_ref() }.ok_or(INVALID)?);
+    set_kernel(world, executable, node, &raw const params)
+}
+
+/// Unlike the other functions, fails for a null context if none is current (measured).
+pub(crate) fn set_copy(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    copy: *const CUDA_MEMCPY3D,
+    context: CUcontext,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to a copy.
+    let copy = unsafe { copy.as_ref() }.ok_or(INVALID)?;
+    kind(world, executable, node)?;
+    if context.is_null() {
+        world.current().map_err(|_| INVALID)?;
+    }
+    let made = copy::make(world, copy, context)?;
+    set(world, executable, node, made)
+}
+
+pub(crate) fn set_fill(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_MEMSET_NODE_PARAMS,
+    context: CUcontext,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
+    kind(world, executable, node)?;
+    let made = fill::make(world, params, context)?;
+    set(world, executable, node, made)
+}
+
+pub(crate) fn set_host(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_HOST_NODE_PARAMS,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
+    let made = simple::make_host(world, HostNode::new(params.fn_, params.userData, 0))?;
+    set(world, executable, node, made)
+}
+
+pub(crate) fn set_record(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    event: CUevent,
+) -> Answer {
+    kind(world, executable, node)?;
+    let made = simple::make_record(world, event)?;
+    set(world, executable, node, made)
+}
+
+pub(crate) fn set_wait(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    event: CUevent,
+) -> Answer {
+    kind(world, executable, node)?;
+    let made = simple::make_wait(world, event)?;
+    set(world, executable, node, made)
+}
+
+pub(crate) fn set_signal(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_EXT_SEM_SIGNAL_NODE_PARAMS,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let semaphores = unsafe { params.as_ref() }.ok_or(INVALID)?.numExtSems;
+    let made = simple::make_semaphores(world, Kind::Signal, semaphores)?;
+    set(world, executable, node, made)
+}
+
+pub(crate) fn set_await(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_EXT_SEM_WAIT_NODE_PARAMS,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let semaphores = unsafe { params.as_ref() }.ok_or(INVALID)?.numExtSems;
+    let made = simple::make_semaphores(world, Kind::Await, semaphores)?;
+    set(world, executable, node, made)
+}
+
+pub(crate) fn set_operations(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    params: *const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
+    kind(world, executable, node)?;
+    // SAFETY: the caller passes the number of operations that the parameters state.
+    let made = unsafe { operations::make(world, params) }?;
+    set(world, executable, node, made)
+}
+
+/// Gives the nodes of a child graph the parameters of a graph with the same nodes and edges.
+pub(crate) fn set_child(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    graph: CUgraph,
+) -> Answer {
+    world.graph(graph.addr())?;
+    let Kind::Child(place) = *kind(world, executable, node)? else {
+        return Err(INVALID);
+    };
+    let mut pairs = Vec::new();
+    let its = world.executable(executable.addr())?;
+    world
+        .pair_nodes(its, place, graph.addr(), &mut pairs)
+        .map_err(|_| INVALID)?;
+    for (old, new) in pairs {
+        let new = world.node(new)?;
+        let (kind, needs) = (new.kind.clone(), new.needs.clone());
+        world.change_node(executable.addr(), old, kind, needs)?;
+    }
+    let objects = world.objects_of(graph.addr());
+    world.retain_objects(&objects);
+    let its = world.executable_mut(executable.addr())?;
+    for (object, count) in objects {
+        let held = its.objects.entry(object).or_default();
+        *held = held.saturating_add(count);
+    }
+    Ok(())
+}
+
+pub(crate) fn set_params(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    place: *mut CUgraphNodeParams,
+) -> Answer {
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let its = unsafe { place.as_ref() }.ok_or(INVALID)?;
+    let old = kind(world, executable, node)?.clone();
+    if let Kind::Child(_) = old {
+        if its.type_ != old.number() {
+            return Err(INVALID);
+        }
+        // SAFETY: the type selects this field.
+        let graph = unsafe { its.__bindgen_anon_1.graph }.graph;
+        return set_child(world, executable, node, graph);
+    }
+    let made = params::for_executable(world, its, &old)?;
+    set(world, executable, node, made)
+}
+
+pub(crate) fn set_enabled(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    is_enabled: c_uint,
+) -> Answer {
+    if !kind(world, executable, node)?.can_be_disabled() {
+        return Err(INVALID);
+    }
+    let its = world.executable_mut(executable.addr())?;
+    let its = its.nodes.get_mut(&node.addr()).ok_or(INVALID)?;
+    its.is_enabled = is_enabled != 0;
+    Ok(())
+}
+
+pub(crate) fn enabled(
+    world: &mut World,
+    executable: CUgraphExec,
+    node: CUgraphNode,
+    is_enabled: &mut Out<c_uint>,
+) -> Answer {
+    is_enabled.required()?;
+    if !kind(world, executable, node)?.can_be_disabled() {
+        return Err(INVALID);
+    }
+    let its = world.executable(executable.addr())?.nodes.get(&node.addr());
+    is_enabled.set(c_uint::from(its.ok_or(INVALID)?.is_enabled));
+    Ok(())
+}
+
+pub(crate) fn update(
+    world: &mut World,
+    executable: CUgraphExec,
+    graph: CUgraph,
+    info: &mut Out<CUgraphExecUpdateResultInfo>,
+) -> Answer {
+    world.executable(executable.addr())?;
+    world.graph(graph.addr())?;
+    let updated = world.update_executable(executable.addr(), graph.addr());
+    let (outcome, node, from) = match &updated {
+        Ok(()) => (Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS, 0, 0),
+        Err((_, its)) => (its.outcome, its.node, its.from),
+    };
+    info.set(CUgraphExecUpdateResultInfo {
+        result: outcome,
+        errorNode: pointer(node),
+        errorFromNode: pointer(from),
+    });
+    updated.map_err(|(code, _)| code)
+}
+
+pub(crate) fn update_telling(
+    world: &mut World,
+    executable: CUgraphExec,
+    graph: CUgraph,
+    node: &mut Out<CUgraphNode>,
+    outcome: &mut Out<Outcome>,
+) -> Answer {
+    world.executable(executable.addr())?;
+    world.graph(graph.addr())?;
+    let updated = world.update_executable(executable.addr(), graph.addr());
+    let its = match &updated {
+        Ok(()) => (Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS, 0),
+        Err((_, its)) => (its.outcome, its.node),
+    };
+    outcome.set(its.0);
+    node.set(pointer(its.1));
+    updated.map_err(|(code, _)| code)
+}

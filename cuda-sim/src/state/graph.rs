@@ -1,0 +1,283 @@
+//! Graphs: their nodes, their owners, and the copies of graphs.
+
+pub(crate) mod conditional;
+pub(crate) mod copy;
+pub(crate) mod edges;
+pub(crate) mod executable;
+pub(crate) mod fill;
+pub(crate) mod launch;
+pub(crate) mod node;
+mod operations;
+pub(crate) mod update;
+pub(crate) mod user_object;
+
+use super::handles::State;
+use super::needs::Needs;
+use super::{Answer, World};
+use crate::account::misuse;
+use cuda_sys::CUresult;
+use node::{Dependencies, Kind, Node, Shown};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+/// Who destroys a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Program,
+    /// A capture that has not ended.
+    Capture,
+    /// A child graph node or a conditional node.
+    Node(usize),
+}
+
+pub(crate) struct Graph {
+    /// The number that `cuGraphDebugDotPrint` shows.
+    pub(crate) id: u32,
+    pub(crate) owner: Owner,
+    /// The nodes in the order in which they were added: later handles are larger.
+    pub(crate) nodes: BTreeSet<usize>,
+    next_local: u32,
+    /// The capture that adds nodes to the graph.
+    pub(crate) capture: Option<u64>,
+    /// References to user objects, with their number.
+    pub(crate) objects: BTreeMap<usize, u32>,
+    /// For a clone, its nodes by the nodes of the original.
+    pub(crate) clones: HashMap<usize, usize>,
+    /// The conditional handles of the graph.
+    pub(crate) conditionals: Vec<u64>,
+    /// Number of nodes that allocate or free memory.
+    pub(crate) memory_nodes: usize,
+    /// The addresses that nodes of the graph free.
+    pub(crate) frees: BTreeSet<u64>,
+    /// The executable graph of a graph that may have only one.
+    pub(crate) executable: Option<usize>,
+}
+
+impl World {
+    pub(crate) fn add_graph(&mut self, owner: Owner) -> usize {
+        self.graph_ids += 1;
+        self.program_graphs += usize::from(owner == Owner::Program);
+        self.graphs.insert(Graph {
+            id: self.graph_ids,
+            owner,
+            nodes: BTreeSet::new(),
+            next_local: 0,
+            capture: None,
+            objects: BTreeMap::new(),
+            clones: HashMap::new(),
+            conditionals: Vec::new(),
+            memory_nodes: 0,
+            frees: BTreeSet::new(),
+            executable: None,
+        })
+    }
+
+    pub(crate) fn set_graph_owner(&mut self, graph: usize, owner: Owner) {
+        if let Some(its) = self.graphs.get_mut(graph) {
+            let before = std::mem::replace(&mut its.owner, owner);
+            self.program_graphs += usize::from(owner == Owner::Program);
+            self.program_graphs -= usize::from(before == Owner::Program);
+        }
+    }
+
+    pub(crate) fn graph(&self, handle: usize) -> Answer<&Graph> {
+        self.graphs.get(handle).ok_or_else(|| {
+            if self.graphs.state(handle) == State::Dead {
+                misuse("a graph is used after it was destroyed");
+            }
+            INVALID
+        })
+    }
+
+    pub(crate) fn graph_mut(&mut self, handle: usize) -> Answer<&mut Graph> {
+        self.graph(handle)?;
+        self.graphs.get_mut(handle).ok_or(INVALID)
+    }
+
+    /// Returns a node. A real driver does not check the handle: it crashes, or uses the node that was
+    /// there (measured).
+    pub(crate) fn node(&self, handle: usize) -> Answer<&Node> {
+        self.nodes.get(handle).ok_or_else(|| {
+            match self.nodes.state(handle) {
+                State::Dead => misuse("a node of a graph is used after it was destroyed"),
+                State::Unknown if handle == 0 => {}
+                _ => misuse("a handle that is not a node is used as a node of a graph"),
+            }
+            INVALID
+        })
+    }
+
+    pub(crate) fn node_mut(&mut self, handle: usize) -> Answer<&mut Node> {
+        self.node(handle)?;
+        self.nodes.get_mut(handle).ok_or(INVALID)
+    }
+
+    /// Adds a node whose parameters and dependencies were checked.
+    pub(crate) fn add_node(
+        &mut self,
+        graph: usize,
+        kind: Kind,
+        needs: Needs,
+        after: Dependencies,
+    ) -> usize {
+        let handle = self.nodes.reserve();
+        let after: BTreeMap<_, _> = after.into_iter().collect();
+        for (before, edge) in &after {
+            if let Some(its) = self.nodes.get_mut(*before) {
+                its.before.insert(handle, *edge);
+            }
+        }
+        let mut local = 0;
+        if let Some(its) = self.graphs.get_mut(graph) {
+            local = its.next_local;
+            its.next_local += 1;
+            its.nodes.insert(handle);
+            its.memory_nodes += usize::from(kind.is_memory());
+            if let Kind::Free(address) = kind {
+                its.frees.insert(address);
+            }
+        }
+        for embedded in kind.embedded().to_vec() {
+            self.set_graph_owner(embedded, Owner::Node(handle));
+        }
+        let node = Node {
+            graph,
+            local,
+            kind,
+            needs,
+            after,
+            before: BTreeMap::new(),
+            shown: Shown::default(),
+        };
+        self.nodes.revive(handle, node);
+        handle
+    }
+
+    /// Removes a node with its edges and the graphs that it owns.
+    pub(crate) fn remove_node(&mut self, handle: usize) {
+        let Some(node) = self.nodes.remove(handle) else {
+            return;
+        };
+        for before in node.after.keys() {
+            if let Some(its) = self.nodes.get_mut(*before) {
+                its.before.remove(&handle);
+            }
+        }
+        for after in node.before.keys() {
+            if let Some(its) = self.nodes.get_mut(*after) {
+                its.after.remove(&handle);
+            }
+        }
+        if let Some(graph) = self.graphs.get_mut(node.graph) {
+            graph.nodes.remove(&handle);
+            graph.memory_nodes -= usize::from(node.kind.is_memory());
+        }
+        match &node.kind {
+            Kind::Allocate(its) => self.memory.release_reservation(its.address),
+            Kind::Conditional(its) => {
+                if let Some(handle) = self.conditional_handles.get_mut(&its.handle) {
+                    handle.node = None;
+                }
+            }
+            _ => {}
+        }
+        for embedded in node.kind.embedded() {
+            self.remove_graph(*embedded);
+        }
+    }
+
+    /// Removes a graph with its nodes, and releases its user objects.
+    pub(crate) fn remove_graph(&mut self, handle: usize) {
+        let Some(graph) = self.graphs.get(handle) else {
+            return;
+        };
+        for node in graph.nodes.clone() {
+            self.remove_node(node);
+        }
+        if let Some(graph) = self.graphs.remove(handle) {
+            self.program_graphs -= usize::from(graph.owner == Owner::Program);
+            for conditional in graph.conditionals {
+                self.conditional_handles.remove(&conditional);
+            }
+            self.release_objects(graph.objects, None);
+        }
+    }
+
+    /// Returns the graph that contains a graph as a child or as a body of a conditional node, or the
+    /// graph itself.
+    pub(crate) fn root_of(&self, graph: usize) -> usize {
+        let mut root = graph;
+        while let Some(Owner::Node(node)) = self.graphs.get(root).map(|its| its.owner) {
+            match self.nodes.get(node) {
+                Some(its) => root = its.graph,
+                None => break,
+            }
+        }
+        root
+    }
+
+    /// Returns whether a graph or a graph embedded in it has a node for which `is` holds.
+    pub(crate) fn has_node(&self, graph: usize, is: &impl Fn(&Kind) -> bool) -> bool {
+        let nodes = self
+            .graphs
+            .get(graph)
+            .into_iter()
+            .flat_map(|its| &its.nodes);
+        let mut kinds = nodes
+            .filter_map(|node| self.nodes.get(*node))
+            .map(|its| &its.kind);
+        kinds.any(|kind| is(kind) || kind.embedded().iter().any(|its| self.has_node(*its, is)))
+    }
+
+    /// Clones a graph. Memory nodes and conditional nodes cannot be cloned (measured).
+    pub(crate) fn clone_graph(&mut self, source: usize, owner: Owner) -> Answer<usize> {
+        self.graph(source)?;
+        let is_single = |kind: &Kind| kind.is_memory() || matches!(kind, Kind::Conditional(_));
+        if self.has_node(source, &is_single) {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
+        Ok(self.copy_graph(source, owner))
+    }
+
+    fn copy_graph(&mut self, source: usize, owner: Owner) -> usize {
+        let made = self.add_graph(owner);
+        let Some(graph) = self.graphs.get(source) else {
+            return made;
+        };
+        let (nodes, objects) = (graph.nodes.clone(), graph.objects.clone());
+        let mut clones = HashMap::new();
+        for original in nodes {
+            let Some(node) = self.nodes.get(original) else {
+                continue;
+            };
+            let (mut kind, needs) = (node.kind.clone(), node.needs.clone());
+            if let Kind::Child(graph) = kind {
+                kind = Kind::Child(self.copy_graph(graph, Owner::Capture));
+            }
+            clones.insert(original, self.add_node(made, kind, needs, Vec::new()));
+        }
+        for (original, clone) in &clones {
+            let after = self.nodes.get(*original).map(|its| its.after.clone());
+            for (before, edge) in after.unwrap_or_default() {
+                if let Some(before) = clones.get(&before) {
+                    self.connect(*before, *clone, edge);
+                }
+            }
+        }
+        self.retain_objects(&objects);
+        if let Some(its) = self.graphs.get_mut(made) {
+            its.clones = clones;
+            its.objects = objects;
+        }
+        made
+    }
+
+    /// Fails for a graph that the program cannot destroy, instantiate or move, because a node owns it.
+    pub(crate) fn check_free(&self, graph: usize, code: CUresult) -> Answer {
+        match self.graph(graph)?.owner {
+            Owner::Node(_) => Err(code),
+            Owner::Program | Owner::Capture => Ok(()),
+        }
+    }
+}
