@@ -30,8 +30,8 @@ impl io::Write for Buffered {
     }
 }
 
-#[test]
-fn a_dropped_logging_manager_flushes_its_writer() {
+/// Runs `body` with a logging manager, and returns the log of the dropped manager.
+fn logged(body: impl FnOnce(Context), look: impl FnOnce(String)) {
     let written = Arc::new(Mutex::new(Vec::new()));
     let of_writer = Arc::clone(&written);
     let make = move |context: &Context| {
@@ -42,11 +42,44 @@ fn a_dropped_logging_manager_flushes_its_writer() {
         Ok(LoggingManager::new(DriverManager::new(context)?, writer))
     };
     with(make, |context| {
-        drop(MemoryPointer::allocate(&context, 77).expect("memory"));
-        drop(context);
+        body(context);
         let text = String::from_utf8(written.lock().expect("no panic").clone());
-        let text = text.expect("a log is text");
+        look(text.expect("a log is text"));
+    });
+}
+
+#[test]
+fn a_dropped_logging_manager_flushes_its_writer() {
+    let allocate = |context: Context| {
+        drop(MemoryPointer::allocate(&context, 77).expect("memory"));
+    };
+    logged(allocate, |text| {
         assert!(text.lines().any(|line| line.contains("77")), "{text:?}");
+    });
+}
+
+#[test]
+fn a_log_tells_the_streams_of_allocations_apart() {
+    let allocate = |context: Context| {
+        let streams = [(); 2].map(|()| context.stream().expect("a stream"));
+        let on = |stream| MemoryPointer::allocate_on(stream, 64).expect("memory");
+        let _memory = streams.each_ref().map(on);
+    };
+    logged(allocate, |text| {
+        let of_kind = |kind: &'static str| {
+            let lines = text.lines().filter(move |line| line.starts_with(kind));
+            let mut streams: Vec<_> = lines
+                .filter_map(|line| line.split(' ').next_back())
+                .collect();
+            streams.sort_unstable();
+            streams
+        };
+        let allocated = of_kind("a ");
+        assert!(
+            allocated.len() == 2 && allocated[0] != allocated[1],
+            "{text}"
+        );
+        assert_eq!(of_kind("f "), allocated, "{text}");
     });
 }
 
