@@ -32,6 +32,11 @@ const LEAKING: &[&str] = &[
     "sim::guards::",
     // A test that forgets guards, so their contexts stay current.
     "a_context_cannot_be_bound_inside_a_guard",
+    // A test with memory that is never freed, so its pool is never destroyed.
+    "a_pool_is_not_destroyed_before_its_memory",
+    // Tests in which a bound context stays on the stack of a thread that ends.
+    "a_bound_context_below_a_context_of_other_code_is_leaked_and_reported",
+    "a_context_that_is_bound_while_the_thread_ends_is_leaked",
     // Tests that leak objects created from borrowed handles, because dropping them would have to wait.
     "sim::borrowed::",
     // Tests that take handles from their objects with `into_raw`.
