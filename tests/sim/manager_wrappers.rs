@@ -158,28 +158,38 @@ fn a_manager_pins_no_empty_vector_and_returns_no_vector_that_it_did_not_pin() {
 
 #[cfg(unix)]
 #[test]
-fn a_forked_child_runs_no_finalizer() {
+fn a_forked_child_runs_no_finalizer_and_drops_no_owner() {
     static FINALIZED: AtomicUsize = AtomicUsize::new(0);
+    static DROPPED: AtomicUsize = AtomicUsize::new(0);
+    struct Owner;
+    impl Drop for Owner {
+        fn drop(&mut self) {
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
     with(DriverManager::new, |context| {
         let finalizer = || {
             FINALIZED.fetch_add(1, Ordering::Relaxed);
         };
         // SAFETY: nothing uses the address.
         let memory = unsafe {
-            MemoryPointer::from_raw(&context, 0x1000, 64, None, Some(Box::new(finalizer)))
+            MemoryPointer::from_raw(
+                &context,
+                0x1000,
+                64,
+                Some(Box::new(Owner)),
+                Some(Box::new(finalizer)),
+            )
         };
         let memory = memory.expect("an address");
         let mut memory = Some(memory);
         assert!(common::fork::in_fork(|| {
             drop(memory.take());
-            FINALIZED.load(Ordering::Relaxed) == 0
+            [&FINALIZED, &DROPPED].map(|count| count.load(Ordering::Relaxed)) == [0, 0]
         }));
         drop(memory);
-        assert_eq!(
-            FINALIZED.load(Ordering::Relaxed),
-            1,
-            "in the parent process"
-        );
+        let of_parent = [&FINALIZED, &DROPPED].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(of_parent, [1, 1]);
     });
 }
 

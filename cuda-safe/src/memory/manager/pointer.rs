@@ -248,11 +248,12 @@ impl MemoryPointer {
     }
 
     fn finish(&mut self, other: Option<Order<'_>>) {
+        if fork::in_child() {
+            return self.leak_in_child();
+        }
         match std::mem::replace(&mut self.end, End::Nothing) {
             End::Nothing => {}
-            End::Function(_) if fork::in_child() => count_leak(),
             End::Function(finalizer) => finalizer(),
-            End::Manager { .. } if fork::in_child() => count_leak(),
             End::Manager {
                 block,
                 order,
@@ -277,6 +278,20 @@ impl MemoryPointer {
                 }
             }
         }
+    }
+}
+
+impl MemoryPointer {
+    /// Leaks the memory in a forked child, with the finalizer and the owner: their code may call the
+    /// driver, which does not work there.
+    #[cold]
+    fn leak_in_child(&mut self) {
+        let end = std::mem::replace(&mut self.end, End::Nothing);
+        if !matches!(end, End::Nothing) {
+            count_leak();
+        }
+        std::mem::forget(end);
+        std::mem::forget(self.owner.take());
     }
 }
 
