@@ -28,6 +28,7 @@
 //!
 //! [`DeviceBuffer::array_interface`]: crate::DeviceBuffer::array_interface
 
+mod address;
 mod arguments;
 mod array;
 pub mod dlpack;
@@ -35,7 +36,6 @@ mod dtype;
 mod import;
 mod layout;
 mod peers;
-mod place;
 #[cfg(feature = "serde")]
 mod serial;
 mod stream;

@@ -53,19 +53,17 @@
 //!    any context current or none. `mem::forget` leaks an object and has no other effect.
 //! 2. **The context stack belongs to the caller.** It is the same before and after every call, except
 //!    for the functions that exist to change it ([`Context::make_current`],
-//!    [`Context::bind_to_thread`]). A
-//!    call that needs a current context makes its context current for the length of the call. A
-//!    call that names a stream, an event or a buffer needs no current context, and is one driver
-//!    call unless its documentation says otherwise.
+//!    [`Context::bind_to_thread`]). A call that needs a current context makes its context current
+//!    for the length of the call. A call that names a stream, an event or a buffer needs no current
+//!    context, and is one driver call unless its documentation says otherwise.
 //! 3. **A buffer is bound to a stream.** All safe work on the buffer runs on that stream, and the
 //!    buffer is freed there, so a chain of operations needs neither waits nor events. Using it on
 //!    another stream is an error; [`DeviceBuffer::rebind`] moves it there.
 //!
 //! # Which calls block the host
 //!
-//! The first lines of each copy say whether it blocks the host. Copies that are *enqueued* do not wait
-//! for the work:
-//! [`copy_from`](DeviceBuffer::copy_from) between buffers, and
+//! The first lines of each copy say whether it blocks the host. Copies that are *enqueued* do not
+//! wait for the work: [`copy_from`](DeviceBuffer::copy_from) between buffers, and
 //! [`copy_from_pinned`](DeviceBuffer::copy_from_pinned) and
 //! [`copy_to_pinned`](DeviceBuffer::copy_to_pinned) for pinned memory. Copies of ordinary slices
 //! block until all earlier work on the stream has completed:

@@ -96,7 +96,7 @@ pub fn leaked() -> u64 {
 }
 
 /// Returns the message of a panic payload.
-pub(crate) fn words_of(payload: Box<dyn Any + Send>) -> String {
+pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
     let text = payload
         .downcast::<String>()
         .map(|text| *text)

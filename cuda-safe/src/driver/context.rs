@@ -20,7 +20,7 @@ use extension::Slot;
 pub(crate) use extension::{Extension, set_factory};
 pub(crate) use memory::{PinnedMemory, SyncMemory};
 
-use self::end::{End, Origin};
+use self::end::{ContextRelease, Origin};
 use crate::base::call::{call, newest_or};
 use crate::base::current::with_raw_current;
 use crate::base::error::Result;
@@ -72,23 +72,23 @@ struct Inner {
     /// Whether the slot is filled.
     is_extended: bool,
     /// The extension slot, shared by all objects of this context. `None` in the context object that the
-    /// extension itself uses. This field is dropped before `end`.
+    /// extension itself uses. This field is dropped before `release`.
     slot: Option<Arc<Slot>>,
-    end: EndOf,
+    release: ReleaseHandle,
 }
 
 /// The release of a context.
-enum EndOf {
-    Own(End),
+enum ReleaseHandle {
+    Own(ContextRelease),
     /// Shared with the context object that the extension of the context uses.
-    Shared(Arc<End>),
+    Shared(Arc<ContextRelease>),
 }
 
-impl EndOf {
-    fn get(&self) -> &End {
+impl ReleaseHandle {
+    fn get(&self) -> &ContextRelease {
         match self {
-            Self::Own(end) => end,
-            Self::Shared(end) => end,
+            Self::Own(release) => release,
+            Self::Shared(release) => release,
         }
     }
 }
@@ -148,7 +148,7 @@ impl Context {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the device handle comes from the driver, and the pointer is to a local.
         unsafe { call!(cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw())) }?;
-        Ok(Self::own(raw, *device, Origin::Primary))
+        Ok(Self::from_parts(raw, *device, Origin::Primary))
     }
 
     /// Takes ownership of a context. The context is destroyed when the last clone is dropped.
@@ -161,7 +161,7 @@ impl Context {
     /// - No other code destroys the context, or uses its objects after the last clone is dropped.
     /// - When the last clone is dropped, the context is not on the context stack of any thread.
     pub unsafe fn from_raw(raw: CUcontext) -> Result<Self> {
-        Ok(Self::own(
+        Ok(Self::from_parts(
             raw,
             device_of(raw)?,
             Origin::Other(Ownership::Owned),
@@ -188,7 +188,7 @@ impl Context {
     ///   [guard](CurrentContext) that could not pop, or that was forgotten, leaves it there. A thread to
     ///   which a clone is [bound](Self::bind_to_thread) keeps the clone until the thread ends.
     pub unsafe fn borrow_raw(raw: CUcontext) -> Result<Self> {
-        Ok(Self::own(
+        Ok(Self::from_parts(
             raw,
             device_of(raw)?,
             Origin::Other(Ownership::Borrowed),
@@ -208,19 +208,19 @@ impl Context {
     pub unsafe fn from_foreign(raw: CUcontext, owner: impl Any + Send + Sync) -> Result<Self> {
         let device = device_of(raw)?;
         let ownership = Ownership::Foreign(Box::new(owner));
-        Ok(Self::own(raw, device, Origin::Other(ownership)))
+        Ok(Self::from_parts(raw, device, Origin::Other(ownership)))
     }
 
     /// Whether the lifetime of the context depends only on a promise of the caller.
     pub(crate) fn depends_on_borrowed(&self) -> bool {
         matches!(
-            self.inner.end.get().origin,
+            self.inner.release.get().origin,
             Origin::Other(Ownership::Borrowed) | Origin::Client
         )
     }
 
-    fn own(raw: CUcontext, device: Device, origin: Origin) -> Self {
-        let end = End {
+    fn from_parts(raw: CUcontext, device: Device, origin: Origin) -> Self {
+        let release = ContextRelease {
             raw,
             device,
             origin,
@@ -235,9 +235,9 @@ impl Context {
                 id,
                 is_extended,
                 slot: Some(slot),
-                end: match is_extended {
-                    false => EndOf::Own(end),
-                    true => EndOf::Shared(Arc::new(end)),
+                release: match is_extended {
+                    false => ReleaseHandle::Own(release),
+                    true => ReleaseHandle::Shared(Arc::new(release)),
                 },
             }),
         }
@@ -245,7 +245,8 @@ impl Context {
 
     /// Returns the same context for use by its extension: objects in it do not keep the extension alive.
     pub(crate) fn without_extension(&self) -> Self {
-        let (Some(_), EndOf::Shared(end)) = (&self.inner.slot, &self.inner.end) else {
+        let (Some(_), ReleaseHandle::Shared(release)) = (&self.inner.slot, &self.inner.release)
+        else {
             // The slot is empty, or this is such an object already.
             return self.clone();
         };
@@ -256,7 +257,7 @@ impl Context {
                 id: self.inner.id,
                 is_extended: false,
                 slot: None,
-                end: EndOf::Shared(Arc::clone(end)),
+                release: ReleaseHandle::Shared(Arc::clone(release)),
             }),
         }
     }
@@ -274,7 +275,7 @@ impl Context {
     /// also if the context stays on a context stack.
     pub(crate) fn view(raw: CUcontext, device: Device, owner: impl Any + Send + Sync) -> Self {
         let origin = Origin::Other(Ownership::Foreign(Box::new(owner)));
-        let end = End {
+        let release = ContextRelease {
             raw,
             device,
             origin,
@@ -286,7 +287,7 @@ impl Context {
                 id: id_of(raw),
                 is_extended: false,
                 slot: None,
-                end: EndOf::Own(end),
+                release: ReleaseHandle::Own(release),
             }),
         }
     }
@@ -419,7 +420,7 @@ impl Context {
     #[inline(never)]
     fn is_same(&self, other: &Self) -> bool {
         let same_id = match (self.inner.id, other.inner.id) {
-            (Some(its), Some(others)) => its == others,
+            (Some(id), Some(other_id)) => id == other_id,
             // If an ID is not known, only the handles can be compared.
             _ => true,
         };
@@ -437,7 +438,7 @@ impl Hash for Context {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.inner.end.get().origin {
+        let kind = match self.inner.release.get().origin {
             Origin::Primary => "primary",
             Origin::Other(Ownership::Owned) | Origin::Client => "created",
             Origin::Other(Ownership::Foreign(_)) => "foreign",
@@ -455,7 +456,7 @@ impl fmt::Debug for Context {
 /// For error texts, for example `the primary context of device 0 (id 1)`.
 impl fmt::Display for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self.inner.end.get().origin {
+        let kind = match self.inner.release.get().origin {
             Origin::Primary => "the primary context",
             _ => "a context",
         };

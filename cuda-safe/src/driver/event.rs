@@ -14,7 +14,7 @@ use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release::{self, Destroy, Handle, release_now};
 use crate::base::zone::refuse_in_host_function;
 use crate::driver::context::Context;
-use crate::driver::stream::{Retained, Stream, ready, same_context};
+use crate::driver::stream::{Retained, Stream, query_result, same_context};
 use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags};
 use std::any::Any;
 use std::fmt;
@@ -150,13 +150,13 @@ impl Context {
         let _current = self.enter()?;
         // SAFETY: the pointer refers to a local variable, and this context is current.
         unsafe { call!(cuEventCreate(&raw mut raw, flags)) }?;
-        Ok(Event::own(raw, self))
+        Ok(Event::new_owned(raw, self))
     }
 }
 
 impl Event {
     /// Takes ownership of a new event, which is destroyed when the last clone is dropped.
-    fn own(raw: CUevent, context: &Context) -> Self {
+    fn new_owned(raw: CUevent, context: &Context) -> Self {
         Self {
             raw,
             owner: AtomicPtr::default(),
@@ -165,7 +165,7 @@ impl Event {
     }
 
     /// Wraps an event whose handle foreign code knows.
-    fn shared(raw: CUevent, context: &Context, ownership: Ownership) -> Result<Self> {
+    fn wrap(raw: CUevent, context: &Context, ownership: Ownership) -> Result<Self> {
         expect_handle("event", raw)?;
         let state = State::of_shared(Kind::Event, raw.addr());
         Ok(Self {
@@ -183,7 +183,7 @@ impl Event {
     /// # Safety
     /// `raw` must be a live event of `context` that no other code destroys.
     pub unsafe fn from_raw(raw: CUevent, context: &Context) -> Result<Self> {
-        Self::shared(raw, context, Ownership::Owned)
+        Self::wrap(raw, context, Ownership::Owned)
     }
 
     /// Wraps an event that foreign code owns. It is never destroyed here.
@@ -195,7 +195,7 @@ impl Event {
     /// `raw` must be an event of `context` that stays alive until the last clone of the returned object
     /// is dropped.
     pub unsafe fn borrow_raw(raw: CUevent, context: &Context) -> Result<Self> {
-        Self::shared(raw, context, Ownership::Borrowed)
+        Self::wrap(raw, context, Ownership::Borrowed)
     }
 
     /// Wraps an event that `owner` keeps alive. It is never destroyed here. `owner` is dropped after
@@ -211,7 +211,7 @@ impl Event {
         context: &Context,
         owner: impl Any + Send + Sync,
     ) -> Result<Self> {
-        Self::shared(raw, context, Ownership::Foreign(Box::new(owner)))
+        Self::wrap(raw, context, Ownership::Foreign(Box::new(owner)))
     }
 
     /// Releases ownership and returns the raw handle. This crate never destroys the event; the event
@@ -377,7 +377,7 @@ impl Event {
     #[inline]
     pub fn is_complete(&self) -> Result<bool> {
         // SAFETY: the event is alive.
-        ready(without_current(self.context(), || unsafe {
+        query_result(without_current(self.context(), || unsafe {
             answer!(cuEventQuery(self.raw()))
         }))
     }
@@ -473,30 +473,31 @@ impl Event {
     /// locked forever.
     #[inline]
     fn shared_owner(&self) -> *const Owner {
-        let found = self.owner.load(Ordering::Acquire);
-        if found.is_null() {
-            return self.make_owner();
+        let owner = self.owner.load(Ordering::Acquire);
+        if owner.is_null() {
+            return self.create_owner();
         }
-        found
+        owner
     }
 
     #[cold]
     #[inline(never)]
-    fn make_owner(&self) -> *const Owner {
+    fn create_owner(&self) -> *const Owner {
         let state = State::new(Kind::Event);
-        let made = Owner::share(self.raw, &self.context, Ownership::Owned, state);
-        let (null, made) = (std::ptr::null_mut(), made.into_inner());
-        let kept = (self.owner).compare_exchange(null, made, Ordering::AcqRel, Ordering::Acquire);
-        let Err(earlier) = kept else {
-            return made;
+        let new = Owner::share(self.raw, &self.context, Ownership::Owned, state);
+        let (null, new) = (std::ptr::null_mut(), new.into_inner());
+        let exchanged =
+            (self.owner).compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire);
+        let Err(existing) = exchanged else {
+            return new;
         };
         // SAFETY: the pointer is the only reference to the owner created above, which no other thread
         // has seen.
-        let mut surplus = unsafe { Arc::from_raw(made) };
-        if let Some(surplus) = Arc::get_mut(&mut surplus) {
-            surplus.ownership = Ownership::Borrowed;
+        let mut unused = unsafe { Arc::from_raw(new) };
+        if let Some(unused) = Arc::get_mut(&mut unused) {
+            unused.ownership = Ownership::Borrowed;
         }
-        earlier
+        existing
     }
 }
 

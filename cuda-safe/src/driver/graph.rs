@@ -15,7 +15,7 @@ use crate::base::error::Result;
 use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release::{self, Destroy, Handle, KeepAlive, release};
 use crate::driver::context::Context;
-use crate::driver::stream::{Home, Retained, Stream, same_context};
+use crate::driver::stream::{ExecutionContext, Retained, Stream, same_context};
 use cuda_sys::{CUgraph, CUgraph_st, CUgraphExec, CUgraphExec_st};
 use std::any::Any;
 use std::fmt;
@@ -64,7 +64,7 @@ pub struct ExecutableGraph {
 
 impl Graph {
     /// Takes ownership of a new graph of work on a stream with this retained object.
-    pub(crate) fn own(raw: CUgraph, own: Retained) -> Self {
+    pub(crate) fn new_owned(raw: CUgraph, own: Retained) -> Self {
         let retained = RetainedObjects::of(own);
         let owned = Owned {
             raw,
@@ -290,12 +290,14 @@ impl RetainedObjects {
     }
 
     fn of_context(context: &Context) -> Self {
-        Self::of(Retained::Home(Home::Context(context.clone())))
+        Self::of(Retained::ExecutionContext(ExecutionContext::Context(
+            context.clone(),
+        )))
     }
 
     /// Marks the handles of retained events as known to foreign code, which can find them in the graph.
     fn share_events(&self) {
-        self.others.iter().for_each(|its| its.publish());
+        self.others.iter().for_each(|object| object.publish());
     }
 }
 
@@ -305,7 +307,7 @@ impl KeepAlive for RetainedObjects {
     }
 
     fn is_borrowed(&self) -> bool {
-        self.own.is_borrowed() || self.others.iter().any(|its| its.is_borrowed())
+        self.own.is_borrowed() || self.others.iter().any(|object| object.is_borrowed())
     }
 
     fn keep(&self) -> Box<dyn KeepAlive + Send> {

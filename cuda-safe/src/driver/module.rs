@@ -173,8 +173,13 @@ impl Module {
             // of `request`, which lives as long as the module is loaded or can be used.
             unsafe { call!(cuModuleLoadDataEx(&raw mut raw, image, count, keys, values)) }
         };
-        request.attach(done)?;
-        Ok(Self::own(raw, context, Ownership::Owned, Some(request)))
+        request.with_log(done)?;
+        Ok(Self::from_parts(
+            raw,
+            context,
+            Ownership::Owned,
+            Some(request),
+        ))
     }
 
     /// Takes ownership of `raw`. The module is unloaded when its last clone and its last kernel are
@@ -220,10 +225,10 @@ impl Module {
     /// Wraps a module that foreign code loaded.
     fn wrap(raw: CUmodule, context: &Context, ownership: Ownership) -> Result<Self> {
         expect_handle("module", raw)?;
-        Ok(Self::own(raw, context, ownership, None))
+        Ok(Self::from_parts(raw, context, ownership, None))
     }
 
-    fn own(
+    fn from_parts(
         raw: CUmodule,
         context: &Context,
         ownership: Ownership,
@@ -305,12 +310,12 @@ impl Module {
         let c_name = image::name(name)?;
         let mut raw = std::ptr::null_mut();
         let (function, module, text) = (&raw mut raw, self.as_raw(), c_name.as_ptr());
-        let found = without_current(self.context(), || {
+        let result = without_current(self.context(), || {
             // SAFETY: the module is alive, the name ends with a NUL, and the pointer refers to a local
             // variable.
             unsafe { answer!(cuModuleGetFunction(function, module, text)) }
         });
-        explain_missing(found, name, || self.kernel_names())?;
+        explain_missing(result, name, || self.kernel_names())?;
         Ok(Kernel::new(raw, name, self.context(), self.clone()))
     }
 
@@ -349,11 +354,11 @@ impl Module {
 /// Adds the names of the available kernels to the error for a missing kernel, if the driver can
 /// enumerate them.
 fn explain_missing(
-    found: Result<()>,
+    result: Result<()>,
     name: &str,
     names: impl FnOnce() -> Result<Vec<String>>,
 ) -> Result<()> {
-    match found {
+    match result {
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_FOUND) => {
             Err(Invalid::NoSuchKernel {
                 name: name.to_owned(),
@@ -361,7 +366,7 @@ fn explain_missing(
             }
             .into())
         }
-        found => found,
+        result => result,
     }
 }
 

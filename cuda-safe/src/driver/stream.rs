@@ -19,7 +19,7 @@ pub use attributes::{
 pub use capture::{Capture, CaptureMode, CaptureStatus};
 pub use completion::StreamFuture;
 pub use default::DefaultStream;
-pub(crate) use host::Panicked;
+pub(crate) use host::HostPanic;
 pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition};
 pub(crate) use partition::Partition;
 pub(crate) use retained::Retained;
@@ -86,18 +86,18 @@ struct Inner {
     ownership: Ownership,
     /// Whether the stream or its context is borrowed, so that its owner may destroy it as soon as this
     /// object is dropped.
-    is_lent: bool,
-    home: Home,
-    /// The context of `home`. Every call reads it, so it is stored here, too.
+    is_borrowed: bool,
+    execution_context: ExecutionContext,
+    /// The context of `execution_context`. Every call reads it, so it is stored here, too.
     context: Context,
     /// The capture state of the handle, shared by all objects of the handle.
     state: Arc<State>,
-    panicked: Arc<Panicked>,
+    host_panic: Arc<HostPanic>,
 }
 
 /// The context or green context in which the work of a stream runs.
 #[derive(Clone, Debug)]
-pub(crate) enum Home {
+pub(crate) enum ExecutionContext {
     Context(Context),
     Green(Arc<dyn Partition>),
 }
@@ -167,9 +167,9 @@ impl Context {
             ))
         }?;
         let state = State::new(Kind::Stream);
-        Ok(Stream::own(
+        Ok(Stream::from_parts(
             raw,
-            Home::Context(self.clone()),
+            ExecutionContext::Context(self.clone()),
             Ownership::Owned,
             state,
         ))
@@ -177,25 +177,31 @@ impl Context {
 }
 
 impl Stream {
-    fn own(raw: CUstream, home: Home, ownership: Ownership, state: Arc<State>) -> Self {
+    fn from_parts(
+        raw: CUstream,
+        execution_context: ExecutionContext,
+        ownership: Ownership,
+        state: Arc<State>,
+    ) -> Self {
         Self {
             inner: Arc::new(Inner {
                 raw,
-                is_lent: matches!(ownership, Ownership::Borrowed) || home.is_borrowed(),
+                is_borrowed: matches!(ownership, Ownership::Borrowed)
+                    || execution_context.is_borrowed(),
                 ownership,
-                context: home.context().clone(),
-                home,
+                context: execution_context.context().clone(),
+                execution_context,
                 state,
-                panicked: Arc::default(),
+                host_panic: Arc::default(),
             }),
         }
     }
 
     /// Takes ownership of a stream that was just created in a green context.
     pub(crate) fn own_green(raw: CUstream, green: Arc<dyn Partition>) -> Self {
-        Self::own(
+        Self::from_parts(
             raw,
-            Home::Green(green),
+            ExecutionContext::Green(green),
             Ownership::Owned,
             State::new(Kind::Stream),
         )
@@ -203,11 +209,11 @@ impl Stream {
 
     /// A stream that `owner` keeps alive.
     pub(crate) fn leased(stream: &Self, owner: impl Any + Send + Sync) -> Self {
-        let home = Home::Context(stream.context().clone());
+        let execution_context = ExecutionContext::Context(stream.context().clone());
         let state = Arc::clone(stream.state());
-        Self::own(
+        Self::from_parts(
             stream.raw(),
-            home,
+            execution_context,
             Ownership::Foreign(Box::new(owner)),
             state,
         )
@@ -279,7 +285,12 @@ impl Stream {
     /// Wraps a stream whose handle is known to other code.
     fn shared(raw: CUstream, context: &Context, ownership: Ownership) -> Self {
         let state = State::of_shared(Kind::Stream, raw.addr());
-        Self::own(raw, Home::Context(context.clone()), ownership, state)
+        Self::from_parts(
+            raw,
+            ExecutionContext::Context(context.clone()),
+            ownership,
+            state,
+        )
     }
 
     /// Returns the driver handle. The object keeps the ownership: do not destroy the handle.
@@ -327,9 +338,9 @@ impl Stream {
 
     /// Returns the green context of the stream, if it was created in one.
     pub(crate) fn partition(&self) -> Option<&Arc<dyn Partition>> {
-        match &self.inner.home {
-            Home::Context(_) => None,
-            Home::Green(green) => Some(green),
+        match &self.inner.execution_context {
+            ExecutionContext::Context(_) => None,
+            ExecutionContext::Green(green) => Some(green),
         }
     }
 
@@ -344,7 +355,7 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         release::drain();
         self.wait_for_work()?;
-        self.inner.panicked.take()
+        self.inner.host_panic.take()
     }
 
     /// Returns only the result of the driver: the work is complete, or the error.
@@ -367,7 +378,7 @@ impl Stream {
     #[inline]
     pub fn is_complete(&self) -> Result<bool> {
         // SAFETY: the stream is alive.
-        ready(without_current(self.context(), || unsafe {
+        query_result(without_current(self.context(), || unsafe {
             answer!(cuStreamQuery(self.raw()))
         }))
     }
@@ -420,14 +431,14 @@ fn refuse_default(raw: CUstream) -> Result<()> {
 
 /// Converts the result of a query: complete, not ready, or an error.
 #[inline]
-pub(crate) fn ready(answer: Result<()>) -> Result<bool> {
+pub(crate) fn query_result(answer: Result<()>) -> Result<bool> {
     match answer {
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_READY) => Ok(false),
         answer => answer.map(|()| true),
     }
 }
 
-impl Home {
+impl ExecutionContext {
     /// Returns the context of memory and kernels.
     #[inline]
     pub(crate) fn context(&self) -> &Context {
@@ -477,24 +488,24 @@ impl fmt::Display for Stream {
 
 /// Checks that an object belongs to the context of an operation.
 #[inline]
-pub(crate) fn same_context(what: &'static str, its: &Context, expected: &Context) -> Result<()> {
-    if its == expected {
+pub(crate) fn same_context(what: &'static str, actual: &Context, expected: &Context) -> Result<()> {
+    if actual == expected {
         return Ok(());
     }
-    Err(another_context(what, its, expected))
+    Err(another_context(what, actual, expected))
 }
 
 #[cold]
 #[inline(never)]
-fn another_context(what: &'static str, its: &Context, expected: &Context) -> Error {
-    other_context(what, its.to_string(), expected)
+fn another_context(what: &'static str, actual: &Context, expected: &Context) -> Error {
+    other_context(what, actual.to_string(), expected)
 }
 
 #[cold]
-fn other_context(what: &'static str, its: String, expected: &Context) -> Error {
+fn other_context(what: &'static str, actual: String, expected: &Context) -> Error {
     Invalid::OtherContext {
         what,
-        its,
+        its: actual,
         expected: expected.to_string(),
     }
     .into()

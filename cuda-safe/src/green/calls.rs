@@ -15,7 +15,7 @@ use std::thread::ThreadId;
 
 /// The lock of a green context, and the thread on which it is current.
 #[derive(Default)]
-pub(super) struct Calls {
+pub(super) struct CallState {
     /// Serializes the calls that take the handle itself. NVIDIA's documentation required this up to
     /// 13.4.
     lock: Mutex<()>,
@@ -25,7 +25,7 @@ pub(super) struct Calls {
     current: Mutex<Option<(ThreadId, usize)>>,
 }
 
-impl Calls {
+impl CallState {
     /// Locks the green context for calls that take the handle.
     ///
     /// # Errors
@@ -55,15 +55,15 @@ impl Calls {
     /// Records a guard of this thread. The caller holds the lock and has checked the thread.
     pub(super) fn add_guard(&self) {
         let mut current = self.current();
-        let open = current.map_or(0, |(_, open)| open);
-        *current = Some((std::thread::current().id(), open + 1));
+        let guards = current.map_or(0, |(_, guards)| guards);
+        *current = Some((std::thread::current().id(), guards + 1));
     }
 
     /// Records that a guard of this thread has ended.
     pub(super) fn remove_guard(&self) {
         let mut current = self.current();
         *current = match *current {
-            Some((thread, open)) if open > 1 => Some((thread, open - 1)),
+            Some((thread, guards)) if guards > 1 => Some((thread, guards - 1)),
             _ => None,
         };
     }
@@ -74,14 +74,14 @@ impl Calls {
 }
 
 /// The locks of the green contexts that have at least one object, by handle.
-static LOCKS: Mutex<Vec<(usize, Weak<Calls>)>> = Mutex::new(Vec::new());
+static LOCKS: Mutex<Vec<(usize, Weak<CallState>)>> = Mutex::new(Vec::new());
 
 /// Returns the lock of a green context that is alive.
-pub(super) fn lock_of(raw: CUgreenCtx) -> Arc<Calls> {
+pub(super) fn lock_of(raw: CUgreenCtx) -> Arc<CallState> {
     // In a forked child, a thread that no longer exists may hold the mutex of the list. A fresh lock is
     // enough there, because no thread of a forked child calls the driver.
     if fork::in_child() {
-        return Arc::<Calls>::default();
+        return Arc::<CallState>::default();
     }
     let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
     // A handle without an object may have been reused for another green context.
@@ -90,7 +90,7 @@ pub(super) fn lock_of(raw: CUgreenCtx) -> Arc<Calls> {
     if let Some(lock) = known.and_then(|(_, lock)| lock.upgrade()) {
         return lock;
     }
-    let lock = Arc::<Calls>::default();
+    let lock = Arc::<CallState>::default();
     locks.push((raw.addr(), Arc::downgrade(&lock)));
     lock
 }

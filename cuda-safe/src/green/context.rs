@@ -1,9 +1,9 @@
 //! Green contexts.
 
-use super::calls::{Calls, lock_of};
+use super::calls::{CallState, lock_of};
 use super::descriptor::Descriptor;
 use super::pool::is_leased;
-use super::resource::{Part, SmGroup};
+use super::resource::{Description, SmGroup};
 use crate::base::call::{Answer, answer, call, newest_or, without_current};
 use crate::base::current::ContextHandle;
 use crate::base::error::{Rejected, Result};
@@ -59,7 +59,7 @@ pub(super) struct Inner {
     /// promised to keep it alive.
     is_borrowed: bool,
     pub(super) sm_count: u32,
-    calls: Arc<Calls>,
+    calls: Arc<CallState>,
     retained: Arc<Retained>,
 }
 
@@ -276,10 +276,10 @@ impl GreenContext {
     /// Queries a resource of the partition. Calls `cuGreenCtxGetDevResource`.
     pub(super) fn get_resource(
         &self,
-        place: &mut CUdevResource,
+        out: &mut CUdevResource,
         kind: CUdevResourceType,
     ) -> Result<()> {
-        self.inner.get_resource(place, kind)
+        self.inner.get_resource(out, kind)
     }
 
     /// Returns an identifier that is unique among all green contexts of the process, past and future.
@@ -323,13 +323,13 @@ impl GreenContext {
         let mut raw = std::ptr::null_mut();
         let stream = &raw mut raw;
         let (flags, priority) = (options.flags(), options.priority);
-        let made = {
+        let created = {
             let _lock = self.lock()?;
             let green = self.as_raw();
             // SAFETY: the green context is alive, and the pointer refers to a local variable.
             unsafe { call!(cuGreenCtxStreamCreate(stream, green, flags, priority)) }
         };
-        newest_or(made, || {
+        newest_or(created, || {
             self.under_view(|| {
                 // SAFETY: the pointer refers to a local variable, and the view of this partition is the
                 // current context.
@@ -380,7 +380,7 @@ impl GreenContext {
 
     /// Returns the lock, and the record of the thread on which the green context is current.
     #[inline]
-    pub(super) fn calls(&self) -> &Calls {
+    pub(super) fn calls(&self) -> &CallState {
         &self.inner.calls
     }
 }
@@ -396,17 +396,17 @@ impl Inner {
         self.is_borrowed
     }
 
-    fn get_resource(&self, place: &mut CUdevResource, kind: CUdevResourceType) -> Result<()> {
+    fn get_resource(&self, out: &mut CUdevResource, kind: CUdevResourceType) -> Result<()> {
         let _lock = self.calls.lock()?;
         // SAFETY: the green context is alive, and the pointer refers to a borrowed resource.
-        unsafe { call!(cuGreenCtxGetDevResource(self.raw, &raw mut *place, kind)) }
+        unsafe { call!(cuGreenCtxGetDevResource(self.raw, &raw mut *out, kind)) }
     }
 
     fn query_sm_count(&self) -> Option<u32> {
-        let mut part = Part::default();
+        let mut description = Description::default();
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-        self.get_resource(part.place(), kind).ok()?;
-        part.is_of_sms().then(|| part.sm_count())
+        self.get_resource(description.as_mut_raw(), kind).ok()?;
+        description.is_of_sms().then(|| description.sm_count())
     }
 }
 

@@ -84,10 +84,10 @@ impl GreenContext {
         let view = Context::view(self.view()?, self.device(), self.clone());
         let current = view.make_current()?;
         let done = call();
-        let left = current.end();
+        let finished = current.end();
         // The report hook may need the lock.
         drop(lock);
-        if let Err(error) = left {
+        if let Err(error) = finished {
             report(&Report::ContextStack { error });
         }
         done

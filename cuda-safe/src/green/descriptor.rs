@@ -1,7 +1,7 @@
 //! The resources that a green context is created from.
 
 use super::GreenContext;
-use super::resource::{SmGroup, together};
+use super::resource::{SmGroup, combined_resources};
 use super::workqueue::Workqueues;
 use crate::base::call::call;
 use crate::base::error::{Rejected, Result};
@@ -115,7 +115,7 @@ impl Descriptor {
 
     fn create_raw(&self) -> Result<(cuda_sys::CUgreenCtx, Context)> {
         let flags = self.flags()?;
-        let mut resources = together(&self.groups)?;
+        let mut resources = combined_resources(&self.groups)?;
         let device = self.groups.first().ok_or(Invalid::NoGroups)?.device();
         resources.extend(self.checked_workqueues(device)?);
         let primary = Context::primary(&device)?;

@@ -1,7 +1,7 @@
 //! Splits into groups of given sizes.
 
 use super::GreenContext;
-use super::resource::{Origin, Part, SmGroup, SmResource};
+use super::resource::{Description, Origin, SmGroup, SmResource};
 use super::split::Split;
 use super::split_guard::{KeepAlive, Overlap, SplitGuard};
 use crate::base::call::call;
@@ -135,7 +135,10 @@ impl SmResource {
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
     pub fn discover(&self, groups: &[GroupRequest]) -> Result<Vec<GroupRequest>> {
-        discover(&self.part, check(self.device, &self.part, groups)?)
+        discover(
+            &self.description,
+            check(self.device, &self.description, groups)?,
+        )
     }
 
     /// Splits into disjoint groups of exactly the requested sizes. Calls `cuDevSmResourceSplit`.
@@ -151,11 +154,11 @@ impl SmResource {
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
     pub fn split(&self, split: ExactSplit) -> Result<Split> {
-        let params = check(self.device, &self.part, &split.groups)?;
+        let params = check(self.device, &self.description, &split.groups)?;
         // An impossible request is found before the device is registered as split.
-        discover(&self.part, params.clone())?;
-        let claim = self.claim(&split.label, split.overlap)?;
-        take(self.device, &self.part, params, claim)
+        discover(&self.description, params.clone())?;
+        let split_guard = self.acquire_split_guard(&split.label, split.overlap)?;
+        split_exactly(self.device, &self.description, params, split_guard)
     }
 }
 
@@ -173,13 +176,16 @@ impl SmGroup {
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
     pub fn discover(&self, groups: &[GroupRequest]) -> Result<Vec<GroupRequest>> {
-        let params = check(self.device(), self.part(), groups)?;
-        match discover(self.part(), params.clone()) {
+        let params = check(self.device(), self.description(), groups)?;
+        match discover(self.description(), params.clone()) {
             Err(error) if cannot_be_split(&error) => {}
             found => return found,
         }
-        let keep_alive = GreenContext::new([self.again()])?;
-        discover(&SmResource::of_green_context(&keep_alive)?.part, params)
+        let keep_alive = GreenContext::new([self.duplicate()])?;
+        discover(
+            &SmResource::of_green_context(&keep_alive)?.description,
+            params,
+        )
     }
 
     /// Splits a group or a remainder into smaller groups of given sizes. See [`SmResource::split`].
@@ -212,21 +218,21 @@ impl SmGroup {
     }
 
     fn divide(&self, groups: &[GroupRequest]) -> Result<Split> {
-        let params = check(self.device(), self.part(), groups)?;
+        let params = check(self.device(), self.description(), groups)?;
         let origin: KeepAlive = Arc::<Origin>::clone(&self.origin);
-        match take(
+        match split_exactly(
             self.device(),
-            self.part(),
+            self.description(),
             params.clone(),
             SplitGuard::within(origin),
         ) {
             Err(error) if cannot_be_split(&error) => {}
             split => return split,
         }
-        let keep_alive = GreenContext::new([self.again()])?;
+        let keep_alive = GreenContext::new([self.duplicate()])?;
         let resource = SmResource::of_green_context(&keep_alive)?;
-        let claim = SplitGuard::within(Arc::new(keep_alive));
-        take(self.device(), &resource.part, params, claim)
+        let split_guard = SplitGuard::within(Arc::new(keep_alive));
+        split_exactly(self.device(), &resource.description, params, split_guard)
     }
 }
 
@@ -242,76 +248,89 @@ fn cannot_be_split(error: &Error) -> bool {
 type GroupParams = Vec<CU_DEV_SM_RESOURCE_GROUP_PARAMS>;
 
 /// Returns the groups that the driver would choose for these requests in a split of `part`.
-fn discover(part: &Part, mut params: GroupParams) -> Result<Vec<GroupRequest>> {
+fn discover(description: &Description, mut params: GroupParams) -> Result<Vec<GroupRequest>> {
     let count = u32::try_from(params.len()).unwrap_or(u32::MAX);
-    let (keep_alive, sizes) = (&raw const *part.raw(), params.as_mut_ptr());
-    let nothing = std::ptr::null_mut();
+    let (source, requests) = (&raw const *description.raw(), params.as_mut_ptr());
+    let null = std::ptr::null_mut();
     // SAFETY: without result pointers for groups and remainder, the driver only fills in the `count`
     // requests. The other pointer refers to a live description.
-    unsafe {
-        call!(cuDevSmResourceSplit(
-            nothing, count, keep_alive, nothing, 0, sizes
-        ))
-    }?;
+    unsafe { call!(cuDevSmResourceSplit(null, count, source, null, 0, requests)) }?;
     Ok(params.iter().map(GroupRequest::from_params).collect())
 }
 
 /// Splits `part` and stores the guard in the result.
-fn take(device: Device, part: &Part, mut params: GroupParams, claim: SplitGuard) -> Result<Split> {
-    let mut parts = Part::places(params.len());
-    let (groups, remainder) = parts.split_at_mut(params.len());
+fn split_exactly(
+    device: Device,
+    description: &Description,
+    mut params: GroupParams,
+    split_guard: SplitGuard,
+) -> Result<Split> {
+    let mut descriptions = Description::new_array(params.len());
+    let (groups, remainder) = descriptions.split_at_mut(params.len());
     let count = u32::try_from(params.len()).unwrap_or(u32::MAX);
-    let (first, sizes) = (Part::first(groups), params.as_mut_ptr());
-    let (keep_alive, rest) = (&raw const *part.raw(), Part::first(remainder));
+    let (groups_out, requests) = (Description::first_raw(groups), params.as_mut_ptr());
+    let (source, remainder_out) = (
+        &raw const *description.raw(),
+        Description::first_raw(remainder),
+    );
     // SAFETY: the arrays have `count` groups and `count` requests, and there is a place for the
     // remainder. The other pointer refers to a live description.
     unsafe {
         call!(cuDevSmResourceSplit(
-            first, count, keep_alive, rest, 0, sizes
+            groups_out,
+            count,
+            source,
+            remainder_out,
+            0,
+            requests
         ))
     }?;
-    Ok(Split::new(device, claim, parts, params.len()))
+    Ok(Split::new(device, split_guard, descriptions, params.len()))
 }
 
 /// Checks the rules that can be checked before the driver is called.
-fn check(device: Device, part: &Part, groups: &[GroupRequest]) -> Result<GroupParams> {
+fn check(
+    device: Device,
+    description: &Description,
+    groups: &[GroupRequest],
+) -> Result<GroupParams> {
     if groups.is_empty() {
         return Err(Invalid::NoGroups.into());
     }
     let driver = init::version()?;
-    let mut left = part.sm_count();
+    let mut remaining = description.sm_count();
     for (index, group) in groups.iter().enumerate() {
         check_flags(index, group, driver)?;
-        let (size, together) = (group.sm_count, group.coscheduled);
+        let (sm_count, coscheduled) = (group.sm_count, group.coscheduled);
         let refuse = |rule: &'static str| {
             Err(Invalid::GroupRequest {
                 index,
-                sm_count: size,
-                coscheduled: together,
+                sm_count,
+                coscheduled,
                 rule,
             }
             .into())
         };
-        if size % 2 != 0 {
+        if sm_count % 2 != 0 {
             return refuse("the number of SMs must be even");
         }
-        if together % 2 != 0 {
+        if coscheduled % 2 != 0 {
             return refuse("the number of co-scheduled SMs must be even");
         }
-        if together > 32 {
+        if coscheduled > 32 {
             return refuse("at most 32 SMs can be co-scheduled");
         }
-        if together > 2 && device.compute_capability()?.0 < 9 {
+        if coscheduled > 2 && device.compute_capability()?.0 < 9 {
             return refuse("at most 2 SMs can be co-scheduled before compute capability 9.0");
         }
-        let fills_up = group.flags.contains(GroupFlags::BACKFILL);
-        if together != 0 && size % together != 0 && !fills_up {
+        let has_backfill = group.flags.contains(GroupFlags::BACKFILL);
+        if coscheduled != 0 && sm_count % coscheduled != 0 && !has_backfill {
             return refuse(
                 "the number of SMs must be a multiple of the number of co-scheduled SMs",
             );
         }
-        match left.checked_sub(size) {
-            Some(rest) => left = rest,
+        match remaining.checked_sub(sm_count) {
+            Some(after) => remaining = after,
             None => return refuse("not enough SMs are left"),
         }
     }
@@ -321,20 +340,23 @@ fn check(device: Device, part: &Part, groups: &[GroupRequest]) -> Result<GroupPa
 /// Checks the flags, because drivers are known to ignore flags that they do not know.
 fn check_flags(index: usize, group: &GroupRequest, driver: CudaVersion) -> Result<()> {
     let flags = group.flags;
-    let one = GroupFlags::LOCALITY_DOMAIN_ID;
-    let any = group.locality_domain == GroupRequest::ANY_LOCALITY_DOMAIN;
+    let single_domain = GroupFlags::LOCALITY_DOMAIN_ID;
+    let is_any_domain = group.locality_domain == GroupRequest::ANY_LOCALITY_DOMAIN;
     if !GroupFlags::KNOWN.contains(flags) {
         let flags = flags.bits();
         return Err(Invalid::GroupFlags { index, flags }.into());
     }
     let supplemental = GroupFlags::LOCALITY_DOMAIN_SUPPLEMENTAL_SMS;
     let needed = [
-        (flags.contains(one), CudaVersion::new(13, 4)),
-        (flags.contains(one) && any, CudaVersion::new(13, 5)),
+        (flags.contains(single_domain), CudaVersion::new(13, 4)),
+        (
+            flags.contains(single_domain) && is_any_domain,
+            CudaVersion::new(13, 5),
+        ),
         (flags.contains(supplemental), CudaVersion::new(13, 5)),
     ];
-    for (is_asked_for, since) in needed {
-        if is_asked_for && driver < since {
+    for (is_requested, since) in needed {
+        if is_requested && driver < since {
             return Err(Invalid::GroupFlagsNeedNewerDriver { since, driver }.into());
         }
     }

@@ -114,12 +114,16 @@ impl SmResource {
     pub fn partition(&self, partitioning: &PartitionRequest) -> Result<Partitions> {
         let plan = self.plan(partitioning)?;
         match plan.method {
-            Method::Exact => self.carry_out_exact(&plan, partitioning),
+            Method::Exact => self.partition_exactly(&plan, partitioning),
             Method::Composed { unit, units } => self.compose(&plan, unit, units, partitioning),
         }
     }
 
-    fn carry_out_exact(&self, plan: &Plan, partitioning: &PartitionRequest) -> Result<Partitions> {
+    fn partition_exactly(
+        &self,
+        plan: &Plan,
+        partitioning: &PartitionRequest,
+    ) -> Result<Partitions> {
         let sizes: Vec<Option<u32>> = plan.parts.iter().map(|part| part.size).collect();
         let split = self.split(ExactSplit {
             groups: self.requests(&sizes)?,
@@ -163,21 +167,21 @@ impl SmResource {
         let mut parts: Vec<Part> = Vec::new();
         for part in &plan.parts {
             let needed = part.size.map_or(0, |size| size.div_ceil(unit)) as usize;
-            let taken = groups.drain(..needed.min(groups.len()));
+            let taken_groups = groups.drain(..needed.min(groups.len()));
             parts.push(Part {
                 asked: part.asked,
-                groups: taken.collect(),
+                groups: taken_groups.collect(),
             });
         }
         let mut remaining: Vec<SmGroup> = groups.into_iter().chain(split.remainder).collect();
         let rest = plan.parts.iter().position(|part| part.size.is_none());
         if let Some(rest) = rest {
-            let mut left = plan.parts[rest].sm_count;
+            let mut remaining_sms = plan.parts[rest].sm_count;
             while let Some(group) = remaining.first() {
-                if group.sm_count() > left {
+                if group.sm_count() > remaining_sms {
                     break;
                 }
-                left -= group.sm_count();
+                remaining_sms -= group.sm_count();
                 parts[rest].groups.push(remaining.remove(0));
             }
         }

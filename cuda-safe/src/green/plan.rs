@@ -2,7 +2,7 @@
 
 use super::exact::GroupRequest;
 use super::partition::{PartitionRequest, PartitionSize};
-use super::resource::{ALIKE_SINCE, SmResource};
+use super::resource::{EQUAL_GROUPS_SINCE, SmResource};
 use super::split::SplitFlags;
 use crate::base::error::{Error, Result};
 use crate::base::init;
@@ -48,7 +48,7 @@ impl PlannedPart {
 
 impl Plan {
     /// Stores the requested numbers of SMs, because percentages may have been rounded down.
-    fn asked_for(mut self, sizes: &[PartitionSize], asked: &[Option<u32>]) -> Self {
+    fn with_requested_sizes(mut self, sizes: &[PartitionSize], asked: &[Option<u32>]) -> Self {
         for (part, (size, asked)) in self.parts.iter_mut().zip(sizes.iter().zip(asked)) {
             if matches!(size, PartitionSize::Percent(_)) {
                 part.asked = *asked;
@@ -58,7 +58,7 @@ impl Plan {
     }
 
     /// Returns whether both plans create the same partitions. The requested sizes may differ.
-    pub(super) fn gives_the_same(&self, other: &Self) -> bool {
+    pub(super) fn has_same_partitions(&self, other: &Self) -> bool {
         let sizes = |plan: &Self| {
             plan.parts
                 .iter()
@@ -94,27 +94,27 @@ pub struct EqualSplit {
 }
 
 /// The splits into equal groups, queried on first use.
-struct Splits<'a> {
+struct EqualSplits<'a> {
     resource: &'a SmResource,
     flags: SplitFlags,
-    known: Option<Vec<EqualSplit>>,
+    queried: Option<Vec<EqualSplit>>,
 }
 
-impl<'a> Splits<'a> {
+impl<'a> EqualSplits<'a> {
     fn new(resource: &'a SmResource, flags: SplitFlags) -> Self {
         Self {
             resource,
             flags,
-            known: None,
+            queried: None,
         }
     }
 
-    fn all(&mut self) -> Result<&[EqualSplit]> {
-        let known = match self.known.take() {
-            Some(known) => known,
+    fn get(&mut self) -> Result<&[EqualSplit]> {
+        let queried = match self.queried.take() {
+            Some(queried) => queried,
             None => self.resource.equal_splits(self.flags)?,
         };
-        Ok(self.known.insert(known))
+        Ok(self.queried.insert(queried))
     }
 }
 
@@ -128,9 +128,9 @@ enum Rounding {
 
 /// Checks the rules that hold on every device.
 fn check(sizes: &[PartitionSize]) -> Result<()> {
-    let is_nothing =
+    let is_zero =
         |size: &PartitionSize| matches!(size, PartitionSize::Sms(0) | PartitionSize::Percent(0));
-    if sizes.is_empty() || sizes.iter().any(is_nothing) {
+    if sizes.is_empty() || sizes.iter().any(is_zero) {
         return Err(Invalid::NoGroups.into());
     }
     if sizes
@@ -198,20 +198,20 @@ impl SmResource {
         let PartitionRequest { sizes, flags, .. } = partitioning;
         check(sizes)?;
         let asked = self.counts(sizes, Rounding::Up, 0);
-        let mut splits = Splits::new(self, *flags);
-        let mut why = None;
+        let mut splits = EqualSplits::new(self, *flags);
+        let mut first_error = None;
         for counts in self.attempts(sizes, *flags)? {
             match self.plan_sizes(&counts, &mut splits) {
-                Ok(plan) => return Ok(plan.asked_for(sizes, &asked)),
+                Ok(plan) => return Ok(plan.with_requested_sizes(sizes, &asked)),
                 Err(Error::Invalid(invalid))
                     if matches!(*invalid, Invalid::NoSuchPartitions { .. }) =>
                 {
-                    why.get_or_insert(Error::Invalid(invalid));
+                    first_error.get_or_insert(Error::Invalid(invalid));
                 }
                 Err(error) => return Err(error),
             }
         }
-        Err(why.unwrap_or_else(|| Invalid::NoGroups.into()))
+        Err(first_error.unwrap_or_else(|| Invalid::NoGroups.into()))
     }
 
     /// Returns the sizes to try, best first: the minimum number of SMs of each partition, or `None` for
@@ -223,12 +223,12 @@ impl SmResource {
     ) -> Result<impl Iterator<Item = Vec<Option<u32>>> + 'a> {
         let (step, smallest) = (self.step(flags)?, self.smallest(flags)?);
         // Any of these multiples may be the size of the groups that form the partitions.
-        let most = if self.may_be_rounded_down(sizes) {
+        let max = if self.may_be_rounded_down(sizes) {
             self.sm_count()
         } else {
             0
         };
-        let down = (step..=most).step_by(step as usize).map(Rounding::Down);
+        let down = (step..=max).step_by(step as usize).map(Rounding::Down);
         let roundings = std::iter::once(Rounding::Up).chain(down);
         let equal = sizes
             .iter()
@@ -236,16 +236,16 @@ impl SmResource {
             .count();
         let equal = u32::try_from(equal).unwrap_or(u32::MAX);
         Ok(roundings.flat_map(move |rounding| {
-            let others = self.counts(sizes, rounding, 0).into_iter().flatten();
-            let left = self
+            let fixed = self.counts(sizes, rounding, 0).into_iter().flatten();
+            let remaining = self
                 .sm_count()
-                .saturating_sub(others.fold(0, u32::saturating_add));
+                .saturating_sub(fixed.fold(0, u32::saturating_add));
             // Without an `Equal` size, this is a single attempt.
-            let most = left.checked_div(equal);
-            let steps = (smallest..=most.unwrap_or(0)).rev();
+            let max = remaining.checked_div(equal);
+            let steps = (smallest..=max.unwrap_or(0)).rev();
             let steps = steps.filter(move |size| size % step == 0);
-            let equals = std::iter::once(most.unwrap_or(0)).chain(steps);
-            equals.map(move |equal| self.counts(sizes, rounding, equal))
+            let equal_sizes = std::iter::once(max.unwrap_or(0)).chain(steps);
+            equal_sizes.map(move |equal| self.counts(sizes, rounding, equal))
         }))
     }
 
@@ -259,26 +259,26 @@ impl SmResource {
             PartitionSize::Equal | PartitionSize::Rest => 0,
         };
         let asked: u64 = sizes.iter().map(hundredths).sum();
-        let is_share = |size: &PartitionSize| matches!(size, PartitionSize::Percent(_));
-        sizes.iter().any(is_share) && asked <= all * 100
+        let is_percentage = |size: &PartitionSize| matches!(size, PartitionSize::Percent(_));
+        sizes.iter().any(is_percentage) && asked <= all * 100
     }
 
     /// Returns the number of SMs for each requested size, or `None` for the rest.
     fn counts(&self, sizes: &[PartitionSize], rounding: Rounding, equal: u32) -> Vec<Option<u32>> {
         let share = |share: u32| {
-            let of_hundred = u64::from(self.sm_count()) * u64::from(share);
+            let scaled = u64::from(self.sm_count()) * u64::from(share);
             match rounding {
-                Rounding::Up => of_hundred.div_ceil(100),
+                Rounding::Up => scaled.div_ceil(100),
                 Rounding::Down(step) => {
-                    let whole = of_hundred / 100;
+                    let whole = scaled / 100;
                     (whole - whole % u64::from(step)).max(1)
                 }
             }
         };
         let size = |size: &PartitionSize| match size {
             PartitionSize::Sms(sms) => Some(*sms),
-            PartitionSize::Percent(of_hundred) => {
-                Some(u32::try_from(share(*of_hundred)).unwrap_or(u32::MAX))
+            PartitionSize::Percent(percent) => {
+                Some(u32::try_from(share(*percent)).unwrap_or(u32::MAX))
             }
             PartitionSize::Equal => Some(equal),
             PartitionSize::Rest => None,
@@ -286,18 +286,18 @@ impl SmResource {
         sizes.iter().map(size).collect()
     }
 
-    fn plan_sizes(&self, sizes: &[Option<u32>], splits: &mut Splits<'_>) -> Result<Plan> {
+    fn plan_sizes(&self, sizes: &[Option<u32>], splits: &mut EqualSplits<'_>) -> Result<Plan> {
         if let Some(plan) = self.plan_exact(sizes)? {
             return Ok(plan);
         }
-        self.plan_composed(sizes, splits.all()?)
+        self.plan_composed(sizes, splits.get()?)
     }
 
     /// Returns the difference between consecutive partition sizes.
     fn step(&self, flags: SplitFlags) -> Result<u32> {
         // Measured: without co-scheduling, sizes are multiples of two SMs.
-        let ignoring = flags.contains(SplitFlags::IGNORE_SM_COSCHEDULING);
-        Ok(if ignoring {
+        let ignores_coscheduling = flags.contains(SplitFlags::IGNORE_SM_COSCHEDULING);
+        Ok(if ignores_coscheduling {
             2
         } else {
             self.granularity()?.multiple.max(1)
@@ -305,8 +305,12 @@ impl SmResource {
     }
 
     fn smallest(&self, flags: SplitFlags) -> Result<u32> {
-        let ignoring = flags.contains(SplitFlags::IGNORE_SM_COSCHEDULING);
-        let min = if ignoring { 2 } else { self.granularity()?.min };
+        let ignores_coscheduling = flags.contains(SplitFlags::IGNORE_SM_COSCHEDULING);
+        let min = if ignores_coscheduling {
+            2
+        } else {
+            self.granularity()?.min
+        };
         Ok(min.max(1))
     }
 
@@ -314,8 +318,8 @@ impl SmResource {
     /// cannot create this one.
     fn plan_exact(&self, sizes: &[Option<u32>]) -> Result<Option<Plan>> {
         let requests = self.requests(sizes)?;
-        let given = match self.discover(&requests) {
-            Ok(given) => given,
+        let groups = match self.discover(&requests) {
+            Ok(groups) => groups,
             // Either the driver is too old, or it cannot create these sizes exactly, but perhaps by
             // count.
             Err(Error::Missing(_) | Error::Invalid(_)) => return Ok(None),
@@ -326,7 +330,7 @@ impl SmResource {
             }
             Err(error) => return Err(error),
         };
-        let mut counts = given.iter().map(|group| group.sm_count);
+        let mut counts = groups.iter().map(|group| group.sm_count);
         // The request for the rest is the last one.
         let mut parts = Vec::new();
         for size in sizes {
@@ -363,64 +367,67 @@ impl SmResource {
     /// largest of these.
     fn plan_composed(&self, sizes: &[Option<u32>], splits: &[EqualSplit]) -> Result<Plan> {
         let driver = init::version()?;
-        let several = driver >= CudaVersion::new(12, 5);
-        let all_alike = driver >= ALIKE_SINCE;
+        let allow_several = driver >= CudaVersion::new(12, 5);
+        let require_equal = driver >= EQUAL_GROUPS_SINCE;
         let mut best: Option<(u32, Plan)> = None;
         for split in splits {
-            let Some(plan) = self.compose_of(split, sizes, several, all_alike) else {
+            let Some(plan) = self.compose_from(split, sizes, allow_several, require_equal) else {
                 continue;
             };
             let sized = plan.parts.iter().filter_map(|part| {
                 let size = part.size?;
                 Some(part.sm_count - size)
             });
-            let too_much = sized.sum();
-            if best.as_ref().is_none_or(|(least, _)| too_much <= *least) {
-                best = Some((too_much, plan));
+            let surplus = sized.sum();
+            if best
+                .as_ref()
+                .is_none_or(|(least_surplus, _)| surplus <= *least_surplus)
+            {
+                best = Some((surplus, plan));
             }
         }
         best.map(|(_, plan)| plan).ok_or_else(|| {
             Invalid::NoSuchPartitions {
                 sizes: sizes.to_vec(),
                 sm_count: self.sm_count(),
-                single: (!several).then_some(driver),
+                single: (!allow_several).then_some(driver),
             }
             .into()
         })
     }
 
     /// Returns the partitions that can be composed of groups of one size, or `None` if there are too
-    /// few groups. A partition may have more than one group only if `several` is set. If all groups
-    /// must be `all_alike`, the remainder of the split is not used.
-    fn compose_of(
+    /// few groups. A partition may have more than one group only if `allow_several` is set. With
+    /// `require_equal`, the remainder of the split is not used.
+    fn compose_from(
         &self,
         split: &EqualSplit,
         sizes: &[Option<u32>],
-        several: bool,
-        all_alike: bool,
+        allow_several: bool,
+        require_equal: bool,
     ) -> Option<Plan> {
         let (unit, mut units) = (split.sm_count, split.groups);
-        let mut left = units;
+        let mut unused_groups = units;
         let mut parts = Vec::new();
         for size in sizes {
             let needed = size.map_or(0, |size| size.div_ceil(unit));
-            if needed > 1 && !several {
+            if needed > 1 && !allow_several {
                 return None;
             }
-            left = left.checked_sub(needed)?;
+            unused_groups = unused_groups.checked_sub(needed)?;
             parts.push(PlannedPart::new(*size, needed * unit));
         }
-        if !several && sizes.contains(&None) && left != units {
+        if !allow_several && sizes.contains(&None) && unused_groups != units {
             // SMs that do not become groups all stay in the remainder, which counts as one group.
-            (units, left) = (units - left, 0);
+            (units, unused_groups) = (units - unused_groups, 0);
         }
-        let mut remaining = self.sm_count() - (units - left) * unit;
+        let mut remaining = self.sm_count() - (units - unused_groups) * unit;
         if let Some(rest) = parts.iter_mut().find(|part| part.size.is_none()) {
             // The rest is all groups left over including the remainder of the split, only the groups,
             // or one group.
-            let taken = match (several, left) {
+            let taken = match (allow_several, unused_groups) {
                 (false, 1..) => unit,
-                (true, 1..) if all_alike => left * unit,
+                (true, 1..) if require_equal => unused_groups * unit,
                 (_, _) => remaining,
             };
             if taken == 0 {

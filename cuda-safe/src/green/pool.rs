@@ -1,10 +1,10 @@
 //! A pool that caches partitionings of a device for reuse.
 
-mod parked;
+mod cache;
 
 use super::partition::PartitionRequest;
 use super::plan::Plan;
-use super::split_guard::{Overlap, SplitGuard, claim};
+use super::split_guard::{Overlap, SplitGuard, acquire};
 use crate::base::error::{Error, Rejected, Result};
 use crate::base::fork;
 use crate::base::invalid::Invalid;
@@ -14,7 +14,7 @@ use crate::base::zone::refuse_in_host_function;
 use crate::driver::context::Context;
 use crate::driver::device::Device;
 use crate::driver::stream::{Stream, StreamOptions};
-use parked::{Changes, PartSet, PartitionCache};
+use cache::{CachedPartition, Changes, PartitionCache};
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -56,9 +56,9 @@ struct Inner {
     changed: Condvar,
     /// Locked only by the thread that is [switching](PoolState::switching), which may call the driver
     /// meanwhile. Dropping a lease, perhaps in a host function, never waits for this lock.
-    parked: Mutex<PartitionCache>,
+    cache: Mutex<PartitionCache>,
     #[allow(dead_code, reason = "held, not read")]
-    claim: SplitGuard,
+    split_guard: SplitGuard,
 }
 
 /// How often to check again, because a deferred release does not signal when it becomes possible.
@@ -68,7 +68,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Default)]
 struct PoolState {
     /// The number of parts that are leased.
-    out: usize,
+    leased_parts: usize,
     /// Whether a thread is changing which partitioning is leased.
     switching: bool,
     stats: GreenPoolStats,
@@ -111,7 +111,7 @@ pub struct GreenPoolStats {
 impl GreenPoolStats {
     /// Counts the created and destroyed partitionings, whether or not the request succeeded.
     fn count(&mut self, changes: Changes) {
-        self.created += u64::from(changes.made);
+        self.created += u64::from(changes.created);
         self.destroyed += changes.destroyed;
     }
 }
@@ -133,11 +133,11 @@ pub struct PooledPartition {
 /// A leased part, owned by the partition and its streams.
 struct PartLease {
     pool: Arc<Inner>,
-    set: Arc<PartSet>,
-    /// Whether each stream of the set is taken.
-    taken: Mutex<Vec<bool>>,
+    partition: Arc<CachedPartition>,
+    /// Whether each stream of the partition is in use.
+    streams_in_use: Mutex<Vec<bool>>,
     /// The part that was split, if this is not a part of the device.
-    keep_alive: Option<Arc<Self>>,
+    parent: Option<Arc<Self>>,
 }
 
 /// Returns whether a stream belongs to a pool. A pool relies on knowing all work of its partitions.
@@ -147,17 +147,17 @@ pub(super) fn is_leased(stream: &Stream) -> bool {
 }
 
 impl PartLease {
-    fn hand_out(
+    fn lease_partition(
         pool: &Arc<Inner>,
-        set: Arc<PartSet>,
-        keep_alive: Option<&Arc<Self>>,
+        partition: Arc<CachedPartition>,
+        parent: Option<&Arc<Self>>,
     ) -> PooledPartition {
         PooledPartition {
             lease: Arc::new(Self {
                 pool: Arc::clone(pool),
-                set,
-                taken: Mutex::default(),
-                keep_alive: keep_alive.cloned(),
+                partition,
+                streams_in_use: Mutex::default(),
+                parent: parent.cloned(),
             }),
         }
     }
@@ -175,15 +175,15 @@ impl GreenPool {
             _non_exhaustive: (),
         } = options;
         release::drain();
-        let claim = claim(*device, &label, Overlap::Refuse, None)?;
+        let split_guard = acquire(*device, &label, Overlap::Refuse, None)?;
         Ok(Self {
             inner: Arc::new(Inner {
                 device: *device,
                 label,
                 state: Mutex::default(),
                 changed: Condvar::new(),
-                parked: Mutex::new(PartitionCache::new(max_partitionings)),
-                claim,
+                cache: Mutex::new(PartitionCache::new(max_partitionings)),
+                split_guard,
             }),
         })
     }
@@ -208,7 +208,7 @@ impl GreenPool {
             // An object whose release is deferred may be the last one to hold a part.
             release::drain();
             let state = self.inner.state()?;
-            let is_free = state.out == 0 && !state.switching;
+            let is_free = state.leased_parts == 0 && !state.switching;
             if is_free {
                 return self.switch(state, partitioning);
             }
@@ -226,10 +226,10 @@ impl GreenPool {
         refuse_in_host_function()?;
         release::drain();
         let state = self.inner.state()?;
-        if state.out != 0 || state.switching {
+        if state.leased_parts != 0 || state.switching {
             return Err(Invalid::PoolInUse {
                 holder: self.inner.label.clone(),
-                parts: state.out,
+                parts: state.leased_parts,
             }
             .into());
         }
@@ -244,20 +244,20 @@ impl GreenPool {
         state.switching = true;
         drop(state);
         // The drop of this guard ends the switch on every path, so that other threads can proceed.
-        let switching = Switching(&self.inner);
+        let switching = SwitchGuard(&self.inner);
         let mut changes = Changes::default();
-        let handed = {
-            let mut parked = self.inner.parked();
+        let result = {
+            let mut cache = self.inner.cache();
             let label = &self.inner.label;
-            parked.hand_out(self.inner.device, label, partitioning, &mut changes)
+            cache.lease(self.inner.device, label, partitioning, &mut changes)
         };
         self.inner.state()?.stats.count(changes);
-        let (plan, sets) = handed?;
-        let lease = |set| PartLease::hand_out(&self.inner, set, None);
-        let partitions: Vec<PooledPartition> = sets.into_iter().map(lease).collect();
+        let (plan, leased_partitions) = result?;
+        let lease = |partition| PartLease::lease_partition(&self.inner, partition, None);
+        let partitions: Vec<PooledPartition> = leased_partitions.into_iter().map(lease).collect();
         {
             let mut state = self.inner.state()?;
-            state.out = partitions.len();
+            state.leased_parts = partitions.len();
             state.stats.leases += 1;
             state.stats.switches += u64::from(changes.switched);
         }
@@ -278,14 +278,14 @@ impl GreenPool {
         if state.switching {
             return Err(Invalid::PoolInUse {
                 holder: self.inner.label.clone(),
-                parts: state.out,
+                parts: state.leased_parts,
             }
             .into());
         }
         state.switching = true;
         drop(state);
-        let switching = Switching(&self.inner);
-        let destroyed = self.inner.parked().trim(keep);
+        let switching = SwitchGuard(&self.inner);
+        let destroyed = self.inner.cache().trim(keep);
         self.inner.state()?.stats.destroyed += destroyed;
         drop(switching);
         Ok(())
@@ -302,16 +302,16 @@ impl GreenPool {
         } = state.stats;
         Ok(GreenPoolStats {
             cached: usize::try_from(created.saturating_sub(destroyed)).unwrap_or(usize::MAX),
-            leased: state.out,
+            leased: state.leased_parts,
             ..state.stats
         })
     }
 }
 
 /// The exclusive right to call the driver for a pool.
-struct Switching<'a>(&'a Inner);
+struct SwitchGuard<'a>(&'a Inner);
 
-impl Drop for Switching<'_> {
+impl Drop for SwitchGuard<'_> {
     fn drop(&mut self) {
         if let Ok(mut state) = self.0.state() {
             state.switching = false;
@@ -329,20 +329,20 @@ impl Inner {
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn parked(&self) -> MutexGuard<'_, PartitionCache> {
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, PartitionCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for PartLease {
     fn drop(&mut self) {
-        if self.keep_alive.is_some() {
+        if self.parent.is_some() {
             // The whole part is counted as leased, not its splits.
             return;
         }
         if let Ok(mut state) = self.pool.state() {
-            state.out = state.out.saturating_sub(1);
-            if state.out == 0 {
+            state.leased_parts = state.leased_parts.saturating_sub(1);
+            if state.leased_parts == 0 {
                 self.pool.changed.notify_all();
             }
         }
@@ -372,12 +372,12 @@ impl std::ops::Deref for Lease {
 impl PooledPartition {
     /// Returns the number of SMs of the partition, as reported by the driver.
     pub fn sm_count(&self) -> u32 {
-        self.lease.set.green.sm_count()
+        self.lease.partition.green.sm_count()
     }
 
     /// Returns the device's primary context. Memory and kernels used on this partition belong to it.
     pub fn context(&self) -> &Context {
-        self.lease.set.green.context()
+        self.lease.partition.green.context()
     }
 
     /// Returns a stream of this partition with priority 0, cached or new.
@@ -401,7 +401,10 @@ impl PooledPartition {
         if fork::in_child() {
             return Err(Error::Forked);
         }
-        let stream = self.lease.set.stream(options, &self.lease.taken)?;
+        let stream = self
+            .lease
+            .partition
+            .stream(options, &self.lease.streams_in_use)?;
         Ok(Stream::leased(&stream, Arc::clone(&self.lease)))
     }
 
@@ -447,17 +450,18 @@ impl PooledPartition {
     /// See [`split`](Self::split).
     pub fn try_split(self, partitioning: &PartitionRequest) -> Result<Lease, Rejected<Self>> {
         match self.divide(partitioning) {
-            Ok((plan, sets)) => {
-                let keep_alive = &self.lease;
-                let part = |set| PartLease::hand_out(&keep_alive.pool, set, Some(keep_alive));
-                let partitions = sets.into_iter().map(part).collect();
+            Ok((plan, leased_partitions)) => {
+                let parent = &self.lease;
+                let part =
+                    |partition| PartLease::lease_partition(&parent.pool, partition, Some(parent));
+                let partitions = leased_partitions.into_iter().map(part).collect();
                 Ok(Lease { partitions, plan })
             }
             Err(error) => Err(Rejected::new(error, self)),
         }
     }
 
-    fn divide(&self, partitioning: &PartitionRequest) -> Result<(Plan, Vec<Arc<PartSet>>)> {
+    fn divide(&self, partitioning: &PartitionRequest) -> Result<(Plan, Vec<Arc<CachedPartition>>)> {
         refuse_in_host_function()?;
         // In a forked child, a thread that no longer exists may hold a lock.
         if fork::in_child() {
@@ -472,12 +476,12 @@ impl PooledPartition {
             return Err(Invalid::PartitionInUse { holder }.into());
         }
         let mut changes = Changes::default();
-        let set = &self.lease.set;
-        let handed = set.split(&pool.label, partitioning, &mut changes);
+        let partition = &self.lease.partition;
+        let result = partition.split(&pool.label, partitioning, &mut changes);
         let mut state = pool.state()?;
         state.stats.count(changes);
-        state.stats.splits += u64::from(handed.is_ok());
-        handed
+        state.stats.splits += u64::from(result.is_ok());
+        result
     }
 }
 
@@ -493,7 +497,7 @@ impl fmt::Debug for GreenPool {
 impl fmt::Debug for PooledPartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PooledPartition")
-            .field("green", &self.lease.set.green)
+            .field("green", &self.lease.partition.green)
             .finish()
     }
 }

@@ -83,7 +83,7 @@ struct Reasons {
 #[must_use = "call `synchronize` to get the result"]
 #[derive(Debug)]
 pub struct SmProbing {
-    found: DeviceBuffer<u32>,
+    sm_ids: DeviceBuffer<u32>,
     given: Option<u32>,
     reasons: Reasons,
 }
@@ -195,14 +195,14 @@ impl SmProbe {
             Err(Error::Missing(_)) => None,
             Err(error) => return Err(error),
         };
-        let mut found = DeviceBuffer::zeroed(stream, self.blocks as usize)?;
+        let mut sm_ids = DeviceBuffer::zeroed(stream, self.blocks as usize)?;
         // No graph may contain the launch, because it would retain this crate's kernel.
         let _call = stream.uncaptured(Operation::Launch)?;
         let config = LaunchConfig::linear(self.blocks, THREADS);
         // SAFETY: the kernel writes one element per block, and the buffer has one element per block.
-        unsafe { self.kernel.launch(stream, config, (&mut found, CYCLES)) }?;
+        unsafe { self.kernel.launch(stream, config, (&mut sm_ids, CYCLES)) }?;
         Ok(SmProbing {
-            found,
+            sm_ids,
             given,
             reasons: self.reasons,
         })
@@ -235,9 +235,9 @@ impl SmProbe {
         let probing = [self.start(first)?, self.start(second)?];
         let [first_trace, second_trace] = probing.map(SmProbing::synchronize);
         let mut overlap = first_trace?.compare(&second_trace?);
-        let one = overlap.cause == Some(SmOverlapCause::Given)
+        let is_one_partition = overlap.cause == Some(SmOverlapCause::Given)
             && GreenContext::of_any_stream(first)? == GreenContext::of_any_stream(second)?;
-        if one {
+        if is_one_partition {
             overlap.cause = Some(SmOverlapCause::OnePartition);
         }
         Ok(overlap)
@@ -261,15 +261,15 @@ impl SmProbing {
     /// # Errors
     /// See [`DeviceBuffer::to_vec`].
     pub fn synchronize(self) -> Result<SmTrace> {
-        let sms = self.found.to_vec()?.into_iter().collect();
+        let sms = self.sm_ids.to_vec()?.into_iter().collect();
         Ok(SmTrace::new(sms, self.given, self.reasons))
     }
 }
 
 impl SmTrace {
     fn new(sms: BTreeSet<u32>, given: Option<u32>, reasons: Reasons) -> Self {
-        let ran_on = u32::try_from(sms.len()).unwrap_or(u32::MAX);
-        let count = given.map_or(0, |given| ran_on.saturating_sub(given));
+        let used_sms = u32::try_from(sms.len()).unwrap_or(u32::MAX);
+        let count = given.map_or(0, |given| used_sms.saturating_sub(given));
         let added = (count > 0).then_some(AddedSms {
             count,
             by_mps: reasons.mps,
@@ -304,10 +304,10 @@ fn cause(first: &SmTrace, second: &SmTrace, shared: usize) -> SmOverlapCause {
     let count: u32 = added.clone().map(|added| added.count).sum();
     // An SM added to one stream may belong to the other, so the number of added SMs limits how many
     // shared ones they explain.
-    let explains = shared <= count as usize;
-    if explains && added.clone().all(|added| added.by_dynamic_parallelism) {
+    let is_explained = shared <= count as usize;
+    if is_explained && added.clone().all(|added| added.by_dynamic_parallelism) {
         SmOverlapCause::DynamicParallelism
-    } else if explains && added.clone().all(|added| added.by_mps) {
+    } else if is_explained && added.clone().all(|added| added.by_mps) {
         SmOverlapCause::Mps
     } else {
         SmOverlapCause::Given
@@ -392,8 +392,8 @@ mod tests {
         dynamic_parallelism: false,
     };
 
-    fn trace(ran_on: Range<u32>, given: u32, reasons: Reasons) -> SmTrace {
-        SmTrace::new(ran_on.collect(), Some(given), reasons)
+    fn trace(used_sms: Range<u32>, given: u32, reasons: Reasons) -> SmTrace {
+        SmTrace::new(used_sms.collect(), Some(given), reasons)
     }
 
     fn cause(first: SmTrace, second: SmTrace) -> Option<SmOverlapCause> {
@@ -401,14 +401,14 @@ mod tests {
     }
 
     #[test]
-    fn partitions_on_what_they_were_given_share_nothing() {
+    fn partitions_that_run_on_their_own_sms_share_none() {
         let (first, second) = (trace(0..8, 8, HOPPER), trace(8..16, 8, HOPPER));
         assert_eq!((first.added, second.added), (None, None));
         assert_eq!(cause(first, second), None);
     }
 
     #[test]
-    fn two_sms_more_on_hopper_are_dynamic_parallelism() {
+    fn two_extra_sms_on_hopper_are_dynamic_parallelism() {
         let (first, second) = (trace(0..10, 8, HOPPER), trace(8..18, 8, HOPPER));
         let overlap = first.compare(&second);
         assert_eq!(overlap.cause, Some(SmOverlapCause::DynamicParallelism));
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn more_under_mps_is_mps() {
+    fn extra_sms_under_mps_are_attributed_to_mps() {
         let (first, second) = (trace(0..16, 8, MPS), trace(0..16, 8, MPS));
         assert_eq!(cause(first, second), Some(SmOverlapCause::Mps));
         let three = trace(
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_added_was_given_twice() {
+    fn shared_sms_that_were_not_added_were_given_to_both() {
         let twice = Some(SmOverlapCause::Given);
         assert_eq!(cause(trace(0..8, 8, HOPPER), trace(0..8, 8, HOPPER)), twice);
         // More SMs are shared than were added.
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_of_no_partition_shares_by_right() {
+    fn a_stream_without_a_partition_may_share_sms() {
         let whole = SmTrace::new((0..132).collect(), None, HOPPER);
         let part = trace(0..8, 8, HOPPER);
         assert_eq!(cause(whole, part), Some(SmOverlapCause::NotPartitioned));

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// split of the same device is refused, unless it [allows the overlap](super::Overlap::Allow).
 pub struct SmResource {
     pub(super) device: Device,
-    pub(super) part: Part,
+    pub(super) description: Description,
     /// Keeps alive the object that the SMs belong to, if that is not the device.
     pub(super) keep_alive: Option<KeepAlive>,
 }
@@ -29,7 +29,7 @@ pub struct SmResource {
 /// [`GreenContext`](super::GreenContext) is created.
 pub struct SmGroup {
     pub(super) origin: Arc<Origin>,
-    /// The index of this group in the parts of its split.
+    /// The index of this group in the descriptions of its split.
     pub(super) index: usize,
 }
 
@@ -37,47 +37,47 @@ pub struct SmGroup {
 pub(super) struct Origin {
     pub(super) device: Device,
     /// The groups, followed by the remainder.
-    pub(super) parts: Vec<Part>,
+    pub(super) descriptions: Vec<Description>,
     #[allow(dead_code, reason = "held, not read")]
-    pub(super) claim: SplitGuard,
+    pub(super) split_guard: SplitGuard,
 }
 
-/// A resource description written by the driver, or a place for one. It is opaque except for the SM
+/// A resource description written by the driver, or memory for one. It is opaque except for the SM
 /// fields: it is copied as a whole and never constructed here.
 #[derive(Clone, Default)]
 #[repr(transparent)]
-pub(super) struct Part {
+pub(super) struct Description {
     raw: CUdevResource,
 }
 
 // SAFETY: the description is data without owned resources. Its pointer to a further resource belongs to
 // the driver and is never dereferenced here.
-unsafe impl Send for Part {}
+unsafe impl Send for Description {}
 // SAFETY: see `Send`.
-unsafe impl Sync for Part {}
+unsafe impl Sync for Description {}
 
-impl Part {
+impl Description {
     /// Returns whether the driver has described SMs here. An empty remainder has no type.
     pub(super) fn is_of_sms(&self) -> bool {
         self.raw.type_ == CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM
     }
 
-    /// Returns the place for the driver to fill in.
-    pub(super) fn place(&mut self) -> &mut CUdevResource {
+    /// Returns the memory that the driver fills in.
+    pub(super) fn as_mut_raw(&mut self) -> &mut CUdevResource {
         &mut self.raw
     }
 
-    /// Returns places for the groups, followed by one for the remainder.
-    pub(super) fn places(groups: usize) -> Vec<Self> {
-        let mut places = Vec::with_capacity(groups + 1);
-        places.resize_with(groups, Self::default);
-        places.push(Self::default());
-        places
+    /// Returns empty descriptions for the groups, followed by one for the remainder.
+    pub(super) fn new_array(groups: usize) -> Vec<Self> {
+        let mut descriptions = Vec::with_capacity(groups + 1);
+        descriptions.resize_with(groups, Self::default);
+        descriptions.push(Self::default());
+        descriptions
     }
 
-    /// Returns a pointer to the first of several places.
-    pub(super) fn first(places: &mut [Self]) -> *mut CUdevResource {
-        places.as_mut_ptr().cast()
+    /// Returns a pointer to the first of several descriptions.
+    pub(super) fn first_raw(descriptions: &mut [Self]) -> *mut CUdevResource {
+        descriptions.as_mut_ptr().cast()
     }
 
     pub(super) fn raw(&self) -> &CUdevResource {
@@ -141,15 +141,9 @@ impl SmResource {
     #[doc(alias = "cuDeviceGetDevResource")]
     pub fn of_device(device: &Device) -> Result<Self> {
         init::init()?;
-        Self::ask(*device, None, "cuDeviceGetDevResource", |place, kind| {
+        Self::query(*device, None, "cuDeviceGetDevResource", |out, kind| {
             // SAFETY: the pointer refers to a borrowed resource.
-            unsafe {
-                call!(cuDeviceGetDevResource(
-                    device.as_raw(),
-                    &raw mut *place,
-                    kind
-                ))
-            }
+            unsafe { call!(cuDeviceGetDevResource(device.as_raw(), &raw mut *out, kind)) }
         })
     }
 
@@ -165,13 +159,13 @@ impl SmResource {
     #[doc(alias = "cuCtxGetDevResource")]
     pub fn of_context(context: &Context) -> Result<Self> {
         let keep_alive: KeepAlive = Arc::new(context.clone());
-        Self::ask(
+        Self::query(
             context.device(),
             Some(keep_alive),
             "cuCtxGetDevResource",
-            |place, kind| {
+            |out, kind| {
                 // SAFETY: the context is alive, and the pointer refers to a borrowed resource.
-                unsafe { call!(cuCtxGetDevResource(context.as_raw(), &raw mut *place, kind)) }
+                unsafe { call!(cuCtxGetDevResource(context.as_raw(), &raw mut *out, kind)) }
             },
         )
     }
@@ -188,11 +182,11 @@ impl SmResource {
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn of_green_context(green: &GreenContext) -> Result<Self> {
         let keep_alive: KeepAlive = Arc::new(green.clone());
-        Self::ask(
+        Self::query(
             green.device(),
             Some(keep_alive),
             "cuGreenCtxGetDevResource",
-            |place, kind| green.get_resource(place, kind),
+            |out, kind| green.get_resource(out, kind),
         )
     }
 
@@ -208,33 +202,36 @@ impl SmResource {
     pub fn of_stream(stream: &Stream) -> Result<Self> {
         let device = stream.context().device();
         let keep_alive: KeepAlive = Arc::new(stream.clone());
-        Self::ask(
+        Self::query(
             device,
             Some(keep_alive),
             "cuStreamGetDevResource",
-            |place, kind| {
+            |out, kind| {
                 without_current(stream.context(), || {
                     // SAFETY: the stream is alive, and the pointer refers to a borrowed resource.
-                    unsafe { answer!(cuStreamGetDevResource(stream.raw(), &raw mut *place, kind)) }
+                    unsafe { answer!(cuStreamGetDevResource(stream.raw(), &raw mut *out, kind)) }
                 })
             },
         )
     }
 
-    fn ask(
+    fn query(
         device: Device,
         keep_alive: Option<KeepAlive>,
         function: &'static str,
         get: impl FnOnce(&mut CUdevResource, CUdevResourceType) -> Result<()>,
     ) -> Result<Self> {
-        let mut part = Part::default();
-        get(part.place(), CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM)?;
-        if !part.is_of_sms() {
-            return Err(unexpected(function));
+        let mut description = Description::default();
+        get(
+            description.as_mut_raw(),
+            CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM,
+        )?;
+        if !description.is_of_sms() {
+            return Err(unexpected_resource(function));
         }
         Ok(Self {
             device,
-            part,
+            description,
             keep_alive,
         })
     }
@@ -246,12 +243,12 @@ impl SmResource {
 
     /// Returns the number of SMs.
     pub fn sm_count(&self) -> u32 {
-        self.part.sm_count()
+        self.description.sm_count()
     }
 
     /// Returns the other properties that the driver reports.
     pub fn properties(&self) -> SmProperties {
-        self.part.properties()
+        self.description.properties()
     }
 
     /// Returns the smallest partition and the step between partition sizes: as reported by the driver
@@ -260,9 +257,13 @@ impl SmResource {
     /// # Errors
     /// The query of the compute capability failed.
     pub fn granularity(&self) -> Result<Granularity> {
-        let told = self.properties();
-        let known = told.min_partition_size.zip(told.coscheduled_alignment);
-        if let Some((min, multiple)) = known.filter(|(min, multiple)| *min != 0 && *multiple != 0) {
+        let properties = self.properties();
+        let reported = properties
+            .min_partition_size
+            .zip(properties.coscheduled_alignment);
+        if let Some((min, multiple)) =
+            reported.filter(|(min, multiple)| *min != 0 && *multiple != 0)
+        {
             return Ok(Granularity { min, multiple });
         }
         let (min, multiple) = match self.device.compute_capability()?.0 {
@@ -277,7 +278,7 @@ impl SmResource {
 
 /// The error for a call that succeeded but did not return the requested resource.
 #[cold]
-pub(super) fn unexpected(call: &'static str) -> Error {
+pub(super) fn unexpected_resource(call: &'static str) -> Error {
     let code = cuda_sys::CUresult::CUDA_ERROR_UNKNOWN;
     crate::base::error::DriverError { code, call }.into()
 }
@@ -288,22 +289,22 @@ impl SmGroup {
         self.origin.device
     }
 
-    pub(super) fn part(&self) -> &Part {
-        &self.origin.parts[self.index]
+    pub(super) fn description(&self) -> &Description {
+        &self.origin.descriptions[self.index]
     }
 
     /// Returns the number of SMs in the group.
     pub fn sm_count(&self) -> u32 {
-        self.part().sm_count()
+        self.description().sm_count()
     }
 
     /// Returns the other properties that the driver reports.
     pub fn properties(&self) -> SmProperties {
-        self.part().properties()
+        self.description().properties()
     }
 
     /// Returns the same group again, for a green context that is split in its place.
-    pub(super) fn again(&self) -> Self {
+    pub(super) fn duplicate(&self) -> Self {
         Self {
             origin: Arc::clone(&self.origin),
             index: self.index,
@@ -316,48 +317,51 @@ impl SmGroup {
     }
 }
 
-/// The first driver that requires the groups of a green context to be scheduled alike. A remainder is
-/// not scheduled as groups are.
-pub(super) const ALIKE_SINCE: CudaVersion = CudaVersion::new(13, 1);
+/// The first driver that requires all groups of a green context to be scheduled in the same way. A
+/// remainder is not scheduled as groups are.
+pub(super) const EQUAL_GROUPS_SINCE: CudaVersion = CudaVersion::new(13, 1);
 
 /// Returns the resource descriptions of a green context's groups, after the checks that the driver
 /// omits.
-pub(super) fn together(groups: &[SmGroup]) -> Result<Vec<CUdevResource>> {
-    const SEVERAL_SINCE: CudaVersion = CudaVersion::new(12, 5);
+pub(super) fn combined_resources(groups: &[SmGroup]) -> Result<Vec<CUdevResource>> {
+    const SEVERAL_GROUPS_SINCE: CudaVersion = CudaVersion::new(12, 5);
     let first = groups.first().ok_or(Invalid::NoGroups)?;
     if !groups.iter().all(|group| group.is_of_same_split(first)) {
         return Err(Invalid::GroupsOfDifferentSplits.into());
     }
     if groups.len() > 1 {
         let driver = init::version()?;
-        if driver < SEVERAL_SINCE {
+        if driver < SEVERAL_GROUPS_SINCE {
             return Err(Invalid::SeveralGroupsNeedNewerDriver {
                 groups: groups.len(),
                 driver,
             }
             .into());
         }
-        check_alike(first, groups, driver)?;
+        check_equal_properties(first, groups, driver)?;
     }
-    Ok(groups.iter().map(|group| *group.part().raw()).collect())
+    Ok(groups
+        .iter()
+        .map(|group| *group.description().raw())
+        .collect())
 }
 
 /// Checks rules that newer drivers enforce without an explanation.
-fn check_alike(first: &SmGroup, groups: &[SmGroup], driver: CudaVersion) -> Result<()> {
+fn check_equal_properties(first: &SmGroup, groups: &[SmGroup], driver: CudaVersion) -> Result<()> {
     type Field = fn(&SmProperties) -> Option<u32>;
     let rules: [(&str, CudaVersion, Field); 2] = [
-        ("co-scheduled alignment", ALIKE_SINCE, |its| {
-            its.coscheduled_alignment
+        ("co-scheduled alignment", EQUAL_GROUPS_SINCE, |properties| {
+            properties.coscheduled_alignment
         }),
-        ("locality domain", CudaVersion::new(13, 4), |its| {
-            its.locality_domain
+        ("locality domain", CudaVersion::new(13, 4), |properties| {
+            properties.locality_domain
         }),
     ];
-    let known = first.properties();
+    let first_properties = first.properties();
     for group in groups {
-        let its = group.properties();
+        let properties = group.properties();
         for (what, since, field) in &rules {
-            if let (Some(first), Some(other)) = (field(&known), field(&its)) {
+            if let (Some(first), Some(other)) = (field(&first_properties), field(&properties)) {
                 if first != other && driver >= *since {
                     return Err(Invalid::GroupsThatDiffer { what, first, other }.into());
                 }

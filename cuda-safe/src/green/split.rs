@@ -1,7 +1,7 @@
 //! Splits by count: groups of equal size.
 
 use super::GreenContext;
-use super::resource::{Origin, Part, SmGroup, SmResource};
+use super::resource::{Description, Origin, SmGroup, SmResource};
 use super::split_guard::{Overlap, SplitGuard};
 use crate::base::call::call;
 use crate::base::error::{Rejected, Result};
@@ -64,7 +64,7 @@ impl SmResource {
     ///
     /// Since CUDA 12.4.
     pub fn count_groups(&self, min: u32, flags: SplitFlags) -> Result<u32> {
-        count_groups(&self.part, min, flags)
+        count_groups(&self.description, min, flags)
     }
 
     /// Splits into disjoint groups of equal size. Calls `cuDevSmResourceSplitByCount`.
@@ -80,9 +80,9 @@ impl SmResource {
     /// Since CUDA 12.4. Raw: [`cuDevSmResourceSplitByCount`](fn@cuda_sys::cuDevSmResourceSplitByCount).
     #[doc(alias = "cuDevSmResourceSplitByCount")]
     pub fn split_by_count(&self, split: SplitByCount) -> Result<Split> {
-        let pieces = Pieces::by_count(&self.part, &split)?;
-        let claim = self.claim(&split.label, split.overlap)?;
-        pieces.take(self, claim)
+        let checked = CheckedSplit::new(&self.description, &split)?;
+        let split_guard = self.acquire_split_guard(&split.label, split.overlap)?;
+        checked.split(self, split_guard)
     }
 }
 
@@ -118,46 +118,49 @@ impl SmGroup {
 
     fn divide_by_count(&self, split: &SplitByCount) -> Result<Split> {
         // An impossible split is found before a green context is created.
-        Pieces::by_count(self.part(), split)?;
-        let keep_alive = GreenContext::new([self.again()])?;
+        CheckedSplit::new(self.description(), split)?;
+        let keep_alive = GreenContext::new([self.duplicate()])?;
         let resource = SmResource::of_green_context(&keep_alive)?;
-        let pieces = Pieces::by_count(&resource.part, split)?;
-        pieces.take(&resource, SplitGuard::within(Arc::new(keep_alive)))
+        let checked = CheckedSplit::new(&resource.description, split)?;
+        checked.split(&resource, SplitGuard::within(Arc::new(keep_alive)))
     }
 }
 
 /// A checked request for a split.
-struct Pieces<'a> {
+struct CheckedSplit<'a> {
     count: u32,
     split: &'a SplitByCount,
 }
 
-impl<'a> Pieces<'a> {
-    fn by_count(input: &Part, split: &'a SplitByCount) -> Result<Self> {
+impl<'a> CheckedSplit<'a> {
+    fn new(source: &Description, split: &'a SplitByCount) -> Result<Self> {
         if split.max_groups == Some(0) {
             return Err(Invalid::NoGroups.into());
         }
-        check(input, split.min, split.flags)?;
+        check(source, split.min, split.flags)?;
         // An upper bound on the number of groups. The driver returns the actual number.
-        let most = input.sm_count() / split.min.max(1);
-        let count = split.max_groups.map_or(most, |max| max.min(most));
+        let max_count = source.sm_count() / split.min.max(1);
+        let count = split.max_groups.map_or(max_count, |max| max.min(max_count));
         Ok(Self { count, split })
     }
 
-    fn take(self, input: &SmResource, claim: SplitGuard) -> Result<Split> {
+    fn split(self, source: &SmResource, split_guard: SplitGuard) -> Result<Split> {
         let Self { mut count, split } = self;
-        let mut parts = Part::places(count as usize);
-        let (groups, remainder) = parts.split_at_mut(count as usize);
-        let (first, rest) = (Part::first(groups), Part::first(remainder));
-        let keep_alive = &raw const *input.part.raw();
+        let mut descriptions = Description::new_array(count as usize);
+        let (groups, remainder) = descriptions.split_at_mut(count as usize);
+        let (groups_out, remainder_out) = (
+            Description::first_raw(groups),
+            Description::first_raw(remainder),
+        );
+        let source_raw = &raw const *source.description.raw();
         // SAFETY: there are places for `count` groups and for the remainder. The other pointers refer
         // to a live description and to a local variable.
         unsafe {
             call!(cuDevSmResourceSplitByCount(
-                first,
+                groups_out,
                 &raw mut count,
-                keep_alive,
-                rest,
+                source_raw,
+                remainder_out,
                 split.flags.bits(),
                 split.min
             ))
@@ -165,34 +168,39 @@ impl<'a> Pieces<'a> {
         if count == 0 {
             return Err(Invalid::NoGroups.into());
         }
-        Ok(Split::new(input.device, claim, parts, count as usize))
+        Ok(Split::new(
+            source.device,
+            split_guard,
+            descriptions,
+            count as usize,
+        ))
     }
 }
 
 impl Split {
-    /// Creates a split from the driver's results: `given` groups in the first places, and the remainder
-    /// in the last.
+    /// Creates a split from the driver's results: `group_count` groups at the beginning, and the
+    /// remainder at the end.
     pub(super) fn new(
         device: Device,
-        claim: SplitGuard,
-        mut parts: Vec<Part>,
-        given: usize,
+        split_guard: SplitGuard,
+        mut descriptions: Vec<Description>,
+        group_count: usize,
     ) -> Self {
-        if given + 1 < parts.len() {
-            parts.swap_remove(given);
-            parts.truncate(given + 1);
+        if group_count + 1 < descriptions.len() {
+            descriptions.swap_remove(group_count);
+            descriptions.truncate(group_count + 1);
         }
-        let has_remainder = parts.last().is_some_and(Part::is_of_sms);
+        let has_remainder = descriptions.last().is_some_and(Description::is_of_sms);
         // A group for which no SMs were left has no type either.
-        parts.retain(Part::is_of_sms);
-        let all = parts.len();
+        descriptions.retain(Description::is_of_sms);
+        let count = descriptions.len();
         let origin = Arc::new(Origin {
             device,
-            parts,
-            claim,
+            descriptions,
+            split_guard,
         });
-        let mut groups = Vec::with_capacity(all);
-        for (index, origin) in std::iter::repeat_n(origin, all).enumerate() {
+        let mut groups = Vec::with_capacity(count);
+        for (index, origin) in std::iter::repeat_n(origin, count).enumerate() {
             groups.push(SmGroup { origin, index });
         }
         let remainder = if has_remainder { groups.pop() } else { None };
@@ -200,19 +208,19 @@ impl Split {
     }
 }
 
-fn count_groups(input: &Part, min: u32, flags: SplitFlags) -> Result<u32> {
-    check(input, min, flags)?;
+fn count_groups(source: &Description, min: u32, flags: SplitFlags) -> Result<u32> {
+    check(source, min, flags)?;
     let mut count = 0;
-    let keep_alive = &raw const *input.raw();
-    let nothing = std::ptr::null_mut();
+    let source_raw = &raw const *source.raw();
+    let null = std::ptr::null_mut();
     // SAFETY: without result pointers for groups and remainder, the driver only counts. The other
     // pointers refer to a live description and to a local variable.
     unsafe {
         call!(cuDevSmResourceSplitByCount(
-            nothing,
+            null,
             &raw mut count,
-            keep_alive,
-            nothing,
+            source_raw,
+            null,
             flags.bits(),
             min
         ))
@@ -221,9 +229,9 @@ fn count_groups(input: &Part, min: u32, flags: SplitFlags) -> Result<u32> {
 }
 
 /// Checks the rules that real drivers do not check, or for which they return only an error code.
-fn check(input: &Part, min: u32, flags: SplitFlags) -> Result<()> {
+fn check(source: &Description, min: u32, flags: SplitFlags) -> Result<()> {
     const FLAGS_SINCE: CudaVersion = CudaVersion::new(12, 5);
-    let sm_count = input.sm_count();
+    let sm_count = source.sm_count();
     if min > sm_count {
         return Err(Invalid::SplitAboveResource { min, sm_count }.into());
     }

@@ -56,10 +56,10 @@ impl SplitGuard {
 
 impl SmResource {
     /// Registers a split of this resource.
-    pub(super) fn claim(&self, label: &str, overlap: Overlap) -> Result<SplitGuard> {
+    pub(super) fn acquire_split_guard(&self, label: &str, overlap: Overlap) -> Result<SplitGuard> {
         // A green context whose release is deferred still uses these SMs.
         release::drain();
-        claim(self.device, label, overlap, self.keep_alive.as_ref())
+        acquire(self.device, label, overlap, self.keep_alive.as_ref())
     }
 }
 
@@ -87,8 +87,8 @@ fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Registers a split of all SMs of a device, or of the SMs of `whole`.
-pub(super) fn claim(
+/// Registers a split of all SMs of a device, or of the SMs of the object `keep_alive`.
+pub(super) fn acquire(
     device: Device,
     label: &str,
     overlap: Overlap,
@@ -135,15 +135,16 @@ impl Drop for Registration {
 
 #[cfg(test)]
 mod tests {
-    use super::{Overlap, claim};
+    use super::{Overlap, acquire};
     use crate::driver::device::Device;
     use crate::{Error, Invalid};
 
     #[test]
-    fn a_second_claim_is_refused_with_the_label_of_the_first_while_it_lives() {
+    fn a_second_split_is_refused_with_the_label_of_the_first_while_it_is_alive() {
         let device = Device::unchecked(1000);
-        let first = claim(device, "first", Overlap::Refuse, None).expect("the device is not split");
-        match claim(device, "second", Overlap::Refuse, None) {
+        let first =
+            acquire(device, "first", Overlap::Refuse, None).expect("the device is not split");
+        match acquire(device, "second", Overlap::Refuse, None) {
             Err(Error::Invalid(invalid)) => assert_eq!(
                 *invalid,
                 Invalid::SplitInUse {
@@ -153,7 +154,7 @@ mod tests {
             ),
             other => panic!("expected `SplitInUse`, got {other:?}"),
         }
-        claim(
+        acquire(
             Device::unchecked(1001),
             "other device",
             Overlap::Refuse,
@@ -161,17 +162,19 @@ mod tests {
         )
         .expect("another device");
         drop(first);
-        claim(device, "third", Overlap::Refuse, None).expect("the first split was dropped");
+        acquire(device, "third", Overlap::Refuse, None).expect("the first split was dropped");
     }
 
     #[test]
-    fn overlap_is_possible_by_name() {
+    fn a_split_succeeds_if_it_allows_overlap() {
         let device = Device::unchecked(1002);
-        let first = claim(device, "first", Overlap::Refuse, None).expect("the device is not split");
-        let second = claim(device, "second", Overlap::Allow, None).expect("the overlap is allowed");
+        let first =
+            acquire(device, "first", Overlap::Refuse, None).expect("the device is not split");
+        let second =
+            acquire(device, "second", Overlap::Allow, None).expect("the overlap is allowed");
         drop(first);
-        assert!(claim(device, "third", Overlap::Refuse, None).is_err());
+        assert!(acquire(device, "third", Overlap::Refuse, None).is_err());
         drop(second);
-        assert!(claim(device, "third", Overlap::Refuse, None).is_ok());
+        assert!(acquire(device, "third", Overlap::Refuse, None).is_ok());
     }
 }

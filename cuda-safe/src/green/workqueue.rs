@@ -35,7 +35,7 @@ struct Inner {
     shared_with: Option<KeepAlive>,
     /// Whether the scope is the one that the driver reported, which may be unknown here. A caller must
     /// not set an unknown scope.
-    has_own_scope: bool,
+    has_driver_scope: bool,
 }
 
 // SAFETY: the description is data without owned resources. Its pointer to a further resource belongs to
@@ -91,12 +91,12 @@ impl Workqueues {
     #[doc(alias = "cuDeviceGetDevResource")]
     pub fn of_device(device: &Device) -> Result<Self> {
         init::init()?;
-        Self::ask(*device, CONFIG, |place| {
+        Self::query(*device, CONFIG, |out| {
             // SAFETY: the pointer refers to a borrowed resource.
             unsafe {
                 call!(cuDeviceGetDevResource(
                     device.as_raw(),
-                    &raw mut *place,
+                    &raw mut *out,
                     CONFIG
                 ))
             }
@@ -114,7 +114,7 @@ impl Workqueues {
     /// Since CUDA 13.1. Raw: [`cuCtxGetDevResource`](fn@cuda_sys::cuCtxGetDevResource).
     #[doc(alias = "cuCtxGetDevResource")]
     pub fn of_context(context: &Context) -> Result<Self> {
-        Self::ask_context(context, CONFIG)
+        Self::query_context(context, CONFIG)
     }
 
     /// Returns the workqueue configuration of a green context. Calls `cuGreenCtxGetDevResource`.
@@ -125,8 +125,8 @@ impl Workqueues {
     /// Since CUDA 13.1. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn of_green_context(green: &GreenContext) -> Result<Self> {
-        Self::ask(green.device(), CONFIG, |place| {
-            green.get_resource(place, CONFIG)
+        Self::query(green.device(), CONFIG, |out| {
+            green.get_resource(out, CONFIG)
         })
     }
 
@@ -141,10 +141,10 @@ impl Workqueues {
     /// Since CUDA 13.1. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn shared_with(green: &GreenContext) -> Result<Self> {
-        let queues = Self::ask(green.device(), QUEUES, |place| {
-            green.get_resource(place, QUEUES)
+        let queues = Self::query(green.device(), QUEUES, |out| {
+            green.get_resource(out, QUEUES)
         })?;
-        Ok(queues.kept_by(Arc::new(green.clone())))
+        Ok(queues.kept_alive_by(Arc::new(green.clone())))
     }
 
     /// Returns the queues of a context that is not a green context, to be shared with a green context.
@@ -158,19 +158,19 @@ impl Workqueues {
     /// Since CUDA 13.1. Raw: [`cuCtxGetDevResource`](fn@cuda_sys::cuCtxGetDevResource).
     #[doc(alias = "cuCtxGetDevResource")]
     pub fn shared_with_context(context: &Context) -> Result<Self> {
-        let queues = Self::ask_context(context, QUEUES)?;
-        Ok(queues.kept_by(Arc::new(context.clone())))
+        let queues = Self::query_context(context, QUEUES)?;
+        Ok(queues.kept_alive_by(Arc::new(context.clone())))
     }
 
-    fn ask_context(context: &Context, kind: CUdevResourceType) -> Result<Self> {
+    fn query_context(context: &Context, kind: CUdevResourceType) -> Result<Self> {
         let raw = context.as_raw();
-        Self::ask(context.device(), kind, |place| {
+        Self::query(context.device(), kind, |out| {
             // SAFETY: the context is alive, and the pointer refers to a borrowed resource.
-            unsafe { call!(cuCtxGetDevResource(raw, &raw mut *place, kind)) }
+            unsafe { call!(cuCtxGetDevResource(raw, &raw mut *out, kind)) }
         })
     }
 
-    fn ask(
+    fn query(
         device: Device,
         kind: CUdevResourceType,
         get: impl FnOnce(&mut CUdevResource) -> Result<()>,
@@ -180,20 +180,22 @@ impl Workqueues {
         let mut raw = CUdevResource::default();
         get(&mut raw)?;
         if raw.type_ != kind {
-            return Err(super::resource::unexpected("cuDeviceGetDevResource"));
+            return Err(super::resource::unexpected_resource(
+                "cuDeviceGetDevResource",
+            ));
         }
         Ok(Self {
             device,
             inner: Box::new(Inner {
                 raw,
                 shared_with: None,
-                has_own_scope: true,
+                has_driver_scope: true,
             }),
         })
     }
 
-    fn kept_by(mut self, whose: KeepAlive) -> Self {
-        self.inner.shared_with = Some(whose);
+    fn kept_alive_by(mut self, owner: KeepAlive) -> Self {
+        self.inner.shared_with = Some(owner);
         self
     }
 
@@ -236,9 +238,9 @@ impl Workqueues {
     /// Sets the sharing scope. This has no effect on queues that are [shared](Self::shared_with).
     #[must_use]
     pub fn with_scope(self, scope: WorkqueueScope) -> Self {
-        let mut set = self.with_config(|config| config.sharingScope = scope.raw());
-        set.inner.has_own_scope = false;
-        set
+        let mut queues = self.with_config(|config| config.sharingScope = scope.raw());
+        queues.inner.has_driver_scope = false;
+        queues
     }
 
     /// Checks for settings that a driver would refuse with only an error code, or ignore.
@@ -253,7 +255,7 @@ impl Workqueues {
         };
         match (self.concurrency_limit(), self.scope()) {
             (Some(0), _) => refused("concurrency limit", 0, "at least 1"),
-            (_, Some(WorkqueueScope::Other(scope))) if !self.inner.has_own_scope => {
+            (_, Some(WorkqueueScope::Other(scope))) if !self.inner.has_driver_scope => {
                 refused("scope", scope, "a named scope")
             }
             _ => Ok(()),

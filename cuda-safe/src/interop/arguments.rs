@@ -8,14 +8,14 @@ use cuda_sys::CUdeviceptr;
 impl<T: 'static> Argument<&[T]> for &ArrayView<'_, T> {
     #[inline]
     fn bytes(self, index: usize, launch: sealed::Target<'_>) -> Result<CUdeviceptr> {
-        first(self, index, launch)
+        address_argument(self, index, launch)
     }
 }
 
 impl<T: 'static> Argument<&mut [T]> for &mut ArrayViewMut<'_, T> {
     #[inline]
     fn bytes(self, index: usize, launch: sealed::Target<'_>) -> Result<CUdeviceptr> {
-        first(self.whole(), index, launch)
+        address_argument(self.view(), index, launch)
     }
 }
 
@@ -32,7 +32,7 @@ impl<T: 'static> LaunchArgument for &ImportedArray<T> {
 }
 
 /// Returns the address of the first element.
-fn first<T>(
+fn address_argument<T>(
     view: &ArrayView<'_, T>,
     index: usize,
     launch: sealed::Target<'_>,

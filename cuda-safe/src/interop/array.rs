@@ -131,26 +131,26 @@ impl RawInterface {
 
     fn layout(&self, item_size: usize) -> Result<Layout, Invalid> {
         let shape = self.shape.as_ref().ok_or_else(|| missing("shape"))?;
-        let extents: Option<Vec<usize>> = shape
+        let unsigned_shape: Option<Vec<usize>> = shape
             .iter()
             .map(|extent| usize::try_from(*extent).ok())
             .collect();
-        let extents = extents
+        let unsigned_shape = unsigned_shape
             .ok_or_else(|| refused("shape", format!("{shape:?} is not a shape of an array")))?;
         let Some(strides) = &self.strides else {
-            return Layout::c_contiguous(&extents, item_size);
+            return Layout::c_contiguous(&unsigned_shape, item_size);
         };
-        let steps: Option<Vec<isize>> = strides
+        let signed_strides: Option<Vec<isize>> = strides
             .iter()
             .map(|stride| isize::try_from(*stride).ok())
             .collect();
-        let steps = steps.ok_or_else(|| {
+        let signed_strides = signed_strides.ok_or_else(|| {
             refused(
                 "strides",
                 format!("the strides {strides:?} exceed the address space"),
             )
         })?;
-        Layout::strided(&extents, &steps, item_size)
+        Layout::strided(&unsigned_shape, &signed_strides, item_size)
     }
 
     fn mask(
@@ -173,14 +173,14 @@ impl RawInterface {
             return Err(refused("mask", "the mask has a mask"));
         }
         let mask = mask.check(options)?;
-        let (its, whole) = (mask.layout.shape(), layout.shape());
-        let matches = |(extent, of): (&usize, &usize)| extent == of || *extent == 1;
-        let broadcasts =
-            its.len() <= whole.len() && its.iter().rev().zip(whole.iter().rev()).all(matches);
+        let (mask_shape, shape) = (mask.layout.shape(), layout.shape());
+        let matches = |(mask, array): (&usize, &usize)| mask == array || *mask == 1;
+        let broadcasts = mask_shape.len() <= shape.len()
+            && mask_shape.iter().rev().zip(shape.iter().rev()).all(matches);
         if !broadcasts {
             return Err(refused(
                 "mask",
-                format!("the shape {its:?} of the mask cannot be broadcast to {whole:?}"),
+                format!("the shape {mask_shape:?} of the mask cannot be broadcast to {shape:?}"),
             ));
         }
         Ok(Some(Box::new(mask)))
@@ -292,7 +292,7 @@ impl ArrayInterface {
     /// empty arrays have the address 0.
     pub fn to_raw(&self) -> RawInterface {
         let is_plain = self.layout.is_c_contiguous();
-        let wide = |stride: &isize| *stride as i128;
+        let widened = |stride: &isize| *stride as i128;
         RawInterface {
             version: Some(VERSION.into()),
             shape: Some(
@@ -308,7 +308,7 @@ impl ArrayInterface {
                 true => (0, self.read_only),
                 false => (self.address.into(), self.read_only),
             }),
-            strides: (!is_plain).then(|| self.layout.strides().iter().map(wide).collect()),
+            strides: (!is_plain).then(|| self.layout.strides().iter().map(widened).collect()),
             mask: self.mask.as_ref().map(|mask| Box::new(mask.to_raw())),
             stream: self.stream.map(|stream| stream.number().into()),
         }

@@ -30,7 +30,7 @@ use crate::base::invalid::Invalid;
 use std::fmt;
 
 /// Description of a tensor. (It is boxed to keep error types that contain it small.)
-struct Described {
+struct TensorDescription {
     dtype: DataType,
     layout: Layout,
     address: u64,
@@ -39,7 +39,7 @@ struct Described {
     flags: u64,
 }
 
-impl Described {
+impl TensorDescription {
     fn debug(&self, f: &mut fmt::DebugStruct<'_, '_>) -> fmt::Result {
         f.field("dtype", &format_args!("{}", self.dtype))
             .field("layout", &self.layout)
@@ -66,7 +66,7 @@ fn refused(field: &'static str, problem: impl Into<String>) -> Invalid {
 
 /// Converts an error of a layout, which names the keys of array interfaces. DLPack uses the same
 /// names.
-fn of_layout(invalid: Invalid) -> Invalid {
+fn from_layout_error(invalid: Invalid) -> Invalid {
     match invalid {
         Invalid::ArrayInterface { key, problem } => refused(key, problem),
         other => other,

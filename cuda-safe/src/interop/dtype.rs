@@ -77,7 +77,7 @@ pub enum DescrType {
 }
 
 /// The maximum depth of nested records.
-const DEPTH: usize = 32;
+const MAX_DEPTH: usize = 32;
 
 fn refused(problem: impl Into<String>) -> Invalid {
     super::refused("descr", problem)
@@ -196,13 +196,13 @@ impl Record {
     /// [`Invalid::ArrayInterface`] if a name occurs twice, a type string is invalid, a field or the
     /// record is too large, or records are nested too deeply.
     pub fn from_descr(entries: &[DescrEntry]) -> Result<Self, Invalid> {
-        Self::of_entries(entries, DEPTH)
+        Self::from_entries(entries, MAX_DEPTH)
     }
 
-    fn of_entries(entries: &[DescrEntry], depth: usize) -> Result<Self, Invalid> {
+    fn from_entries(entries: &[DescrEntry], depth: usize) -> Result<Self, Invalid> {
         let depth = depth
             .checked_sub(1)
-            .ok_or_else(|| refused(format!("more than {DEPTH} nested records")))?;
+            .ok_or_else(|| refused(format!("more than {MAX_DEPTH} nested records")))?;
         let mut fields = Vec::new();
         let mut offset = 0usize;
         for (index, entry) in entries.iter().enumerate() {
@@ -216,7 +216,7 @@ impl Record {
                         other => other,
                     }
                 })?),
-                DescrType::Nested(entries) => Dtype::Record(Self::of_entries(entries, depth)?),
+                DescrType::Nested(entries) => Dtype::Record(Self::from_entries(entries, depth)?),
             };
             let is_void = matches!(&dtype, Dtype::Plain(ty) if ty.kind() == Kind::Void);
             let field = Field {
@@ -295,8 +295,8 @@ impl fmt::Display for Dtype {
             Self::Record(record) => {
                 f.write_str("{")?;
                 for (index, field) in record.fields.iter().enumerate() {
-                    let between = if index == 0 { "" } else { ", " };
-                    write!(f, "{between}{}: {}", field.name, field.dtype)?;
+                    let separator = if index == 0 { "" } else { ", " };
+                    write!(f, "{separator}{}: {}", field.name, field.dtype)?;
                     if !field.shape.is_empty() {
                         write!(f, " x {:?}", field.shape)?;
                     }

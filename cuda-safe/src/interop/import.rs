@@ -116,25 +116,25 @@ pub struct ImportedArray<T> {
 #[derive(Clone)]
 struct Access {
     stream: Stream,
-    end: End,
+    producer_order: ProducerOrder,
     #[allow(dead_code, reason = "held, not read")]
     owner: Arc<dyn Any + Send + Sync>,
 }
 
 /// How the producer's later work is ordered after the import.
 #[derive(Clone)]
-enum End {
-    Nothing,
+enum ProducerOrder {
+    Unordered,
     /// The host waits for the stream of the import.
-    Wait,
+    HostWait,
     /// The producer's stream waits for an event.
     Event(Event, ForeignStream),
 }
 
 /// The results of the checks.
-struct Found {
+struct CheckedArray {
     address: u64,
-    end: End,
+    producer_order: ProducerOrder,
 }
 
 impl ArrayInterface {
@@ -252,42 +252,51 @@ impl ArrayInterface {
             refuse_in_host_function()?;
         }
         // Declared after `owner`, which keeps this stream alive, so it is dropped before it.
-        let theirs = match sync {
-            StreamSync::ProducerStream => self.producers_stream(stream)?,
+        let producer_stream = match sync {
+            StreamSync::ProducerStream => self.foreign_producer_stream(stream)?,
             _ => None,
         };
-        let address = self.place(stream.context(), align)?;
-        let (home, end) = match &theirs {
-            Some(theirs) => (theirs, End::Nothing),
+        let address = self.checked_address(stream.context(), align)?;
+        let (work_stream, producer_order) = match &producer_stream {
+            Some(producer_stream) => (producer_stream, ProducerOrder::Unordered),
             None => (stream, self.order_after_producer(stream, sync)?),
         };
         let mask = self.mask().map(|mask| {
-            let address = mask.place(home.context(), 1)?;
-            // If the mask names another stream than `home`, this orders the two streams.
-            let end = mask.order_after_producer(home, sync)?;
-            Ok::<_, Error>((mask, Found { address, end }))
+            let address = mask.checked_address(work_stream.context(), 1)?;
+            // If the mask names another stream than `work_stream`, this orders the two streams.
+            let producer_order = mask.order_after_producer(work_stream, sync)?;
+            Ok::<_, Error>((
+                mask,
+                CheckedArray {
+                    address,
+                    producer_order,
+                },
+            ))
         });
         let mask = mask.transpose()?;
-        let array = Found { address, end };
+        let array = CheckedArray {
+            address,
+            producer_order,
+        };
         let owner: Arc<dyn Any + Send + Sync> = Arc::new(owner);
-        let stream = match theirs {
+        let stream = match producer_stream {
             // The owner keeps the stream alive.
-            Some(theirs) => Stream::leased(&theirs, Arc::clone(&owner)),
+            Some(producer_stream) => Stream::leased(&producer_stream, Arc::clone(&owner)),
             None => stream.clone(),
         };
-        let imported = |of: &Self, found: Found, mask| Imported {
-            address: found.address,
-            dtype: of.dtype().clone(),
-            layout: of.layout().clone(),
-            read_only: of.is_read_only(),
+        let imported = |array: &Self, checked: CheckedArray, mask| Imported {
+            address: checked.address,
+            dtype: array.dtype().clone(),
+            layout: array.layout().clone(),
+            read_only: array.is_read_only(),
             access: Access {
                 stream: stream.clone(),
-                end: found.end,
+                producer_order: checked.producer_order,
                 owner: Arc::clone(&owner),
             },
             mask,
         };
-        let mask = mask.map(|(mask, found)| Box::new(imported(mask, found, None)));
+        let mask = mask.map(|(mask, checked)| Box::new(imported(mask, checked, None)));
         Ok(imported(self, array, mask))
     }
 
@@ -310,7 +319,7 @@ impl ArrayInterface {
 
     /// Returns the producer's stream if the interface names one that is neither a default stream
     /// nor `stream`. The result does not keep the stream alive.
-    fn producers_stream(&self, stream: &Stream) -> Result<Option<Stream>> {
+    fn foreign_producer_stream(&self, stream: &Stream) -> Result<Option<Stream>> {
         let Some(exported @ ExportedStream::Handle(_)) = self.stream() else {
             return Ok(None);
         };
@@ -320,27 +329,27 @@ impl ArrayInterface {
         }
         // SAFETY: the stream is alive as long as the owner, as the caller of `import` promised, and
         // the caller of this function keeps the owner alive.
-        let theirs = unsafe { Stream::borrow_checked(raw, stream.context()) }?;
-        drop(theirs.uncaptured(Operation::Wait)?);
-        Ok(Some(theirs))
+        let producer_stream = unsafe { Stream::borrow_checked(raw, stream.context()) }?;
+        drop(producer_stream.uncaptured(Operation::Wait)?);
+        Ok(Some(producer_stream))
     }
 
     /// Makes later work on `stream` wait for the producer's work. Returns how the producer's later work
     /// is ordered.
-    fn order_after_producer(&self, stream: &Stream, sync: StreamSync) -> Result<End> {
+    fn order_after_producer(&self, stream: &Stream, sync: StreamSync) -> Result<ProducerOrder> {
         drop(stream.uncaptured(Operation::Wait)?);
         if sync == StreamSync::Ignore {
-            return Ok(End::Nothing);
+            return Ok(ProducerOrder::Unordered);
         }
         let Some(exported) = self.stream() else {
             // The producer's work is complete, but it names no stream that could wait when the
             // import is dropped.
-            return Ok(End::Wait);
+            return Ok(ProducerOrder::HostWait);
         };
         let context = stream.context();
         let (raw, is_default) = (exported.raw()?, exported.is_default());
         if raw == stream.raw() {
-            return Ok(End::Nothing);
+            return Ok(ProducerOrder::Unordered);
         }
         if sync == StreamSync::Synchronize {
             let wait = || {
@@ -348,15 +357,15 @@ impl ArrayInterface {
                 // as the caller of `import` promised.
                 unsafe { call!(cuStreamSynchronize(raw)) }
             };
-            in_context(context, is_default, wait)?;
-            return Ok(End::Wait);
+            call_in_context(context, is_default, wait)?;
+            return Ok(ProducerOrder::HostWait);
         }
-        let (begin, end) = (context.event()?, context.event()?);
-        let theirs = ForeignStream::new(raw);
+        let (begin, end_event) = (context.event()?, context.event()?);
+        let producer_stream = ForeignStream::new(raw);
         {
             // SAFETY: the stream is alive, as above; a default stream is one of `context`.
-            let _call = unsafe { theirs.uncaptured(Operation::Record, context) }?;
-            in_context(context, is_default, || {
+            let _call = unsafe { producer_stream.uncaptured(Operation::Record, context) }?;
+            call_in_context(context, is_default, || {
                 // SAFETY: the stream is alive, as above, and so is the event.
                 unsafe { call!(cuEventRecord(begin.raw(), raw)) }
             })?;
@@ -364,15 +373,15 @@ impl ArrayInterface {
         stream.wait_private(&begin)?;
         Ok(match exported {
             // The import may be dropped on another thread, where this handle means another stream.
-            ExportedStream::PerThread => End::Wait,
-            _ => End::Event(end, theirs),
+            ExportedStream::PerThread => ProducerOrder::HostWait,
+            _ => ProducerOrder::Event(end_event, producer_stream),
         })
     }
 }
 
 /// Calls `call`, which uses a stream of `context`. For a default stream, makes `context` current first,
 /// because the handle of a default stream refers to the current context.
-fn in_context(
+fn call_in_context(
     context: &Context,
     is_default: bool,
     mut call: impl FnMut() -> Result<()>,
@@ -503,12 +512,15 @@ impl<'a, T> From<&'a ImportedArray<T>> for DeviceSlice<'a, T> {
 impl Drop for Imported {
     fn drop(&mut self) {
         let stream = &self.access.stream;
-        match &self.access.end {
-            End::Nothing => {}
-            End::Event(end, home) => {
-                release(Reads::new(end, stream.raw(), home.raw()), &self.access);
+        match &self.access.producer_order {
+            ProducerOrder::Unordered => {}
+            ProducerOrder::Event(event, producer) => {
+                release(
+                    Reads::new(event, stream.raw(), producer.raw()),
+                    &self.access,
+                );
             }
-            End::Wait => {
+            ProducerOrder::HostWait => {
                 if let Err(error) = stream.wait_for_work() {
                     // The wait failed, so work may still use the memory. The owner is leaked.
                     std::mem::forget(self.access.clone());
@@ -536,11 +548,11 @@ impl KeepAlive for Access {
     }
 
     fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
-        let home = match &self.end {
-            End::Event(_, home) => Some(home.by_ref()),
-            End::Nothing | End::Wait => None,
+        let producer = match &self.producer_order {
+            ProducerOrder::Event(_, producer) => Some(producer.by_ref()),
+            ProducerOrder::Unordered | ProducerOrder::HostWait => None,
         };
-        [Some(self.stream.by_ref()), home]
+        [Some(self.stream.by_ref()), producer]
     }
 }
 

@@ -77,10 +77,10 @@ impl Layout {
             item_size,
         };
         if layout.checked_range().is_none() {
-            let far = format!(
+            let problem = format!(
                 "the strides {strides:?} with the shape {shape:?} exceed the address space"
             );
-            return Err(refused("strides", far));
+            return Err(refused("strides", problem));
         }
         if layout.is_empty() {
             // An empty array is written without strides, so it must be valid without them.
@@ -152,8 +152,8 @@ impl Layout {
 
     /// Returns whether elements are repeated by a stride of 0.
     pub fn is_broadcast(&self) -> bool {
-        let repeats = |(extent, stride): (&usize, &isize)| *extent > 1 && *stride == 0;
-        !self.is_empty() && self.item_size != 0 && self.dimensions().any(repeats)
+        let is_repeated = |(extent, stride): (&usize, &isize)| *extent > 1 && *stride == 0;
+        !self.is_empty() && self.item_size != 0 && self.dimensions().any(is_repeated)
     }
 
     /// Returns whether a stride is negative.
@@ -205,26 +205,26 @@ impl Layout {
             .collect();
         dimensions.sort_unstable();
         // The elements within one step must end before the next step.
-        let mut within = self.item_size;
+        let mut span = self.item_size;
         for (stride, extent) in dimensions {
-            if stride < within {
+            if stride < span {
                 return true;
             }
             // This cannot overflow, because the byte range was checked.
-            within = within.saturating_add(stride.saturating_mul(extent - 1));
+            span = span.saturating_add(stride.saturating_mul(extent - 1));
         }
         false
     }
 
     /// Returns whether the byte ranges of this layout at `address` and of `other` at `others`
     /// overlap.
-    pub fn ranges_overlap(&self, address: u64, other: &Self, others: u64) -> bool {
-        let of = |layout: &Self, address: u64| {
+    pub fn ranges_overlap(&self, address: u64, other: &Self, other_address: u64) -> bool {
+        let range = |layout: &Self, address: u64| {
             let ByteRange { start, end } = layout.byte_range();
             let at = |offset: isize| i128::from(address) + offset as i128;
             at(start)..at(end)
         };
-        let (its, others) = (of(self, address), of(other, others));
-        !its.is_empty() && !others.is_empty() && its.start < others.end && others.start < its.end
+        let (own, other) = (range(self, address), range(other, other_address));
+        !own.is_empty() && !other.is_empty() && own.start < other.end && other.start < own.end
     }
 }

@@ -7,7 +7,7 @@ use crate::driver::device::Device;
 use crate::memory::{MemoryAccess, MemoryPool, MemoryType};
 use cuda_sys::{CUdeviceptr, CUmemoryPool};
 
-const GRANT: &str = "cuMemPoolSetAccess";
+const GRANT_FUNCTION: &str = "cuMemPoolSetAccess";
 
 /// Gives every device that can reach the memory at `address` read and write access to it. Calls
 /// `cuMemPoolSetAccess` for the pool from which the memory was allocated.
@@ -83,7 +83,7 @@ fn grant(context: &Context, count: u32, pool: CUmemoryPool) -> Result<()> {
 pub(super) unsafe fn grant_for_export(context: &Context, address: CUdeviceptr) -> Result<()> {
     // SAFETY: the caller's promise.
     match unsafe { grant_peer_access(context, address) } {
-        Err(Error::Driver(error)) if error.call == GRANT => Ok(()),
+        Err(Error::Driver(error)) if error.call == GRANT_FUNCTION => Ok(()),
         done => done,
     }
 }

@@ -51,7 +51,7 @@ impl ByteOrder {
         Self::Big
     };
 
-    fn mark(self) -> char {
+    fn symbol(self) -> char {
         match self {
             Self::Little => '<',
             Self::Big => '>',
@@ -104,8 +104,10 @@ const KINDS: [(Kind, char, Option<&[usize]>); 11] = [
 ];
 
 impl Kind {
-    fn of_letter(letter: char) -> Option<Self> {
-        let row = KINDS.iter().find(|(_, its, _)| *its == letter)?;
+    fn from_letter(letter: char) -> Option<Self> {
+        let row = KINDS
+            .iter()
+            .find(|(_, row_letter, _)| *row_letter == letter)?;
         Some(row.0)
     }
 
@@ -187,7 +189,7 @@ impl TypeString {
             Kind::BitField => size.saturating_mul(8),
             _ => size,
         };
-        Self::new(ByteOrder::NATIVE, kind, count, None).map_err(|why| refused(size, why))
+        Self::new(ByteOrder::NATIVE, kind, count, None).map_err(|problem| refused(size, problem))
     }
 
     fn new(
@@ -201,8 +203,8 @@ impl TypeString {
             return Err("the kind does not have this size");
         }
         // Byte offsets are signed.
-        let most = isize::MAX.unsigned_abs() / 4;
-        if count > most {
+        let max = isize::MAX.unsigned_abs() / 4;
+        if count > max {
             return Err("the size exceeds the address space");
         }
         let order = match (kind.has_order(count), order) {
@@ -253,15 +255,15 @@ impl TypeString {
     }
 }
 
-fn refused(what: impl fmt::Display, why: &str) -> Invalid {
-    super::refused("typestr", format!("\"{what}\": {why}"))
+fn refused(what: impl fmt::Display, problem: &str) -> Invalid {
+    super::refused("typestr", format!("\"{what}\": {problem}"))
 }
 
 impl FromStr for TypeString {
     type Err = Invalid;
 
     fn from_str(text: &str) -> Result<Self, Invalid> {
-        parse(text).map_err(|why| refused(text, why))
+        parse(text).map_err(|problem| refused(text, problem))
     }
 }
 
@@ -277,7 +279,7 @@ fn parse(text: &str) -> Result<TypeString, &'static str> {
     let kind = match rest.next() {
         Some('O') => return Err("Python objects are not supported on a device"),
         letter => letter
-            .and_then(Kind::of_letter)
+            .and_then(Kind::from_letter)
             .ok_or("the kind must be one of b i u f c m M S U V t")?,
     };
     let rest = rest.as_str();
@@ -309,7 +311,7 @@ fn parse(text: &str) -> Result<TypeString, &'static str> {
 impl fmt::Display for TypeString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (letter, _) = self.kind.row();
-        write!(f, "{}{letter}{}", self.order.mark(), self.count)?;
+        write!(f, "{}{letter}{}", self.order.symbol(), self.count)?;
         match self.unit {
             None => Ok(()),
             Some(DatetimeUnit { name, count: 1 }) => write!(f, "[{name}]"),

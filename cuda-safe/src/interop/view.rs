@@ -58,19 +58,24 @@ pub struct ArrayView<'a, T> {
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 pub struct ArrayViewMut<'a, T> {
-    whole: ArrayView<'a, T>,
+    view: ArrayView<'a, T>,
     elements: PhantomData<&'a mut T>,
 }
 
 /// Returns the address of an array's first element in memory with `len` elements of `T` at `start`.
-fn place<T>(start: u64, len: usize, first: usize, layout: &Layout) -> Result<u64, Invalid> {
+fn address_of_first<T>(
+    start: u64,
+    len: usize,
+    first: usize,
+    layout: &Layout,
+) -> Result<u64, Invalid> {
     check_elements::<T>(layout)?;
     if layout.is_empty() {
         return Ok(start);
     }
-    let (all, range) = ((len * size_of::<T>()) as i128, layout.byte_range());
+    let (memory_bytes, range) = ((len * size_of::<T>()) as i128, layout.byte_range());
     let first = first as i128 * size_of::<T>() as i128;
-    let is_within = first + range.start as i128 >= 0 && first + range.end as i128 <= all;
+    let is_within = first + range.start as i128 >= 0 && first + range.end as i128 <= memory_bytes;
     match u64::try_from(first) {
         Ok(first) if is_within => Ok(start + first),
         _ => {
@@ -94,8 +99,8 @@ fn check_elements<T>(layout: &Layout) -> Result<(), Invalid> {
     }
     let align = align_of::<T>() as isize;
     let mut strides = layout.shape().iter().zip(layout.strides());
-    let odd = strides.find(|(extent, stride)| **extent > 1 && **stride % align != 0);
-    match odd {
+    let misaligned = strides.find(|(extent, stride)| **extent > 1 && **stride % align != 0);
+    match misaligned {
         Some((_, stride)) if !layout.is_empty() => {
             let problem = format!("{stride} bytes apart, not aligned to {align}");
             Err(no_view("elements", problem))
@@ -105,7 +110,7 @@ fn check_elements<T>(layout: &Layout) -> Result<(), Invalid> {
 }
 
 /// Checks for writable arrays that no two elements overlap.
-fn check_apart(layout: &Layout) -> Result<(), Invalid> {
+fn check_no_overlap(layout: &Layout) -> Result<(), Invalid> {
     if layout.may_overlap_itself() {
         let problem = format!(
             "{:?} with strides {:?} may have elements that overlap, which cannot be written",
@@ -124,7 +129,7 @@ impl<'a, T> ArrayView<'a, T> {
     /// [`Invalid::View`] if the shape has a different number of elements.
     pub fn new(memory: impl Into<DeviceSlice<'a, T>>, shape: &[usize]) -> Result<Self> {
         let memory = memory.into();
-        Self::with_layout(memory, 0, whole::<T>(shape, memory.len())?)
+        Self::with_layout(memory, 0, layout_of_whole::<T>(shape, memory.len())?)
     }
 
     /// Creates an array whose first element is element `first` of the memory.
@@ -138,12 +143,12 @@ impl<'a, T> ArrayView<'a, T> {
         layout: Layout,
     ) -> Result<Self> {
         let memory = memory.into();
-        let address = place::<T>(memory.as_raw(), memory.len(), first, &layout)?;
-        Ok(Self::at(address, layout, memory.stream()))
+        let address = address_of_first::<T>(memory.as_raw(), memory.len(), first, &layout)?;
+        Ok(Self::from_parts(address, layout, memory.stream()))
     }
 
     /// Creates an array of elements that are valid for `'a`.
-    fn at(address: u64, layout: Layout, stream: &'a Stream) -> Self {
+    fn from_parts(address: u64, layout: Layout, stream: &'a Stream) -> Self {
         Self {
             address,
             layout,
@@ -153,25 +158,25 @@ impl<'a, T> ArrayView<'a, T> {
     }
 
     /// Creates an array in the same memory with another layout of the same elements.
-    fn of_these(&self, layout: Layout) -> Self {
-        Self::at(self.address, layout, self.stream)
+    fn with_layout_of_same_elements(&self, layout: Layout) -> Self {
+        Self::from_parts(self.address, layout, self.stream)
     }
 
     /// Returns a view of a part, with one index per dimension. See [`Layout::index`].
     ///
     /// # Errors
     /// See [`Layout::index`].
-    pub fn index(&self, by: &[Index]) -> Result<Self> {
-        let (offset, layout) = self.layout.index(by)?;
+    pub fn index(&self, indices: &[Index]) -> Result<Self> {
+        let (offset, layout) = self.layout.index(indices)?;
         // Within the memory, as the array is.
         let address = self.address.wrapping_add_signed(offset as i64);
-        Ok(Self::at(address, layout, self.stream))
+        Ok(Self::from_parts(address, layout, self.stream))
     }
 
     /// Returns a view with reversed dimensions.
     #[must_use]
     pub fn transposed(&self) -> Self {
-        self.of_these(self.layout.clone().transposed())
+        self.with_layout_of_same_elements(self.layout.clone().transposed())
     }
 
     /// Returns a view with permuted dimensions. See [`Layout::permuted`].
@@ -179,7 +184,7 @@ impl<'a, T> ArrayView<'a, T> {
     /// # Errors
     /// See [`Layout::permuted`].
     pub fn permuted(&self, order: &[usize]) -> Result<Self> {
-        Ok(self.of_these(self.layout.permuted(order)?))
+        Ok(self.with_layout_of_same_elements(self.layout.permuted(order)?))
     }
 
     /// Returns a view that repeats the array to another shape. See [`Layout::broadcast_to`].
@@ -187,7 +192,7 @@ impl<'a, T> ArrayView<'a, T> {
     /// # Errors
     /// See [`Layout::broadcast_to`].
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Self> {
-        Ok(self.of_these(self.layout.broadcast_to(shape)?))
+        Ok(self.with_layout_of_same_elements(self.layout.broadcast_to(shape)?))
     }
 
     /// Returns a view with another shape, if this is possible without a copy. See
@@ -196,7 +201,7 @@ impl<'a, T> ArrayView<'a, T> {
     /// # Errors
     /// See [`Layout::reshaped`].
     pub fn reshaped(&self, shape: &[usize]) -> Result<Self> {
-        Ok(self.of_these(self.layout.reshaped(shape)?))
+        Ok(self.with_layout_of_same_elements(self.layout.reshaped(shape)?))
     }
 
     /// Returns the address of the first element. The value has no meaning for an empty array.
@@ -232,7 +237,7 @@ impl<T: Element> ArrayViewMut<'_, T> {
     /// See [`ArrayInterface::new`]; on a machine with several devices, also an error of the driver.
     #[doc(alias = "__cuda_array_interface__")]
     pub fn array_interface(&mut self) -> Result<ArrayInterface> {
-        self.whole.interface()
+        self.view.interface()
     }
 }
 
@@ -264,7 +269,7 @@ impl<'a, T> ArrayViewMut<'a, T> {
     /// [`Invalid::View`] if the shape has a different number of elements.
     pub fn new(memory: impl Into<DeviceSliceMut<'a, T>>, shape: &[usize]) -> Result<Self> {
         let memory = memory.into();
-        let layout = whole::<T>(shape, memory.len())?;
+        let layout = layout_of_whole::<T>(shape, memory.len())?;
         Self::with_layout(memory, 0, layout)
     }
 
@@ -279,15 +284,19 @@ impl<'a, T> ArrayViewMut<'a, T> {
         layout: Layout,
     ) -> Result<Self> {
         let memory = memory.into();
-        check_apart(&layout)?;
-        let address = place::<T>(memory.as_raw(), memory.len(), first, &layout)?;
-        Ok(Self::of(ArrayView::at(address, layout, memory.stream())))
+        check_no_overlap(&layout)?;
+        let address = address_of_first::<T>(memory.as_raw(), memory.len(), first, &layout)?;
+        Ok(Self::from_view(ArrayView::from_parts(
+            address,
+            layout,
+            memory.stream(),
+        )))
     }
 
     /// Wraps elements that are borrowed exclusively and do not overlap.
-    fn of(whole: ArrayView<'a, T>) -> Self {
+    fn from_view(view: ArrayView<'a, T>) -> Self {
         Self {
-            whole,
+            view,
             elements: PhantomData,
         }
     }
@@ -296,8 +305,8 @@ impl<'a, T> ArrayViewMut<'a, T> {
     ///
     /// # Errors
     /// See [`Layout::index`].
-    pub fn index(self, by: &[Index]) -> Result<Self> {
-        Ok(Self::of(self.whole.index(by)?))
+    pub fn index(self, indices: &[Index]) -> Result<Self> {
+        Ok(Self::from_view(self.view.index(indices)?))
     }
 
     /// Splits the array along a dimension into the parts before and from `middle`.
@@ -308,7 +317,7 @@ impl<'a, T> ArrayViewMut<'a, T> {
     pub fn split_at(self, dimension: usize, middle: usize) -> Result<(Self, Self)> {
         let extent = self.layout().shape().get(dimension);
         let middle = match (extent, isize::try_from(middle)) {
-            (Some(extent), Ok(at)) if middle <= *extent => at,
+            (Some(extent), Ok(signed)) if middle <= *extent => signed,
             _ => {
                 let problem = format!(
                     "{middle} in dimension {dimension} of {:?}",
@@ -318,20 +327,20 @@ impl<'a, T> ArrayViewMut<'a, T> {
             }
         };
         let part = |range: Index| {
-            let mut by = vec![Index::ALL; dimension];
-            by.push(range);
-            self.whole.index(&by)
+            let mut indices = vec![Index::ALL; dimension];
+            indices.push(range);
+            self.view.index(&indices)
         };
         Ok((
-            Self::of(part((..middle).into())?),
-            Self::of(part((middle..).into())?),
+            Self::from_view(part((..middle).into())?),
+            Self::from_view(part((middle..).into())?),
         ))
     }
 
     /// Returns a view with reversed dimensions.
     #[must_use]
     pub fn transposed(self) -> Self {
-        Self::of(self.whole.transposed())
+        Self::from_view(self.view.transposed())
     }
 
     /// Returns a view with permuted dimensions. See [`Layout::permuted`].
@@ -339,7 +348,7 @@ impl<'a, T> ArrayViewMut<'a, T> {
     /// # Errors
     /// See [`Layout::permuted`].
     pub fn permuted(self, order: &[usize]) -> Result<Self> {
-        Ok(Self::of(self.whole.permuted(order)?))
+        Ok(Self::from_view(self.view.permuted(order)?))
     }
 
     /// Returns a view with another shape, if this is possible without a copy. See
@@ -348,42 +357,46 @@ impl<'a, T> ArrayViewMut<'a, T> {
     /// # Errors
     /// See [`Layout::reshaped`].
     pub fn reshaped(self, shape: &[usize]) -> Result<Self> {
-        Ok(Self::of(self.whole.reshaped(shape)?))
+        Ok(Self::from_view(self.view.reshaped(shape)?))
     }
 
     /// Returns the array for reading.
-    pub(crate) fn whole(&self) -> &ArrayView<'a, T> {
-        &self.whole
+    pub(crate) fn view(&self) -> &ArrayView<'a, T> {
+        &self.view
     }
 
     /// Borrows the array for reading.
     pub fn as_view(&self) -> ArrayView<'_, T> {
-        self.whole.of_these(self.whole.layout.clone())
+        self.view
+            .with_layout_of_same_elements(self.view.layout.clone())
     }
 
     /// Borrows the array mutably.
     pub fn reborrow(&mut self) -> ArrayViewMut<'_, T> {
-        ArrayViewMut::of(self.whole.of_these(self.whole.layout.clone()))
+        ArrayViewMut::from_view(
+            self.view
+                .with_layout_of_same_elements(self.view.layout.clone()),
+        )
     }
 
     /// Returns the address of the first element. The value has no meaning for an empty array.
     pub fn as_raw(&self) -> CUdeviceptr {
-        self.whole.address
+        self.view.address
     }
 
     /// Returns the arrangement of the elements, relative to the first one.
     pub fn layout(&self) -> &Layout {
-        &self.whole.layout
+        &self.view.layout
     }
 
     /// Returns the stream on which all work on the memory runs.
     pub fn stream(&self) -> &'a Stream {
-        self.whole.stream
+        self.view.stream
     }
 
     /// Returns the elements as a slice, if they are C-contiguous.
     pub fn as_mut_slice(&mut self) -> Option<DeviceSliceMut<'_, T>> {
-        let slice = self.whole.as_slice()?;
+        let slice = self.view.as_slice()?;
         Some(DeviceSliceMut::new(
             slice.as_raw(),
             slice.len(),
@@ -432,7 +445,7 @@ impl Imported {
             let problem = format!("at {:#x}, not aligned for {ty}", self.as_raw());
             return Err(no_view("elements", problem).into());
         }
-        Ok(ArrayView::at(
+        Ok(ArrayView::from_parts(
             self.as_raw(),
             self.layout().clone(),
             self.stream(),
@@ -459,7 +472,7 @@ impl Imported {
             let problem = format!("the elements are {}, not bytes", mask.dtype());
             return Err(super::refused("mask", problem).into());
         }
-        let bytes = ArrayView::at(mask.as_raw(), mask.layout().clone(), mask.stream());
+        let bytes = ArrayView::from_parts(mask.as_raw(), mask.layout().clone(), mask.stream());
         Ok(Some(bytes.broadcast_to(self.layout().shape())?))
     }
 
@@ -471,8 +484,8 @@ impl Imported {
     /// for `T`.
     pub fn view_mut<T: Element>(&mut self) -> Result<ArrayViewMut<'_, T>> {
         self.check_writable()?;
-        check_apart(self.layout())?;
-        Ok(ArrayViewMut::of(self.view()?))
+        check_no_overlap(self.layout())?;
+        Ok(ArrayViewMut::from_view(self.view()?))
     }
 
     /// Returns a view for reading and writing, like [`view_bits`](Self::view_bits).
@@ -482,13 +495,13 @@ impl Imported {
     /// if the elements have another size than `T`, are not aligned for it, or may overlap.
     pub fn view_bits_mut<T: AnyBitPattern + NoUninit>(&mut self) -> Result<ArrayViewMut<'_, T>> {
         self.check_writable()?;
-        check_apart(self.layout())?;
-        Ok(ArrayViewMut::of(self.view_bits()?))
+        check_no_overlap(self.layout())?;
+        Ok(ArrayViewMut::from_view(self.view_bits()?))
     }
 }
 
 /// Returns the C-contiguous layout of all `len` elements.
-fn whole<T>(shape: &[usize], len: usize) -> Result<Layout> {
+fn layout_of_whole<T>(shape: &[usize], len: usize) -> Result<Layout> {
     let layout = Layout::c_contiguous(shape, size_of::<T>())?;
     if layout.len() != Some(len) {
         let problem = format!("{shape:?} for {len} elements");
@@ -499,13 +512,13 @@ fn whole<T>(shape: &[usize], len: usize) -> Result<Layout> {
 
 impl<T> Clone for ArrayView<'_, T> {
     fn clone(&self) -> Self {
-        self.of_these(self.layout.clone())
+        self.with_layout_of_same_elements(self.layout.clone())
     }
 }
 
 impl<'a, T> From<ArrayViewMut<'a, T>> for ArrayView<'a, T> {
     fn from(view: ArrayViewMut<'a, T>) -> Self {
-        view.whole
+        view.view
     }
 }
 
@@ -517,7 +530,7 @@ impl<T> fmt::Debug for ArrayView<'_, T> {
 
 impl<T> fmt::Debug for ArrayViewMut<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        debug("ArrayViewMut", &self.whole, f)
+        debug("ArrayViewMut", &self.view, f)
     }
 }
 

@@ -43,12 +43,12 @@ impl Context {
     #[doc(alias = "cuCtxCreate")]
     #[doc(alias = "cuCtxDestroy")]
     pub fn new(device: &Device, flags: ContextFlags) -> Result<Self> {
-        Self::create_by(device, Origin::Other(Ownership::Owned), |raw| {
+        Self::create_and_pop(device, Origin::Other(Ownership::Owned), |raw| {
             let (flags, number) = (flags.bits(), device.as_raw());
-            let plain = std::ptr::null_mut();
+            let no_params = std::ptr::null_mut();
             newest_or(
                 // SAFETY: null parameters are allowed, and the other pointer is to a local.
-                unsafe { call!(cuCtxCreate_v4(raw, plain, flags, number)) },
+                unsafe { call!(cuCtxCreate_v4(raw, no_params, flags, number)) },
                 // SAFETY: the pointer is to a local.
                 || unsafe { call!(abi::cuCtxCreate_v2(raw, flags, number)) },
             )
@@ -83,7 +83,7 @@ impl Context {
             cigParams: std::ptr::null_mut(),
         };
         let params = &raw mut params;
-        Self::create_by(device, Origin::Other(Ownership::Owned), |raw| {
+        Self::create_and_pop(device, Origin::Other(Ownership::Owned), |raw| {
             let (flags, number) = (flags.bits(), device.as_raw());
             newest_or(
                 // SAFETY: the pointers are to locals; there is one parameter.
@@ -129,15 +129,15 @@ impl Context {
             cigParams: &raw mut cig,
         };
         let params = &raw mut params;
-        Self::create_by(device, Origin::Client, |raw| {
+        Self::create_and_pop(device, Origin::Client, |raw| {
             let (flags, number) = (flags.bits(), device.as_raw());
             // SAFETY: the pointers are to locals, and the caller guarantees that the client is valid.
             unsafe { call!(cuCtxCreate_v4(raw, params, flags, number)) }
         })
     }
 
-    /// Calls `create`, which creates and pushes a context, and pops the context.
-    fn create_by(
+    /// Calls `create`, which creates and pushes a context, and then pops the context.
+    fn create_and_pop(
         device: &Device,
         origin: Origin,
         create: impl FnOnce(*mut cuda_sys::CUcontext) -> Result<()>,
@@ -145,7 +145,7 @@ impl Context {
         release::drain();
         let mut raw = std::ptr::null_mut();
         create(&raw mut raw)?;
-        let context = Self::own(raw, *device, origin);
+        let context = Self::from_parts(raw, *device, origin);
         // The driver has pushed the new context.
         if let Err(error) = current::pop(raw) {
             current::leak_on_stack(&context);
@@ -192,16 +192,16 @@ impl Device {
     /// [`cuDeviceGetExecAffinitySupport`](fn@cuda_sys::cuDeviceGetExecAffinitySupport).
     #[doc(alias = "cuDeviceGetExecAffinitySupport")]
     pub fn supports_execution_affinity(&self) -> Result<bool> {
-        let mut can = 0;
+        let mut is_supported = 0;
         let kind = CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT;
         // SAFETY: the pointer is to a local.
         unsafe {
             call!(cuDeviceGetExecAffinitySupport(
-                &raw mut can,
+                &raw mut is_supported,
                 kind,
                 self.as_raw()
             ))
         }?;
-        Ok(can != 0)
+        Ok(is_supported != 0)
     }
 }

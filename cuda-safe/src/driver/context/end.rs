@@ -8,16 +8,16 @@ use cuda_sys::{CUcontext, CUdevice};
 
 /// Releases a context in `Drop`. A context and the context object of its memory manager share this
 /// value.
-pub(super) struct End {
+pub(super) struct ContextRelease {
     pub(super) raw: CUcontext,
     pub(super) device: Device,
     pub(super) origin: Origin,
 }
 
 // SAFETY: any thread can release a context, and nothing is read through the handle.
-unsafe impl Send for End {}
+unsafe impl Send for ContextRelease {}
 // SAFETY: see the argument for `Send`.
-unsafe impl Sync for End {}
+unsafe impl Sync for ContextRelease {}
 
 /// The origin of a context, which determines how it is released.
 pub(super) enum Origin {
@@ -30,7 +30,7 @@ pub(super) enum Origin {
     Client,
 }
 
-impl Drop for End {
+impl Drop for ContextRelease {
     fn drop(&mut self) {
         let (own, client) = (Root { is_borrowed: false }, Root { is_borrowed: true });
         match &self.origin {

@@ -52,10 +52,10 @@ pub(crate) fn set_factory<E: Extension>(create: Option<impl Fn() -> E + Send + S
         factory
     });
     let mut current = FACTORY.write().unwrap_or_else(PoisonError::into_inner);
-    let before = std::mem::replace(&mut *current, factory);
+    let previous = std::mem::replace(&mut *current, factory);
     // The objects that the old function owns are not dropped under the lock.
     drop(current);
-    drop(before);
+    drop(previous);
 }
 
 impl Slot {
@@ -63,7 +63,7 @@ impl Slot {
     pub(super) fn of(raw: CUcontext, id: Option<u64>) -> Arc<Self> {
         let key = (raw.addr(), id);
         let mut slots = lock();
-        let known = slots.iter().find(|(its, _)| *its == key);
+        let known = slots.iter().find(|(slot_key, _)| *slot_key == key);
         if let Some(slot) = known.and_then(|(_, slot)| slot.upgrade()) {
             return slot;
         }
@@ -113,8 +113,8 @@ pub(super) fn reset_primary(device: Device) {
         .filter_map(|(_, slot)| slot.upgrade())
         .collect();
     let mut extensions = slots.iter().filter_map(|slot| slot.get());
-    let is_any = extensions.any(|extension| extension.device_to_reset() == Some(device));
-    if !is_any || !zone::may_block() {
+    let has_extension = extensions.any(|extension| extension.device_to_reset() == Some(device));
+    if !has_extension || !zone::may_block() {
         return;
     }
     let state = device.primary_state();
@@ -146,7 +146,7 @@ impl Context {
     /// Removes the slot from the table, so that a later context with the same handle uses the setting of
     /// that time. (Before CUDA 12.0, no context ID distinguishes the two.)
     fn forget_slot(&self) {
-        let its = self.slot().map(std::ptr::from_ref);
-        lock().retain(|(_, slot)| its != Some(slot.as_ptr()));
+        let own_slot = self.slot().map(std::ptr::from_ref);
+        lock().retain(|(_, slot)| own_slot != Some(slot.as_ptr()));
     }
 }

@@ -5,7 +5,7 @@ use crate::base::current::{Entered, current, expect_current, leak_on_stack, pop,
 use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
 use crate::base::report::{Report, report};
-use crate::driver::stream::Panicked;
+use crate::driver::stream::HostPanic;
 use cuda_sys::CUcontext;
 use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
@@ -39,7 +39,7 @@ pub struct CurrentContext {
     /// pushed nothing.
     pushed: Option<usize>,
     /// Panics of host functions of the default streams.
-    panicked: OnceCell<Arc<Panicked>>,
+    host_panic: OnceCell<Arc<HostPanic>>,
     /// The current context is a property of one thread.
     not_send: PhantomData<*mut ()>,
 }
@@ -112,7 +112,7 @@ impl CurrentContext {
         Self {
             context,
             pushed,
-            panicked: OnceCell::new(),
+            host_panic: OnceCell::new(),
             not_send: PhantomData,
         }
     }
@@ -122,8 +122,8 @@ impl CurrentContext {
         &self.context
     }
 
-    pub(crate) fn panicked(&self) -> &Arc<Panicked> {
-        self.panicked.get_or_init(Arc::default)
+    pub(crate) fn host_panic(&self) -> &Arc<HostPanic> {
+        self.host_panic.get_or_init(Arc::default)
     }
 
     /// Ends the guard and returns an error if the context stack was not in the expected state.
@@ -154,10 +154,10 @@ impl CurrentContext {
     /// Pops the context if this guard pushed it.
     #[inline(always)]
     fn leave(&mut self) -> Result<()> {
-        let Some(place) = self.pushed.take() else {
+        let Some(position) = self.pushed.take() else {
             return Ok(());
         };
-        match self.pop_push(place) {
+        match self.pop_own_push(position) {
             Ok(()) => Ok(()),
             Err(error) => Err(self.leak_with(error)),
         }
@@ -171,19 +171,19 @@ impl CurrentContext {
     }
 
     #[inline(always)]
-    fn pop_push(&self, place: usize) -> Result<()> {
+    fn pop_own_push(&self, position: usize) -> Result<()> {
         // While a thread exits, the counter may already be destroyed. Then there is nothing to check.
-        let open = DEPTH.try_with(Cell::get).unwrap_or(place);
-        if open != place {
+        let open_guards = DEPTH.try_with(Cell::get).unwrap_or(position);
+        if open_guards != position {
             return Err(Invalid::GuardOrder {
-                inner: open.saturating_sub(place),
+                inner: open_guards.saturating_sub(position),
             }
             .into());
         }
         // If the pop fails, the counter stays: the outer guards must not pop the context that is left
         // here.
         pop(self.context.as_raw())?;
-        let _ = DEPTH.try_with(|depth| depth.set(place - 1));
+        let _ = DEPTH.try_with(|depth| depth.set(position - 1));
         Ok(())
     }
 
@@ -208,7 +208,7 @@ struct BorrowedGuard(ManuallyDrop<CurrentContext>);
 impl Drop for BorrowedGuard {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.0.pushed.is_some() || self.0.panicked.get().is_some() {
+        if self.0.pushed.is_some() || self.0.host_panic.get().is_some() {
             self.end_or_report();
         }
     }
@@ -218,7 +218,7 @@ impl BorrowedGuard {
     #[inline(never)]
     fn end_or_report(&mut self) {
         self.0.end_or_report();
-        drop(self.0.panicked.take());
+        drop(self.0.host_panic.take());
     }
 }
 
@@ -234,6 +234,6 @@ fn enter_counted(raw: CUcontext) -> Result<Option<usize>> {
 #[inline(never)]
 fn push_counted(raw: CUcontext) -> Result<Option<usize>> {
     push(raw)?;
-    let place = DEPTH.with(|depth| depth.replace(depth.get() + 1)) + 1;
-    Ok(Some(place))
+    let position = DEPTH.with(|depth| depth.replace(depth.get() + 1)) + 1;
+    Ok(Some(position))
 }

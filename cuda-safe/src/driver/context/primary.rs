@@ -26,9 +26,15 @@ impl Device {
     #[doc(alias = "cuDevicePrimaryCtxGetState")]
     pub fn primary_state(&self) -> Result<PrimaryState> {
         let (mut flags, mut active) = (0, 0);
-        let (place, state) = (&raw mut flags, &raw mut active);
+        let (flags_out, active_out) = (&raw mut flags, &raw mut active);
         // SAFETY: the pointers are to locals.
-        unsafe { call!(cuDevicePrimaryCtxGetState(self.as_raw(), place, state)) }?;
+        unsafe {
+            call!(cuDevicePrimaryCtxGetState(
+                self.as_raw(),
+                flags_out,
+                active_out
+            ))
+        }?;
         Ok(PrimaryState {
             active: active != 0,
             flags: ContextFlags::from_bits_retain(flags),

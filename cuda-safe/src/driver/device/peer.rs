@@ -113,10 +113,16 @@ impl Device {
     /// Since CUDA 4.0. Raw: [`cuDeviceCanAccessPeer`](fn@cuda_sys::cuDeviceCanAccessPeer).
     #[doc(alias = "cuDeviceCanAccessPeer")]
     pub fn can_access_peer(&self, peer: &Self) -> Result<bool> {
-        let mut can = 0;
+        let mut is_supported = 0;
         // SAFETY: the pointer is to a local.
-        unsafe { call!(cuDeviceCanAccessPeer(&raw mut can, self.raw, peer.raw)) }?;
-        Ok(can != 0)
+        unsafe {
+            call!(cuDeviceCanAccessPeer(
+                &raw mut is_supported,
+                self.raw,
+                peer.raw
+            ))
+        }?;
+        Ok(is_supported != 0)
     }
 
     /// Returns an attribute of the link from this device to `peer`. Calls `cuDeviceGetP2PAttribute`.
@@ -129,13 +135,9 @@ impl Device {
     #[doc(alias = "cuDeviceGetP2PAttribute")]
     pub fn peer_attribute(&self, attribute: PeerAttribute, peer: &Self) -> Result<u32> {
         let mut value = 0;
-        let (place, attribute) = (&raw mut value, attribute.raw());
+        let (out, attribute) = (&raw mut value, attribute.raw());
         // SAFETY: the pointer is to a local.
-        unsafe {
-            call!(cuDeviceGetP2PAttribute(
-                place, attribute, self.raw, peer.raw
-            ))
-        }?;
+        unsafe { call!(cuDeviceGetP2PAttribute(out, attribute, self.raw, peer.raw)) }?;
         Ok(u32::try_from(value).unwrap_or(0))
     }
 
@@ -155,11 +157,15 @@ impl Device {
         peer: &Self,
     ) -> Result<AtomicCapabilities> {
         let (mut capabilities, operation) = (0, CUatomicOperation(operation as u32));
-        let (place, which) = (&raw mut capabilities, &raw const operation);
+        let (out, operation_pointer) = (&raw mut capabilities, &raw const operation);
         // SAFETY: the pointers are to locals, one of each.
         unsafe {
             call!(cuDeviceGetP2PAtomicCapabilities(
-                place, which, 1, self.raw, peer.raw
+                out,
+                operation_pointer,
+                1,
+                self.raw,
+                peer.raw
             ))
         }?;
         Ok(AtomicCapabilities::from_bits_retain(capabilities))
@@ -176,9 +182,16 @@ impl Device {
     #[doc(alias = "cuDeviceGetHostAtomicCapabilities")]
     pub fn host_atomics(&self, operation: AtomicOperation) -> Result<AtomicCapabilities> {
         let (mut capabilities, operation) = (0, CUatomicOperation(operation as u32));
-        let (place, which) = (&raw mut capabilities, &raw const operation);
+        let (out, operation_pointer) = (&raw mut capabilities, &raw const operation);
         // SAFETY: the pointers are to locals, one of each.
-        unsafe { call!(cuDeviceGetHostAtomicCapabilities(place, which, 1, self.raw)) }?;
+        unsafe {
+            call!(cuDeviceGetHostAtomicCapabilities(
+                out,
+                operation_pointer,
+                1,
+                self.raw
+            ))
+        }?;
         Ok(AtomicCapabilities::from_bits_retain(capabilities))
     }
 }

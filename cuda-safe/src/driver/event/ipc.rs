@@ -66,10 +66,10 @@ impl Event {
     #[doc(alias = "cuIpcGetEventHandle")]
     pub fn ipc_handle(&self) -> Result<EventIpcHandle> {
         let mut handle = CUipcEventHandle::default();
-        let place = &raw mut handle;
+        let out = &raw mut handle;
         without_current(self.context(), || {
             // SAFETY: the event is alive, and the pointer refers to a local variable.
-            unsafe { answer!(cuIpcGetEventHandle(place, self.raw())) }
+            unsafe { answer!(cuIpcGetEventHandle(out, self.raw())) }
         })?;
         // C's `char` is signed on some targets.
         Ok(EventIpcHandle(handle.reserved.map(|byte| {
@@ -104,6 +104,6 @@ impl Context {
         // SAFETY: the pointer refers to a local variable, and this context is current. The caller
         // guarantees that the handle is valid.
         unsafe { call!(cuIpcOpenEventHandle(&raw mut raw, handle)) }?;
-        Ok(Event::own(raw, self))
+        Ok(Event::new_owned(raw, self))
     }
 }

@@ -74,14 +74,14 @@ impl Module {
     pub fn global(&self, name: &str) -> Result<Global> {
         let c_name = image::name(name)?;
         let (mut address, mut size) = (0, 0);
-        let (at, bytes) = (&raw mut address, &raw mut size);
+        let (address_out, size_out) = (&raw mut address, &raw mut size);
         let (module, text) = (self.as_raw(), c_name.as_ptr());
-        let found = without_current(self.context(), || {
+        let result = without_current(self.context(), || {
             // SAFETY: the module is alive, the name ends with a NUL, and the pointers refer to local
             // variables.
-            unsafe { answer!(cuModuleGetGlobal_v2(at, bytes, module, text)) }
+            unsafe { answer!(cuModuleGetGlobal_v2(address_out, size_out, module, text)) }
         });
-        explain_missing(found, name)?;
+        explain_missing(result, name)?;
         Ok(Global {
             address,
             size,
@@ -101,10 +101,17 @@ impl Library {
     /// Since CUDA 12.0. Raw: [`cuLibraryGetGlobal`](fn@cuda_sys::cuLibraryGetGlobal).
     #[doc(alias = "cuLibraryGetGlobal")]
     pub fn global(&self, context: &Context, name: &str) -> Result<Global> {
-        self.find(context, name, |at, bytes, text| {
+        self.find(context, name, |address_out, size_out, text| {
             // SAFETY: the library is alive, the name ends with a NUL, and the pointers refer to local
             // variables.
-            unsafe { call!(cuLibraryGetGlobal(at, bytes, self.as_raw(), text)) }
+            unsafe {
+                call!(cuLibraryGetGlobal(
+                    address_out,
+                    size_out,
+                    self.as_raw(),
+                    text
+                ))
+            }
         })
     }
 
@@ -119,10 +126,17 @@ impl Library {
     /// Since CUDA 12.0. Raw: [`cuLibraryGetManaged`](fn@cuda_sys::cuLibraryGetManaged).
     #[doc(alias = "cuLibraryGetManaged")]
     pub fn managed(&self, context: &Context, name: &str) -> Result<Global> {
-        self.find(context, name, |at, bytes, text| {
+        self.find(context, name, |address_out, size_out, text| {
             // SAFETY: the library is alive, the name ends with a NUL, and the pointers refer to local
             // variables.
-            unsafe { call!(cuLibraryGetManaged(at, bytes, self.as_raw(), text)) }
+            unsafe {
+                call!(cuLibraryGetManaged(
+                    address_out,
+                    size_out,
+                    self.as_raw(),
+                    text
+                ))
+            }
         })
     }
 
@@ -130,15 +144,15 @@ impl Library {
         &self,
         context: &Context,
         name: &str,
-        ask: impl FnOnce(*mut CUdeviceptr, *mut usize, *const std::ffi::c_char) -> Result<()>,
+        query: impl FnOnce(*mut CUdeviceptr, *mut usize, *const std::ffi::c_char) -> Result<()>,
     ) -> Result<Global> {
         let c_name = image::name(name)?;
         let (mut address, mut size) = (0, 0);
-        let found = {
+        let result = {
             let _current = context.enter()?;
-            ask(&raw mut address, &raw mut size, c_name.as_ptr())
+            query(&raw mut address, &raw mut size, c_name.as_ptr())
         };
-        explain_missing(found, name).map_err(|error| self.explain_compilation(context, error))?;
+        explain_missing(result, name).map_err(|error| self.explain_compilation(context, error))?;
         Ok(Global {
             address,
             size,
@@ -149,12 +163,14 @@ impl Library {
     }
 }
 
-fn explain_missing(found: Result<()>, name: &str) -> Result<()> {
-    found.map_err(|error| match error {
-        Error::Driver(its) if its.code == CUresult::CUDA_ERROR_NOT_FOUND => Invalid::NoSuchGlobal {
-            name: name.to_owned(),
+fn explain_missing(result: Result<()>, name: &str) -> Result<()> {
+    result.map_err(|error| match error {
+        Error::Driver(driver_error) if driver_error.code == CUresult::CUDA_ERROR_NOT_FOUND => {
+            Invalid::NoSuchGlobal {
+                name: name.to_owned(),
+            }
+            .into()
         }
-        .into(),
         error => error,
     })
 }

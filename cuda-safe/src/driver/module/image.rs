@@ -71,8 +71,8 @@ pub(super) fn check(image: &[u8]) -> Result<()> {
         return Err(Invalid::EmptyImage.into());
     }
     let mut starts_with = [0; 4];
-    let seen = image.len().min(4);
-    starts_with[..seen].copy_from_slice(&image[..seen]);
+    let copied = image.len().min(4);
+    starts_with[..copied].copy_from_slice(&image[..copied]);
     let needed = match starts_with {
         ELF => elf_length(image),
         FATBIN => fatbin_length(image),
@@ -98,8 +98,8 @@ fn elf_length(image: &[u8]) -> u64 {
     };
     let mut length = HEADER.max(table.saturating_add(entry * count));
     for section in 0..count {
-        let at = table.saturating_add(entry * section);
-        let field = |offset, size| number(image, at.saturating_add(offset), size);
+        let section_start = table.saturating_add(entry * section);
+        let field = |offset, size| number(image, section_start.saturating_add(offset), size);
         match (field(4, 4), field(24, 8), field(32, 8)) {
             (Some(NO_BITS), ..) => {}
             (Some(_), Some(start), Some(size)) => length = length.max(start.saturating_add(size)),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_image_is_named() {
+    fn bytes_that_are_no_image_are_named_in_the_error() {
         assert_eq!(refusal(b""), Invalid::EmptyImage);
         assert_eq!(
             refusal(b".version 8.0"),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn ptx_text_is_checked_for_what_c_cannot_carry() {
+    fn empty_ptx_and_ptx_with_a_nul_byte_are_refused() {
         assert!(
             matches!(ptx(" \n"), Err(Error::Invalid(invalid)) if *invalid == Invalid::EmptyImage)
         );

@@ -118,7 +118,8 @@ impl JitOptions {
             verbose,
             _non_exhaustive: (),
         } = *self;
-        let count = |number: Option<u32>| number.map(|number| (number, 1..=u32::MAX, "1 or more"));
+        let at_least_one =
+            |number: Option<u32>| number.map(|number| (number, 1..=u32::MAX, "1 or more"));
         let any = |number: Option<u32>| number.map(|number| (number, 0..=u32::MAX, ""));
         let flag = |is_set: bool| any(is_set.then_some(1));
         let level = optimization_level.map(|level| (level, 0..=4, "0 to 4"));
@@ -126,13 +127,13 @@ impl JitOptions {
             (
                 "max_registers",
                 Key::CU_JIT_MAX_REGISTERS,
-                count(max_registers),
+                at_least_one(max_registers),
                 None,
             ),
             (
                 "threads_per_block",
                 Key::CU_JIT_THREADS_PER_BLOCK,
-                count(threads_per_block),
+                at_least_one(threads_per_block),
                 None,
             ),
             (
@@ -144,13 +145,13 @@ impl JitOptions {
             (
                 "target",
                 Key::CU_JIT_TARGET,
-                any(target.map(|it| it.0)),
+                any(target.map(|value| value.0)),
                 None,
             ),
             (
                 "fallback",
                 Key::CU_JIT_FALLBACK_STRATEGY,
-                any(fallback.map(|it| it.0)),
+                any(fallback.map(|value| value.0)),
                 None,
             ),
             (
@@ -168,7 +169,7 @@ impl JitOptions {
             (
                 "cache_mode",
                 Key::CU_JIT_CACHE_MODE,
-                any(cache_mode.map(|it| it.0)),
+                any(cache_mode.map(|value| value.0)),
                 None,
             ),
             (
@@ -180,13 +181,13 @@ impl JitOptions {
             (
                 "min_blocks_per_sm",
                 Key::CU_JIT_MIN_CTA_PER_SM,
-                count(min_blocks_per_sm),
+                at_least_one(min_blocks_per_sm),
                 Some((12, 3)),
             ),
             (
                 "max_threads_per_block",
                 Key::CU_JIT_MAX_THREADS_PER_BLOCK,
-                count(max_threads_per_block),
+                at_least_one(max_threads_per_block),
                 Some((12, 4)),
             ),
             (
@@ -260,7 +261,7 @@ unsafe impl Send for Request {}
 unsafe impl Sync for Request {}
 
 impl Request {
-    const ROOM: usize = 8192;
+    const LOG_BYTES: usize = 8192;
 
     /// # Errors
     /// An option has an invalid value, or is newer than the driver.
@@ -268,8 +269,8 @@ impl Request {
         let mut request = Self {
             keys: Vec::new(),
             values: Vec::new(),
-            errors: vec![0; Self::ROOM],
-            info: vec![0; if options.info_log { Self::ROOM } else { 0 }],
+            errors: vec![0; Self::LOG_BYTES],
+            info: vec![0; if options.info_log { Self::LOG_BYTES } else { 0 }],
         };
         for entry in options.entries()? {
             check_driver(&entry)?;
@@ -305,7 +306,7 @@ impl Request {
     fn add_log(&mut self, [buffer, size]: [Key; 2], start: *mut u8) {
         self.keys.push(buffer);
         self.values.push(start.cast());
-        self.add(size, Self::ROOM);
+        self.add(size, Self::LOG_BYTES);
     }
 
     /// Returns the number of options, the keys and the values.
@@ -319,7 +320,7 @@ impl Request {
         text(&self.info)
     }
 
-    fn all(&self) -> String {
+    fn full_log(&self) -> String {
         let (errors, info) = (self.errors(), self.info());
         match info.is_empty() {
             true => errors,
@@ -328,8 +329,8 @@ impl Request {
     }
 
     /// Adds the log to a compiler error.
-    pub(super) fn attach(&self, done: Result<()>) -> Result<()> {
-        self.attach_if(done, is_compile_error)
+    pub(super) fn with_log(&self, done: Result<()>) -> Result<()> {
+        self.with_log_if(done, is_compile_error)
     }
 
     /// Returns the error log written so far.
@@ -340,16 +341,16 @@ impl Request {
     /// Adds the log to an error of a linker. Unlike [`attach`](Self::attach), this does not depend on
     /// the error code, because the linker may have written the reason to the log. It ignores a log that
     /// equals `before`, which is about an earlier error.
-    pub(super) fn attach_new(&self, done: Result<()>, before: &str) -> Result<()> {
-        self.attach_if(done, |code| {
-            is_compile_error(code) || self.errors() != before
+    pub(super) fn with_new_log(&self, done: Result<()>, log_before: &str) -> Result<()> {
+        self.with_log_if(done, |code| {
+            is_compile_error(code) || self.errors() != log_before
         })
     }
 
-    fn attach_if(&self, done: Result<()>, is_its: impl Fn(CUresult) -> bool) -> Result<()> {
+    fn with_log_if(&self, done: Result<()>, has_log: impl Fn(CUresult) -> bool) -> Result<()> {
         done.map_err(|error| match error {
-            Error::Driver(error) if is_its(error.code) => {
-                let log = self.all();
+            Error::Driver(error) if has_log(error.code) => {
+                let log = self.full_log();
                 Error::Compile(Box::new(CompileError { error, log }))
             }
             other => other,

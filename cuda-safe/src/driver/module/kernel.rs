@@ -157,10 +157,10 @@ impl Kernel {
         while parameters.len() < known.unwrap_or(MAX_PARAMETERS) {
             let (mut offset, mut size) = (0, 0);
             let (function, index) = (self.as_raw(), parameters.len());
-            let (at, long) = (&raw mut offset, &raw mut size);
+            let (offset_out, size_out) = (&raw mut offset, &raw mut size);
             let answer = without_current(self.context(), || {
                 // SAFETY: the function is alive, and the pointers refer to local variables.
-                unsafe { answer!(cuFuncGetParamInfo(function, index, at, long)) }
+                unsafe { answer!(cuFuncGetParamInfo(function, index, offset_out, size_out)) }
             });
             match answer {
                 Ok(()) => parameters.push(Parameter { offset, size }),

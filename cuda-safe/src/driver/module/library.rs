@@ -96,7 +96,7 @@ impl Library {
         match unsafe { Self::load(code, options) } {
             Ok((raw, request)) => {
                 let ptx = Some((text, *options));
-                Ok(Self::own(raw, Ownership::Owned, ptx, Some(request)))
+                Ok(Self::from_parts(raw, Ownership::Owned, ptx, Some(request)))
             }
             Err(error) => Err(jit::explain_ptx(error, &text)),
         }
@@ -133,7 +133,7 @@ impl Library {
         image::check(image)?;
         // SAFETY: the caller guarantees the conditions of this function.
         let (raw, request) = unsafe { Self::load(image.as_ptr().cast(), options) }?;
-        Ok(Self::own(raw, Ownership::Owned, None, Some(request)))
+        Ok(Self::from_parts(raw, Ownership::Owned, None, Some(request)))
     }
 
     /// Returns the library, and the request that must live as long as it is loaded.
@@ -158,11 +158,11 @@ impl Library {
                 library, code, keys, values, count, options, none, 0
             ))
         };
-        request.attach(done)?;
+        request.with_log(done)?;
         Ok((raw, request))
     }
 
-    fn own(
+    fn from_parts(
         raw: CUlibrary,
         ownership: Ownership,
         ptx: Option<(CString, JitOptions)>,
@@ -222,7 +222,7 @@ impl Library {
     /// Wraps a library that foreign code loaded.
     fn wrap(raw: CUlibrary, ownership: Ownership) -> Result<Self> {
         expect_handle("library", raw)?;
-        Ok(Self::own(raw, ownership, None, None))
+        Ok(Self::from_parts(raw, ownership, None, None))
     }
 
     /// Releases ownership and returns the raw handle. This crate never unloads the library; it stays
@@ -253,11 +253,11 @@ impl Library {
     pub fn kernel(&self, context: &Context, name: &str) -> Result<Kernel> {
         let c_name = image::name(name)?;
         let mut kernel = std::ptr::null_mut();
-        let (place, library, text) = (&raw mut kernel, self.as_raw(), c_name.as_ptr());
+        let (out, library, text) = (&raw mut kernel, self.as_raw(), c_name.as_ptr());
         // SAFETY: the library is alive, the name ends with a NUL, and the pointer refers to a local
         // variable.
-        let found = unsafe { call!(cuLibraryGetKernel(place, library, text)) };
-        explain_missing(found, name, || self.kernel_names())
+        let result = unsafe { call!(cuLibraryGetKernel(out, library, text)) };
+        explain_missing(result, name, || self.kernel_names())
             .map_err(|error| self.explain_compilation(context, error))?;
 
         let mut function = std::ptr::null_mut();

@@ -189,7 +189,7 @@ impl Linker {
         let size = data.len();
         let (keys, values) = (std::ptr::null_mut(), std::ptr::null_mut());
         let (state, kind, name) = (self.raw, kind.raw(), name.as_ptr());
-        let before = self.retained.request.errors();
+        let log_before = self.retained.request.errors();
         let done = {
             let _current = self.retained.context.enter()?;
             // SAFETY: the linker is alive. The caller guarantees that the data is valid. The driver
@@ -201,7 +201,7 @@ impl Linker {
                 ))
             }
         };
-        self.retained.request.attach_new(done, &before)
+        self.retained.request.with_new_log(done, &log_before)
     }
 
     /// Adds a file. Calls `cuLinkAddFile`.
@@ -226,14 +226,14 @@ impl Linker {
         let (state, kind) = (self.raw, kind.raw());
         let path: &CStr = &path;
         let path = path.as_ptr();
-        let before = self.retained.request.errors();
+        let log_before = self.retained.request.errors();
         let done = {
             let _current = self.retained.context.enter()?;
             // SAFETY: the linker is alive. The caller guarantees that the file is valid. The path ends
             // with a NUL, and there are no options.
             unsafe { call!(cuLinkAddFile_v2(state, kind, path, 0, keys, values)) }
         };
-        self.retained.request.attach_new(done, &before)
+        self.retained.request.with_new_log(done, &log_before)
     }
 
     /// Links the inputs and consumes the linker. Calls `cuLinkComplete`.
@@ -246,14 +246,14 @@ impl Linker {
     #[doc(alias = "cuLinkComplete")]
     pub fn complete(self) -> Result<Linked> {
         let (mut image, mut size) = (std::ptr::null_mut(), 0);
-        let (place, bytes) = (&raw mut image, &raw mut size);
-        let before = self.retained.request.errors();
+        let (image_out, size_out) = (&raw mut image, &raw mut size);
+        let log_before = self.retained.request.errors();
         let done = {
             let _current = self.retained.context.enter()?;
             // SAFETY: the linker is alive, and the pointers refer to local variables.
-            unsafe { call!(cuLinkComplete(self.raw, place, bytes)) }
+            unsafe { call!(cuLinkComplete(self.raw, image_out, size_out)) }
         };
-        self.retained.request.attach_new(done, &before)?;
+        self.retained.request.with_new_log(done, &log_before)?;
         if image.is_null() {
             let code = CUresult::CUDA_ERROR_UNKNOWN;
             let call = "cuLinkComplete";

@@ -66,15 +66,18 @@ impl Kernel {
             keep_caching,
             _non_exhaustive: (),
         } = options;
-        let (threads, flags) = (count(threads)?, OccupancyOptions::flags(keep_caching));
+        let (threads, flags) = (
+            at_least_one(threads)?,
+            OccupancyOptions::flags(keep_caching),
+        );
         let mut blocks = 0;
-        let (place, function) = (&raw mut blocks, self.as_raw());
+        let (out, function) = (&raw mut blocks, self.as_raw());
         let _current = self.context().enter()?;
         // SAFETY: the function is alive and belongs to the current context, and the pointer refers to a
         // local variable.
         unsafe {
             call!(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-                place,
+                out,
                 function,
                 threads,
                 shared_bytes,
@@ -130,9 +133,9 @@ impl Kernel {
         mut shared_bytes: impl FnMut(u32) -> usize,
         options: OccupancyOptions,
     ) -> Result<SuggestedBlock> {
-        let most = self.attribute(kernel_attribute::MAX_THREADS_PER_BLOCK)?;
+        let max = self.attribute(kernel_attribute::MAX_THREADS_PER_BLOCK)?;
         let limit = options.max_threads.filter(|limit| *limit != 0);
-        let limit = limit.unwrap_or(most).min(most);
+        let limit = limit.unwrap_or(max).min(max);
         let sizes = (WARP..limit).step_by(WARP as usize).chain([limit]);
         let table: Vec<_> = sizes.map(|size| (size, shared_bytes(size))).collect();
         self.potential_block(Some(&table), limit, options)
@@ -156,7 +159,7 @@ impl Kernel {
         let (grid, block) = (&raw mut blocks, &raw mut threads);
         let _current = self.context().enter()?;
         let guard = table.map(TableGuard::start);
-        let shared_of = guard
+        let callback = guard
             .is_some()
             .then_some(shared_bytes_of as unsafe extern "C" fn(c_int) -> usize);
         let function = self.as_raw();
@@ -168,7 +171,7 @@ impl Kernel {
                 grid,
                 block,
                 function,
-                shared_of,
+                callback,
                 shared_bytes,
                 limit,
                 flags
@@ -192,15 +195,15 @@ impl Kernel {
     /// [`cuOccupancyAvailableDynamicSMemPerBlock`](fn@cuda_sys::cuOccupancyAvailableDynamicSMemPerBlock).
     #[doc(alias = "cuOccupancyAvailableDynamicSMemPerBlock")]
     pub fn available_shared_bytes(&self, blocks: u32, threads: u32) -> Result<usize> {
-        let (blocks, threads) = (count(blocks)?, count(threads)?);
+        let (blocks, threads) = (at_least_one(blocks)?, at_least_one(threads)?);
         let mut bytes = 0;
-        let (place, function) = (&raw mut bytes, self.as_raw());
+        let (out, function) = (&raw mut bytes, self.as_raw());
         let _current = self.context().enter()?;
         // SAFETY: the function is alive and belongs to the current context, and the pointer refers to a
         // local variable.
         unsafe {
             call!(cuOccupancyAvailableDynamicSMemPerBlock(
-                place, function, blocks, threads
+                out, function, blocks, threads
             ))
         }?;
         Ok(bytes)
@@ -257,12 +260,12 @@ impl Kernel {
         attributes: &LaunchAttributes<'_>,
     ) -> Result<u32> {
         let mut size = 0;
-        let (place, function) = (&raw mut size, self.as_raw());
+        let (out, function) = (&raw mut size, self.as_raw());
         self.with_config(stream, config, attributes, |config| {
             // SAFETY: the function and the stream, if there is one, are alive and belong to the current
             // context. The configuration has as many attributes as it counts, and the pointer refers to
             // a local variable.
-            unsafe { call!(cuOccupancyMaxPotentialClusterSize(place, function, config)) }
+            unsafe { call!(cuOccupancyMaxPotentialClusterSize(out, function, config)) }
         })?;
         Ok(unsigned(size))
     }
@@ -284,11 +287,11 @@ impl Kernel {
         attributes: &LaunchAttributes<'_>,
     ) -> Result<u32> {
         let mut clusters = 0;
-        let (place, function) = (&raw mut clusters, self.as_raw());
+        let (out, function) = (&raw mut clusters, self.as_raw());
         self.with_config(None, config, attributes, |config| {
             // SAFETY: the function is alive and belongs to the current context. The configuration has
             // as many attributes as it counts, and the pointer refers to a local variable.
-            unsafe { call!(cuOccupancyMaxActiveClusters(place, function, config)) }
+            unsafe { call!(cuOccupancyMaxActiveClusters(out, function, config)) }
         })?;
         Ok(unsigned(clusters))
     }
@@ -298,14 +301,14 @@ impl Kernel {
         stream: Option<&Stream>,
         config: LaunchConfig,
         attributes: &LaunchAttributes<'_>,
-        ask: impl FnOnce(*const CUlaunchConfig) -> Result<()>,
+        query: impl FnOnce(*const CUlaunchConfig) -> Result<()>,
     ) -> Result<()> {
         config.check()?;
         let mut list = List::new();
         attributes.fill(&mut list, self.context())?;
         let config = list.config(config, stream.map_or(std::ptr::null_mut(), Stream::raw));
         let _current = self.context().enter()?;
-        ask(&raw const config)
+        query(&raw const config)
     }
 }
 
@@ -318,7 +321,7 @@ fn unsigned(number: c_int) -> u32 {
 
 /// Converts a number of blocks or threads to the driver's type. A number above the range of the type
 /// exceeds what the driver allows.
-fn count(number: u32) -> Result<c_int> {
+fn at_least_one(number: u32) -> Result<c_int> {
     if number == 0 {
         return Err(Error::from(Invalid::LaunchConfig {
             grid: [1; 3],
@@ -329,31 +332,31 @@ fn count(number: u32) -> Result<c_int> {
 }
 
 /// Block sizes in ascending order, each with its dynamic shared memory in bytes.
-type Table = [(u32, usize)];
+type SharedBytesTable = [(u32, usize)];
 
 thread_local! {
     /// The table from which the callback answers on this thread.
-    static CURRENT_TABLE: Cell<Option<*const Table>> = const { Cell::new(None) };
+    static CURRENT_TABLE: Cell<Option<*const SharedBytesTable>> = const { Cell::new(None) };
 }
 
 /// Sets the table for one driver call, and restores the previous one on drop.
 struct TableGuard<'a> {
-    before: Option<*const Table>,
+    previous: Option<*const SharedBytesTable>,
     #[allow(dead_code, reason = "borrowed, not read")]
-    table: &'a Table,
+    table: &'a SharedBytesTable,
 }
 
 impl<'a> TableGuard<'a> {
-    fn start(table: &'a Table) -> Self {
-        let before = CURRENT_TABLE.try_with(|current| current.replace(Some(table)));
-        let before = before.unwrap_or(None);
-        Self { before, table }
+    fn start(table: &'a SharedBytesTable) -> Self {
+        let previous = CURRENT_TABLE.try_with(|current| current.replace(Some(table)));
+        let previous = previous.unwrap_or(None);
+        Self { previous, table }
     }
 }
 
 impl Drop for TableGuard<'_> {
     fn drop(&mut self) {
-        let _ = CURRENT_TABLE.try_with(|current| current.set(self.before));
+        let _ = CURRENT_TABLE.try_with(|current| current.set(self.previous));
     }
 }
 
@@ -369,6 +372,6 @@ unsafe extern "C" fn shared_bytes_of(threads: c_int) -> usize {
     // SAFETY: a `TableGuard` on this thread is alive, and with it the borrow of the table.
     let table = unsafe { &*table };
     let threads = unsigned(threads);
-    let found = table.iter().find(|(size, _)| *size >= threads);
-    found.or(table.last()).map_or(0, |(_, bytes)| *bytes)
+    let row = table.iter().find(|(size, _)| *size >= threads);
+    row.or(table.last()).map_or(0, |(_, bytes)| *bytes)
 }

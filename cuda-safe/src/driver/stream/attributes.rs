@@ -339,10 +339,10 @@ impl Stream {
 
     fn attribute(&self, attribute: CUstreamAttrID) -> Result<CUstreamAttrValue> {
         let mut value = CUstreamAttrValue::default();
-        let place = &raw mut value;
+        let pointer = &raw mut value;
         without_current(self.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { answer!(cuStreamGetAttribute(self.raw(), attribute, place)) }
+            unsafe { answer!(cuStreamGetAttribute(self.raw(), attribute, pointer)) }
         })?;
         Ok(value)
     }
@@ -354,11 +354,11 @@ impl Stream {
     ) -> Result<()> {
         let mut value = CUstreamAttrValue::default();
         fill(&mut value);
-        let place = &raw const value;
+        let pointer = &raw const value;
         without_current(self.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a value of zeros with the field of
             // this attribute filled in.
-            unsafe { answer!(cuStreamSetAttribute(self.raw(), attribute, place)) }
+            unsafe { answer!(cuStreamSetAttribute(self.raw(), attribute, pointer)) }
         })
     }
 }

@@ -30,10 +30,10 @@ impl Stream {
     #[doc(alias = "cuStreamGetGreenCtx")]
     pub unsafe fn borrow_checked(raw: CUstream, context: &Context) -> Result<Self> {
         refuse_default(raw)?;
-        let its = context_of(raw)?;
-        if its != context.as_raw() && !is_green_of(raw, its, context)? {
-            let its = format!("a context ({its:p})");
-            return Err(other_context("the stream", its, context));
+        let actual = context_of(raw)?;
+        if actual != context.as_raw() && !is_green_of(raw, actual, context)? {
+            let actual = format!("a context ({actual:p})");
+            return Err(other_context("the stream", actual, context));
         }
         // SAFETY: the caller guarantees that the stream stays alive, and its context was just checked.
         unsafe { Self::borrow_raw(raw, context) }
@@ -70,22 +70,22 @@ impl Stream {
             return self.partition().is_some();
         }
         // If the driver does not answer, the stream may belong to one.
-        let mut has = true;
+        let mut has_green = true;
         let _ = without_current(self.context(), || {
             // SAFETY: the stream is alive.
-            unsafe { has_green_context(self.raw()) }.map(|its| has = its)
+            unsafe { has_green_context(self.raw()) }.map(|actual| has_green = actual)
         });
-        has
+        has_green
     }
 }
 
 /// Returns the context of a live stream. For a stream of a green context this is the view of that green
 /// context (`cuCtxFromGreenCtx`).
 fn context_of(stream: CUstream) -> Result<CUcontext> {
-    let mut its = std::ptr::null_mut();
+    let mut actual = std::ptr::null_mut();
     // SAFETY: the stream is alive, and the pointer is to a local.
-    match unsafe { call!(cuStreamGetCtx(stream, &raw mut its)) } {
-        Ok(()) => Ok(its),
+    match unsafe { call!(cuStreamGetCtx(stream, &raw mut actual)) } {
+        Ok(()) => Ok(actual),
         // Drivers of CUDA 12.5 to 12.9 do not support this call for streams of green contexts.
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
             let mut green = std::ptr::null_mut();
@@ -96,8 +96,8 @@ fn context_of(stream: CUstream) -> Result<CUcontext> {
             }
             // SAFETY: the green context is alive, because its stream is in use; the pointer is to a
             // local.
-            unsafe { call!(cuCtxFromGreenCtx(&raw mut its, green)) }?;
-            Ok(its)
+            unsafe { call!(cuCtxFromGreenCtx(&raw mut actual, green)) }?;
+            Ok(actual)
         }
         Err(error) => Err(error),
     }
@@ -113,7 +113,7 @@ unsafe fn has_green_context(stream: CUstream) -> Result<bool> {
     match unsafe { call!(cuStreamGetGreenCtx(stream, &raw mut green)) } {
         // A driver without this function has no green contexts.
         Err(Error::Missing(_)) => Ok(false),
-        asked => asked.map(|()| !green.is_null()),
+        result => result.map(|()| !green.is_null()),
     }
 }
 

@@ -54,8 +54,8 @@ impl CaptureMode {
     #[doc(alias = "cuThreadExchangeStreamCaptureMode")]
     pub fn with<R>(self, f: impl FnOnce() -> R) -> Result<R> {
         /// The previous mode, which `Drop` restores.
-        struct Before(CUstreamCaptureMode);
-        impl Drop for Before {
+        struct RestoreMode(CUstreamCaptureMode);
+        impl Drop for RestoreMode {
             fn drop(&mut self) {
                 // In a forked child the driver cannot be called.
                 if !fork::in_child() {
@@ -66,7 +66,7 @@ impl CaptureMode {
         let mut mode = self.raw();
         // SAFETY: the pointer is to a local.
         unsafe { call!(cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
-        let _before = Before(mode);
+        let _restore = RestoreMode(mode);
         Ok(f())
     }
 }
@@ -187,15 +187,15 @@ impl Stream {
         }
         let open = Open::new();
         let state = self.state();
-        let begins = state.begin(&open);
-        let begins = begins.map_err(|seen| state.refused("begin a capture", seen))?;
+        let beginning = state.begin(&open);
+        let beginning = beginning.map_err(|seen| state.refused("begin a capture", seen))?;
         open.add(&self.member());
         open.list();
-        let begun = without_current(self.context(), || {
+        let result = without_current(self.context(), || {
             // SAFETY: the stream is alive.
             unsafe { answer!(cuStreamBeginCapture_v2(self.raw(), mode.raw())) }
         });
-        let has_begun = !begun.as_ref().is_err_and(has_not_begun);
+        let has_begun = !result.as_ref().is_err_and(has_not_begun);
         if !has_begun {
             open.close();
         }
@@ -206,11 +206,11 @@ impl Stream {
             is_over: !has_begun,
             not_send: PhantomData,
         };
-        begun?;
+        result?;
         if let Some(id) = self.capture_id()? {
             capture.open.set_driver_id(id);
         }
-        drop(begins);
+        drop(beginning);
         Ok(capture)
     }
 
@@ -265,34 +265,34 @@ impl Capture {
     #[doc(alias = "cuStreamEndCapture")]
     pub fn end(self) -> Result<Graph> {
         let mut this = self;
-        let ended = this.end_capture();
+        let graph = this.end_capture();
         this.is_over = true;
-        ended
+        graph
     }
 
     fn end_capture(&mut self) -> Result<Graph> {
         if fork::in_child() {
             return Err(Error::Forked);
         }
-        let ended = self.end_once();
-        if ended.as_ref().map_or_else(has_ended, |_| true) {
-            return self.close(ended);
+        let graph = self.end_once();
+        if graph.as_ref().map_or_else(has_ended, |_| true) {
+            return self.close(graph);
         }
         // Losing the captured work is better than a stream that stays captured, so this tries again.
         match self.end_once() {
-            Err(again) if !has_ended(&again) && !is_destroyed(&again) => {
-                report(&Report::Capture { error: again });
+            Err(second) if !has_ended(&second) && !is_destroyed(&second) => {
+                report(&Report::Capture { error: second });
             }
             // If the second attempt returns a graph, it is dropped here.
-            again => drop(self.close(again)),
+            second => drop(self.close(second)),
         }
-        ended
+        graph
     }
 
     /// Closes the ended capture, and moves the retained objects to the graph, if there is one.
-    fn close(&self, ended: Result<Graph>) -> Result<Graph> {
+    fn close(&self, graph: Result<Graph>) -> Result<Graph> {
         let retained = self.open.close();
-        ended.map(|graph| graph.with_retained(retained))
+        graph.map(|graph| graph.with_retained(retained))
     }
 
     fn end_once(&self) -> Result<Graph> {
@@ -301,7 +301,7 @@ impl Capture {
             // SAFETY: the stream is alive, and the pointer is to a local.
             unsafe { answer!(cuStreamEndCapture(self.stream.raw(), &raw mut raw)) }
         })?;
-        Ok(Graph::own(raw, self.stream.retained()))
+        Ok(Graph::new_owned(raw, self.stream.retained()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Futures that complete when the work in a stream is complete.
 
 use super::Stream;
-use super::host::{self, Panicked};
+use super::host::{self, HostPanic};
 use crate::base::call::{answer, check, without_current};
 use crate::base::capture::Operation;
 use crate::base::error::{Error, Result};
@@ -33,11 +33,11 @@ pub struct StreamFuture {
 
 /// The state that the future shares with the driver callback.
 struct State {
-    now: Mutex<Now>,
-    panicked: Arc<Panicked>,
+    progress: Mutex<Progress>,
+    host_panic: Arc<HostPanic>,
 }
 
-enum Now {
+enum Progress {
     /// The callback has not run yet. It will wake this waker.
     Waiting(Option<Waker>),
     /// The result of the work, which the callback received.
@@ -78,11 +78,11 @@ impl Stream {
         release::drain();
         let _call = self.uncaptured(Operation::HostFunction)?;
         let state = Arc::new(State {
-            now: Mutex::new(Now::Waiting(None)),
-            panicked: Arc::clone(&self.inner.panicked),
+            progress: Mutex::new(Progress::Waiting(None)),
+            host_panic: Arc::clone(&self.inner.host_panic),
         });
         let data = Arc::into_raw(Arc::clone(&state));
-        let given = without_current(self.context(), || {
+        let added = without_current(self.context(), || {
             let data = data.cast_mut().cast::<c_void>();
             // SAFETY: the stream is alive, and the callback runs once and takes the reference in `data`.
             unsafe {
@@ -94,7 +94,7 @@ impl Stream {
                 ))
             }
         });
-        match given {
+        match added {
             Ok(()) => Ok(StreamFuture {
                 stream: self.clone(),
                 state,
@@ -122,25 +122,25 @@ impl Stream {
 unsafe extern "C" fn on_completion(_stream: CUstream, result: CUresult, data: *mut c_void) {
     // SAFETY: the caller guarantees that `data` is an owned reference to a `State`.
     let state = unsafe { Arc::from_raw(data.cast_const().cast::<State>()) };
-    host::run_inside(&state.panicked, || {
-        let before = std::mem::replace(&mut *state.lock(), Now::Ended(result));
+    host::run_inside(&state.host_panic, || {
+        let previous = std::mem::replace(&mut *state.lock(), Progress::Ended(result));
         // The lock is released first, because a waker can run arbitrary code.
-        if let Now::Waiting(Some(waker)) = before {
+        if let Progress::Waiting(Some(waker)) = previous {
             waker.wake();
         }
     });
 }
 
 impl State {
-    fn lock(&self) -> MutexGuard<'_, Now> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces the waker. Returns the result of the work if the callback has already run.
     fn set_waker(&self, waker: Option<Waker>) -> Option<CUresult> {
         let (ended, _dropped_outside_of_the_lock) = match &mut *self.lock() {
-            Now::Waiting(place) => (None, std::mem::replace(place, waker)),
-            Now::Ended(result) => (Some(*result), waker),
+            Progress::Waiting(current) => (None, std::mem::replace(current, waker)),
+            Progress::Ended(result) => (Some(*result), waker),
         };
         ended
     }
@@ -165,7 +165,7 @@ impl Future for StreamFuture {
             None => Poll::Pending,
             Some(result) => {
                 let done = check(result, "cuStreamAddCallback");
-                Poll::Ready(done.and_then(|()| self.stream.inner.panicked.take()))
+                Poll::Ready(done.and_then(|()| self.stream.inner.host_panic.take()))
             }
         }
     }

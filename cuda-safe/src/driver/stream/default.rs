@@ -1,9 +1,9 @@
 //! Default streams, which differ between contexts or threads.
 
 use super::Partition;
-use super::host::{self, Panicked};
+use super::host::{self, HostPanic};
 use super::retained::Retained;
-use super::{Home, ready, same_context};
+use super::{ExecutionContext, query_result, same_context};
 use crate::base::call::call;
 use crate::base::capture::{Member, Operation, State, driver_status, is_capturing, wait_captured};
 use crate::base::error::Result;
@@ -164,7 +164,7 @@ impl<'guard> DefaultStream<'guard> {
             // exists.
             unsafe { call!(cuStreamSynchronize(self.raw)) }?;
         }
-        self.panicked().take()
+        self.host_panic().take()
     }
 
     /// Returns whether all work in the stream is complete. Calls `cuStreamQuery`.
@@ -177,7 +177,7 @@ impl<'guard> DefaultStream<'guard> {
     pub fn is_complete(&self) -> Result<bool> {
         let _current = self.guard.context().enter()?;
         // SAFETY: as in `synchronize`.
-        ready(unsafe { call!(cuStreamQuery(self.raw)) })
+        query_result(unsafe { call!(cuStreamQuery(self.raw)) })
     }
 
     /// Makes all later work in the stream wait for the most recent record of the event. The thread does
@@ -204,9 +204,9 @@ impl<'guard> DefaultStream<'guard> {
         let member = Member {
             state: &state,
             stream: None,
-            retained: Arc::new(Retained::Home(match self.green {
-                Some(green) => Home::Green(Arc::clone(green)),
-                None => Home::Context(self.context().clone()),
+            retained: Arc::new(Retained::ExecutionContext(match self.green {
+                Some(green) => ExecutionContext::Green(Arc::clone(green)),
+                None => ExecutionContext::Context(self.context().clone()),
             })),
         };
         // SAFETY: as in `synchronize`.
@@ -255,7 +255,7 @@ impl<'guard> DefaultStream<'guard> {
         // stream is captured.)
         let ask = || unsafe { is_capturing(self.raw) };
         let _call = call.uncaptured(Operation::HostFunction, ask)?;
-        host::launch(function, self.panicked(), |run, data| {
+        host::launch(function, self.host_panic(), |run, data| {
             // SAFETY: as in `synchronize`; the function runs once and takes the box in `data`.
             unsafe { call!(cuLaunchHostFunc(self.raw, run, data)) }
         })
@@ -278,9 +278,9 @@ impl<'guard> DefaultStream<'guard> {
         if self.raw == CU_STREAM_LEGACY {
             return State::of_default();
         }
-        let found = STATES.try_with(|states| {
+        let state = STATES.try_with(|states| {
             let mut states = states.borrow_mut();
-            let known = states.iter().find(|its| (its.0, its.1) == (raw, id));
+            let known = states.iter().find(|entry| (entry.0, entry.1) == (raw, id));
             if let Some((.., state)) = known {
                 return Arc::clone(state);
             }
@@ -291,11 +291,11 @@ impl<'guard> DefaultStream<'guard> {
             state
         });
         // While a thread exits, the thread-local storage may already be destroyed.
-        found.unwrap_or_else(|_| State::of_default())
+        state.unwrap_or_else(|_| State::of_default())
     }
 
-    fn panicked(&self) -> &Arc<Panicked> {
-        self.guard.panicked()
+    fn host_panic(&self) -> &Arc<HostPanic> {
+        self.guard.host_panic()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The destruction of a stream: the notification of the memory manager, and the release of the handle.
 
-use super::{Home, Inner, Stream};
+use super::{ExecutionContext, Inner, Stream};
 use crate::base::call::{Answer, answer};
 use crate::base::capture::StreamRef;
 use crate::base::current::ContextHandle;
@@ -15,12 +15,12 @@ use std::sync::Arc;
 impl Drop for Inner {
     fn drop(&mut self) {
         let extension = self.context.any_extension();
-        if extension.is_some_and(Extension::refers_to_streams) && self.end_for_extension() {
+        if extension.is_some_and(Extension::refers_to_streams) && self.notify_extension() {
             return;
         }
         if self.ownership.is_owned() {
             self.state.unpublish();
-            release_now(Handle(self.raw), &self.home);
+            release_now(Handle(self.raw), &self.execution_context);
         }
     }
 }
@@ -30,13 +30,13 @@ impl Inner {
     /// whether the destruction was deferred.
     #[cold]
     #[inline(never)]
-    fn end_for_extension(&mut self) -> bool {
+    fn notify_extension(&mut self) -> bool {
         // The manager caches no memory for a borrowed stream.
-        if fork::in_child() || self.is_lent {
+        if fork::in_child() || self.is_borrowed {
             return false;
         }
         if !zone::may_block() {
-            self.end_later();
+            self.destroy_later();
             return true;
         }
         if let Some(extension) = self.context.any_extension() {
@@ -47,16 +47,16 @@ impl Inner {
 
     /// Defers the destruction: puts another object of the stream into the release queue. In a driver
     /// callback the manager might have to wait for a thread that waits for the callback.
-    fn end_later(&mut self) {
+    fn destroy_later(&mut self) {
         let again = Stream {
             inner: Arc::new(Self {
                 raw: self.raw,
                 ownership: std::mem::replace(&mut self.ownership, Ownership::Borrowed),
-                is_lent: false,
-                home: self.home.clone(),
+                is_borrowed: false,
+                execution_context: self.execution_context.clone(),
                 context: self.context.clone(),
                 state: Arc::clone(&self.state),
-                panicked: Arc::clone(&self.panicked),
+                host_panic: Arc::clone(&self.host_panic),
             }),
         };
         release::later(LastClone, &again);
@@ -101,7 +101,7 @@ impl Destroy for LastClone {
     }
 }
 
-impl KeepAlive for Home {
+impl KeepAlive for ExecutionContext {
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.context())
     }
@@ -125,7 +125,7 @@ impl KeepAlive for Stream {
 
     #[inline]
     fn is_borrowed(&self) -> bool {
-        self.inner.is_lent
+        self.inner.is_borrowed
     }
 
     fn keep(&self) -> Box<dyn KeepAlive + Send> {

@@ -5,7 +5,7 @@ use crate::base::call::{answer, without_current};
 use crate::base::capture::Operation;
 use crate::base::error::{Error, Result};
 use crate::base::release;
-use crate::base::report::{count_leak, words_of};
+use crate::base::report::{count_leak, panic_message};
 use crate::base::sync::Mutex;
 use crate::base::zone::run_host_function;
 use core::ffi::c_void;
@@ -16,26 +16,26 @@ use std::sync::{Arc, PoisonError};
 
 /// The message of a panic in a host function of a stream, until a synchronization returns it.
 #[derive(Debug, Default)]
-pub(crate) struct Panicked(Mutex<Option<String>>);
+pub(crate) struct HostPanic(Mutex<Option<String>>);
 
-impl Panicked {
+impl HostPanic {
     /// Takes the panic that has not been returned yet, as an error.
     pub(super) fn take(&self) -> Result<()> {
         let message = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         message.map_or(Ok(()), |message| Err(Error::HostFunctionPanicked(message)))
     }
 
-    fn keep(&self, payload: Box<dyn Any + Send>) {
-        let message = words_of(payload);
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.get_or_insert(message);
+    fn keep_first(&self, payload: Box<dyn Any + Send>) {
+        let message = panic_message(payload);
+        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(message);
     }
 }
 
 /// A host function that was passed to the driver.
 struct Job {
     function: Box<dyn FnOnce() + Send>,
-    panicked: Arc<Panicked>,
+    host_panic: Arc<HostPanic>,
 }
 
 impl Stream {
@@ -71,7 +71,7 @@ impl Stream {
     pub fn launch_host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         release::drain();
         let _call = self.uncaptured(Operation::HostFunction)?;
-        launch(function, &self.inner.panicked, |run, data| {
+        launch(function, &self.inner.host_panic, |run, data| {
             without_current(self.context(), || {
                 // SAFETY: the stream is alive, and the function runs once and takes the box in `data`.
                 unsafe { answer!(cuLaunchHostFunc(self.raw(), run, data)) }
@@ -83,16 +83,16 @@ impl Stream {
 /// Passes a function to the driver. The function is dropped if the driver rejects it.
 pub(super) fn launch(
     function: impl FnOnce() + Send + 'static,
-    panicked: &Arc<Panicked>,
+    host_panic: &Arc<HostPanic>,
     launch: impl FnOnce(CUhostFn, *mut c_void) -> Result<()>,
 ) -> Result<()> {
     let job = Box::new(Job {
         function: Box::new(function),
-        panicked: Arc::clone(panicked),
+        host_panic: Arc::clone(host_panic),
     });
     let data = Box::into_raw(job).cast::<c_void>();
-    let given = launch(Some(run), data);
-    match &given {
+    let launched = launch(Some(run), data);
+    match &launched {
         Ok(()) => {}
         Err(error) if error.is_refusal() => {
             // SAFETY: the driver rejected the function, so the box is still owned here.
@@ -102,7 +102,7 @@ pub(super) fn launch(
         // is leaked.
         Err(_) => count_leak(),
     }
-    given
+    launched
 }
 
 /// The function that the driver calls.
@@ -112,16 +112,19 @@ pub(super) fn launch(
 unsafe extern "C" fn run(data: *mut c_void) {
     // SAFETY: the caller guarantees that `data` is an owned raw box of a `Job`.
     let job = unsafe { Box::from_raw(data.cast::<Job>()) };
-    let Job { function, panicked } = *job;
-    run_inside(&panicked, function);
+    let Job {
+        function,
+        host_panic,
+    } = *job;
+    run_inside(&host_panic, function);
 }
 
 /// Runs a function on a driver thread, where waiting is not allowed.
-pub(super) fn run_inside(panicked: &Panicked, function: impl FnOnce()) {
+pub(super) fn run_inside(host_panic: &HostPanic, function: impl FnOnce()) {
     run_host_function(|| {
         // Unwinding into the driver would be undefined behavior.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
-            panicked.keep(payload);
+            host_panic.keep_first(payload);
         }
     });
 }

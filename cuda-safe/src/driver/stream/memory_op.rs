@@ -116,7 +116,7 @@ impl WaitCondition {
 
 /// The maximum number of operations in a batch. The documentation of NVIDIA says fewer than 256, and
 /// driver 580 enforces this.
-const BATCH: usize = 255;
+const MAX_OPERATIONS: usize = 255;
 
 /// The flags of a write. The other flag, which omits the fence, is only for the functions before CUDA
 /// 11.7.
@@ -233,11 +233,17 @@ impl Stream {
             return Ok(());
         }
         let count = operations.len();
-        let number = u32::try_from(count).ok().filter(|_| count <= BATCH);
+        let number = u32::try_from(count)
+            .ok()
+            .filter(|_| count <= MAX_OPERATIONS);
         let Some(number) = number else {
-            return Err(Invalid::TooManyOperations { count, max: BATCH }.into());
+            return Err(Invalid::TooManyOperations {
+                count,
+                max: MAX_OPERATIONS,
+            }
+            .into());
         };
-        let mut raw: Vec<CUstreamBatchMemOpParams> = operations.iter().map(raw).collect();
+        let mut raw: Vec<CUstreamBatchMemOpParams> = operations.iter().map(to_raw).collect();
         let first = raw.as_mut_ptr();
         let done = without_current(self.context(), || {
             // SAFETY: the stream is alive, and there are `number` operations, which the driver copies.
@@ -253,11 +259,11 @@ impl Stream {
         if error.code() != Some(CUresult::CUDA_ERROR_INVALID_VALUE) {
             return error;
         }
-        let words = operations.iter().filter_map(MemoryOperation::word);
-        if words.clone().any(|(address, size)| address % size != 0) {
+        let targets = operations.iter().filter_map(MemoryOperation::target);
+        if targets.clone().any(|(address, size)| address % size != 0) {
             return error;
         }
-        for (address, _) in words {
+        for (address, _) in targets {
             let Ok(Some(info)) = self.context().pointer_info(address) else {
                 continue;
             };
@@ -276,7 +282,7 @@ impl Stream {
 
 impl MemoryOperation {
     /// Returns the address of the word and its size in bytes.
-    fn word(&self) -> Option<(CUdeviceptr, u64)> {
+    fn target(&self) -> Option<(CUdeviceptr, u64)> {
         match *self {
             Self::Write32 { address, .. } | Self::Wait32 { address, .. } => Some((address, 4)),
             Self::Write64 { address, .. } | Self::Wait64 { address, .. } => Some((address, 8)),
@@ -286,7 +292,7 @@ impl MemoryOperation {
 }
 
 /// Converts an operation to the C type. The field `alias`, which is for the driver, stays 0.
-fn raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
+fn to_raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
     let mut raw = CUstreamBatchMemOpParams::default();
     match *operation {
         MemoryOperation::Write32 { address, value } => {

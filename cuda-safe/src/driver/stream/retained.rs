@@ -3,7 +3,7 @@
 //! The nodes of a graph contain handles of the contexts of their work, and of external events. The
 //! driver uses these handles when the graph is instantiated, launched or destroyed.
 
-use super::{Home, Stream};
+use super::{ExecutionContext, Stream};
 use crate::base::capture::Retain;
 use crate::base::release::KeepAlive;
 use crate::driver::context::Context;
@@ -14,7 +14,7 @@ use std::any::Any;
 #[derive(Clone, Debug)]
 pub(crate) enum Retained {
     /// The context or green context of a stream.
-    Home(Home),
+    ExecutionContext(ExecutionContext),
     /// A stream that this crate does not own. The stream keeps its context alive.
     Stream(Stream),
     /// An event of an external record or wait.
@@ -24,18 +24,24 @@ pub(crate) enum Retained {
 impl Retained {
     pub(crate) fn context(&self) -> &Context {
         match self {
-            Self::Home(home) => home.context(),
+            Self::ExecutionContext(execution_context) => execution_context.context(),
             Self::Stream(stream) => stream.context(),
             Self::Event(event) => event.context(),
         }
     }
 
-    fn is(&self, other: &Self) -> bool {
+    fn is_same_object(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Home(Home::Context(its)), Self::Home(Home::Context(other))) => its == other,
-            (Self::Home(Home::Green(its)), Self::Home(Home::Green(other))) => its.is_same(&**other),
-            (Self::Stream(its), Self::Stream(other)) => its == other,
-            (Self::Event(its), Self::Event(other)) => its.raw() == other.raw(),
+            (
+                Self::ExecutionContext(ExecutionContext::Context(own)),
+                Self::ExecutionContext(ExecutionContext::Context(other)),
+            ) => own == other,
+            (
+                Self::ExecutionContext(ExecutionContext::Green(own)),
+                Self::ExecutionContext(ExecutionContext::Green(other)),
+            ) => own.is_same(&**other),
+            (Self::Stream(own), Self::Stream(other)) => own == other,
+            (Self::Event(own), Self::Event(other)) => own.raw() == other.raw(),
             _ => false,
         }
     }
@@ -50,12 +56,12 @@ impl Retain for Retained {
         other
             .as_any()
             .downcast_ref()
-            .is_some_and(|other| self.is(other))
+            .is_some_and(|other| self.is_same_object(other))
     }
 
     fn is_borrowed(&self) -> bool {
         match self {
-            Self::Home(home) => home.is_borrowed(),
+            Self::ExecutionContext(execution_context) => execution_context.is_borrowed(),
             Self::Stream(stream) => stream.is_borrowed(),
             Self::Event(event) => event.is_borrowed(),
         }
@@ -72,7 +78,7 @@ impl Stream {
     /// Returns the object that a graph of this stream's work retains.
     pub(crate) fn retained(&self) -> Retained {
         if self.inner.ownership.is_owned() {
-            Retained::Home(self.inner.home.clone())
+            Retained::ExecutionContext(self.inner.execution_context.clone())
         } else {
             Retained::Stream(self.clone())
         }

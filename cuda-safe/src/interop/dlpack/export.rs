@@ -6,7 +6,7 @@ use super::raw::{
     DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned,
     DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, DLPackVersion, DLTensor,
 };
-use super::{ConsumerStream, Described, MAJOR, MINOR, refused};
+use super::{ConsumerStream, MAJOR, MINOR, TensorDescription, refused};
 use crate::base::capture::ForeignStream;
 use crate::base::capture::StreamRef;
 use crate::base::current::ContextHandle;
@@ -52,7 +52,7 @@ use std::sync::Arc;
 /// ```
 #[must_use = "dropping this drops the owner of the memory"]
 pub struct Export {
-    said: Box<Described>,
+    description: Box<TensorDescription>,
     owner: Box<dyn Any + Send>,
 }
 
@@ -73,7 +73,7 @@ impl Export {
         device: u32,
         owner: impl Any + Send,
     ) -> Result<Self> {
-        let said = Described {
+        let description = TensorDescription {
             dtype,
             layout,
             address,
@@ -81,9 +81,9 @@ impl Export {
             device,
             flags: 0,
         };
-        check(&said)?;
+        check(&description)?;
         Ok(Self {
-            said: Box::new(said),
+            description: Box::new(description),
             owner: Box::new(owner),
         })
     }
@@ -99,7 +99,7 @@ impl Export {
     }
 
     fn with(mut self, flag: u64) -> Self {
-        self.said.flags |= flag;
+        self.description.flags |= flag;
         self
     }
 
@@ -127,15 +127,15 @@ impl Export {
         consumer: ConsumerStream,
         stream: &Stream,
     ) -> Result<()> {
-        let Some((consumer, end)) = end_of_use(consumer, stream)? else {
+        let Some((consumer, end_event)) = consumer_and_end_event(consumer, stream)? else {
             return Ok(());
         };
         let owner = std::mem::replace(&mut self.owner, Box::new(()));
-        self.owner = Box::new(Used(Use {
-            end,
+        self.owner = Box::new(WaitForConsumer(ConsumerWork {
+            end_event,
             consumer,
-            home: stream.clone(),
-            owner: Arc::new(Kept(owner)),
+            stream: stream.clone(),
+            owner: Arc::new(SharedOwner(owner)),
         }));
         Ok(())
     }
@@ -147,25 +147,25 @@ impl Export {
     /// [`Invalid::Dlpack`] if the tensor is [read-only](Self::read_only), which this format does not
     /// support. The tensor and the owner of its memory are then dropped.
     pub fn into_raw(self) -> Result<NonNull<DLManagedTensor>> {
-        if self.said.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0 {
+        if self.description.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0 {
             let problem = "the format before version 1 does not support read-only tensors";
             return Err(refused("flags", problem).into());
         }
-        let (tensor, kept) = self.into_parts();
+        let (tensor, parts) = self.into_parts();
         Ok(into_pointer(Exported {
             managed: DLManagedTensor {
                 dl_tensor: tensor,
                 manager_ctx: std::ptr::null_mut(),
                 deleter: Some(delete::<DLManagedTensor>),
             },
-            kept,
+            parts,
         }))
     }
 
     /// Returns the pointer to a tensor of version 1, for a capsule named `dltensor_versioned`.
     pub fn into_raw_versioned(self) -> NonNull<DLManagedTensorVersioned> {
-        let flags = self.said.flags;
-        let (tensor, kept) = self.into_parts();
+        let flags = self.description.flags;
+        let (tensor, parts) = self.into_parts();
         into_pointer(Exported {
             managed: DLManagedTensorVersioned {
                 version: DLPackVersion {
@@ -177,46 +177,46 @@ impl Export {
                 flags,
                 dl_tensor: tensor,
             },
-            kept,
+            parts,
         })
     }
 
-    fn into_parts(self) -> (DLTensor, Parts) {
-        let wide = |extent: &usize| *extent as i64;
-        let items = self.said.layout.item_size().max(1) as isize;
-        let strides = self.said.layout.strides().iter();
-        let mut numbers = Vec::with_capacity(2 * self.said.layout.shape().len());
-        numbers.extend(self.said.layout.shape().iter().map(wide));
+    fn into_parts(self) -> (DLTensor, TensorParts) {
+        let widened = |extent: &usize| *extent as i64;
+        let item_size = self.description.layout.item_size().max(1) as isize;
+        let strides = self.description.layout.strides().iter();
+        let mut numbers = Vec::with_capacity(2 * self.description.layout.shape().len());
+        numbers.extend(self.description.layout.shape().iter().map(widened));
         // Strides that are not a multiple of the element size are not used, as was checked.
-        numbers.extend(strides.map(|stride| match stride % items {
-            0 => (stride / items) as i64,
+        numbers.extend(strides.map(|stride| match stride % item_size {
+            0 => (stride / item_size) as i64,
             _ => 1,
         }));
         let dimensions = numbers.len() / 2;
         let start = numbers.as_mut_ptr();
         let tensor = DLTensor {
-            data: match self.said.layout.is_empty() {
+            data: match self.description.layout.is_empty() {
                 true => std::ptr::null_mut(),
-                false => std::ptr::with_exposed_provenance_mut(self.said.address as usize),
+                false => std::ptr::with_exposed_provenance_mut(self.description.address as usize),
             },
             device: DLDevice {
-                device_type: match self.said.memory {
+                device_type: match self.description.memory {
                     MemoryKind::Device => DLDeviceType::kDLCUDA,
                     MemoryKind::Pinned => DLDeviceType::kDLCUDAHost,
                     MemoryKind::Managed => DLDeviceType::kDLCUDAManaged,
                 },
                 // The numbers of the device and of the dimensions were checked.
-                device_id: i32::try_from(self.said.device).unwrap_or(0),
+                device_id: i32::try_from(self.description.device).unwrap_or(0),
             },
             ndim: i32::try_from(dimensions).unwrap_or(0),
-            dtype: self.said.dtype.to_raw(),
+            dtype: self.description.dtype.to_raw(),
             shape: start,
             strides: start.wrapping_add(dimensions),
             byte_offset: 0,
         };
         (
             tensor,
-            Parts {
+            TensorParts {
                 _numbers: numbers,
                 _owner: self.owner,
             },
@@ -225,8 +225,8 @@ impl Export {
 }
 
 /// Checks that the C structure can represent the tensor and DLPack supports it.
-fn check(said: &Described) -> Result<(), Invalid> {
-    let (dtype, layout) = (said.dtype, &said.layout);
+fn check(description: &TensorDescription) -> Result<(), Invalid> {
+    let (dtype, layout) = (description.dtype, &description.layout);
     let size = dtype.checked_item_size(false)?;
     if size != layout.item_size() {
         let problem = format!(
@@ -237,10 +237,10 @@ fn check(said: &Described) -> Result<(), Invalid> {
     }
     // Strides of dimensions with at most one element are not used.
     let mut strides = layout.strides().iter().zip(layout.shape());
-    let wrong = strides.find(|(stride, extent)| {
+    let misaligned = strides.find(|(stride, extent)| {
         !layout.is_empty() && **extent > 1 && **stride % (size as isize) != 0
     });
-    if let Some((stride, _)) = wrong {
+    if let Some((stride, _)) = misaligned {
         let problem = format!("a stride of {stride} bytes is not a multiple of {size} bytes");
         return Err(refused("strides", problem));
     }
@@ -252,15 +252,18 @@ fn check(said: &Described) -> Result<(), Invalid> {
         let problem = format!("an extent of {shape:?} exceeds 64-bit signed integers");
         return Err(refused("shape", problem));
     }
-    if said.address == 0 && !layout.is_empty() {
+    if description.address == 0 && !layout.is_empty() {
         return Err(refused(
             "data",
             "the address is 0, but the shape is not empty",
         ));
     }
-    match i32::try_from(said.device) {
+    match i32::try_from(description.device) {
         Ok(_) => Ok(()),
-        Err(_) => Err(refused("device", format!("the number {}", said.device))),
+        Err(_) => Err(refused(
+            "device",
+            format!("the number {}", description.device),
+        )),
     }
 }
 
@@ -268,11 +271,11 @@ fn check(said: &Described) -> Result<(), Invalid> {
 #[repr(C)]
 struct Exported<M> {
     managed: M,
-    kept: Parts,
+    parts: TensorParts,
 }
 
 /// The numbers to which the tensor points, and the owner of its memory.
-struct Parts {
+struct TensorParts {
     _numbers: Vec<i64>,
     _owner: Box<dyn Any + Send>,
 }
@@ -295,25 +298,28 @@ unsafe extern "C" fn delete<M>(managed: *mut M) {
 }
 
 /// Runs the wait for the consumer's work, and the release of the owner after it, when dropped.
-struct Used(Use);
+struct WaitForConsumer(ConsumerWork);
 
 #[derive(Clone)]
-struct Use {
-    end: Event,
+struct ConsumerWork {
+    end_event: Event,
     consumer: ForeignStream,
-    home: Stream,
+    stream: Stream,
     #[allow(dead_code, reason = "held, not read")]
-    owner: Arc<Kept>,
+    owner: Arc<SharedOwner>,
 }
 
 /// The owner of the memory. It is dropped once, with the last clone of the `Arc`.
-struct Kept(#[allow(dead_code, reason = "held, not read")] Box<dyn Any + Send>);
+struct SharedOwner(#[allow(dead_code, reason = "held, not read")] Box<dyn Any + Send>);
 
 // SAFETY: a shared reference gives no access to the owner.
-unsafe impl Sync for Kept {}
+unsafe impl Sync for SharedOwner {}
 
 /// Returns the consumer's stream and the event for its work, or `None` if no wait is necessary.
-fn end_of_use(consumer: ConsumerStream, stream: &Stream) -> Result<Option<(ForeignStream, Event)>> {
+fn consumer_and_end_event(
+    consumer: ConsumerStream,
+    stream: &Stream,
+) -> Result<Option<(ForeignStream, Event)>> {
     let Some(exported) = consumer.exported() else {
         return Ok(None);
     };
@@ -328,25 +334,25 @@ fn end_of_use(consumer: ConsumerStream, stream: &Stream) -> Result<Option<(Forei
     Ok(Some((ForeignStream::new(raw), stream.context().event()?)))
 }
 
-impl Drop for Used {
+impl Drop for WaitForConsumer {
     fn drop(&mut self) {
-        let Use {
-            end,
+        let ConsumerWork {
+            end_event,
             consumer,
-            home,
+            stream,
             ..
         } = &self.0;
-        release(Reads::new(end, consumer.raw(), home.raw()), &self.0);
+        release(Reads::new(end_event, consumer.raw(), stream.raw()), &self.0);
     }
 }
 
-impl KeepAlive for Use {
+impl KeepAlive for ConsumerWork {
     fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.home.context())
+        Some(self.stream.context())
     }
 
     fn is_borrowed(&self) -> bool {
-        self.home.is_borrowed()
+        self.stream.is_borrowed()
     }
 
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
@@ -355,7 +361,7 @@ impl KeepAlive for Use {
 
     fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
         let consumer = self.consumer.by_ref();
-        [Some(consumer), Some(self.home.by_ref())]
+        [Some(consumer), Some(self.stream.by_ref())]
     }
 }
 
@@ -384,8 +390,8 @@ impl<T: Element + Send> DeviceBuffer<T> {
     /// See [`into_dlpack`](Self::into_dlpack).
     pub fn try_into_dlpack(self) -> Result<Export, Rejected<Self>> {
         match self.describe() {
-            Ok(said) => Ok(Export {
-                said: Box::new(said),
+            Ok(description) => Ok(Export {
+                description: Box::new(description),
                 owner: Box::new(self),
             }),
             Err(error) => Err(Rejected::new(error, self)),
@@ -393,12 +399,12 @@ impl<T: Element + Send> DeviceBuffer<T> {
     }
 
     /// Describes the buffer as a tensor, after granting the other devices access to it.
-    fn describe(&self) -> Result<Described> {
+    fn describe(&self) -> Result<TensorDescription> {
         let layout = Layout::c_contiguous(&[self.len()], size_of::<T>())?;
         let (address, context) = (self.as_raw(), self.stream().context());
         // SAFETY: the buffer is owned.
         unsafe { grant_for_export(context, address) }?;
-        let said = Described {
+        let description = TensorDescription {
             dtype: DataType::of::<T>(),
             layout,
             address,
@@ -406,13 +412,13 @@ impl<T: Element + Send> DeviceBuffer<T> {
             device: context.device().ordinal(),
             flags: 0,
         };
-        check(&said)?;
-        Ok(said)
+        check(&description)?;
+        Ok(description)
     }
 }
 
 impl fmt::Debug for Export {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.said.debug(&mut f.debug_struct("Export"))
+        self.description.debug(&mut f.debug_struct("Export"))
     }
 }

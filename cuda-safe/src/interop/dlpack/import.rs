@@ -80,8 +80,8 @@ impl ManagedTensor {
 
     fn interface_for<T: Element>(&self, stream: &Stream) -> Result<ArrayInterface, Invalid> {
         let expected = DataType::of::<T>();
-        if self.said.dtype != expected {
-            let problem = format!("{} where {expected} is expected", self.said.dtype);
+        if self.description.dtype != expected {
+            let problem = format!("{} where {expected} is expected", self.description.dtype);
             return Err(refused("dtype", problem));
         }
         self.check_device(stream)?;
@@ -89,9 +89,11 @@ impl ManagedTensor {
     }
 
     fn check_device(&self, stream: &Stream) -> Result<(), Invalid> {
-        let (its, streams) = (self.said.device, stream.context().device().ordinal());
-        if self.said.memory == MemoryKind::Device && its != streams {
-            let problem = format!("memory of device {its} for a stream of device {streams}");
+        let (tensor_device, stream_device) =
+            (self.description.device, stream.context().device().ordinal());
+        if self.description.memory == MemoryKind::Device && tensor_device != stream_device {
+            let problem =
+                format!("memory of device {tensor_device} for a stream of device {stream_device}");
             return Err(refused("device", problem));
         }
         Ok(())

@@ -6,7 +6,7 @@ use super::raw::{
     DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
     DLPACK_FLAG_BITMASK_READ_ONLY, DLTensor,
 };
-use super::{Described, MAJOR, of_layout, refused};
+use super::{MAJOR, TensorDescription, from_layout_error, refused};
 use crate::base::invalid::Invalid;
 use crate::interop::{ArrayInterface, Dtype, ExportedStream, Layout};
 use std::fmt;
@@ -49,27 +49,27 @@ pub enum MemoryKind {
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 pub struct ManagedTensor {
-    pub(super) said: Box<Described>,
+    pub(super) description: Box<TensorDescription>,
     version: Option<(u32, u32)>,
     /// The producer's stream, if the caller has set it.
     pub(super) stream: Option<ExportedStream>,
     /// Kept only to be dropped.
-    _raw: Owned,
+    _raw: RawTensor,
 }
 
 /// The original tensor, whose deleter is called when this is dropped.
-enum Owned {
+enum RawTensor {
     Legacy(NonNull<DLManagedTensor>),
     Versioned(NonNull<DLManagedTensorVersioned>),
 }
 
 // SAFETY: the pointer is not used for reading after the checks. It is only used for the call of the
 // deleter, which any thread may make: see `ManagedTensor::from_raw`.
-unsafe impl Send for Owned {}
+unsafe impl Send for RawTensor {}
 // SAFETY: see `Send`; a shared reference gives no access.
-unsafe impl Sync for Owned {}
+unsafe impl Sync for RawTensor {}
 
-impl Drop for Owned {
+impl Drop for RawTensor {
     fn drop(&mut self) {
         match *self {
             Self::Legacy(tensor) => {
@@ -109,9 +109,9 @@ impl ManagedTensor {
     /// object created from it, while it holds that lock in a way that prevents the deleter from
     /// taking it.
     pub unsafe fn from_raw(tensor: *mut DLManagedTensor) -> Result<Self, Invalid> {
-        let tensor = NonNull::new(tensor).ok_or_else(no_tensor)?;
+        let tensor = NonNull::new(tensor).ok_or_else(null_tensor)?;
         // From here on, the deleter is called in every case.
-        let raw = Owned::Legacy(tensor);
+        let raw = RawTensor::Legacy(tensor);
         // SAFETY: the caller promised that this is a valid tensor.
         let array = unsafe { (*tensor.as_ptr()).dl_tensor };
         // SAFETY: the caller promised that its shape and strides are valid.
@@ -129,9 +129,9 @@ impl ManagedTensor {
     pub unsafe fn from_raw_versioned(
         tensor: *mut DLManagedTensorVersioned,
     ) -> Result<Self, Invalid> {
-        let tensor = NonNull::new(tensor).ok_or_else(no_tensor)?;
+        let tensor = NonNull::new(tensor).ok_or_else(null_tensor)?;
         // From here on, the deleter is called in every case.
-        let raw = Owned::Versioned(tensor);
+        let raw = RawTensor::Versioned(tensor);
         // SAFETY: the version is the first field in every version.
         let version = unsafe { (*tensor.as_ptr()).version };
         if version.major != MAJOR {
@@ -159,18 +159,18 @@ impl ManagedTensor {
         tensor: DLTensor,
         flags: u64,
         version: Option<(u32, u32)>,
-        raw: Owned,
+        raw: RawTensor,
     ) -> Result<Self, Invalid> {
-        let (memory, device) = place(tensor.device)?;
+        let (memory, device) = memory_of(tensor.device)?;
         let dtype = DataType::from_raw(tensor.dtype);
         let padded = flags & DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED != 0;
         let item_size = dtype.checked_item_size(padded)?;
         let dimensions = usize::try_from(tensor.ndim)
             .map_err(|_| refused("ndim", format!("{} dimensions", tensor.ndim)))?;
         // SAFETY: the caller's promise.
-        let shape = unsafe { numbers(tensor.shape, dimensions) };
+        let shape = unsafe { read_array(tensor.shape, dimensions) };
         // SAFETY: see above.
-        let strides = unsafe { numbers(tensor.strides, dimensions) };
+        let strides = unsafe { read_array(tensor.strides, dimensions) };
         let shape = shape.ok_or_else(|| refused("shape", "the pointer is null"))?;
         let layout = layout(shape, strides, item_size)?;
         let start = tensor.data.expose_provenance() as u64;
@@ -178,21 +178,21 @@ impl ManagedTensor {
             let problem = format!("the pointer is null, but the shape {shape:?} is not empty");
             return Err(refused("data", problem));
         }
-        let beyond = |field| {
+        let exceeds = |field| {
             let problem = format!("the tensor at {start:#x} extends beyond the address space");
             refused(field, problem)
         };
         let address = start
             .checked_add(tensor.byte_offset)
-            .ok_or_else(|| beyond("byte_offset"))?;
+            .ok_or_else(|| exceeds("byte_offset"))?;
         let range = layout.byte_range();
         let fits = address.checked_add_signed(range.start as i64).is_some()
             && address.checked_add_signed(range.end as i64).is_some();
         if !fits {
-            return Err(beyond("data"));
+            return Err(exceeds("data"));
         }
         Ok(Self {
-            said: Box::new(Described {
+            description: Box::new(TensorDescription {
                 dtype,
                 layout,
                 address,
@@ -208,39 +208,39 @@ impl ManagedTensor {
 
     /// Returns the type of the elements.
     pub fn dtype(&self) -> DataType {
-        self.said.dtype
+        self.description.dtype
     }
 
     /// Returns the arrangement of the elements, relative to the [address](Self::address). The
     /// strides are in bytes.
     pub fn layout(&self) -> &Layout {
-        &self.said.layout
+        &self.description.layout
     }
 
     /// Returns the address of the first element. The value has no meaning for an empty tensor.
     pub fn address(&self) -> u64 {
-        self.said.address
+        self.description.address
     }
 
     /// Returns the kind of memory.
     pub fn memory(&self) -> MemoryKind {
-        self.said.memory
+        self.description.memory
     }
 
     /// Returns the number of the device. It has no meaning for memory that is not on a device.
     pub fn device(&self) -> u32 {
-        self.said.device
+        self.description.device
     }
 
     /// Returns whether the tensor must not be written. (Tensors before version 1 do not report
     /// this.)
     pub fn is_read_only(&self) -> bool {
-        self.said.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0
+        self.description.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0
     }
 
     /// Returns whether the tensor is a copy that was made for this consumer alone.
     pub fn is_copied(&self) -> bool {
-        self.said.flags & DLPACK_FLAG_BITMASK_IS_COPIED != 0
+        self.description.flags & DLPACK_FLAG_BITMASK_IS_COPIED != 0
     }
 
     /// Returns the version of the tensor, or `None` before version 1.
@@ -255,8 +255,8 @@ impl ManagedTensor {
     /// [`Invalid::Dlpack`] if NumPy does not have the type of the elements. Use
     /// [`array_interface_as`](Self::array_interface_as) to get their bytes.
     pub fn array_interface(&self) -> Result<ArrayInterface, Invalid> {
-        let ty = self.said.dtype.numpy().ok_or_else(|| {
-            let problem = format!("NumPy has no {}", self.said.dtype);
+        let ty = self.description.dtype.numpy().ok_or_else(|| {
+            let problem = format!("NumPy has no {}", self.description.dtype);
             refused("dtype", problem)
         })?;
         self.array_interface_as(ty)
@@ -268,7 +268,11 @@ impl ManagedTensor {
     /// # Errors
     /// [`Invalid::ArrayInterface`] if the sizes differ.
     pub fn array_interface_as(&self, dtype: impl Into<Dtype>) -> Result<ArrayInterface, Invalid> {
-        let array = ArrayInterface::new(dtype, self.said.layout.clone(), self.said.address)?;
+        let array = ArrayInterface::new(
+            dtype,
+            self.description.layout.clone(),
+            self.description.address,
+        )?;
         let array = array.with_stream(self.stream);
         Ok(match self.is_read_only() {
             true => array.read_only(),
@@ -277,12 +281,12 @@ impl ManagedTensor {
     }
 }
 
-fn no_tensor() -> Invalid {
+fn null_tensor() -> Invalid {
     refused("tensor", "the pointer is null")
 }
 
 /// Returns the kind of memory and the number of the device.
-fn place(device: DLDevice) -> Result<(MemoryKind, u32), Invalid> {
+fn memory_of(device: DLDevice) -> Result<(MemoryKind, u32), Invalid> {
     let memory = match device.device_type {
         DLDeviceType::kDLCUDA => MemoryKind::Device,
         DLDeviceType::kDLCUDAHost => MemoryKind::Pinned,
@@ -308,7 +312,7 @@ fn place(device: DLDevice) -> Result<(MemoryKind, u32), Invalid> {
 ///
 /// # Safety
 /// The pointer must be null or point to `count` entries.
-unsafe fn numbers<'a>(start: *const i64, count: usize) -> Option<&'a [i64]> {
+unsafe fn read_array<'a>(start: *const i64, count: usize) -> Option<&'a [i64]> {
     if count == 0 {
         return Some(&[]);
     }
@@ -317,32 +321,32 @@ unsafe fn numbers<'a>(start: *const i64, count: usize) -> Option<&'a [i64]> {
 }
 
 fn layout(shape: &[i64], strides: Option<&[i64]>, item_size: usize) -> Result<Layout, Invalid> {
-    let extents: Option<Vec<usize>> = shape
+    let unsigned_shape: Option<Vec<usize>> = shape
         .iter()
         .map(|extent| usize::try_from(*extent).ok())
         .collect();
-    let extents =
-        extents.ok_or_else(|| refused("shape", format!("{shape:?} is not a shape of an array")))?;
+    let unsigned_shape = unsigned_shape
+        .ok_or_else(|| refused("shape", format!("{shape:?} is not a shape of an array")))?;
     let Some(strides) = strides else {
-        return Layout::c_contiguous(&extents, item_size).map_err(of_layout);
+        return Layout::c_contiguous(&unsigned_shape, item_size).map_err(from_layout_error);
     };
     // Convert the strides from elements to bytes.
-    let steps: Option<Vec<isize>> = strides
+    let byte_strides: Option<Vec<isize>> = strides
         .iter()
         .map(|stride| {
             let size = isize::try_from(item_size).ok()?;
             isize::try_from(*stride).ok()?.checked_mul(size)
         })
         .collect();
-    let steps = steps.ok_or_else(|| {
+    let byte_strides = byte_strides.ok_or_else(|| {
         let problem = format!("the strides {strides:?} exceed the address space");
         refused("strides", problem)
     })?;
-    Layout::strided(&extents, &steps, item_size).map_err(of_layout)
+    Layout::strided(&unsigned_shape, &byte_strides, item_size).map_err(from_layout_error)
 }
 
 impl fmt::Debug for ManagedTensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.said.debug(&mut f.debug_struct("ManagedTensor"))
+        self.description.debug(&mut f.debug_struct("ManagedTensor"))
     }
 }

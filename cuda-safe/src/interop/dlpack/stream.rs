@@ -78,10 +78,10 @@ impl ConsumerStream {
     /// Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
     pub unsafe fn wait_stream(&self, stream: &Stream) -> Result<()> {
-        let Some(consumers) = self.exported() else {
+        let Some(exported) = self.exported() else {
             return Ok(());
         };
-        let raw = consumers.raw()?;
+        let raw = exported.raw()?;
         if raw == stream.raw() {
             return Ok(());
         }
@@ -93,7 +93,7 @@ impl ConsumerStream {
             // the current context; the driver keeps what it needs of the event.
             unsafe { call!(cuStreamWaitEvent(raw, event.raw(), 0)) }
         };
-        if consumers.is_default() {
+        if exported.is_default() {
             let _current = context.enter()?;
             return wait();
         }

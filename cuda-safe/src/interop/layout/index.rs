@@ -118,60 +118,69 @@ impl Layout {
     /// # Errors
     /// [`Invalid::View`] if there are more indices than dimensions, more than one [`Index::Rest`],
     /// an index out of range, or a step of 0.
-    pub fn index(&self, by: &[Index]) -> Result<(isize, Self), Invalid> {
-        let named = by
+    pub fn index(&self, indices: &[Index]) -> Result<(isize, Self), Invalid> {
+        let index_count = indices
             .iter()
             .filter(|index| matches!(index, Index::At(_) | Index::Range { .. }))
             .count();
         let dimensions = self.shape.len();
-        let rest = dimensions.checked_sub(named).ok_or_else(|| {
-            let problem = format!("{named} indices for {dimensions} dimensions");
+        let rest = dimensions.checked_sub(index_count).ok_or_else(|| {
+            let problem = format!("{index_count} indices for {dimensions} dimensions");
             refused("index", problem)
         })?;
-        let rests = by.iter().filter(|index| **index == Index::Rest).count();
-        if rests > 1 {
+        let rest_count = indices
+            .iter()
+            .filter(|index| **index == Index::Rest)
+            .count();
+        if rest_count > 1 {
             return Err(refused(
                 "index",
-                format!("Index::Rest occurs {rests} times"),
+                format!("Index::Rest occurs {rest_count} times"),
             ));
         }
-        let mut of = self.shape.iter().copied().zip(self.strides.iter().copied());
+        let mut dimensions_left = self.shape.iter().copied().zip(self.strides.iter().copied());
         let mut offset = 0i128;
-        let mut part = Part::default();
+        let mut builder = LayoutBuilder::default();
         // The remaining dimensions come last.
-        let last = (rests == 0).then_some(Index::Rest);
-        for (place, index) in by.iter().copied().chain(last).enumerate() {
+        let last = (rest_count == 0).then_some(Index::Rest);
+        for (position, index) in indices.iter().copied().chain(last).enumerate() {
             match index {
-                Index::NewAxis => part.push(1, 0),
-                Index::Rest => of.by_ref().take(rest).for_each(|(n, s)| part.push(n, s)),
+                Index::NewAxis => builder.push(1, 0),
+                Index::Rest => dimensions_left
+                    .by_ref()
+                    .take(rest)
+                    .for_each(|(n, s)| builder.push(n, s)),
                 Index::At(at) => {
-                    let Some((extent, stride)) = of.next() else {
+                    let Some((extent, stride)) = dimensions_left.next() else {
                         continue;
                     };
-                    let at = within(at, extent).ok_or_else(|| {
+                    let at = resolve_index(at, extent).ok_or_else(|| {
                         let problem = format!(
-                            "index {at} is out of range for an extent of {extent} (argument {place})"
+                            "index {at} is out of range for an extent of {extent} (argument {position})"
                         );
                         refused("index", problem)
                     })?;
                     offset = offset.saturating_add((at as i128).saturating_mul(stride as i128));
                 }
                 Index::Range { start, end, step } => {
-                    let Some((extent, stride)) = of.next() else {
+                    let Some((extent, stride)) = dimensions_left.next() else {
                         continue;
                     };
                     if step == 0 {
-                        return Err(refused("index", format!("a step of 0 (argument {place})")));
+                        return Err(refused(
+                            "index",
+                            format!("a step of 0 (argument {position})"),
+                        ));
                     }
-                    let (first, len) = range(start, end, step, extent);
+                    let (first, len) = resolve_range(start, end, step, extent);
                     // If the part is empty, the offset is not used.
                     offset = offset.saturating_add(first.saturating_mul(stride as i128));
                     // With one element, the stride is not used.
-                    part.push(len, stride.checked_mul(step).unwrap_or(stride));
+                    builder.push(len, stride.checked_mul(step).unwrap_or(stride));
                 }
             }
         }
-        let layout = part.layout(self.item_size, "index")?;
+        let layout = builder.layout(self.item_size, "index")?;
         // An empty part has no first element.
         let offset = if layout.is_empty() { 0 } else { offset };
         let offset = isize::try_from(offset)
@@ -192,11 +201,11 @@ impl Layout {
                 format!("{order:?} does not contain each of {dimensions} dimensions once");
             return Err(refused("order", problem));
         }
-        let mut part = Part::default();
+        let mut builder = LayoutBuilder::default();
         for dimension in order {
-            part.push(self.shape[*dimension], self.strides[*dimension]);
+            builder.push(self.shape[*dimension], self.strides[*dimension]);
         }
-        part.layout(self.item_size, "order")
+        builder.layout(self.item_size, "order")
     }
 
     /// Reverses the dimensions.
@@ -214,24 +223,28 @@ impl Layout {
     /// [`Invalid::View`] if an extent other than 1 would have to change, or if the shape has fewer
     /// dimensions.
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Self, Invalid> {
-        let cannot = || {
+        let mismatch = || {
             let problem = format!("{:?} cannot be broadcast to {shape:?}", self.shape);
             refused("shape", problem)
         };
-        let more = shape
+        let added = shape
             .len()
             .checked_sub(self.shape.len())
-            .ok_or_else(cannot)?;
-        let mut part = Part::default();
-        for (place, extent) in shape.iter().enumerate() {
-            let its = place.checked_sub(more);
-            match its.map(|its| (self.shape[its], self.strides[its])) {
-                Some((same, stride)) if same == *extent => part.push(same, stride),
-                None | Some((1, _)) => part.push(*extent, 0),
-                Some(_) => return Err(cannot()),
+            .ok_or_else(mismatch)?;
+        let mut builder = LayoutBuilder::default();
+        for (position, extent) in shape.iter().enumerate() {
+            let own_dimension = position.checked_sub(added);
+            match own_dimension
+                .map(|own_dimension| (self.shape[own_dimension], self.strides[own_dimension]))
+            {
+                Some((own_extent, stride)) if own_extent == *extent => {
+                    builder.push(own_extent, stride)
+                }
+                None | Some((1, _)) => builder.push(*extent, 0),
+                Some(_) => return Err(mismatch()),
             }
         }
-        part.layout(self.item_size, "shape")
+        builder.layout(self.item_size, "shape")
     }
 
     /// Returns the layout with another shape and the same elements in the same order (the last
@@ -260,7 +273,7 @@ impl Layout {
                 refused("shape", problem)
             });
         }
-        let copy = || {
+        let needs_copy = || {
             let problem = format!(
                 "reshaping {:?} with strides {:?} to {shape:?} requires a copy",
                 self.shape, self.strides
@@ -269,8 +282,8 @@ impl Layout {
         };
         // Match runs of old and new dimensions with the same number of elements. The old dimensions
         // of a run must be contiguous.
-        let several = |(extent, _): &(&usize, &isize)| **extent != 1;
-        let mut old = self.dimensions().rev().filter(several);
+        let is_not_one = |(extent, _): &(&usize, &isize)| **extent != 1;
+        let mut old = self.dimensions().rev().filter(is_not_one);
         let mut strides = vec![0; shape.len()];
         let mut run: Option<(usize, isize)> = None;
         for (extent, stride) in shape.iter().zip(&mut strides).rev() {
@@ -279,34 +292,37 @@ impl Layout {
             }
             let (mut left, step) = match run.take() {
                 Some(run) => run,
-                None => old.next().map(|(n, step)| (*n, *step)).ok_or_else(copy)?,
+                None => old
+                    .next()
+                    .map(|(n, step)| (*n, *step))
+                    .ok_or_else(needs_copy)?,
             };
             *stride = step;
             while left % extent != 0 || left < *extent {
-                let (more, stride) = old.next().ok_or_else(copy)?;
-                let behind = times(step, left);
-                if behind != Some(*stride) {
-                    return Err(copy());
+                let (old_extent, stride) = old.next().ok_or_else(needs_copy)?;
+                let expected = scaled_stride(step, left);
+                if expected != Some(*stride) {
+                    return Err(needs_copy());
                 }
-                left = left.checked_mul(*more).ok_or_else(copy)?;
+                left = left.checked_mul(*old_extent).ok_or_else(needs_copy)?;
             }
             if left > *extent {
-                let step = times(step, *extent).ok_or_else(copy)?;
+                let step = scaled_stride(step, *extent).ok_or_else(needs_copy)?;
                 run = Some((left / extent, step));
             }
         }
-        Self::strided(shape, &strides, self.item_size).map_err(|_| copy())
+        Self::strided(shape, &strides, self.item_size).map_err(|_| needs_copy())
     }
 }
 
 /// The dimensions of a new layout.
 #[derive(Default)]
-struct Part {
+struct LayoutBuilder {
     shape: Vec<usize>,
     strides: Vec<isize>,
 }
 
-impl Part {
+impl LayoutBuilder {
     fn push(&mut self, extent: usize, stride: isize) {
         self.shape.push(extent);
         self.strides.push(stride);
@@ -320,12 +336,12 @@ impl Part {
     }
 }
 
-fn times(step: isize, count: usize) -> Option<isize> {
+fn scaled_stride(step: isize, count: usize) -> Option<isize> {
     step.checked_mul(isize::try_from(count).ok()?)
 }
 
 /// Converts an index, which may count from the end, to one from the beginning.
-fn within(at: isize, extent: usize) -> Option<usize> {
+fn resolve_index(at: isize, extent: usize) -> Option<usize> {
     let at = match usize::try_from(at) {
         Ok(at) => at,
         Err(_) => extent.checked_sub(at.unsigned_abs())?,
@@ -334,7 +350,12 @@ fn within(at: isize, extent: usize) -> Option<usize> {
 }
 
 /// Returns the first index and the length of a Python range.
-fn range(start: Option<isize>, end: Option<isize>, step: isize, extent: usize) -> (i128, usize) {
+fn resolve_range(
+    start: Option<isize>,
+    end: Option<isize>,
+    step: isize,
+    extent: usize,
+) -> (i128, usize) {
     let extent = extent as i128;
     // The limits to which the bounds are clamped.
     let (lowest, highest) = if step > 0 {
@@ -342,20 +363,20 @@ fn range(start: Option<isize>, end: Option<isize>, step: isize, extent: usize) -
     } else {
         (-1, extent - 1)
     };
-    let cut = |end: isize| match end as i128 {
+    let clamp = |end: isize| match end as i128 {
         end if end < 0 => (end + extent).max(lowest),
         end => end.min(highest),
     };
     let (from, to) = match step > 0 {
-        true => (start.map_or(lowest, cut), end.map_or(highest, cut)),
-        false => (start.map_or(highest, cut), end.map_or(lowest, cut)),
+        true => (start.map_or(lowest, clamp), end.map_or(highest, clamp)),
+        false => (start.map_or(highest, clamp), end.map_or(lowest, clamp)),
     };
-    let far = if step > 0 { to - from } else { from - to };
-    if far <= 0 {
+    let distance = if step > 0 { to - from } else { from - to };
+    if distance <= 0 {
         return (0, 0);
     }
-    let steps = step.unsigned_abs() as i128;
+    let step_size = step.unsigned_abs() as i128;
     // The length is at most the extent.
-    let len = usize::try_from((far - 1) / steps + 1).unwrap_or(0);
+    let len = usize::try_from((distance - 1) / step_size + 1).unwrap_or(0);
     (from, len)
 }

@@ -32,14 +32,14 @@ pub(in crate::interop) fn regions<const N: usize>(
         Some((first, rest)) if first.1 == [1; N] => (rest, first.0),
         _ => (&dimensions[..], 1),
     };
-    let mut next = || {
+    let mut take_dimension = || {
         let (first, others) = rest.split_first()?;
         rest = others;
         Some(*first)
     };
     // With one row or one slice, the pitch does not matter.
-    let (height, pitches) = next().unwrap_or((1, [width; N]));
-    let (depth, slices) = next().unwrap_or((1, pitches.map(|pitch| pitch * height)));
+    let (height, pitches) = take_dimension().unwrap_or((1, [width; N]));
+    let (depth, slices) = take_dimension().unwrap_or((1, pitches.map(|pitch| pitch * height)));
     if !rest.is_empty() {
         return Err(problem());
     }
@@ -48,8 +48,8 @@ pub(in crate::interop) fn regions<const N: usize>(
         pitch: 0,
         rows: 0,
     }; N];
-    for (place, region) in regions.iter_mut().enumerate() {
-        let (pitch, slice) = (pitches[place], slices[place]);
+    for (index, region) in regions.iter_mut().enumerate() {
+        let (pitch, slice) = (pitches[index], slices[index]);
         let rows = slice / pitch.max(1);
         if pitch < width || slice % pitch.max(1) != 0 || rows < height {
             return Err(problem());
@@ -64,22 +64,22 @@ pub(in crate::interop) fn regions<const N: usize>(
 fn dimensions<const N: usize>(layouts: [&Layout; N]) -> Option<Vec<Dimension<N>>> {
     let mut dimensions: Vec<Dimension<N>> = Vec::new();
     let shape = layouts.first()?.shape();
-    for (place, extent) in shape.iter().enumerate().rev() {
+    for (index, extent) in shape.iter().enumerate().rev() {
         if *extent == 1 {
             continue;
         }
         let mut strides = [0; N];
         for (stride, layout) in strides.iter_mut().zip(layouts) {
-            let bytes = usize::try_from(layout.strides()[place]).ok()?;
-            let items = layout.item_size();
-            if items == 0 || bytes % items != 0 {
+            let bytes = usize::try_from(layout.strides()[index]).ok()?;
+            let item_size = layout.item_size();
+            if item_size == 0 || bytes % item_size != 0 {
                 return None;
             }
-            *stride = bytes / items;
+            *stride = bytes / item_size;
         }
         match dimensions.last_mut() {
-            Some((inner, its))
-                if its.map(|stride| stride.checked_mul(*inner)) == strides.map(Some) =>
+            Some((inner, inner_strides))
+                if inner_strides.map(|stride| stride.checked_mul(*inner)) == strides.map(Some) =>
             {
                 *inner *= extent;
             }

@@ -11,7 +11,7 @@ use crate::memory::{DeviceSlice, DeviceSliceMut};
 use bytemuck::{AnyBitPattern, NoUninit};
 
 /// Returns the contiguous layout of an array on the host.
-fn of_host(layout: &Layout, len: usize) -> Result<Layout> {
+fn host_layout(layout: &Layout, len: usize) -> Result<Layout> {
     if layout.len() != Some(len) {
         let problem = format!("{len} elements on the host for {:?}", layout.shape());
         return Err(no_view("copy", problem).into());
@@ -40,7 +40,7 @@ impl<T: AnyBitPattern> ArrayView<'_, T> {
     /// See these functions. Also [`Invalid::View`](crate::Invalid::View) if the numbers of elements
     /// differ, or if the driver cannot copy these strides with one call.
     pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()> {
-        let host = of_host(self.layout(), slice.len())?;
+        let host = host_layout(self.layout(), slice.len())?;
         if let Some(elements) = self.as_slice() {
             return elements.copy_to_slice(slice);
         }
@@ -72,7 +72,7 @@ impl<T: AnyBitPattern> ArrayView<'_, T> {
 impl<T> ArrayViewMut<'_, T> {
     /// Returns the memory from the first element to the last, including gaps.
     fn span(&mut self) -> DeviceSliceMut<'_, T> {
-        let span = self.whole().span();
+        let span = self.view().span();
         DeviceSliceMut::new(span.as_raw(), span.len(), self.stream())
     }
 
@@ -89,7 +89,7 @@ impl<T> ArrayViewMut<'_, T> {
     where
         T: NoUninit,
     {
-        let host = of_host(self.layout(), slice.len())?;
+        let host = host_layout(self.layout(), slice.len())?;
         if let Some(mut elements) = self.as_mut_slice() {
             return elements.copy_from_slice(slice);
         }
@@ -110,9 +110,9 @@ impl<T> ArrayViewMut<'_, T> {
         T: 'a,
     {
         let source = source.into();
-        let (its, whole) = (source.layout().shape(), self.layout().shape());
-        if its != whole {
-            let problem = format!("of {its:?} to {whole:?}");
+        let (source_shape, shape) = (source.layout().shape(), self.layout().shape());
+        if source_shape != shape {
+            let problem = format!("of {source_shape:?} to {shape:?}");
             return Err(no_view("copy", problem).into());
         }
         if let (Some(mut to), Some(from)) = (self.as_mut_slice(), source.as_slice()) {

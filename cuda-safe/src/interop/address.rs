@@ -10,7 +10,7 @@ use cuda_sys::CUresult;
 use std::ops::Range;
 
 /// The driver's error codes for an address that it did not allocate.
-const UNKNOWN: [CUresult; 2] = [
+const UNKNOWN_ADDRESS: [CUresult; 2] = [
     CUresult::CUDA_ERROR_NOT_FOUND,
     CUresult::CUDA_ERROR_INVALID_VALUE,
 ];
@@ -19,13 +19,13 @@ impl ArrayInterface {
     /// Returns the address at which `context` accesses the first element, or 0 if the array is empty.
     /// Checks that the address is aligned to `align` and, if the driver knows the allocation, that
     /// memory exists for the whole array.
-    pub(super) fn place(&self, context: &Context, align: usize) -> Result<u64> {
+    pub(super) fn checked_address(&self, context: &Context, align: usize) -> Result<u64> {
         let layout = self.layout();
         if layout.is_empty() {
             return Ok(0);
         }
-        let known = context.pointer_info(self.address())?;
-        let address = known
+        let info = context.pointer_info(self.address())?;
+        let address = info
             .as_ref()
             .and_then(|info| info.device_address)
             .unwrap_or(self.address());
@@ -46,10 +46,10 @@ impl ArrayInterface {
             if is_within(&array, &allocation) {
                 return Ok(address);
             }
-            if known.is_some_and(|info| is_mapped_in_parts(&array, &allocation, &info)) {
-                return match hole(&array, allocation, |at| allocation_at(context, at))? {
+            if info.is_some_and(|info| is_mapped_in_parts(&array, &allocation, &info)) {
+                return match first_unmapped(&array, allocation, |at| allocation_at(context, at))? {
                     None => Ok(address),
-                    Some(at) => Err(nothing_at(at)),
+                    Some(at) => Err(unmapped(at)),
                 };
             }
         }
@@ -63,7 +63,7 @@ impl ArrayInterface {
     }
 }
 
-fn nothing_at(address: u64) -> Error {
+fn unmapped(address: u64) -> Error {
     let problem = format!("{address:#x} is reserved, but no memory is mapped there");
     refused("data", problem).into()
 }
@@ -71,7 +71,13 @@ fn nothing_at(address: u64) -> Error {
 /// Returns the allocation or mapping that contains an address.
 fn allocation_at(context: &Context, address: u64) -> Result<Option<Range<u64>>> {
     match context.address_range(address) {
-        Err(error) if error.code().is_some_and(|code| UNKNOWN.contains(&code)) => Ok(None),
+        Err(error)
+            if error
+                .code()
+                .is_some_and(|code| UNKNOWN_ADDRESS.contains(&code)) =>
+        {
+            Ok(None)
+        }
         range => range.map(Some),
     }
 }
@@ -95,7 +101,7 @@ fn is_mapped_in_parts(array: &Range<u64>, mapping: &Range<u64>, info: &PointerIn
 /// Returns an address of the array that has no mapping, or `None` if the whole array is mapped.
 /// `mapped` is the mapping that contains the first element, which need not be at the array's lowest
 /// address. `at` returns the mapping at an address.
-fn hole(
+fn first_unmapped(
     array: &Range<u64>,
     mut mapped: Range<u64>,
     mut at: impl FnMut(u64) -> Result<Option<Range<u64>>>,
@@ -121,46 +127,52 @@ fn hole(
 mod tests {
     use super::*;
 
-    /// Returns the result of [`hole`] and the number of mapping queries.
-    fn hole_in(array: Range<u64>, first: u64, mappings: &[Range<u64>]) -> (Option<u64>, usize) {
-        let mut asked = 0;
+    /// Returns the result of [`first_unmapped`] and the number of mapping queries.
+    fn unmapped_in(array: Range<u64>, first: u64, mappings: &[Range<u64>]) -> (Option<u64>, usize) {
+        let mut queries = 0;
         let at = |address| {
-            let around = mappings.iter().find(|range| range.contains(&address));
-            Ok(around.cloned())
+            let mapping = mappings.iter().find(|range| range.contains(&address));
+            Ok(mapping.cloned())
         };
         let start = at(first).ok().flatten().expect("a first mapping");
-        let found = hole(&array, start, |address| {
-            asked += 1;
+        let found = first_unmapped(&array, start, |address| {
+            queries += 1;
             at(address)
         });
-        (found.expect("no error"), asked)
+        (found.expect("no error"), queries)
     }
 
     #[test]
-    fn mappings_side_by_side_are_one_memory() {
+    fn adjacent_mappings_have_no_hole() {
         let mappings = [100..200, 200..300, 300..450];
-        assert_eq!(hole_in(110..190, 110, &mappings), (None, 0));
-        assert_eq!(hole_in(110..450, 110, &mappings), (None, 2));
+        assert_eq!(unmapped_in(110..190, 110, &mappings), (None, 0));
+        assert_eq!(unmapped_in(110..450, 110, &mappings), (None, 2));
         // The first element is in the last mapping, then in the middle one.
-        assert_eq!(hole_in(100..450, 449, &mappings), (None, 2));
-        assert_eq!(hole_in(150..301, 250, &mappings), (None, 2));
+        assert_eq!(unmapped_in(100..450, 449, &mappings), (None, 2));
+        assert_eq!(unmapped_in(150..301, 250, &mappings), (None, 2));
     }
 
     #[test]
     fn a_hole_between_mappings_is_found() {
         let mappings = [100..200, 220..300];
-        assert_eq!(hole_in(110..210, 110, &mappings).0, Some(200));
-        assert_eq!(hole_in(110..300, 110, &mappings).0, Some(200));
-        assert_eq!(hole_in(190..290, 280, &mappings).0, Some(219));
+        assert_eq!(unmapped_in(110..210, 110, &mappings).0, Some(200));
+        assert_eq!(unmapped_in(110..300, 110, &mappings).0, Some(200));
+        assert_eq!(unmapped_in(190..290, 280, &mappings).0, Some(219));
         // The hole is after the last mapping, then before the first.
-        assert_eq!(hole_in(230..301, 230, &mappings).0, Some(300));
-        assert_eq!(hole_in(99..200, 150, &mappings).0, Some(99));
+        assert_eq!(unmapped_in(230..301, 230, &mappings).0, Some(300));
+        assert_eq!(unmapped_in(99..200, 150, &mappings).0, Some(99));
     }
 
     #[test]
-    fn a_driver_that_says_nothing_new_is_not_asked_for_ever() {
-        let same = |_| Ok(Some(100..200));
-        assert_eq!(hole(&(100..300), 100..200, same).ok(), Some(Some(200)));
-        assert_eq!(hole(&(0..200), 100..200, same).ok(), Some(Some(99)));
+    fn a_driver_that_repeats_its_answer_is_not_queried_forever() {
+        let repeated = |_| Ok(Some(100..200));
+        assert_eq!(
+            first_unmapped(&(100..300), 100..200, repeated).ok(),
+            Some(Some(200))
+        );
+        assert_eq!(
+            first_unmapped(&(0..200), 100..200, repeated).ok(),
+            Some(Some(99))
+        );
     }
 }
