@@ -57,9 +57,11 @@ impl Failure {
     fn retried(self, retries: u32) -> Option<u32> {
         match self {
             Self::Obstacle => Some(retries),
-            Self::Refused(answer) if answer.code == CUresult::CUDA_ERROR_NOT_PERMITTED => {
-                Some(retries)
-            }
+            // The thread runs a callback, or the work that the release comes after is not complete.
+            Self::Refused(Answer {
+                code: CUresult::CUDA_ERROR_NOT_PERMITTED | CUresult::CUDA_ERROR_NOT_READY,
+                ..
+            }) => Some(retries),
             // The error is about a capture that was not detected, and that ends at an unknown time.
             Self::Refused(answer) if !is_temporary(answer.code) => None,
             Self::Refused(_) | Self::Unanswered(_) => (retries < MAX_RETRIES).then(|| retries + 1),
