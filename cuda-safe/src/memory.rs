@@ -9,6 +9,7 @@ mod copy;
 mod copy_3d;
 mod device;
 mod global;
+mod graph;
 mod location;
 mod managed;
 pub(crate) mod manager;
@@ -29,6 +30,9 @@ pub use crate::base::region::{Extent, Region};
 pub use batch::CopyBatch;
 pub use chunks::{DeviceChunksExact, DeviceChunksExactMut};
 pub use device::DeviceBuffer;
+pub use graph::{
+    CopySource, CopyTarget, GraphAccess, GraphBuffer, GraphPinned, GraphSlice, GraphSliceMut,
+};
 pub use location::MemoryLocation;
 pub use managed::{Advice, ManagedBuffer, ManagedRange, RangeInfo};
 pub use mapped::MappedBuffer;

@@ -89,11 +89,6 @@ struct Threads;
 /// ```
 ///
 /// ```compile_fail,E0277
-/// fn sync<T: Sync>() {}
-/// sync::<cuda_safe::ExecutableGraph>();
-/// ```
-///
-/// ```compile_fail,E0277
 /// // A buffer is `Send` only if its elements are.
 /// fn send<T: Send>() {}
 /// send::<cuda_safe::DeviceBuffer<std::rc::Rc<u8>>>();
@@ -370,10 +365,73 @@ struct HostFunctions;
 /// }
 /// ```
 ///
+/// ```compile_fail,E0499
+/// // Nothing is launched while the memory of a graph is accessed from outside.
+/// use cuda_safe::{DeviceSlice, ExecutableGraph, GraphBuffer, Stream};
+/// fn launch(graph: &mut ExecutableGraph, buffer: &mut GraphBuffer<u8>, stream: &Stream) {
+///     let access = graph.access(buffer, stream).unwrap();
+///     let nodes = graph.access(buffer, stream);
+///     println!("{:?}", DeviceSlice::from(&access));
+/// }
+/// ```
+///
+/// ```compile_fail,E0502
+/// use cuda_safe::{ExecutableGraph, GraphPinned, Stream};
+/// fn launch(graph: &mut ExecutableGraph, host: &mut GraphPinned<u8>, stream: &Stream) {
+///     let elements = graph.host(host).unwrap();
+///     graph.launch(stream).unwrap();
+///     elements[0] = 1;
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// // Work on the memory is enqueued before the access ends.
+/// use cuda_safe::graph::GraphAccess;
+/// fn read(access: GraphAccess<'_, u8>) {
+///     let slice = access.as_slice();
+///     drop(access);
+///     let _ = slice.to_vec();
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// // A node cannot take the same memory as two writable parameters.
+/// use cuda_safe::{Context, Graph, GraphBuffer, LaunchConfig, TypedKernel};
+/// type Two = TypedKernel<(&'static mut [u8], &'static mut [u8])>;
+/// fn add(graph: &mut Graph, context: &Context, kernel: &Two, x: &mut GraphBuffer<u8>) {
+///     let config = LaunchConfig::linear(1, 1);
+///     let _ = unsafe { graph.add_kernel(&[], context, kernel, config, (&mut *x, &mut *x)) };
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // A node that writes needs a mutable borrow.
+/// use cuda_safe::{Graph, GraphBuffer};
+/// fn fill(graph: &mut Graph, x: &GraphBuffer<u8>) {
+///     let _ = graph.add_fill(&[], x, 1);
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // Memory that the graph does not own may be freed before a launch.
+/// use cuda_safe::{DeviceBuffer, Graph};
+/// fn copy(graph: &mut Graph, to: &mut DeviceBuffer<u8>, from: &DeviceBuffer<u8>) {
+///     let _ = graph.add_copy(&[], to, from);
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // A host function may run on several threads at the same time.
+/// fn add(graph: &mut cuda_safe::Graph) {
+///     let count = std::cell::Cell::new(0);
+///     let _ = graph.add_host_function(&[], move || count.set(count.get() + 1));
+/// }
+/// ```
+///
 /// ```compile_fail,E0133
 /// // Memory that the graph uses may have been freed.
 /// fn launch(graph: &cuda_safe::ExecutableGraph, stream: &cuda_safe::Stream) {
-///     let _ = graph.launch(stream);
+///     let _ = graph.launch_unchecked(stream);
 /// }
 /// ```
 ///

@@ -44,7 +44,8 @@ pub mod releases {
     //!
     //! # Releases that do not block
     //!
-    //! These do not wait: [`Stream`], [`Event`], [`Graph`], [`ExecutableGraph`], [`Linker`],
+    //! These do not wait: [`Stream`], [`Event`], [`Graph`], [`ExecutableGraph`] (whose objects are
+    //! released after its launches), [`Linker`],
     //! [`GreenContext`], stream-ordered [`DeviceBuffer`], [`SharedBuffer`] with its readers, and
     //! leases of a [`GreenPool`]. An [`ExecutableGraph`] to which foreign code added conditional nodes
     //! is an exception: its release waits for all running work.
@@ -218,7 +219,8 @@ pub mod threads {
     //! | [`MemoryManager`] | yes | yes | the trait requires both |
     //! | [`OrderEvent`], [`DriverMemory`], [`FreeCounter`] | yes | yes | managers use them on every thread |
     //! | [`CleanupGuard`] | yes | no | it can only be dropped |
-    //! | [`Graph`], [`ExecutableGraph`] | yes | no | the driver does not synchronize calls on a graph |
+    //! | [`Graph`] | yes | no | the driver does not lock graphs |
+    //! | [`ExecutableGraph`] | yes | yes | the driver locks executable graphs |
     //! | [`Error`](crate::Error) | yes | yes | it holds no handle |
     //! | [`Capture`] | no | no | a capture must end on the thread that began it |
     //! | [`CurrentContext`], [`CurrentGreenContext`], [`DefaultStream`] | no | no | the current context belongs to one thread |
@@ -359,7 +361,7 @@ pub mod threads {
         send::<manager::CleanupGuard>();
         send_and_sync::<Error>();
         send::<Graph>();
-        send::<ExecutableGraph>();
+        send_and_sync::<ExecutableGraph>();
     };
 }
 

@@ -52,7 +52,7 @@ fn captured_work_runs_at_each_launch() {
         drop(graph);
         for expected in [[3, 5, 7], [7, 11, 15]] {
             // SAFETY: the buffers and the kernel are alive and are used on this stream only.
-            unsafe { executable.launch(stream) }.expect("a launch");
+            unsafe { executable.launch_unchecked(stream) }.expect("a launch");
             assert_eq!(y.to_vec().expect("a copy"), expected);
         }
         drop((executable, scale));
@@ -83,7 +83,7 @@ fn an_empty_capture_gives_an_empty_graph() {
             .instantiate()
             .expect("an executable graph");
         // SAFETY: the graph is empty.
-        unsafe { graph.launch(stream) }.expect("a launch");
+        unsafe { graph.launch_unchecked(stream) }.expect("a launch");
         stream.synchronize().expect("a wait");
     });
 }
@@ -141,7 +141,7 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_contin
         let graph = capture.end().expect("a valid capture");
         let graph = graph.instantiate().expect("an executable graph");
         // SAFETY: the buffer is alive and is used on this stream only.
-        unsafe { graph.launch(stream) }.expect("a launch");
+        unsafe { graph.launch_unchecked(stream) }.expect("a launch");
         assert_eq!(buffer.to_vec().expect("a copy"), [7; 4]);
 
         let host = pinned(context, &[1, 2, 3, 4]);
@@ -208,7 +208,7 @@ fn a_stream_that_waits_for_a_captured_event_joins_the_capture() {
             .expect("an executable graph");
         assert_eq!(status(&other), CaptureStatus::None);
         // SAFETY: the buffers are alive and idle on their streams.
-        unsafe { graph.launch(stream) }.expect("a launch");
+        unsafe { graph.launch_unchecked(stream) }.expect("a launch");
         stream.synchronize().expect("a wait");
         assert_eq!(a.to_vec().expect("a copy"), [1; 4]);
         assert_eq!(b.to_vec().expect("a copy"), [2; 4]);
@@ -284,7 +284,7 @@ fn a_forked_child_does_not_release_a_capture_or_its_graph() {
                 return false;
             };
             // SAFETY: in a forked child the launch calls no driver function.
-            let launched = unsafe { graph.launch(stream) };
+            let launched = unsafe { graph.launch_unchecked(stream) };
             drop(graph);
             matches!(launched, Err(Error::Forked))
                 && matches!(capture.end(), Err(Error::Forked))
@@ -325,7 +325,7 @@ fn each_launch_performs_external_records_and_waits() {
             "nothing was recorded"
         );
         // SAFETY: the buffer and the events are alive, and the buffer is used on this stream only.
-        unsafe { graph.launch(stream) }.expect("a launch");
+        unsafe { graph.launch_unchecked(stream) }.expect("a launch");
         other.wait_event(&after).expect("a wait");
         copy.fill(8).expect("a fill");
         other.synchronize().expect("a wait");
@@ -378,7 +378,7 @@ fn graphs_survive_into_raw_and_from_raw() {
         use cuda_safe::{ExecutableGraph, Graph};
         let graph = stream.capture::<Error>(CaptureMode::default(), |_| Ok(()));
         let (raw, its) = graph.expect("a graph").into_raw();
-        assert_eq!(its, *context);
+        assert_eq!(its.context(), context);
         // SAFETY: ownership was just released.
         let graph = unsafe { Graph::from_raw(raw, context) }.expect("a graph");
         assert_eq!(graph.as_raw(), raw);
@@ -387,7 +387,7 @@ fn graphs_survive_into_raw_and_from_raw() {
         let executable =
             unsafe { ExecutableGraph::from_raw(raw, context) }.expect("an executable graph");
         // SAFETY: the graph is empty.
-        unsafe { executable.launch(stream) }.expect("a launch");
+        unsafe { executable.launch_unchecked(stream) }.expect("a launch");
         stream.synchronize().expect("a wait");
     });
 }
@@ -437,7 +437,7 @@ mod provoked {
                 .expect("an executable graph");
             let outer = stream.capture::<Error>(CaptureMode::default(), |stream| {
                 // SAFETY: the buffer is alive and belongs to this stream.
-                match unsafe { graph.launch(stream) } {
+                match unsafe { graph.launch_unchecked(stream) } {
                     Err(Error::Invalid(why)) => assert_eq!(*why, Invalid::StreamIsCaptured),
                     done => panic!("{done:?}"),
                 }
@@ -446,7 +446,7 @@ mod provoked {
             });
             drop(outer.expect("a valid capture"));
             // SAFETY: as above.
-            unsafe { graph.launch(stream) }.expect("a launch");
+            unsafe { graph.launch_unchecked(stream) }.expect("a launch");
             assert_eq!(buffer.to_vec().expect("a copy"), [1; 4]);
         });
     }
@@ -539,7 +539,7 @@ mod provoked {
             let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let elsewhere = other.stream().expect("a stream");
             // SAFETY: the call is refused and accesses nothing.
-            match unsafe { graph.launch(&elsewhere) } {
+            match unsafe { graph.launch_unchecked(&elsewhere) } {
                 Err(Error::Invalid(invalid)) => {
                     assert!(matches!(*invalid, Invalid::OtherContext { .. }));
                 }

@@ -174,7 +174,12 @@ fn graphs_are_borrowed_or_kept_alive_by_an_owner() {
     // SAFETY: as above.
     let foreign = unsafe { ExecutableGraph::from_foreign(raw_executable, &context, keep) };
     // SAFETY: the graph is empty.
-    unsafe { foreign.expect("an executable graph").launch(&stream) }.expect("a launch");
+    unsafe {
+        foreign
+            .expect("an executable graph")
+            .launch_unchecked(&stream)
+    }
+    .expect("a launch");
     assert_eq!(Arc::strong_count(&watch), 1);
     // SAFETY: as above.
     let borrowed = unsafe { ExecutableGraph::borrow_raw(raw_executable, &context) };

@@ -33,12 +33,15 @@ const ALLOCATIONS: [&str; 4] = [
 ];
 
 /// The functions that a release calls in addition to the releasing function.
-const AROUND_RELEASES: [&str; 15] = [
+const AROUND_RELEASES: [&str; 17] = [
     // Asks whether this is a callback thread of the driver, and whether another context is current.
     "cuCtxGetCurrent",
     "cuCtxPopCurrent_v2",
     // Asks whether the stream is being captured.
     "cuStreamIsCapturing",
+    // Ask whether the launches of a graph are complete. A release without an answer is deferred.
+    "cuStreamQuery",
+    "cuEventQuery",
     // Keeps captures of other threads valid.
     "cuThreadExchangeStreamCaptureMode",
     // Synchronous memory is freed after a wait for its stream.

@@ -14,7 +14,96 @@ fn refusals() -> Vec<(Invalid, &'static [&'static str])> {
     all.extend(of_options());
     all.extend(of_partitions());
     all.extend(of_layouts());
+    all.extend(of_graphs());
     all
+}
+
+fn of_graphs() -> Vec<(Invalid, &'static [&'static str])> {
+    let (node, other) = ("node 3 (fill)".to_owned(), "node 4 (copy)".to_owned());
+    vec![
+        (
+            Invalid::OtherGraphNode {
+                node: "node 3 of graph 7".to_owned(),
+                graph: 8,
+            },
+            &["node 3 of graph 7", "graph 8"],
+        ),
+        (
+            Invalid::NoSuchNode {
+                node: "node 3 of graph 7".to_owned(),
+            },
+            &["node 3 of graph 7", "removed"],
+        ),
+        (
+            Invalid::NodeKind {
+                node: "node 3 of graph 7".to_owned(),
+                found: "fill".to_owned(),
+                expected: "kernel".to_owned(),
+            },
+            &["node 3", "fill", "kernel"],
+        ),
+        (
+            Invalid::RepeatedDependency { node: node.clone() },
+            &["node 3 (fill)", "twice"],
+        ),
+        (
+            Invalid::Edge {
+                from: node.clone(),
+                to: other.clone(),
+                problem: "exists already",
+            },
+            &["node 3", "node 4", "exists already"],
+        ),
+        (Invalid::EmptyNode { what: "a copy" }, &["a copy"]),
+        (
+            Invalid::GraphCycle { node: node.clone() },
+            &["node 3", "cycle"],
+        ),
+        (
+            Invalid::UnorderedAccess {
+                first: node.clone(),
+                second: other,
+                buffer: 12,
+            },
+            &["node 3 (fill)", "node 4 (copy)", "buffer 12", "full edge"],
+        ),
+        (
+            Invalid::Instantiation {
+                node: Some(node),
+                reason: "a reason",
+                code: cuda_sys::CUresult::CUDA_ERROR_INVALID_VALUE,
+            },
+            &["node 3", "a reason", "INVALID_VALUE"],
+        ),
+        (
+            Invalid::InstantiateOptions,
+            &["device_launch", "auto_free_on_launch"],
+        ),
+        (Invalid::SecondExecutable { graph: 7 }, &["graph 7"]),
+        (
+            Invalid::GraphOwnsMemory { what: "be cloned" },
+            &["be cloned", "add_child_moved"],
+        ),
+        (
+            Invalid::BufferOfOtherGraph {
+                buffer: 7,
+                graph: 8,
+            },
+            &["graph 7", "graph 8"],
+        ),
+        (Invalid::ForeignGraph, &["add_child"]),
+        (Invalid::GraphBorrows, &["launch_unchecked"]),
+        (Invalid::BorrowedStream, &["launch_unchecked"]),
+        (
+            Invalid::OtherGraph {
+                graph: 7,
+                expected: 8,
+            },
+            &["from graph 8", "graph 7"],
+        ),
+        (Invalid::UpdatedFromOtherGraph, &["as a whole"]),
+        (Invalid::NotUnicode, &["Unicode"]),
+    ]
 }
 
 fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {

@@ -10,6 +10,7 @@ mod copies;
 mod device;
 mod event;
 mod function;
+mod graph;
 mod green;
 mod launch;
 mod managed;
@@ -280,6 +281,7 @@ fn rows() -> Vec<Row> {
         device::rows(),
         event::rows(),
         function::rows(),
+        graph::rows(),
         green::rows(),
         launch::rows(),
         managed::rows(),

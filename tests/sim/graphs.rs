@@ -25,7 +25,7 @@ fn launching_a_graph_after_its_buffer_was_dropped_is_an_illegal_address() {
             .expect("an executable graph");
         drop(buffer);
         // SAFETY: the contract is violated on purpose: the buffer was freed.
-        unsafe { graph.launch(stream) }.expect("a launch does not wait");
+        unsafe { graph.launch_unchecked(stream) }.expect("a launch does not wait");
         let error = stream.synchronize().expect_err("an illegal address");
         assert!(error.is_fatal(), "{error}");
         found("are not allocated");
@@ -53,7 +53,7 @@ fn a_captured_copy_reads_its_slice_at_each_launch() {
             // SAFETY: the source is alive, and nothing else uses it at this time.
             unsafe { from.write_bytes(value, 4) };
             // SAFETY: the buffer and the source are alive, and the stream is waited for.
-            unsafe { graph.launch(&stream) }.expect("a launch");
+            unsafe { graph.launch_unchecked(&stream) }.expect("a launch");
             assert_eq!(buffer.to_vec().expect("a copy"), [value; 4]);
         }
         drop(source);
@@ -90,7 +90,7 @@ fn branches_of_a_graph_are_unordered() {
         let mut seen = Vec::new();
         for _ in 0..16 {
             // SAFETY: as above.
-            unsafe { graph.launch(&a) }.expect("a launch");
+            unsafe { graph.launch_unchecked(&a) }.expect("a launch");
             seen.push(buffer.to_vec().expect("a copy")[0]);
         }
         assert!(seen.contains(&1) && seen.contains(&2), "{seen:?}");
@@ -394,7 +394,7 @@ fn a_graph_retains_the_events_of_its_external_records_and_waits() {
         let executable = graph.instantiate().expect("its events are alive");
         drop(graph);
         // SAFETY: the graph uses no memory.
-        unsafe { executable.launch(&stream) }.expect("a launch");
+        unsafe { executable.launch_unchecked(&stream) }.expect("a launch");
         stream.synchronize().expect("a wait");
         drop(executable);
         assert_eq!(alive(), (0, 0, 0));

@@ -27,6 +27,7 @@ mod graph_copies;
 mod graph_kernels;
 mod graph_memory;
 mod graph_nodes;
+mod graph_owners;
 mod graph_queries;
 mod graph_updates;
 mod graph_user_objects;

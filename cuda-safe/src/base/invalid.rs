@@ -272,6 +272,61 @@ pub enum Invalid {
         field: &'static str,
         problem: String,
     },
+    /// A node of another graph than `graph`, which is a number.
+    OtherGraphNode { node: String, graph: u64 },
+    /// A node that was removed, or that does not exist in this graph or executable graph.
+    NoSuchNode { node: String },
+    /// A node of another kind.
+    NodeKind {
+        node: String,
+        found: String,
+        expected: String,
+    },
+    /// A node that appears twice in the dependencies of a new node.
+    RepeatedDependency { node: String },
+    /// An edge that cannot be added or removed.
+    Edge {
+        from: String,
+        to: String,
+        problem: &'static str,
+    },
+    /// A node that would do nothing, because its memory has no bytes.
+    EmptyNode { what: &'static str },
+    /// The edges of a graph form a cycle.
+    GraphCycle { node: String },
+    /// Two nodes of a graph use the same memory, one of them writes, and no path of full edges leads
+    /// from one to the other. `buffer` is the number of the buffer.
+    UnorderedAccess {
+        first: String,
+        second: String,
+        buffer: u64,
+    },
+    /// A graph that the driver cannot instantiate, with the node that it named.
+    Instantiation {
+        node: Option<String>,
+        reason: &'static str,
+        code: cuda_sys::CUresult,
+    },
+    /// Options of an instantiation that exclude each other.
+    InstantiateOptions,
+    /// A second executable graph of a graph that owns memory. `graph` is the number of the graph.
+    SecondExecutable { graph: u64 },
+    /// An operation that a graph does not permit because it owns memory.
+    GraphOwnsMemory { what: &'static str },
+    /// A graph of other code that is moved into another graph.
+    ForeignGraph,
+    /// Memory of another graph than the one that uses it. Both values are numbers of graphs.
+    BufferOfOtherGraph { buffer: u64, graph: u64 },
+    /// A launch by safe code of a graph that uses memory that it does not own.
+    GraphBorrows,
+    /// A launch of a graph by safe code on a borrowed stream.
+    BorrowedStream,
+    /// An executable graph that was instantiated from another graph. Both values are numbers of graphs.
+    OtherGraph { graph: u64, expected: u64 },
+    /// A change of one node of an executable graph that was updated from another graph.
+    UpdatedFromOtherGraph,
+    /// Text for the driver that is not Unicode.
+    NotUnicode,
     /// A raw handle that is not an object of the kind `what`.
     Handle { what: &'static str, value: usize },
 }

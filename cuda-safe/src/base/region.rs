@@ -116,4 +116,10 @@ impl Region {
         }
         .into())
     }
+
+    /// Returns the range of the elements from the first to the last one of a checked region.
+    pub(crate) fn elements(&self, extent: Extent) -> std::ops::Range<usize> {
+        let rows = (extent.depth - 1) * self.rows + extent.height - 1;
+        self.offset..self.offset + rows * self.pitch + extent.width
+    }
 }

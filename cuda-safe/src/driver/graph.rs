@@ -1,89 +1,180 @@
-//! Graphs: captured work that can be launched repeatedly.
+//! Graphs: work that is built or captured once and launched repeatedly.
 //!
-//! A [`Graph`] is created by a [capture](crate::Stream::capture). Instantiating it creates an
-//! [`ExecutableGraph`], which a stream runs as one unit of work. There is no safe API yet to access or
-//! modify the nodes of a graph; use [`Graph::as_raw`] with the functions in [`sys`](crate::sys).
-//!
-//! A graph keeps the contexts of its streams alive, but not the buffers and modules that it uses, so
-//! launching it is `unsafe`.
+//! A [`Graph`] consists of nodes and of edges between them. [`Graph::instantiate`] creates an
+//! [`ExecutableGraph`], which streams launch as one unit of work.
 
-use crate::base::call::{Answer, answer, call, without_current};
-use crate::base::capture::Operation;
+mod access;
+mod add;
+mod arguments;
+mod changes;
+mod child;
+mod edges;
+mod executable;
+mod host;
+mod instantiate;
+mod kernel;
+mod launches;
+mod node;
+mod order;
+mod owners;
+mod query;
+mod retire;
+mod update;
+
+pub(crate) use arguments::{MemoryUse, NodeUses};
+pub use arguments::{NodeArgument, NodeArguments};
+pub use edges::{Edge, EdgeKind};
+pub use executable::{ExecutableGraph, RetainedObjects};
+pub(crate) use host::HostFunction;
+pub use instantiate::InstantiateOptions;
+pub use kernel::NodeContext;
+pub(crate) use kernel::{NodeExecutionContext, sealed};
+pub use node::{Node, NodeId, NodeType, kind};
+pub(crate) use order::{Earlier, MemoryOrder, new_buffer_number};
+pub(crate) use owners::Content;
+pub use update::{ExecutableNodes, UpdateError, UpdateProblem};
+
+use self::changes::Retired;
+use self::owners::Slots;
+use crate::base::call::{Answer, answer, call};
 use crate::base::capture::Retain;
 use crate::base::current::ContextHandle;
 use crate::base::error::Result;
+use crate::base::invalid::Invalid;
 use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release::{self, Destroy, Handle, KeepAlive, release};
 use crate::driver::context::Context;
-use crate::driver::stream::{ExecutionContext, Retained, Stream, same_context};
-use cuda_sys::{CUgraph, CUgraph_st, CUgraphExec, CUgraphExec_st};
+use crate::driver::stream::{ExecutionContext, Retained};
+use cuda_sys::{CUgraph, CUgraphNode};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
-/// A CUDA graph (`CUgraph`): captured work, created by [`Stream::capture`].
+/// A CUDA graph (`CUgraph`): nodes of work, and edges that order them.
 ///
-/// A graph cannot be launched itself; [`instantiate`](Self::instantiate) creates an executable graph.
+/// [`Graph::new`] creates an empty graph, and [`Stream::capture`](crate::Stream::capture) one from the
+/// work of a function. The `add_*` functions add nodes. Each one takes the nodes that the new node comes
+/// after, and returns a [`Node`].
 ///
-/// The graph, and each executable graph created from it, keeps these objects alive: the contexts and
-/// green contexts of all streams that took part in the capture, and the events of
-/// [external](crate::Event::record_external) records and waits. For streams with a foreign owner and
-/// streams of a [pool](crate::green::GreenPool), it keeps the streams themselves alive.
+/// A graph cannot be launched itself: [`instantiate`](Self::instantiate) creates an [`ExecutableGraph`].
 ///
-/// Destroying it (`cuGraphDestroy`) waits for nothing. It is not `Sync`, because the driver does not
-/// lock graphs.
+/// # Ownership
+/// A graph owns everything that its nodes use: kernels with their modules, host functions, events,
+/// contexts, and memory. An executable graph shares these objects, and keeps them alive until its last
+/// launch is complete. So launching a graph that was built with these functions is safe.
 ///
-/// Raw: [`cuGraphDestroy`](fn@cuda_sys::cuGraphDestroy).
-#[doc(alias = "cuGraphDestroy")]
-pub struct Graph {
-    owned: Owned<CUgraph_st>,
-}
-
-/// An executable graph (`CUgraphExec`), which streams can launch. Created by [`Graph::instantiate`].
+/// Memory enters a graph in one of these ways:
+/// - [`own`](Self::own) and [`own_pinned`](Self::own_pinned) move a buffer into the graph. Its nodes
+///   read and write the buffer.
+/// - A [`SharedBuffer`](crate::SharedBuffer) is only read, by any number of graphs.
 ///
-/// Destroying it waits for nothing (driver 580), and running launches continue. But if foreign code
-/// added conditional nodes to the graph, the driver waits for *all* running work. It is not `Sync`,
-/// because the driver does not lock graphs.
+/// [`instantiate`](Self::instantiate) checks that two nodes that use the same memory, and of which one
+/// writes, are ordered by edges.
+///
+/// A *captured* graph does not own the buffers and kernels of the captured work. It keeps only these
+/// objects alive: the contexts and green contexts of all streams that took part in the capture, and the
+/// events of [external](crate::Event::record_external) records and waits. For streams with a foreign
+/// owner and streams of a [pool](crate::green::GreenPool), it keeps the streams themselves alive.
+/// Launching it is therefore `unsafe`: see [`ExecutableGraph::launch_unchecked`].
+///
+/// # Threads
+/// A graph is `Send`, but not `Sync`, because the driver does not lock graphs. Destroying a graph
+/// (`cuGraphDestroy`) waits for nothing.
 ///
 /// ```no_run
-/// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer};
+/// use cuda_safe::{Context, Device, Graph};
 ///
-/// let stream = Context::primary(&Device::get(0)?)?.stream()?;
-/// let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 1000)?;
-/// let graph = stream.capture(CaptureMode::ThreadLocal, |_| buffer.fill(7))?.instantiate()?;
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// let mut graph = Graph::new(&context)?;
+/// let first = graph.add_host_function(&[], || println!("first"))?;
+/// let second = graph.add_host_function(&[first.id()], || println!("second"))?;
+/// assert_eq!(graph.dependencies(second.id())?, [first.id()]);
+/// let executable = graph.instantiate()?;
 /// for _ in 0..10 {
-///     // SAFETY: the buffer is alive until the work is done, and used on this stream only.
-///     unsafe { graph.launch(&stream) }?;
+///     executable.launch(&stream)?;
 /// }
 /// stream.synchronize()?;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
-pub struct ExecutableGraph {
-    owned: Owned<CUgraphExec_st>,
+///
+/// Raw: [`cuGraphDestroy`](fn@cuda_sys::cuGraphDestroy).
+#[doc(alias = "cuGraphDestroy")]
+pub struct Graph {
+    /// Null if ownership was released.
+    raw: CUgraph,
+    ownership: Ownership,
+    owners: GraphOwners,
 }
 
+/// The objects that must outlive a graph.
+#[derive(Clone)]
+struct GraphOwners {
+    /// Declared before the context, so that it is dropped first.
+    slots: Arc<Slots>,
+    context: Context,
+}
+
+// SAFETY: the driver allows any thread to use a graph, one thread at a time.
+unsafe impl Send for Graph {}
+
 impl Graph {
-    /// Takes ownership of a new graph of work on a stream with this retained object.
-    pub(crate) fn new_owned(raw: CUgraph, own: Retained) -> Self {
-        let retained = RetainedObjects::of(own);
-        let owned = Owned {
-            raw,
-            ownership: Ownership::Owned,
-            retained,
-        };
-        Self { owned }
+    /// Creates a graph without nodes. Calls `cuGraphCreate`.
+    ///
+    /// `context` is the context of the copies and fills of the graph, and is current when the graph is
+    /// instantiated. The graph can be launched on the streams of this context. Each kernel node has its
+    /// own context.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`.
+    ///
+    /// Since CUDA 10.0. Raw: [`cuGraphCreate`](fn@cuda_sys::cuGraphCreate).
+    #[doc(alias = "cuGraphCreate")]
+    pub fn new(context: &Context) -> Result<Self> {
+        release::drain();
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer refers to a local variable.
+        unsafe { call!(cuGraphCreate(&raw mut raw, 0)) }?;
+        let home = Retained::ExecutionContext(ExecutionContext::Context(context.clone()));
+        Ok(Self::of_slots(raw, context, Slots::new(vec![home])))
     }
 
-    /// Adds retained objects.
+    fn of_slots(raw: CUgraph, context: &Context, slots: Slots) -> Self {
+        Self {
+            raw,
+            ownership: Ownership::Owned,
+            owners: GraphOwners {
+                slots: Arc::new(slots),
+                context: context.clone(),
+            },
+        }
+    }
+
+    /// Takes ownership of a new graph of captured work, whose stream needs `own`.
+    pub(crate) fn captured(raw: CUgraph, context: &Context, own: Retained) -> Self {
+        let mut slots = Slots::new(vec![own]);
+        slots.borrows_memory = true;
+        slots.is_foreign = true;
+        Self::of_slots(raw, context, slots)
+    }
+
+    /// Adds objects that the graph needs.
     pub(crate) fn with_retained(mut self, others: Vec<Arc<dyn Retain>>) -> Self {
-        self.owned.retained.others = others.into();
+        let slots = self.slots_mut();
+        for other in others {
+            slots.is_borrowed |= other.is_borrowed();
+            slots.common.push(Retained::Object(other));
+        }
         self
     }
 
     /// Takes ownership of `raw`. The graph is destroyed when the returned object is dropped.
     ///
+    /// Launching it is `unsafe`, because it is not known what its nodes use. See
+    /// [`assume_owned`](Self::assume_owned).
+    ///
     /// # Errors
-    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    /// [`Invalid::Handle`] if `raw` is null.
     ///
     /// # Safety
     /// `raw` must be a live graph that is not a child of another graph, and no other code may destroy
@@ -98,12 +189,13 @@ impl Graph {
     /// destroyed here.
     ///
     /// # Errors
-    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    /// [`Invalid::Handle`] if `raw` is null.
     ///
     /// # Safety
     /// `raw` must be a live graph that stays alive until the returned object is dropped, and that no
     /// other thread uses at the same time as the returned object. Its contexts, events and modules must
-    /// be alive as for [`from_raw`](Self::from_raw).
+    /// be alive as for [`from_raw`](Self::from_raw). The returned object keeps the objects alive that
+    /// nodes added through it use, so other code must not use these nodes after it is dropped.
     pub unsafe fn borrow_raw(raw: CUgraph, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Borrowed)
     }
@@ -112,7 +204,7 @@ impl Graph {
     /// returned object.
     ///
     /// # Errors
-    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null. `owner` is then dropped.
+    /// [`Invalid::Handle`] if `raw` is null. `owner` is then dropped.
     ///
     /// # Safety
     /// The conditions of [`borrow_raw`](Self::borrow_raw), but `owner` keeps the graph alive.
@@ -126,188 +218,157 @@ impl Graph {
 
     /// Wraps a graph that foreign code created.
     fn wrap(raw: CUgraph, context: &Context, ownership: Ownership) -> Result<Self> {
-        let owned = Owned::wrap("graph", raw, context, ownership)?;
-        Ok(Self { owned })
+        expect_handle("graph", raw)?;
+        let home = Retained::ExecutionContext(ExecutionContext::Context(context.clone()));
+        let mut graph = Self::captured(raw, context, home);
+        graph.ownership = ownership;
+        Ok(graph)
     }
 
     /// Returns the raw handle without giving up ownership. Do not destroy it.
     ///
-    /// Its nodes expose the handles of events. See [`Event::as_raw`](crate::Event::as_raw).
+    /// Nodes and edges that other code adds or removes with the handle are unknown to this object: it
+    /// checks the accesses to memory by the edges that it added itself.
+    ///
+    /// The nodes expose the handles of events. See [`Event::as_raw`](crate::Event::as_raw).
     pub fn as_raw(&self) -> CUgraph {
-        self.owned.as_raw()
+        self.slots().publish();
+        self.raw
     }
 
-    /// Releases ownership. The caller must destroy the graph while its context, and everything else
-    /// that the graph [kept alive](Graph), is still alive.
-    pub fn into_raw(self) -> (CUgraph, Context) {
-        self.owned.into_raw()
+    /// Releases ownership, and returns the handle with the objects that its nodes use. The caller must
+    /// destroy the graph before dropping these objects.
+    pub fn into_raw(self) -> (CUgraph, RetainedObjects) {
+        self.slots().publish();
+        let (raw, GraphOwners { slots, context }) = self.into_parts();
+        let mut objects = Retired::default();
+        objects.add(changes::Objects::Graph(slots));
+        (raw, RetainedObjects::new(objects, context))
     }
 
-    /// Returns the context in which the graph was captured.
+    /// Takes the graph apart without destroying it. A foreign owner keeps it alive until the process
+    /// exits.
+    fn into_parts(mut self) -> (CUgraph, GraphOwners) {
+        let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
+        std::mem::forget(std::mem::replace(&mut self.ownership, Ownership::Owned));
+        (raw, self.owners.clone())
+    }
+
+    /// Returns the context of the graph: the one that it was created for, or in which it was captured.
     pub fn context(&self) -> &Context {
-        self.owned.context()
+        &self.owners.context
     }
 
-    /// Creates an executable copy of the graph. Calls `cuGraphInstantiateWithFlags`. This graph may
-    /// then be dropped.
+    /// Declares that the graph owns everything that it uses, so that its executable graphs can be
+    /// launched by safe code.
+    ///
+    /// A captured graph needs this to be launched with [`ExecutableGraph::launch`].
+    ///
+    /// # Safety
+    /// The conditions of [`ExecutableGraph::launch_unchecked`] must hold for each launch of each
+    /// executable graph that is instantiated or updated from this graph from now on, whatever safe code
+    /// does.
+    pub unsafe fn assume_owned(&mut self) {
+        self.slots_mut().borrows_memory = false;
+    }
+
+    /// Creates a copy of the graph. Calls `cuGraphClone`, and `cuGraphNodeFindInClone` for each node.
+    ///
+    /// [`node_in_clone`](Self::node_in_clone) finds the nodes of the copy. The copy shares the objects
+    /// that the nodes use.
     ///
     /// # Errors
-    /// `CUDA_ERROR_OUT_OF_MEMORY`; errors of the driver about the graph.
+    /// [`Invalid::GraphOwnsMemory`] if the graph owns memory, because memory belongs to one graph;
+    /// `CUDA_ERROR_NOT_SUPPORTED` for a graph with nodes that the driver cannot clone.
     ///
-    /// Since CUDA 11.4. Raw: [`cuGraphInstantiateWithFlags`](fn@cuda_sys::cuGraphInstantiateWithFlags),
-    /// [`cuGraphExecDestroy`](fn@cuda_sys::cuGraphExecDestroy).
-    #[doc(alias = "cuGraphInstantiateWithFlags")]
-    #[doc(alias = "cuGraphExecDestroy")]
-    pub fn instantiate(&self) -> Result<ExecutableGraph> {
-        release::drain();
+    /// Since CUDA 10.0. Raw: [`cuGraphClone`](fn@cuda_sys::cuGraphClone),
+    /// [`cuGraphNodeFindInClone`](fn@cuda_sys::cuGraphNodeFindInClone).
+    #[doc(alias = "cuGraphClone")]
+    #[doc(alias = "cuGraphNodeFindInClone")]
+    // The driver writes to a graph that it clones, although the handle stays the same.
+    pub fn try_clone(&mut self) -> Result<Self> {
+        self.refuse_owned_memory("be cloned")?;
         let mut raw = std::ptr::null_mut();
-        let _current = self.context().enter()?;
         // SAFETY: the graph is alive and used only by this thread, and the pointer refers to a local
         // variable.
-        unsafe { call!(cuGraphInstantiateWithFlags(&raw mut raw, self.owned.raw, 0)) }?;
-        let owned = Owned {
-            raw,
-            ownership: Ownership::Owned,
-            retained: self.owned.retained.clone(),
-        };
-        Ok(ExecutableGraph { owned })
+        unsafe { call!(cuGraphClone(&raw mut raw, self.raw)) }?;
+        // Destroys the clone if a node is not found.
+        let mut clone = Self::of_slots(raw, self.context(), Slots::new(Vec::new()));
+        let slots = self.slots().cloned(|node| {
+            let mut found = std::ptr::null_mut();
+            // SAFETY: the node belongs to this graph, which is alive, and the pointer refers to a local
+            // variable.
+            unsafe { call!(cuGraphNodeFindInClone(&raw mut found, node, raw)) }?;
+            Ok(found)
+        })?;
+        clone.owners.slots = Arc::new(slots);
+        Ok(clone)
+    }
+
+    /// Returns the node of this graph that corresponds to a node of the graph from which this one was
+    /// cloned.
+    ///
+    /// # Errors
+    /// [`Invalid::NoSuchNode`] and [`Invalid::NodeKind`] if this graph is not a clone of the node's
+    /// graph, or if the node was added later.
+    pub fn node_in_clone<K: kind::Kind>(&self, original: Node<K>) -> Result<Node<K>> {
+        self.typed(original.id().in_graph(self.slots().number()))
+    }
+
+    /// Returns the handle of a node with its kind.
+    ///
+    /// # Errors
+    /// [`Invalid::NodeKind`] for a node of another kind; [`Invalid::OtherGraphNode`];
+    /// [`Invalid::NoSuchNode`].
+    pub fn typed<K: kind::Kind>(&self, node: NodeId) -> Result<Node<K>> {
+        self.slots().typed(node)
+    }
+
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.owners.slots
+    }
+
+    /// Returns the slots to change them. They are copied first if an executable graph shares them.
+    fn slots_mut(&mut self) -> &mut Slots {
+        Arc::make_mut(&mut self.owners.slots)
+    }
+
+    /// Returns the handle of a node for a driver call.
+    ///
+    /// # Errors
+    /// See [`Slots::get`].
+    fn raw_node(&self, id: NodeId) -> Result<CUgraphNode> {
+        Ok(self.slots().get(id)?.raw.0)
+    }
+
+    /// Returns the order of the work on the memory of this graph.
+    pub(crate) fn memory_order(&mut self) -> Arc<MemoryOrder> {
+        let number = self.slots().number();
+        let orders = &self.slots().orders;
+        if let Some(order) = orders.iter().find(|order| order.graph() == number) {
+            return Arc::clone(order);
+        }
+        let order = MemoryOrder::new(number);
+        self.slots_mut().orders.push(Arc::clone(&order));
+        order
+    }
+
+    /// Returns an error if the graph owns memory.
+    fn refuse_owned_memory(&self, what: &'static str) -> Result<()> {
+        match self.slots().orders.is_empty() {
+            true => Ok(()),
+            false => Err(Invalid::GraphOwnsMemory { what }.into()),
+        }
     }
 }
 
-impl ExecutableGraph {
-    /// Takes ownership of `raw`. The executable graph is destroyed when the returned object is dropped.
-    ///
-    /// # Errors
-    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
-    ///
-    /// # Safety
-    /// `raw` must be a live executable graph, and no other code may destroy or use it. Its work must
-    /// belong to `context`, or to contexts and green contexts that outlive the returned object. The
-    /// events and modules that it uses must outlive the returned object too.
-    pub unsafe fn from_raw(raw: CUgraphExec, context: &Context) -> Result<Self> {
-        Self::wrap(raw, context, Ownership::Owned)
-    }
-
-    /// Wraps an executable graph that foreign code owns, such as PyTorch. It is never destroyed here.
-    ///
-    /// # Errors
-    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
-    ///
-    /// # Safety
-    /// `raw` must be a live executable graph that stays alive until the returned object is dropped, and
-    /// that no other thread uses at the same time as the returned object. Its contexts, events and
-    /// modules must be alive as for [`from_raw`](Self::from_raw).
-    pub unsafe fn borrow_raw(raw: CUgraphExec, context: &Context) -> Result<Self> {
-        Self::wrap(raw, context, Ownership::Borrowed)
-    }
-
-    /// Wraps an executable graph that `owner` keeps alive. It is never destroyed here. `owner` is
-    /// dropped after the returned object.
-    ///
-    /// # Errors
-    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null. `owner` is then dropped.
-    ///
-    /// # Safety
-    /// The conditions of [`borrow_raw`](Self::borrow_raw), but `owner` keeps the executable graph alive.
-    pub unsafe fn from_foreign(
-        raw: CUgraphExec,
-        context: &Context,
-        owner: impl Any + Send + Sync,
-    ) -> Result<Self> {
-        Self::wrap(raw, context, Ownership::Foreign(Box::new(owner)))
-    }
-
-    /// Wraps an executable graph that foreign code created.
-    fn wrap(raw: CUgraphExec, context: &Context, ownership: Ownership) -> Result<Self> {
-        let owned = Owned::wrap("executable graph", raw, context, ownership)?;
-        Ok(Self { owned })
-    }
-
-    /// Returns the raw handle without giving up ownership. Do not destroy it.
-    pub fn as_raw(&self) -> CUgraphExec {
-        self.owned.as_raw()
-    }
-
-    /// Releases ownership. The caller must destroy the executable graph while its context, and
-    /// everything else that the graph [kept alive](Graph), is still alive.
-    pub fn into_raw(self) -> (CUgraphExec, Context) {
-        self.owned.into_raw()
-    }
-
-    /// Returns the context in which the work of the graph was captured.
-    pub fn context(&self) -> &Context {
-        self.owned.context()
-    }
-
-    /// Enqueues all work of the graph as one unit on a stream. Calls `cuGraphLaunch`.
-    ///
-    /// Launches of one executable graph run one after another, even on different streams.
-    ///
-    /// # Errors
-    /// The stream belongs to another context;
-    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured), because a driver (580) refuses
-    /// such a launch and invalidates the capture; errors of earlier work.
-    ///
-    /// # Safety
-    /// A launch is equivalent to enqueuing all captured work on `stream` now, with the addresses,
-    /// values and handles of the capture. Until the launch is complete:
-    /// - the buffers, and the modules of the kernels, must be alive;
-    /// - no other work, and no host code, may use these buffers in a way that races with the launch:
-    ///   either the buffers are bound to `stream`, or the caller orders the accesses;
-    /// - the safety conditions of the captured kernel launches must hold for each run, including the
-    ///   bits that the kernels leave in buffers;
-    /// - host memory and host functions, which only code outside this crate can have captured, must be
-    ///   usable again.
-    ///
-    /// The SMs are those of the capture too: each kernel runs on the SMs of the stream on which it was
-    /// captured, in that stream's [green context](crate::green) if it has one. Launching into a stream
-    /// of a green context does not confine a graph to it; capturing on such a stream does.
-    ///
-    /// Since CUDA 10.0. Raw: [`cuGraphLaunch`](fn@cuda_sys::cuGraphLaunch).
-    #[doc(alias = "cuGraphLaunch")]
-    pub unsafe fn launch(&self, stream: &Stream) -> Result<()> {
-        same_context("the graph", self.context(), stream.context())?;
-        let _call = stream.uncaptured(Operation::Launch)?;
-        without_current(stream.context(), || {
-            // SAFETY: the graph and the stream are alive. The caller guarantees the rest.
-            unsafe { answer!(cuGraphLaunch(self.owned.raw, stream.raw())) }
-        })
-    }
-}
-
-/// The objects that must outlive a graph and the executable graphs created from it.
-#[derive(Clone)]
-struct RetainedObjects {
-    /// The object retained for the captured stream.
-    own: Retained,
-    others: Arc<[Arc<dyn Retain>]>,
-}
-
-impl RetainedObjects {
-    fn of(own: Retained) -> Self {
-        let others = Arc::new([]);
-        Self { own, others }
-    }
-
-    fn of_context(context: &Context) -> Self {
-        Self::of(Retained::ExecutionContext(ExecutionContext::Context(
-            context.clone(),
-        )))
-    }
-
-    /// Marks the handles of retained events as known to foreign code, which can find them in the graph.
-    fn share_events(&self) {
-        self.others.iter().for_each(|object| object.publish());
-    }
-}
-
-impl KeepAlive for RetainedObjects {
+impl KeepAlive for GraphOwners {
     fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.own.context())
+        Some(&self.context)
     }
 
     fn is_borrowed(&self) -> bool {
-        self.own.is_borrowed() || self.others.iter().any(|object| object.is_borrowed())
+        self.slots.is_borrowed
     }
 
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
@@ -327,77 +388,10 @@ impl Destroy for Handle<CUgraph> {
     }
 }
 
-impl Destroy for Handle<CUgraphExec> {
-    fn name(&self) -> &'static str {
-        "an executable graph"
-    }
-
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the executable graph, and the caller promises that this is the
-        // first call. Its launches continue with the objects that they require.
-        unsafe { answer!(cuGraphExecDestroy(self.0)) }
-    }
-}
-
-/// The handle of a graph or an executable graph, and the objects that must outlive it. Dropping it
-/// destroys the graph.
-struct Owned<T>
-where
-    Handle<*mut T>: Destroy,
-{
-    /// Null if ownership was released.
-    raw: *mut T,
-    ownership: Ownership,
-    retained: RetainedObjects,
-}
-
-// SAFETY: the driver allows any thread to use a graph, one thread at a time.
-unsafe impl<T> Send for Owned<T> where Handle<*mut T>: Destroy {}
-
-impl<T> Owned<T>
-where
-    Handle<*mut T>: Destroy,
-{
-    /// Wraps a handle that foreign code created.
-    fn wrap(
-        what: &'static str,
-        raw: *mut T,
-        context: &Context,
-        ownership: Ownership,
-    ) -> Result<Self> {
-        expect_handle(what, raw)?;
-        Ok(Self {
-            raw,
-            ownership,
-            retained: RetainedObjects::of_context(context),
-        })
-    }
-
-    fn as_raw(&self) -> *mut T {
-        self.retained.share_events();
-        self.raw
-    }
-
-    fn into_raw(mut self) -> (*mut T, Context) {
-        self.retained.share_events();
-        let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
-        // A foreign owner keeps the handle alive until the process exits.
-        std::mem::forget(std::mem::replace(&mut self.ownership, Ownership::Owned));
-        (raw, self.context().clone())
-    }
-
-    fn context(&self) -> &Context {
-        self.retained.own.context()
-    }
-}
-
-impl<T> Drop for Owned<T>
-where
-    Handle<*mut T>: Destroy,
-{
+impl Drop for Graph {
     fn drop(&mut self) {
         if !self.raw.is_null() && self.ownership.is_owned() {
-            release(Handle(self.raw), &self.retained);
+            release(Handle(self.raw), &self.owners);
         }
     }
 }
@@ -405,16 +399,7 @@ where
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Graph")
-            .field("raw", &self.owned.raw)
-            .field("context", self.context())
-            .finish()
-    }
-}
-
-impl fmt::Debug for ExecutableGraph {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExecutableGraph")
-            .field("raw", &self.owned.raw)
+            .field("raw", &self.raw)
             .field("context", self.context())
             .finish()
     }

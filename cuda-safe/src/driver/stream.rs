@@ -19,7 +19,7 @@ pub use attributes::{
 pub use capture::{Capture, CaptureMode, CaptureStatus};
 pub use completion::StreamFuture;
 pub use default::DefaultStream;
-pub(crate) use host::HostPanic;
+pub(crate) use host::{HostPanic, run_inside};
 pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition};
 pub(crate) use partition::Partition;
 pub(crate) use retained::Retained;
@@ -336,6 +336,17 @@ impl Stream {
         self.inner.ownership.is_owned()
     }
 
+    /// Returns the context or green context in which the work of the stream runs.
+    pub(crate) fn execution_context(&self) -> &ExecutionContext {
+        &self.inner.execution_context
+    }
+
+    /// Returns a number that identifies the stream among all objects that are alive. It is not 0.
+    #[inline(always)]
+    pub(crate) fn identity(&self) -> u64 {
+        Arc::as_ptr(&self.inner).addr() as u64
+    }
+
     /// Returns the green context of the stream, if it was created in one.
     pub(crate) fn partition(&self) -> Option<&Arc<dyn Partition>> {
         match &self.inner.execution_context {
@@ -445,6 +456,20 @@ impl ExecutionContext {
         match self {
             Self::Context(context) => context,
             Self::Green(green) => green.context(),
+        }
+    }
+
+    /// Makes a call with this context or green context current.
+    ///
+    /// # Errors
+    /// Errors of the call; the context cannot be made current.
+    pub(crate) fn with_current(&self, mut call: impl FnMut() -> Result<()>) -> Result<()> {
+        match self {
+            Self::Context(context) => {
+                let _current = context.enter()?;
+                call()
+            }
+            Self::Green(green) => Arc::clone(green).with_current(&mut call),
         }
     }
 }

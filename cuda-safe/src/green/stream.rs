@@ -2,8 +2,10 @@
 
 use super::GreenContext;
 use super::context::Inner;
+use crate::base::error::Result;
 use crate::driver::context::Context;
-use crate::driver::stream::{DefaultStream, Partition, Stream};
+use crate::driver::graph::{NodeContext, NodeExecutionContext, sealed};
+use crate::driver::stream::{DefaultStream, ExecutionContext, Partition, Stream};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -31,12 +33,24 @@ impl Partition for Inner {
     fn is_same(&self, other: &dyn Partition) -> bool {
         other.as_any().downcast_ref() == Some(self)
     }
+
+    fn with_current(self: Arc<Self>, call: &mut dyn FnMut() -> Result<()>) -> Result<()> {
+        GreenContext { inner: self }.under_view(call)
+    }
 }
 
 impl GreenContext {
     fn of_partition(partition: &Arc<dyn Partition>) -> Option<Self> {
         let inner = Arc::clone(partition).into_any().downcast().ok()?;
         Some(Self { inner })
+    }
+}
+
+impl sealed::Sealed for GreenContext {}
+impl NodeContext for GreenContext {
+    fn home(&self) -> NodeExecutionContext {
+        let inner = Arc::clone(&self.inner);
+        NodeExecutionContext(ExecutionContext::Green(inner))
     }
 }
 

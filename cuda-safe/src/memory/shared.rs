@@ -4,14 +4,16 @@ use super::DeviceBuffer;
 use super::allocation::Allocation;
 use super::slice::{self, DeviceSlice};
 use crate::base::call::{Answer, Outcome, answer};
-use crate::base::capture::StreamRef;
+use crate::base::capture::{Retain, StreamRef};
 use crate::base::current::ContextHandle;
 use crate::base::error::{Rejected, Result};
 use crate::base::invalid::Invalid;
 use crate::base::release::{After, Destroy, Handle, KeepAlive, Leftover, release};
 use crate::driver::event::Event;
+use crate::driver::graph::NodeUses;
 use crate::driver::stream::{Stream, same_context};
-use cuda_sys::{CUevent, CUstream};
+use cuda_sys::{CUdeviceptr, CUevent, CUstream};
+use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -108,7 +110,7 @@ impl<T> DeviceBuffer<T> {
         }
     }
 
-    fn mark_written(&self) -> Result<Event> {
+    pub(super) fn mark_written(&self) -> Result<Event> {
         if self.is_foreign() {
             return Err(Invalid::ForeignMemory.into());
         }
@@ -156,6 +158,21 @@ impl<T> SharedBuffer<T> {
             len: self.len,
             elements: PhantomData,
         })
+    }
+
+    /// Returns the device address.
+    pub(super) fn address(&self) -> CUdeviceptr {
+        self.memory.allocation.address()
+    }
+
+    /// Declares that a node of a graph reads the memory. Returns the device address.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherContext`].
+    pub(super) fn add_to_node(&self, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
+        let memory = Arc::<Memory>::clone(&self.memory);
+        uses.add_shared(memory, self.stream().context(), &self.memory.written)?;
+        Ok(self.address())
     }
 
     /// Returns the buffer for writing, if there are no other clones and no readers.
@@ -212,6 +229,31 @@ impl<T> SharedReader<T> {
 impl<'a, T> From<&'a SharedReader<T>> for DeviceSlice<'a, T> {
     fn from(reader: &'a SharedReader<T>) -> Self {
         reader.as_slice()
+    }
+}
+
+impl Retain for Memory {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn is_same(&self, other: &dyn Retain) -> bool {
+        let other = other.as_any().downcast_ref::<Self>();
+        other.is_some_and(|other| std::ptr::eq(self, other))
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.allocation.stream().is_borrowed()
+    }
+
+    fn publish(&self) {}
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedMemory")
+            .field("address", &format_args!("{:#x}", self.allocation.address()))
+            .finish_non_exhaustive()
     }
 }
 

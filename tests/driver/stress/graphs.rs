@@ -108,7 +108,7 @@ impl Recorded {
         // SAFETY: the buffers are alive, the kernel belongs to the arena, and only the captured
         // graph uses the events. Other work on the buffers is on this stream, or runs before or
         // after this launch because of the waits.
-        unsafe { self.graph.launch(stream) }?;
+        unsafe { self.graph.launch_unchecked(stream) }?;
         if let Some((known, event)) = &self.aside {
             event.record(stream)?;
             known.buffer.stream().wait_event(event)?;

@@ -106,6 +106,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("threads", drops::on_other_threads),
     scenario("capture", capture::drops_while_capturing),
     scenario("graph", graph::run),
+    scenario("built graph", graph::built),
     scenario("callback", capture::drops_in_a_callback),
     scenario("devices.rs", examples::devices),
     scenario("vector_add.rs", examples::vector_add),

@@ -374,14 +374,12 @@ fn calls() -> Vec<Row> {
         Row::call("cuLaunchHostFunc", |s| s.stream.launch_host_function(|| ())),
         Row::call("cuStreamEndCapture", |s| graph(s).map(drop)),
         Row::call("cuGraphDestroy", |s| graph(s).map(drop)),
-        Row::call("cuGraphInstantiateWithFlags", |s| {
-            graph(s)?.instantiate().map(drop)
-        }),
         Row::call("cuGraphExecDestroy", |s| graph(s)?.instantiate().map(drop)),
         Row::call("cuGraphLaunch", |s| {
             let graph = graph(s)?.instantiate()?;
             // SAFETY: the graph is empty.
-            unsafe { graph.launch(&s.stream) }
+            unsafe { graph.launch_unchecked(&s.stream) }?;
+            s.stream.synchronize()
         }),
     ]
 }

@@ -464,6 +464,92 @@ impl fmt::Display for Invalid {
             }
             Self::View { what, problem } => write!(f, "array view, {what}: {problem}"),
             Self::Dlpack { field, problem } => write!(f, "DLPack, {field}: {problem}"),
+            Self::OtherGraphNode { node, graph } => write!(
+                f,
+                "{node} was given to graph {graph}: a node belongs to the graph that it was added \
+                 to (Graph::node_in_clone finds the node of a clone)"
+            ),
+            Self::NoSuchNode { node } => write!(
+                f,
+                "{node} does not exist here: it was removed, or added after the graph was \
+                 instantiated or cloned"
+            ),
+            Self::NodeKind {
+                node,
+                found,
+                expected,
+            } => write!(f, "{node} is of the kind \"{found}\", not \"{expected}\""),
+            Self::RepeatedDependency { node } => {
+                write!(f, "{node} appears twice in the dependencies of a new node")
+            }
+            Self::Edge { from, to, problem } => {
+                write!(f, "the edge from {from} to {to} {problem}")
+            }
+            Self::EmptyNode { what } => write!(
+                f,
+                "{what} of no bytes cannot be a node of a graph: add an empty node instead"
+            ),
+            Self::GraphCycle { node } => {
+                write!(
+                    f,
+                    "the edges of the graph form a cycle through or before {node}"
+                )
+            }
+            Self::UnorderedAccess {
+                first,
+                second,
+                buffer,
+            } => write!(
+                f,
+                "{first} and {second} use the same bytes of buffer {buffer}, and at least one of \
+                 them writes: add a full edge, or a path of full edges, between them"
+            ),
+            Self::Instantiation { node, reason, code } => {
+                f.write_str("the driver cannot instantiate the graph")?;
+                if let Some(node) = node {
+                    write!(f, " because of {node}")?;
+                }
+                write!(f, ": {reason} ({code})")
+            }
+            Self::InstantiateOptions => f.write_str(
+                "an executable graph cannot be launched by kernels and free its memory on launch: \
+                 set either device_launch or auto_free_on_launch",
+            ),
+            Self::SecondExecutable { graph } => write!(
+                f,
+                "graph {graph} owns memory and has an executable graph already, whose launches are \
+                 not ordered with those of another one: drop it first"
+            ),
+            Self::GraphOwnsMemory { what } => write!(
+                f,
+                "the graph owns memory and therefore cannot {what}: move it \
+                 (Graph::add_child_moved), or use shared buffers"
+            ),
+            Self::ForeignGraph => f.write_str(
+                "the graph belongs to other code and cannot be moved into another graph: copy it \
+                 (Graph::add_child)",
+            ),
+            Self::BufferOfOtherGraph { buffer, graph } => write!(
+                f,
+                "the memory belongs to graph {buffer}, and graph {graph} cannot use it"
+            ),
+            Self::GraphBorrows => f.write_str(
+                "the graph was captured and uses memory that it does not own: launch it with the \
+                 unsafe function launch_unchecked",
+            ),
+            Self::BorrowedStream => f.write_str(
+                "the stream is borrowed and cannot be kept alive until the launch is complete: \
+                 launch with the unsafe function launch_unchecked",
+            ),
+            Self::OtherGraph { graph, expected } => write!(
+                f,
+                "the executable graph was instantiated from graph {expected}, not from graph {graph}"
+            ),
+            Self::UpdatedFromOtherGraph => f.write_str(
+                "the executable graph was updated from another graph, so it is not known which of \
+                 its nodes use which memory: update it as a whole",
+            ),
+            Self::NotUnicode => f.write_str("the text is not Unicode"),
             Self::Handle { what, value } => write!(f, "{value:#x} is not a valid {what}"),
         }
     }

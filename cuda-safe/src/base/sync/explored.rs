@@ -100,6 +100,12 @@ pub(crate) mod atomic {
         }
 
         #[track_caller]
+        pub(crate) fn store(&self, value: u64, order: Ordering) {
+            super::point();
+            self.0.store(value, order);
+        }
+
+        #[track_caller]
         pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
             super::point();
             self.0.fetch_add(value, order)

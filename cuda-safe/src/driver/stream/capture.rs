@@ -137,7 +137,7 @@ impl Stream {
     /// let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(7))?;
     /// let graph = graph.instantiate()?;
     /// // SAFETY: the buffer stays alive until the work is complete, and is bound to this stream.
-    /// unsafe { graph.launch(&stream) }?;
+    /// unsafe { graph.launch_unchecked(&stream) }?;
     /// assert_eq!(buffer.to_vec()?, [7; 1000]);
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
@@ -301,7 +301,8 @@ impl Capture {
             // SAFETY: the stream is alive, and the pointer is to a local.
             unsafe { answer!(cuStreamEndCapture(self.stream.raw(), &raw mut raw)) }
         })?;
-        Ok(Graph::new_owned(raw, self.stream.retained()))
+        let own = self.stream.retained();
+        Ok(Graph::captured(raw, self.stream.context(), own))
     }
 }
 

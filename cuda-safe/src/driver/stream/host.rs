@@ -20,7 +20,7 @@ pub(crate) struct HostPanic(Mutex<Option<String>>);
 
 impl HostPanic {
     /// Takes the panic that has not been returned yet, as an error.
-    pub(super) fn take(&self) -> Result<()> {
+    pub(crate) fn take(&self) -> Result<()> {
         let message = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         message.map_or(Ok(()), |message| Err(Error::HostFunctionPanicked(message)))
     }
@@ -120,7 +120,7 @@ unsafe extern "C" fn run(data: *mut c_void) {
 }
 
 /// Runs a function on a driver thread, where waiting is not allowed.
-pub(super) fn run_inside(host_panic: &HostPanic, function: impl FnOnce()) {
+pub(crate) fn run_inside(host_panic: &HostPanic, function: impl FnOnce()) {
     run_host_function(|| {
         // Unwinding into the driver would be undefined behavior.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {

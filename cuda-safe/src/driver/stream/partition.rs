@@ -1,5 +1,6 @@
 //! Green contexts as streams see them.
 
+use crate::base::error::Result;
 use crate::driver::context::Context;
 use std::any::Any;
 use std::fmt::Debug;
@@ -22,4 +23,7 @@ pub(crate) trait Partition: Debug + Send + Sync {
 
     /// Returns whether both are the same green context.
     fn is_same(&self, other: &dyn Partition) -> bool;
+
+    /// Makes a call with the green context current.
+    fn with_current(self: Arc<Self>, call: &mut dyn FnMut() -> Result<()>) -> Result<()>;
 }

@@ -6,9 +6,11 @@
 use super::{ExecutionContext, Stream};
 use crate::base::capture::Retain;
 use crate::base::release::KeepAlive;
-use crate::driver::context::Context;
 use crate::driver::event::Event;
+use crate::driver::graph::HostFunction;
+use crate::driver::module::Kernel;
 use std::any::Any;
+use std::sync::Arc;
 
 /// An object that a graph retains.
 #[derive(Clone, Debug)]
@@ -19,17 +21,15 @@ pub(crate) enum Retained {
     Stream(Stream),
     /// An event of an external record or wait.
     Event(Event),
+    /// A kernel, with its module or library.
+    Kernel(Kernel),
+    /// A host function.
+    HostFunction(Arc<HostFunction>),
+    /// An object of a higher room.
+    Object(Arc<dyn Retain>),
 }
 
 impl Retained {
-    pub(crate) fn context(&self) -> &Context {
-        match self {
-            Self::ExecutionContext(execution_context) => execution_context.context(),
-            Self::Stream(stream) => stream.context(),
-            Self::Event(event) => event.context(),
-        }
-    }
-
     fn is_same_object(&self, other: &Self) -> bool {
         match (self, other) {
             (
@@ -42,6 +42,8 @@ impl Retained {
             ) => own.is_same(&**other),
             (Self::Stream(own), Self::Stream(other)) => own == other,
             (Self::Event(own), Self::Event(other)) => own.raw() == other.raw(),
+            (Self::HostFunction(own), Self::HostFunction(other)) => Arc::ptr_eq(own, other),
+            (Self::Object(own), Self::Object(other)) => own.is_same(&**other),
             _ => false,
         }
     }
@@ -64,12 +66,22 @@ impl Retain for Retained {
             Self::ExecutionContext(execution_context) => execution_context.is_borrowed(),
             Self::Stream(stream) => stream.is_borrowed(),
             Self::Event(event) => event.is_borrowed(),
+            Self::Kernel(kernel) => kernel.context().depends_on_borrowed(),
+            Self::HostFunction(_) => false,
+            Self::Object(object) => object.is_borrowed(),
         }
     }
 
     fn publish(&self) {
-        if let Self::Event(event) = self {
-            event.as_raw();
+        match self {
+            Self::Event(event) => {
+                event.as_raw();
+            }
+            Self::Object(object) => object.publish(),
+            Self::ExecutionContext(_)
+            | Self::Stream(_)
+            | Self::Kernel(_)
+            | Self::HostFunction(_) => {}
         }
     }
 }

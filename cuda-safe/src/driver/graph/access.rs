@@ -1,0 +1,246 @@
+//! The check that conflicting accesses to one buffer are ordered.
+//!
+//! Two nodes conflict if they access overlapping bytes of one buffer and at least one of them writes. A
+//! graph may be instantiated only if one of two conflicting nodes is reachable from the other by full
+//! edges. A programmatic edge does not count, because its target may start before its source has
+//! completed.
+//!
+//! The check walks through the nodes in topological order. For each range of bytes it knows the last
+//! write and the reads since. A read must be reachable from the last write, and a write from each read
+//! since, or from the last write if there is none. Because reachability is transitive, this covers all
+//! pairs.
+
+use std::ops::Range;
+
+/// An access of a node to a range of bytes of a buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    /// The number of the buffer, which is never used again in this process.
+    pub(crate) buffer: u64,
+    pub(crate) bytes: Range<usize>,
+    pub(crate) writes: bool,
+}
+
+/// An edge as its target sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Before {
+    /// The index of the node that the edge comes from.
+    pub(crate) index: u32,
+    /// Whether the target starts only after that node has completed.
+    pub(crate) is_full: bool,
+}
+
+/// A node as this check sees it. A removed node has neither edges nor accesses.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Checked<'a> {
+    pub(crate) before: &'a [Before],
+    pub(crate) accesses: &'a [Access],
+}
+
+/// Why the accesses of a graph are not ordered. Nodes are indices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unordered {
+    /// The edges form a cycle through this node.
+    Cycle(usize),
+    /// Two nodes conflict, and no full edges lead from one to the other.
+    Conflict {
+        first: usize,
+        second: usize,
+        buffer: u64,
+    },
+}
+
+/// Checks that all conflicting accesses are ordered. If no node writes, this looks at the accesses only.
+///
+/// # Errors
+/// The first conflict in topological order, or a node on a cycle.
+pub(crate) fn check(nodes: &[Checked<'_>]) -> Result<(), Unordered> {
+    let mut accesses = nodes.iter().flat_map(|node| node.accesses);
+    if !accesses.any(|access| access.writes) {
+        return Ok(());
+    }
+    let positions = topological_positions(nodes)?;
+    let mut search = Search {
+        nodes,
+        positions: &positions,
+        visited: vec![0; nodes.len()],
+        round: 0,
+        open: Vec::new(),
+    };
+    let mut uses: Vec<(usize, &Access)> = nodes
+        .iter()
+        .enumerate()
+        .flat_map(|(index, node)| node.accesses.iter().map(move |access| (index, access)))
+        .collect();
+    uses.sort_by_key(|(index, access)| (access.buffer, positions[*index]));
+    for uses in uses.chunk_by(|(_, one), (_, other)| one.buffer == other.buffer) {
+        if uses.iter().any(|(_, access)| access.writes) {
+            check_buffer(uses, &mut search)?;
+        }
+    }
+    Ok(())
+}
+
+/// A range of bytes that each access of a buffer covers entirely or not at all.
+#[derive(Default)]
+struct Segment {
+    last_write: Option<usize>,
+    reads_since: Vec<usize>,
+}
+
+/// Checks the accesses to one buffer, in topological order.
+fn check_buffer(uses: &[(usize, &Access)], search: &mut Search<'_>) -> Result<(), Unordered> {
+    let mut bounds: Vec<usize> = uses
+        .iter()
+        .flat_map(|(_, access)| [access.bytes.start, access.bytes.end])
+        .collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    let mut segments: Vec<Segment> = bounds.iter().map(|_| Segment::default()).collect();
+    for (node, access) in uses {
+        let node = *node;
+        let position = |bound| bounds.partition_point(|its| *its < bound);
+        let covered = position(access.bytes.start)..position(access.bytes.end);
+        for segment in &mut segments[covered] {
+            let missing = match access.writes {
+                true => segment.unordered_before_write(node, search),
+                false => segment.unordered_before_read(node, search),
+            };
+            if let Some(first) = missing {
+                return Err(Unordered::Conflict {
+                    first,
+                    second: node,
+                    buffer: access.buffer,
+                });
+            }
+            segment.note(node, access.writes);
+        }
+    }
+    Ok(())
+}
+
+impl Segment {
+    /// Returns the last write if a read by `node` is not ordered after it.
+    fn unordered_before_read(&self, node: usize, search: &mut Search<'_>) -> Option<usize> {
+        let last = self.last_write.filter(|last| *last != node)?;
+        // Each earlier read is known to be ordered after the last write.
+        let any =
+            |its: usize| its == last || self.reads_since.iter().rev().any(|read| *read == its);
+        let is_ordered = search.backward(node, last, |its| any(its).then_some(true));
+        (!is_ordered).then_some(last)
+    }
+
+    /// Returns an earlier access if a write by `node` is not ordered after it.
+    fn unordered_before_write(&self, node: usize, search: &mut Search<'_>) -> Option<usize> {
+        if self.reads_since.is_empty() {
+            return self.unordered_before_read(node, search);
+        }
+        let mut missing = self.reads_since.clone();
+        missing.retain(|read| *read != node);
+        let first = missing
+            .iter()
+            .copied()
+            .min_by_key(|read| search.positions[*read])?;
+        search.backward(node, first, |its| {
+            missing.retain(|read| *read != its);
+            missing.is_empty().then_some(true)
+        });
+        missing.first().copied()
+    }
+
+    fn note(&mut self, node: usize, writes: bool) {
+        if writes {
+            self.last_write = Some(node);
+            self.reads_since.clear();
+        } else if self.reads_since.last() != Some(&node) {
+            self.reads_since.push(node);
+        }
+    }
+}
+
+/// A search backward along full edges.
+struct Search<'a> {
+    nodes: &'a [Checked<'a>],
+    positions: &'a [usize],
+    /// The round in which each node was visited last.
+    visited: Vec<u32>,
+    round: u32,
+    open: Vec<usize>,
+}
+
+impl Search<'_> {
+    /// Visits the nodes from which `from` is reachable, as far back as `earliest` in topological order.
+    /// Returns the answer of `visit` if it ends the search, and otherwise false.
+    fn backward(
+        &mut self,
+        from: usize,
+        earliest: usize,
+        mut visit: impl FnMut(usize) -> Option<bool>,
+    ) -> bool {
+        self.round += 1;
+        let low = self.positions[earliest];
+        self.open.clear();
+        self.open.push(from);
+        while let Some(node) = self.open.pop() {
+            for edge in self.nodes[node].before {
+                let before = edge.index as usize;
+                let is_new = self.visited[before] != self.round;
+                if !edge.is_full || !is_new || self.positions[before] < low {
+                    continue;
+                }
+                self.visited[before] = self.round;
+                if let Some(answer) = visit(before) {
+                    return answer;
+                }
+                self.open.push(before);
+            }
+        }
+        false
+    }
+}
+
+/// Returns the position of each node in a topological order of all edges.
+fn topological_positions(nodes: &[Checked<'_>]) -> Result<Vec<usize>, Unordered> {
+    // The edges by their source: the targets of node `i` are in `targets[starts[i]..starts[i + 1]]`.
+    let mut starts = vec![0; nodes.len() + 1];
+    for edge in nodes.iter().flat_map(|node| node.before) {
+        starts[edge.index as usize + 1] += 1;
+    }
+    for index in 0..nodes.len() {
+        starts[index + 1] += starts[index];
+    }
+    let mut targets = vec![0; starts[nodes.len()]];
+    let mut next = starts.clone();
+    for (target, node) in nodes.iter().enumerate() {
+        for edge in node.before {
+            let place = &mut next[edge.index as usize];
+            targets[*place] = target;
+            *place += 1;
+        }
+    }
+    let mut missing: Vec<usize> = nodes.iter().map(|node| node.before.len()).collect();
+    let mut order: Vec<usize> = (0..nodes.len())
+        .filter(|node| missing[*node] == 0)
+        .collect();
+    let mut done = 0;
+    while let Some(node) = order.get(done).copied() {
+        done += 1;
+        for target in &targets[starts[node]..starts[node + 1]] {
+            missing[*target] -= 1;
+            if missing[*target] == 0 {
+                order.push(*target);
+            }
+        }
+    }
+    if let Some(node) = missing.iter().position(|count| *count != 0) {
+        return Err(Unordered::Cycle(node));
+    }
+    let mut positions = vec![0; nodes.len()];
+    for (position, node) in order.into_iter().enumerate() {
+        positions[node] = position;
+    }
+    Ok(positions)
+}
+
+#[cfg(test)]
+mod tests;

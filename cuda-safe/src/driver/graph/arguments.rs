@@ -1,0 +1,210 @@
+//! The arguments of kernel nodes, and the memory that a node uses.
+
+use super::access::Access;
+use super::kind::Kind;
+use super::owners::{Content, Slots};
+use crate::base::capture::Retain;
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
+use crate::driver::context::Context;
+use crate::driver::event::Event;
+use crate::driver::launch::{KernelValue, Param, Params, Value};
+use crate::driver::stream::{Retained, same_context};
+use core::ffi::c_void;
+use cuda_sys::CUtensorMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An argument that can be passed to a kernel node for a parameter of type `P`. This trait is sealed,
+/// because the node trusts the bytes and the accesses that the argument declares.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be passed to a kernel node for a parameter of type `{P}`",
+    label = "not an argument of type `{P}`",
+    note = "a parameter `&[T]` takes `&GraphBuffer<T>` or `&SharedBuffer<T>`, and a parameter `&mut [T]` takes `&mut GraphBuffer<T>`"
+)]
+pub trait NodeArgument<P: Param> {
+    /// Returns the bytes of the argument and declares the access.
+    #[doc(hidden)]
+    fn bytes(self, index: usize, uses: &mut NodeUses<'_>) -> Result<P::Bytes>;
+}
+
+/// The arguments that can be passed to a kernel node for the parameters `P`: a tuple with one
+/// [`NodeArgument`] per parameter. This trait is sealed.
+#[diagnostic::on_unimplemented(
+    message = "the arguments `{Self}` do not match the kernel parameters `{P}`",
+    label = "not arguments for `{P}`",
+    note = "pass a tuple with one argument for each parameter; one argument is a tuple with a comma: `(x,)`"
+)]
+pub trait NodeArguments<P: Params> {
+    /// Checks the arguments, and calls `add` with pointers to their bytes.
+    #[doc(hidden)]
+    fn with_pointers<'a, R>(
+        self,
+        uses: NodeUses<'a>,
+        add: impl FnOnce(&mut [*mut c_void], NodeUses<'a>) -> Result<R>,
+    ) -> Result<R>;
+}
+
+/// The memory that a node uses. Other crates cannot name this type, so they cannot implement a method
+/// that takes it.
+#[derive(Debug)]
+pub struct NodeUses<'a> {
+    /// The context in which the memory is used.
+    context: &'a Context,
+    owners: Vec<Retained>,
+    accesses: Vec<Access>,
+    after: Vec<Event>,
+    /// The numbers of the graphs that own the memory.
+    graphs: Vec<u64>,
+}
+
+/// A use of memory that belongs to a graph.
+pub(crate) struct MemoryUse<'a> {
+    pub(crate) memory: Arc<dyn Retain>,
+    /// The context of the memory.
+    pub(crate) context: &'a Context,
+    /// The number of the graph that owns the memory.
+    pub(crate) graph: u64,
+    /// The number of the buffer.
+    pub(crate) buffer: u64,
+    pub(crate) bytes: Range<usize>,
+    pub(crate) writes: bool,
+}
+
+impl<'a> NodeUses<'a> {
+    pub(crate) fn new(context: &'a Context) -> Self {
+        Self {
+            context,
+            owners: Vec::new(),
+            accesses: Vec::new(),
+            after: Vec::new(),
+            graphs: Vec::new(),
+        }
+    }
+
+    /// Returns the context in which the memory is used.
+    pub(crate) fn context(&self) -> &'a Context {
+        self.context
+    }
+
+    /// Adds a use of memory that belongs to a graph.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherContext`].
+    pub(crate) fn add(&mut self, used: MemoryUse<'_>) -> Result<()> {
+        same_context("the buffer", used.context, self.context)?;
+        if self.graphs.last() != Some(&used.graph) {
+            self.graphs.push(used.graph);
+        }
+        self.accesses.push(Access {
+            buffer: used.buffer,
+            bytes: used.bytes,
+            writes: used.writes,
+        });
+        self.owners.push(Retained::Object(used.memory));
+        Ok(())
+    }
+
+    /// Adds a use of memory that is only read, and that was written before the event.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherContext`].
+    pub(crate) fn add_shared(
+        &mut self,
+        memory: Arc<dyn Retain>,
+        context: &Context,
+        written: &Event,
+    ) -> Result<()> {
+        same_context("the shared buffer", context, self.context)?;
+        self.owners.push(Retained::Object(memory));
+        self.after.push(written.clone());
+        Ok(())
+    }
+
+    /// Returns the content of a node of the graph `slots` with these uses and owners.
+    ///
+    /// # Errors
+    /// [`Invalid::BufferOfOtherGraph`].
+    pub(crate) fn content<K: Kind>(
+        mut self,
+        slots: &Slots,
+        owners: impl IntoIterator<Item = Retained>,
+    ) -> Result<Content> {
+        for graph in self.graphs {
+            if !slots.orders.iter().any(|order| order.graph() == graph) {
+                return Err(Invalid::BufferOfOtherGraph {
+                    buffer: graph,
+                    graph: slots.number(),
+                }
+                .into());
+            }
+        }
+        self.owners.extend(owners);
+        let mut content = Content::new::<K>(self.owners);
+        content.accesses = self.accesses;
+        content.after = self.after;
+        Ok(content)
+    }
+}
+
+impl<T: KernelValue> NodeArgument<Self> for Value<T> {
+    #[inline]
+    fn bytes(self, _: usize, _: &mut NodeUses<'_>) -> Result<T> {
+        Ok(self.0)
+    }
+}
+
+macro_rules! by_value {
+    ($($ty:ty)*) => {$(
+        impl NodeArgument<Self> for $ty {
+            #[inline]
+            fn bytes(self, _: usize, _: &mut NodeUses<'_>) -> Result<Self> {
+                Ok(self)
+            }
+        }
+    )*};
+}
+
+by_value!(bool u8 i8 u16 i16 u32 i32 u64 i64 usize isize f32 f64 CUtensorMap);
+
+/// Returns the address of a value as the driver takes it. The driver only reads the value.
+#[inline(always)]
+fn pointer<T>(value: &T) -> *mut c_void {
+    std::ptr::from_ref(value).cast_mut().cast()
+}
+
+/// Implements the trait for one list of parameters.
+macro_rules! tuple {
+    ($(($param:ident $given:ident $value:ident $index:tt))*) => {
+        impl<$($param: Param, $given: NodeArgument<$param>),*> NodeArguments<($($param,)*)>
+            for ($($given,)*)
+        {
+            #[allow(unused_mut, reason = "a kernel may have no parameters")]
+            fn with_pointers<'a, Output>(
+                self,
+                mut uses: NodeUses<'a>,
+                add: impl FnOnce(&mut [*mut c_void], NodeUses<'a>) -> Result<Output>,
+            ) -> Result<Output> {
+                $(let $value = self.$index.bytes($index, &mut uses)?;)*
+                add(&mut [$(pointer(&$value)),*], uses)
+            }
+        }
+    };
+}
+
+/// Implements the trait for the list in brackets, and for each longer list.
+macro_rules! tuples {
+    ([$($list:tt)*]) => {
+        tuple!($($list)*);
+    };
+    ([$($list:tt)*] $next:tt $($rest:tt)*) => {
+        tuple!($($list)*);
+        tuples!([$($list)* $next] $($rest)*);
+    };
+}
+
+tuples! {
+    [] (A A1 a 0) (B B1 b 1) (C C1 c 2) (D D1 d 3) (E E1 e 4) (F F1 f 5) (G G1 g 6) (H H1 h 7)
+    (I I1 i 8) (J J1 j 9) (K K1 k 10) (L L1 l 11) (M M1 m 12) (N N1 n 13) (O O1 o 14) (P P1 p 15)
+    (Q Q1 q 16) (R R1 r 17) (S S1 s 18) (T T1 t 19) (U U1 u 20) (V V1 v 21) (W W1 w 22) (X X1 x 23)
+}

@@ -1,0 +1,491 @@
+//! Executable graphs.
+
+use super::changes::{self, Retired};
+use super::launches::Launches;
+use super::order::{Claim, Earlier};
+use super::owners::Slots;
+use super::retire::{AfterLaunches, Used};
+use crate::base::call::{Answer, answer, without_current};
+use crate::base::capture::Operation;
+use crate::base::current::ContextHandle;
+use crate::base::error::{Error, Result};
+use crate::base::invalid::Invalid;
+use crate::base::ownership::{Ownership, expect_handle};
+use crate::base::release::{Destroy, Handle, KeepAlive, release};
+use crate::driver::context::Context;
+use crate::driver::stream::{ExecutionContext, Retained, Stream, same_context};
+use cuda_sys::CUgraphExec;
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+
+/// An executable graph (`CUgraphExec`), which streams can launch. Created by
+/// [`Graph::instantiate`](crate::Graph::instantiate).
+///
+/// It owns everything that its nodes use, together with the graph. Several threads can launch it at the
+/// same time. The driver runs the launches of one executable graph one after another, in the order of the
+/// calls, even on different streams.
+///
+/// [`nodes`](Self::nodes) changes single nodes and [`update`](Self::update) all of them. A change affects
+/// later launches only.
+///
+/// # Where it runs
+/// Each kernel runs in the context of its node. Launching a graph on a stream of a
+/// [green context](crate::green) does not confine its kernels to that partition. See
+/// [`NodeContext`](crate::graph::NodeContext).
+///
+/// # Drop
+/// Destroying an executable graph waits for nothing, except with conditional nodes (driver 580). Running
+/// launches continue. The objects that they use are released after the last launch is complete: an event
+/// is recorded on each stream that the graph was launched on, and a later call that creates, copies or
+/// synchronizes releases the objects. If an object is borrowed, the drop blocks until the launches are
+/// complete. The streams stay alive until then too.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, DeviceBuffer, Graph};
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// let mut graph = Graph::new(&context)?;
+/// let mut buffer = graph.own(DeviceBuffer::<u8>::zeroed(&stream, 1000)?)?;
+/// graph.add_fill(&[], &mut buffer, 7)?;
+/// let mut executable = graph.instantiate()?;
+/// for _ in 0..10 {
+///     executable.launch(&stream)?;
+/// }
+/// assert_eq!(executable.access(&mut buffer, &stream)?.as_slice().to_vec()?, [7; 1000]);
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub struct ExecutableGraph {
+    /// Null if ownership was released.
+    raw: CUgraphExec,
+    ownership: Ownership,
+    /// Whether safe code may launch it.
+    pub(super) is_owned: bool,
+    pub(super) launches: Launches,
+    pub(super) objects: Objects,
+    /// Objects that only earlier launches use.
+    pub(super) retired: Retired,
+    /// The memory of graphs that this executable graph uses.
+    pub(super) claims: Vec<Claim>,
+}
+
+/// The objects that must outlive an executable graph and its launches.
+#[derive(Clone)]
+pub(super) struct Objects {
+    /// The nodes of the graph from which this was instantiated.
+    pub(super) slots: Arc<Slots>,
+    /// The nodes of the other graph from which this was updated as a whole, with the objects that are
+    /// used since then.
+    pub(super) updated: Option<Arc<Slots>>,
+    context: Context,
+}
+
+/// The objects that a graph or an executable graph uses, without the driver object. They are released
+/// when this value is dropped.
+///
+/// `into_raw` returns one. Drop it after the driver object is destroyed and its launches are complete.
+#[must_use = "the objects are released when this is dropped"]
+pub struct RetainedObjects {
+    #[allow(dead_code, reason = "held, not read")]
+    objects: Retired,
+    context: Context,
+}
+
+impl RetainedObjects {
+    pub(super) fn new(objects: Retired, context: Context) -> Self {
+        Self { objects, context }
+    }
+
+    /// Returns the context of the graph.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+}
+
+// SAFETY: the driver locks executable graphs: several threads may launch one at the same time, and change
+// it beside launches (measured). It is not destroyed while it is borrowed. Retired objects, which may not
+// be `Sync`, are reached only through a mutable borrow.
+unsafe impl Send for ExecutableGraph {}
+// SAFETY: see `Send`.
+unsafe impl Sync for ExecutableGraph {}
+
+impl ExecutableGraph {
+    /// Takes ownership of a new executable graph with these nodes.
+    pub(super) fn own(
+        raw: CUgraphExec,
+        slots: &Arc<Slots>,
+        context: &Context,
+        mut claims: Vec<Claim>,
+    ) -> Self {
+        let events = slots.all_after().into_iter().map(Earlier::Event);
+        let orders = claims.iter_mut().flat_map(Claim::earlier);
+        Self {
+            raw,
+            ownership: Ownership::Owned,
+            is_owned: !slots.borrows_memory,
+            launches: Launches::new(events.chain(orders)),
+            objects: Objects {
+                slots: Arc::clone(slots),
+                updated: None,
+                context: context.clone(),
+            },
+            retired: Retired::default(),
+            claims,
+        }
+    }
+
+    /// Takes ownership of `raw`. The executable graph is destroyed when the returned object is dropped.
+    ///
+    /// Launching it is `unsafe`: see [`launch_unchecked`](Self::launch_unchecked).
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`] if `raw` is null.
+    ///
+    /// # Safety
+    /// `raw` must be a live executable graph, and no other code may destroy or use it. Its work must
+    /// belong to `context`, or to contexts and green contexts that outlive the returned object. The
+    /// events and modules that it uses must outlive the returned object too.
+    pub unsafe fn from_raw(raw: CUgraphExec, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Owned)
+    }
+
+    /// Wraps an executable graph that foreign code owns, such as PyTorch. It is never destroyed here.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`] if `raw` is null.
+    ///
+    /// # Safety
+    /// `raw` must be a live executable graph that stays alive until the returned object is dropped, and
+    /// that no other code changes meanwhile. Its contexts, events and modules must be alive as for
+    /// [`from_raw`](Self::from_raw).
+    pub unsafe fn borrow_raw(raw: CUgraphExec, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Borrowed)
+    }
+
+    /// Wraps an executable graph that `owner` keeps alive. It is never destroyed here. `owner` is
+    /// dropped after the returned object.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`] if `raw` is null. `owner` is then dropped.
+    ///
+    /// # Safety
+    /// The conditions of [`borrow_raw`](Self::borrow_raw), but `owner` keeps the executable graph alive.
+    pub unsafe fn from_foreign(
+        raw: CUgraphExec,
+        context: &Context,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Foreign(Box::new(owner)))
+    }
+
+    /// Wraps an executable graph that foreign code created.
+    fn wrap(raw: CUgraphExec, context: &Context, ownership: Ownership) -> Result<Self> {
+        expect_handle("executable graph", raw)?;
+        let home = Retained::ExecutionContext(ExecutionContext::Context(context.clone()));
+        let mut slots = Slots::new(vec![home]);
+        slots.borrows_memory = true;
+        let mut executable = Self::own(raw, &Arc::new(slots), context, Vec::new());
+        executable.ownership = ownership;
+        Ok(executable)
+    }
+
+    /// Returns the raw handle without giving up ownership. Do not destroy it.
+    pub fn as_raw(&self) -> CUgraphExec {
+        self.publish();
+        self.raw
+    }
+
+    fn publish(&self) {
+        self.objects.slots.publish();
+        if let Some(updated) = &self.objects.updated {
+            updated.publish();
+        }
+    }
+
+    /// Releases ownership, and returns the handle with the objects that its nodes use. The caller must
+    /// destroy the executable graph, and wait for its launches, before dropping these objects.
+    ///
+    /// Memory that the graph owns cannot be used by another executable graph any more.
+    pub fn into_raw(mut self) -> (CUgraphExec, RetainedObjects) {
+        self.publish();
+        let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
+        // A foreign owner keeps the handle alive until the process exits.
+        std::mem::forget(std::mem::replace(&mut self.ownership, Ownership::Owned));
+        // The caller may launch the graph at any time.
+        std::mem::forget(std::mem::take(&mut self.claims));
+        let mut objects = std::mem::take(&mut self.retired);
+        let Objects { slots, updated, .. } = self.objects.clone();
+        for slots in [Some(slots), updated].into_iter().flatten() {
+            objects.add(changes::Objects::Graph(slots));
+        }
+        (raw, RetainedObjects::new(objects, self.context().clone()))
+    }
+
+    /// Returns the context of the graph.
+    pub fn context(&self) -> &Context {
+        &self.objects.context
+    }
+
+    /// Enqueues all work of the graph as one unit on a stream. Calls `cuGraphLaunch`.
+    ///
+    /// The launch is ordered after the work on the stream, after earlier launches of this executable
+    /// graph on any stream, and after accesses to the memory of the graph from outside. The executable
+    /// graph keeps the stream alive. The first launch on a stream creates an event, and waits on the GPU
+    /// for what launches must come after.
+    ///
+    /// # Errors
+    /// - [`Invalid::GraphBorrows`] for a captured graph, which does not own the memory that it uses:
+    ///   see [`launch_unchecked`](Self::launch_unchecked).
+    /// - [`Invalid::BorrowedStream`] for a [borrowed](Stream::borrow_raw) stream.
+    /// - [`Invalid::StreamIsCaptured`], because a driver (580) refuses such a launch and invalidates the
+    ///   capture. [`Graph::add_child`](crate::Graph::add_child) adds a graph to another one.
+    /// - [`Invalid::OtherContext`] if the stream belongs to another context.
+    /// - Errors of earlier work.
+    ///
+    /// Since CUDA 10.0. Raw: [`cuGraphLaunch`](fn@cuda_sys::cuGraphLaunch).
+    #[doc(alias = "cuGraphLaunch")]
+    pub fn launch(&self, stream: &Stream) -> Result<()> {
+        if !self.is_owned {
+            return Err(not_owned());
+        }
+        let _call = stream.uncaptured(Operation::Launch)?;
+        if self.launches.is_admitted(stream) {
+            return self.enqueue(stream);
+        }
+        if stream.is_borrowed() {
+            return Err(Invalid::BorrowedStream.into());
+        }
+        self.enqueue_first(stream)
+    }
+
+    /// [`launch`](Self::launch) for graphs that use memory that they do not own, and for borrowed
+    /// streams.
+    ///
+    /// # Errors
+    /// [`Invalid::StreamIsCaptured`]; [`Invalid::OtherContext`]; errors of earlier work.
+    ///
+    /// # Safety
+    /// A launch is equivalent to enqueuing all work of the graph on `stream` now, with the addresses,
+    /// values and handles that were captured. Until the launch is complete, for everything that the graph
+    /// does not own:
+    /// - the buffers, and the modules of the kernels, must be alive;
+    /// - no other work, and no host code, may use these buffers in a way that races with the launch:
+    ///   either the buffers are bound to `stream`, or the caller orders the accesses;
+    /// - the safety conditions of the captured kernel launches must hold for each run, including the
+    ///   bits that the kernels leave in buffers;
+    /// - host memory and host functions, which only code outside this crate can have captured, must be
+    ///   usable again.
+    ///
+    /// If `stream` is [borrowed](Stream::borrow_raw), the launch must be complete before this executable
+    /// graph is changed or dropped, and before memory of the graph is accessed from outside.
+    ///
+    /// Since CUDA 10.0. Raw: [`cuGraphLaunch`](fn@cuda_sys::cuGraphLaunch).
+    ///
+    /// ```no_run
+    /// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer};
+    ///
+    /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+    /// let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 1000)?;
+    /// let graph = stream.capture(CaptureMode::ThreadLocal, |_| buffer.fill(7))?.instantiate()?;
+    /// for _ in 0..10 {
+    ///     // SAFETY: the buffer is alive until the work is done, and used on this stream only.
+    ///     unsafe { graph.launch_unchecked(&stream) }?;
+    /// }
+    /// stream.synchronize()?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuGraphLaunch")]
+    pub unsafe fn launch_unchecked(&self, stream: &Stream) -> Result<()> {
+        let _call = stream.uncaptured(Operation::Launch)?;
+        if self.launches.is_admitted(stream) {
+            return self.enqueue(stream);
+        }
+        self.enqueue_first(stream)
+    }
+
+    /// Launches the graph on a stream that is not known to be noted. The caller counts a call on it.
+    #[cold]
+    #[inline(never)]
+    fn enqueue_first(&self, stream: &Stream) -> Result<()> {
+        same_context("the graph", self.context(), stream.context())?;
+        let admitted = self.launches.admit(stream)?;
+        self.enqueue(stream)?;
+        self.launches.has_launched(&admitted);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn enqueue(&self, stream: &Stream) -> Result<()> {
+        without_current(stream.context(), || {
+            // SAFETY: the executable graph and the stream are alive. The objects of the graph are kept
+            // alive until its launches are complete, or the caller promised so.
+            unsafe { answer!(cuGraphLaunch(self.raw, stream.raw())) }
+        })
+    }
+
+    /// Uploads the graph to the device in stream order, which the first launch does otherwise. Calls
+    /// `cuGraphUpload`.
+    ///
+    /// # Errors
+    /// [`Invalid::StreamIsCaptured`]; [`Invalid::BorrowedStream`]; [`Invalid::OtherContext`]; errors of
+    /// earlier work.
+    ///
+    /// Since CUDA 11.1. Raw: [`cuGraphUpload`](fn@cuda_sys::cuGraphUpload).
+    #[doc(alias = "cuGraphUpload")]
+    pub fn upload(&self, stream: &Stream) -> Result<()> {
+        let _call = stream.uncaptured(Operation::Launch)?;
+        if !self.launches.is_admitted(stream) {
+            if stream.is_borrowed() {
+                return Err(Invalid::BorrowedStream.into());
+            }
+            same_context("the graph", self.context(), stream.context())?;
+            self.note_upload(stream)?;
+        }
+        without_current(stream.context(), || {
+            // SAFETY: the executable graph and the stream are alive, and an upload runs nothing.
+            unsafe { answer!(cuGraphUpload(self.raw, stream.raw())) }
+        })
+    }
+
+    /// Returns the panic of a host function of the graph that was not returned yet, as an error.
+    ///
+    /// # Errors
+    /// [`Error::HostFunctionPanicked`].
+    pub fn take_panic(&self) -> Result<()> {
+        self.objects.slots.take_panic()?;
+        let updated = self.objects.updated.as_ref();
+        updated.map_or(Ok(()), |slots| slots.take_panic())
+    }
+
+    /// Makes a stream wait for all launches, and the next launch wait for the stream.
+    ///
+    /// # Errors
+    /// Errors of the driver; a stream on which the graph was launched is capturing.
+    pub(crate) fn exchange_order(&mut self, stream: &Stream) -> Result<()> {
+        let _call = stream.uncaptured(Operation::Wait)?;
+        // Noted first, so that a failure leaves nothing out.
+        self.launches.add_earlier([Earlier::Stream(stream.clone())]);
+        for claim in &self.claims {
+            claim.order().add(Earlier::Stream(stream.clone()));
+        }
+        self.launches.precede(stream)
+    }
+
+    /// Blocks until all launches are complete.
+    ///
+    /// # Errors
+    /// [`Error::InHostFunction`]; errors of the work; a stream on which the graph was launched is
+    /// capturing.
+    pub(crate) fn wait_for_launches(&mut self) -> Result<()> {
+        crate::base::zone::refuse_in_host_function()?;
+        self.launches.wait()
+    }
+
+    /// Returns whether this executable graph may use the memory of a graph.
+    pub(crate) fn has_claimed(&self, graph: u64) -> bool {
+        self.claims
+            .iter()
+            .any(|claim| claim.order().graph() == graph)
+    }
+
+    /// Notes the stream of an upload in progress.
+    pub(super) fn note_upload(&self, stream: &Stream) -> Result<()> {
+        self.launches.admit(stream).map(drop)
+    }
+
+    pub(super) fn raw(&self) -> CUgraphExec {
+        self.raw
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn not_owned() -> Error {
+    Invalid::GraphBorrows.into()
+}
+
+impl Used for (Retired, Objects) {
+    fn leak_functions(&self) {
+        let (retired, objects) = self;
+        retired.leak_functions();
+        objects.slots.leak_functions();
+        if let Some(updated) = &objects.updated {
+            updated.leak_functions();
+        }
+    }
+}
+
+impl KeepAlive for Objects {
+    fn context(&self) -> Option<&dyn ContextHandle> {
+        Some(&self.context)
+    }
+
+    fn is_borrowed(&self) -> bool {
+        let updated = self.updated.as_ref();
+        self.slots.is_borrowed || updated.is_some_and(|slots| slots.is_borrowed)
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
+    }
+}
+
+impl Destroy for Handle<CUgraphExec> {
+    fn name(&self) -> &'static str {
+        "an executable graph"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the handle stands for the executable graph, and the caller promises that this is the
+        // first call. Its launches continue with the objects that they require.
+        unsafe { answer!(cuGraphExecDestroy(self.0)) }
+    }
+}
+
+impl Drop for ExecutableGraph {
+    fn drop(&mut self) {
+        if self.raw.is_null() {
+            return;
+        }
+        if self.ownership.is_owned() {
+            release(Handle(self.raw), &self.objects);
+        }
+        let (streams, earlier) = self.launches.take();
+        if streams.is_empty() {
+            // No launch uses the objects, which are dropped with this value.
+            return;
+        }
+        let objects = (std::mem::take(&mut self.retired), self.objects.clone());
+        let mut after = AfterLaunches::new(streams, self.objects.is_borrowed(), objects);
+        let launched = after.record();
+        // Another executable graph may use the memory next.
+        for claim in &self.claims {
+            match earlier.is_empty() {
+                true => claim.supersede(&launched),
+                // No launch came after this work.
+                false => launched
+                    .iter()
+                    .for_each(|its| claim.order().add(its.clone())),
+            }
+        }
+        release(after, &self.objects);
+    }
+}
+
+impl fmt::Debug for ExecutableGraph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecutableGraph")
+            .field("raw", &self.raw)
+            .field("context", self.context())
+            .finish()
+    }
+}
+
+impl fmt::Debug for RetainedObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RetainedObjects")
+            .field("context", &self.context)
+            .finish_non_exhaustive()
+    }
+}

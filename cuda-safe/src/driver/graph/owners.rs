@@ -1,0 +1,410 @@
+//! The nodes of a graph, with the objects that each of them needs.
+//!
+//! The driver keeps nothing alive: a graph contains copies of arguments and handles. So each slot here
+//! owns the objects of its node. A graph and its executable graphs share the slots until one of them
+//! changes a node.
+
+use super::access::{Access, Before, Checked, Unordered, check};
+use super::node::{Node, NodeId, NodeType, kind::Kind};
+use super::order::MemoryOrder;
+use crate::base::capture::Retain;
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
+use crate::base::report::count_leak;
+use crate::driver::event::Event;
+use crate::driver::stream::Retained;
+use cuda_sys::CUgraphNode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The nodes of a graph.
+#[derive(Clone)]
+pub(crate) struct Slots {
+    /// The number of the graph.
+    number: u64,
+    slots: Vec<Slot>,
+    /// The indices of slots without a node.
+    free: Vec<u32>,
+    /// The objects that the graph needs as a whole: its context, and what a capture retained.
+    pub(crate) common: Vec<Retained>,
+    /// The memory that belongs to the graph, and to child graphs that were moved into it.
+    pub(crate) orders: Vec<Arc<MemoryOrder>>,
+    /// Whether an object is borrowed, so that a release must not be deferred.
+    pub(crate) is_borrowed: bool,
+    /// Whether the graph uses memory that it does not own.
+    pub(crate) borrows_memory: bool,
+    /// Whether nodes may exist that have no slot, because other code added them.
+    pub(crate) is_foreign: bool,
+}
+
+#[derive(Clone, Default)]
+struct Slot {
+    /// The number of nodes that used the slot before.
+    generation: u32,
+    node: Option<Arc<Entry>>,
+    before: Vec<Before>,
+}
+
+/// A node.
+pub(crate) struct Entry {
+    pub(crate) raw: RawNode,
+    pub(crate) content: Content,
+}
+
+/// The handle of a node, which is valid while its graph exists and the node is not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RawNode(pub(crate) CUgraphNode);
+
+// SAFETY: another thread can only pass the handle to the driver, with the graph that it belongs to.
+unsafe impl Send for RawNode {}
+// SAFETY: see `Send`.
+unsafe impl Sync for RawNode {}
+
+/// What a node does, as far as this crate must know it.
+pub(crate) struct Content {
+    pub(crate) node_type: NodeType,
+    /// The objects that the node needs.
+    pub(crate) owners: Vec<Retained>,
+    /// The memory of the graph that the node uses.
+    pub(crate) accesses: Vec<Access>,
+    /// Events that a launch must come after, because memory that the node reads was written before them.
+    pub(crate) after: Vec<Event>,
+    /// The nodes of a child graph.
+    pub(crate) child: Option<Arc<Slots>>,
+}
+
+impl Content {
+    pub(crate) fn new<K: Kind>(owners: Vec<Retained>) -> Self {
+        Self::of_type(K::TYPE, owners)
+    }
+
+    pub(crate) fn of_type(node_type: NodeType, owners: Vec<Retained>) -> Self {
+        Self {
+            node_type,
+            owners,
+            accesses: Vec::new(),
+            after: Vec::new(),
+            child: None,
+        }
+    }
+
+    /// Returns the name of the kernel, if the node has one.
+    fn kernel_name(&self) -> Option<&str> {
+        self.owners.iter().find_map(|owner| match owner {
+            Retained::Kernel(kernel) => Some(kernel.name()),
+            _ => None,
+        })
+    }
+}
+
+impl Entry {
+    /// Leaks the host functions of the node.
+    pub(super) fn leak_functions(&self) {
+        for owner in &self.content.owners {
+            if let Retained::HostFunction(function) = owner {
+                count_leak();
+                std::mem::forget(Arc::clone(function));
+            }
+        }
+        if let Some(child) = &self.content.child {
+            child.leak_functions();
+        }
+    }
+}
+
+impl Slots {
+    pub(crate) fn new(common: Vec<Retained>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let is_borrowed = common.iter().any(Retain::is_borrowed);
+        Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            slots: Vec::new(),
+            free: Vec::new(),
+            common,
+            orders: Vec::new(),
+            is_borrowed,
+            borrows_memory: false,
+            is_foreign: false,
+        }
+    }
+
+    /// Returns the number of the graph, which is never used again in this process.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Adds a node that the driver has just created.
+    pub(crate) fn insert(
+        &mut self,
+        raw: CUgraphNode,
+        content: Content,
+        before: Vec<Before>,
+    ) -> NodeId {
+        self.is_borrowed |= content.owners.iter().any(Retain::is_borrowed);
+        if let Some(child) = &content.child {
+            self.is_borrowed |= child.is_borrowed;
+            self.borrows_memory |= child.borrows_memory;
+        }
+        let entry = Arc::new(Entry {
+            raw: RawNode(raw),
+            content,
+        });
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            // The driver cannot hold as many nodes.
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.node = Some(entry);
+        slot.before = before;
+        NodeId::new(self.number, index, slot.generation)
+    }
+
+    /// Removes a node and its edges. Returns it, so that its objects are dropped by the caller.
+    pub(crate) fn remove(&mut self, id: NodeId) -> Option<Arc<Entry>> {
+        let index = id.index();
+        for slot in &mut self.slots {
+            slot.before.retain(|edge| edge.index as usize != index);
+        }
+        let slot = self.slots.get_mut(index)?;
+        slot.before.clear();
+        let removed = slot.node.take();
+        // A slot whose generations are used up stays empty.
+        if let Some(generation) = slot.generation.checked_add(1) {
+            slot.generation = generation;
+            self.free.extend(u32::try_from(index));
+        }
+        removed
+    }
+
+    /// Replaces the content of a node, which exists. Returns the entry from before.
+    pub(crate) fn replace(&mut self, id: NodeId, content: Content) -> Option<Arc<Entry>> {
+        self.is_borrowed |= content.owners.iter().any(Retain::is_borrowed);
+        let place = self.slots.get_mut(id.index())?.node.as_mut()?;
+        let raw = place.raw;
+        Some(std::mem::replace(place, Arc::new(Entry { raw, content })))
+    }
+
+    /// Returns a node.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    pub(crate) fn get(&self, id: NodeId) -> Result<&Arc<Entry>> {
+        if id.graph() != self.number {
+            return Err(Invalid::OtherGraphNode {
+                node: id.to_string(),
+                graph: self.number,
+            }
+            .into());
+        }
+        let slot = self.slots.get(id.index());
+        let slot = slot.filter(|slot| slot.generation == id.generation());
+        slot.and_then(|slot| slot.node.as_ref()).ok_or_else(|| {
+            Invalid::NoSuchNode {
+                node: id.to_string(),
+            }
+            .into()
+        })
+    }
+
+    /// Returns the handle of a node with its kind.
+    ///
+    /// # Errors
+    /// See [`get`](Self::get); [`Invalid::NodeKind`].
+    pub(crate) fn typed<K: Kind>(&self, id: NodeId) -> Result<Node<K>> {
+        let found = self.get(id)?.content.node_type;
+        if found == K::TYPE {
+            return Ok(Node::new(id));
+        }
+        Err(Invalid::NodeKind {
+            node: id.to_string(),
+            found: found.to_string(),
+            expected: K::TYPE.to_string(),
+        }
+        .into())
+    }
+
+    /// Returns the edges that lead to a node, which exists, to change them.
+    pub(crate) fn before_mut(&mut self, id: NodeId) -> Option<&mut Vec<Before>> {
+        Some(&mut self.slots.get_mut(id.index())?.before)
+    }
+
+    /// Returns all nodes, in the order of their slots.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Arc<Entry>)> {
+        (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
+            let id = NodeId::new(self.number, index, slot.generation);
+            Some((id, slot.node.as_ref()?))
+        })
+    }
+
+    /// Returns the node with this driver handle.
+    pub(crate) fn find(&self, raw: CUgraphNode) -> Option<NodeId> {
+        let mut nodes = self.iter();
+        nodes
+            .find(|(_, entry)| entry.raw.0 == raw)
+            .map(|(id, _)| id)
+    }
+
+    /// Returns the description of a node for messages: its kind, the name of its kernel, and its number.
+    pub(crate) fn describe(&self, id: NodeId) -> String {
+        self.describe_index(id.index())
+    }
+
+    fn describe_index(&self, index: usize) -> String {
+        let entry = self.slots.get(index).and_then(|slot| slot.node.as_ref());
+        let Some(entry) = entry else {
+            return format!("node {index}");
+        };
+        match entry.content.kernel_name() {
+            Some(name) => format!("node {index} (kernel \"{name}\")"),
+            None => format!("node {index} ({})", entry.content.node_type),
+        }
+    }
+
+    /// Checks that the accesses to the memory of the graph are ordered, in child graphs too. `changed`
+    /// is the content that replaces that of a node.
+    ///
+    /// # Errors
+    /// [`Invalid::UnorderedAccess`]; [`Invalid::GraphCycle`].
+    pub(crate) fn check_accesses(&self, changed: Option<(NodeId, &Content)>) -> Result<()> {
+        let content = |index: usize| match changed {
+            Some((id, content)) if id.index() == index => Some(content),
+            _ => Some(&self.slots[index].node.as_ref()?.content),
+        };
+        let mut of_children: Vec<Vec<Access>> = Vec::new();
+        for index in 0..self.slots.len() {
+            let child = content(index).and_then(|content| content.child.as_ref());
+            of_children.push(match child {
+                Some(child) => {
+                    child.check_accesses(None)?;
+                    child.all_accesses()
+                }
+                None => Vec::new(),
+            });
+        }
+        let nodes: Vec<_> = (0..self.slots.len())
+            .map(|index| Checked {
+                before: &self.slots[index].before,
+                accesses: match content(index) {
+                    Some(content) if content.child.is_none() => &content.accesses,
+                    _ => &of_children[index],
+                },
+            })
+            .collect();
+        check(&nodes).map_err(|unordered| match unordered {
+            Unordered::Cycle(node) => Invalid::GraphCycle {
+                node: self.describe_index(node),
+            }
+            .into(),
+            Unordered::Conflict {
+                first,
+                second,
+                buffer,
+            } => Invalid::UnorderedAccess {
+                first: self.describe_index(first),
+                second: self.describe_index(second),
+                buffer,
+            }
+            .into(),
+        })
+    }
+
+    /// Returns the accesses of all nodes.
+    pub(crate) fn all_accesses(&self) -> Vec<Access> {
+        let nodes = self.iter();
+        let accesses = nodes.flat_map(|(_, entry)| match &entry.content.child {
+            Some(child) => child.all_accesses(),
+            None => entry.content.accesses.clone(),
+        });
+        accesses.collect()
+    }
+
+    /// Returns the events that a launch must come after.
+    pub(crate) fn all_after(&self) -> Vec<Event> {
+        let nodes = self.iter();
+        let after = nodes.flat_map(|(_, entry)| match &entry.content.child {
+            Some(child) => child.all_after(),
+            None => entry.content.after.clone(),
+        });
+        after.collect()
+    }
+
+    /// Marks the handles of retained events as known to foreign code, which can find them in the graph.
+    pub(crate) fn publish(&self) {
+        self.common.iter().for_each(Retain::publish);
+        for (_, entry) in self.iter() {
+            entry.content.owners.iter().for_each(Retain::publish);
+            if let Some(child) = &entry.content.child {
+                child.publish();
+            }
+        }
+    }
+
+    /// Leaks the host functions of all nodes.
+    pub(super) fn leak_functions(&self) {
+        self.iter().for_each(|(_, entry)| entry.leak_functions());
+    }
+
+    /// Takes a panic of a host function that was not returned yet.
+    ///
+    /// # Errors
+    /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
+    pub(crate) fn take_panic(&self) -> Result<()> {
+        for (_, entry) in self.iter() {
+            for owner in &entry.content.owners {
+                if let Retained::HostFunction(function) = owner {
+                    function.take_panic()?;
+                }
+            }
+            if let Some(child) = &entry.content.child {
+                child.take_panic()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a copy for a clone of the graph, whose nodes `raw` finds.
+    ///
+    /// # Errors
+    /// Errors of `raw`.
+    pub(crate) fn cloned(
+        &self,
+        mut raw: impl FnMut(CUgraphNode) -> Result<CUgraphNode>,
+    ) -> Result<Self> {
+        let mut clone = Self {
+            number: Self::new(Vec::new()).number,
+            ..self.clone()
+        };
+        for slot in &mut clone.slots {
+            if let Some(entry) = &mut slot.node {
+                let content = &entry.content;
+                *entry = Arc::new(Entry {
+                    raw: RawNode(raw(entry.raw.0)?),
+                    content: Content {
+                        node_type: content.node_type,
+                        owners: content.owners.clone(),
+                        accesses: content.accesses.clone(),
+                        after: content.after.clone(),
+                        child: content.child.clone(),
+                    },
+                });
+            }
+        }
+        Ok(clone)
+    }
+
+    /// Returns a copy without the objects of the nodes, which another graph provides from now on.
+    pub(crate) fn without_owners(&self) -> Self {
+        let mut bare = self.clone();
+        for slot in &mut bare.slots {
+            if let Some(entry) = &mut slot.node {
+                let node_type = entry.content.node_type;
+                *entry = Arc::new(Entry {
+                    raw: entry.raw,
+                    content: Content::of_type(node_type, Vec::new()),
+                });
+            }
+        }
+        bare
+    }
+}

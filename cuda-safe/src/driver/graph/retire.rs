@@ -1,0 +1,155 @@
+//! Objects that are dropped after the launches that use them.
+
+use super::launches::Noted;
+use super::order::Earlier;
+use crate::base::call::Answer;
+use crate::base::capture::Operation;
+use crate::base::error::{Error, Result, is_fatal};
+use crate::base::fork;
+use crate::base::release::{Destroy, relaxed};
+use crate::base::sync::Mutex;
+use crate::base::zone::in_host_function;
+use crate::driver::event::Event;
+use crate::driver::stream::Stream;
+use cuda_sys::CUresult;
+use std::sync::PoisonError;
+
+/// Objects that launches use, which are dropped when the launches are complete.
+///
+/// The objects are dropped with this handle. Until then the release is deferred: it never blocks, unless
+/// one of the objects is borrowed.
+pub(super) struct AfterLaunches<O> {
+    launches: Mutex<Vec<Launched>>,
+    /// Whether the release must not be deferred, so that it waits instead.
+    waits: bool,
+    objects: O,
+}
+
+/// Objects that launches use.
+pub(super) trait Used: Send + 'static {
+    /// Leaks the host functions, because it is not known whether they run.
+    fn leak_functions(&self);
+}
+
+/// The launches on one stream.
+struct Launched {
+    stream: Stream,
+    /// Recorded after the launches, unless they were complete.
+    end: Event,
+    progress: Progress,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// Nothing is known yet.
+    Unknown,
+    Recorded,
+    Complete,
+}
+
+impl<O: Used> AfterLaunches<O> {
+    /// Returns a handle of objects that the launches on these streams use.
+    pub(super) fn new(streams: Vec<Noted>, waits: bool, objects: O) -> Self {
+        let launches = streams.into_iter().map(|Noted { stream, end }| Launched {
+            stream,
+            end,
+            progress: Progress::Unknown,
+        });
+        Self {
+            launches: Mutex::new(launches.collect()),
+            waits,
+            objects,
+        }
+    }
+
+    /// Records the events on the streams that are busy and not capturing. Returns the work that later work
+    /// on the same memory must come after.
+    pub(super) fn record(&mut self) -> Vec<Earlier> {
+        let launches = self.launches.get_mut();
+        let launches = launches.unwrap_or_else(PoisonError::into_inner).iter_mut();
+        launches
+            .filter_map(|launched| match launched.record() {
+                Ok(Progress::Complete) => None,
+                Ok(Progress::Recorded) => Some(Earlier::Event(launched.end.clone())),
+                // The event is recorded later.
+                Ok(Progress::Unknown) | Err(_) => Some(Earlier::Stream(launched.stream.clone())),
+            })
+            .collect()
+    }
+}
+
+impl Launched {
+    /// Finds out whether the launches are complete, or else records the event.
+    ///
+    /// # Errors
+    /// The stream is capturing; errors of the driver.
+    fn record(&mut self) -> Result<Progress> {
+        if self.progress == Progress::Unknown && !fork::in_child() && !in_host_function() {
+            let _call = self.stream.uncaptured(Operation::Release)?;
+            self.progress = relaxed(|| match self.stream.is_complete()? {
+                true => Ok(Progress::Complete),
+                false => {
+                    self.end.record_uncaptured(&self.stream)?;
+                    Ok(Progress::Recorded)
+                }
+            })?;
+        }
+        Ok(self.progress)
+    }
+
+    /// Returns whether the launches are complete.
+    ///
+    /// # Errors
+    /// The stream is capturing; errors of the driver.
+    fn is_over(&mut self, waits: bool) -> Result<bool> {
+        if self.record()? == Progress::Complete {
+            return Ok(true);
+        }
+        relaxed(|| match waits {
+            true => self.end.wait_for_record().map(|()| true),
+            false => self.end.is_complete(),
+        })
+    }
+}
+
+/// Returns whether an error means that no launch runs or will run.
+fn ends_all_work(error: &Error) -> bool {
+    error.code().is_some_and(|code| {
+        is_fatal(code)
+            || matches!(
+                code,
+                CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED | CUresult::CUDA_ERROR_DEINITIALIZED
+            )
+    })
+}
+
+impl<O: Used> Destroy for AfterLaunches<O> {
+    fn name(&self) -> &'static str {
+        "the objects of a graph"
+    }
+
+    /// Asks the driver whether the launches are complete. If it does not answer, the release is repeated
+    /// later.
+    unsafe fn destroy(&self) -> Answer {
+        let answer = |code| Answer {
+            call: "cuEventQuery",
+            code,
+        };
+        let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(launched) = launches.last_mut() {
+            match launched.is_over(self.waits) {
+                Ok(true) => {}
+                // A host function may still run.
+                Err(error) if ends_all_work(&error) => self.objects.leak_functions(),
+                Ok(false) | Err(_) => return answer(CUresult::CUDA_ERROR_NOT_READY),
+            }
+            launches.pop();
+        }
+        answer(CUresult::CUDA_SUCCESS)
+    }
+
+    /// The calls are made in the relaxed capture mode, and refused calls are repeated.
+    fn is_quiet(&self) -> bool {
+        true
+    }
+}

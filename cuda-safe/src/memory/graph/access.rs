@@ -1,0 +1,158 @@
+//! Access to the memory of a graph from outside.
+
+use super::GraphBuffer;
+use super::buffer::GraphMemory;
+use crate::base::capture::StreamRef;
+use crate::base::current::ContextHandle;
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
+use crate::base::release::{KeepAlive, release};
+use crate::driver::event::Event;
+use crate::driver::graph::ExecutableGraph;
+use crate::driver::stream::{Stream, same_context};
+use crate::memory::shared::Reads;
+use crate::memory::{DeviceSlice, DeviceSliceMut};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// The right to use memory of a graph on a stream, between launches. Returned by
+/// [`ExecutableGraph::access`].
+///
+/// Dropping it does not block. If it is forgotten, the next launch waits for the stream nevertheless,
+/// and the memory is never released.
+#[must_use = "the right to use the memory ends when it is dropped"]
+pub struct GraphAccess<'a, T> {
+    using: Using,
+    len: usize,
+    borrowed: PhantomData<&'a mut T>,
+}
+
+/// An access without an element type.
+#[derive(Clone)]
+struct Using {
+    /// The event to record after the access, or `None` if it is on the stream on which the memory is
+    /// released.
+    end: Option<Event>,
+    stream: Stream,
+    memory: Arc<GraphMemory>,
+}
+
+impl ExecutableGraph {
+    /// Returns the right to use a buffer of the graph on `stream`, until the returned value is dropped.
+    ///
+    /// The stream waits for all launches so far, and the next launch waits for the stream. Both happen
+    /// on the GPU: each is an event (`cuEventRecord`, `cuStreamWaitEvent`). Nothing is launched meanwhile,
+    /// because the executable graph is borrowed mutably.
+    ///
+    /// # Errors
+    /// - [`Invalid::BufferOfOtherGraph`] if this executable graph does not use the memory of the
+    ///   buffer's graph.
+    /// - [`Invalid::OtherContext`] if the stream belongs to another context.
+    /// - [`Invalid::BorrowedStream`] if the stream is borrowed, because the next launch waits for it.
+    /// - [`Invalid::StreamIsCaptured`], also if a stream of an earlier launch is capturing.
+    /// - Errors from the driver.
+    pub fn access<'a, T>(
+        &'a mut self,
+        buffer: &'a mut GraphBuffer<T>,
+        stream: &Stream,
+    ) -> Result<GraphAccess<'a, T>> {
+        let memory = buffer.memory();
+        same_context("the stream", stream.context(), memory.context())?;
+        if !self.has_claimed(memory.graph()) {
+            return Err(Invalid::BufferOfOtherGraph {
+                buffer: memory.graph(),
+                graph: self.number(),
+            }
+            .into());
+        }
+        if stream.is_borrowed() {
+            return Err(Invalid::BorrowedStream.into());
+        }
+        let end = match stream == memory.stream() {
+            true => None,
+            false => Some(stream.context().event()?),
+        };
+        self.exchange_order(stream)?;
+        Ok(GraphAccess {
+            using: Using {
+                end,
+                stream: stream.clone(),
+                memory: Arc::clone(memory),
+            },
+            len: buffer.len(),
+            borrowed: PhantomData,
+        })
+    }
+}
+
+impl<T> GraphAccess<'_, T> {
+    /// Borrows the memory for reading on the stream.
+    pub fn as_slice(&self) -> DeviceSlice<'_, T> {
+        DeviceSlice::new(self.using.memory.address(), self.len, &self.using.stream)
+    }
+
+    /// Borrows the memory for reading and writing on the stream.
+    pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
+        DeviceSliceMut::new(self.using.memory.address(), self.len, &self.using.stream)
+    }
+
+    /// Returns the stream on which the memory may be used.
+    pub fn stream(&self) -> &Stream {
+        &self.using.stream
+    }
+}
+
+impl<'a, T> From<&'a GraphAccess<'_, T>> for DeviceSlice<'a, T> {
+    fn from(access: &'a GraphAccess<'_, T>) -> Self {
+        access.as_slice()
+    }
+}
+
+impl<'a, T> From<&'a mut GraphAccess<'_, T>> for DeviceSliceMut<'a, T> {
+    fn from(access: &'a mut GraphAccess<'_, T>) -> Self {
+        access.as_mut_slice()
+    }
+}
+
+impl<T> Drop for GraphAccess<'_, T> {
+    fn drop(&mut self) {
+        let Using {
+            end,
+            stream,
+            memory,
+        } = &self.using;
+        if let Some(end) = end {
+            // The stream on which the memory is released waits for the access, as for a reader.
+            let reads = Reads::new(end, stream.raw(), memory.stream().raw());
+            release(reads, &self.using);
+        }
+    }
+}
+
+impl KeepAlive for Using {
+    fn context(&self) -> Option<&dyn ContextHandle> {
+        Some(self.stream.context())
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.stream.is_borrowed() || self.memory.stream().is_borrowed()
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
+    }
+
+    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
+        [&self.stream, self.memory.stream()].map(|its| Some(its.by_ref()))
+    }
+}
+
+impl<T> fmt::Debug for GraphAccess<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphAccess")
+            .field("memory", &self.using.memory)
+            .field("stream", &self.using.stream)
+            .finish_non_exhaustive()
+    }
+}

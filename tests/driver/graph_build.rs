@@ -1,0 +1,456 @@
+//! Graphs built by hand: nodes, edges, removal, clones, child graphs and queries.
+
+use crate::common;
+use crate::need;
+use cuda_safe::graph::{EdgeKind, InstantiateOptions, NodeType, kind, kind::Kind};
+use cuda_safe::sys::CUgraphDebugDot_flags;
+use cuda_safe::{CaptureMode, Context, Error, Graph, Invalid, Result, Stream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+fn stage() -> Option<(Context, Stream)> {
+    common::since(12, 3)?;
+    let context = common::context()?;
+    let stream = context.stream().expect("a stream");
+    Some((context, stream))
+}
+
+/// Checks an error that this crate found.
+#[track_caller]
+pub(crate) fn invalid<T>(result: Result<T>) -> Invalid {
+    match result.map(drop) {
+        Err(Error::Invalid(why)) => *why,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A list to which host functions append, in the order in which they run.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<&'static str>>>);
+
+impl Log {
+    fn append(&self, word: &'static str) -> impl Fn() + Send + Sync + 'static {
+        let list = Arc::clone(&self.0);
+        move || list.lock().expect("no panic").push(word)
+    }
+
+    fn take(&self) -> Vec<&'static str> {
+        std::mem::take(&mut *self.0.lock().expect("no panic"))
+    }
+}
+
+#[test]
+fn nodes_run_in_the_order_of_their_edges_at_each_launch() {
+    let (context, stream) = need!(stage());
+    let log = Log::default();
+    let mut graph = Graph::new(&context).expect("a graph");
+    let last = graph
+        .add_host_function(&[], log.append("last"))
+        .expect("a node");
+    let first = graph
+        .add_host_function(&[], log.append("first"))
+        .expect("a node");
+    let join = graph.add_empty(&[first.id()]).expect("a node");
+    graph.add_dependency(join, last).expect("an edge");
+    let executable = graph.instantiate().expect("an executable graph");
+    drop(graph);
+    for _ in 0..3 {
+        executable.launch(&stream).expect("a launch");
+        stream.synchronize().expect("a wait");
+        assert_eq!(log.take(), ["first", "last"]);
+    }
+}
+
+#[test]
+fn a_panic_of_a_host_function_is_returned_once() {
+    let (context, stream) = need!(stage());
+    let mut graph = Graph::new(&context).expect("a graph");
+    let panics = || panic!("out of cheese");
+    graph.add_host_function(&[], panics).expect("a node");
+    let executable = graph.instantiate().expect("an executable graph");
+    executable.launch(&stream).expect("a launch");
+    stream.synchronize().expect("the launch continues");
+    match executable.take_panic() {
+        Err(Error::HostFunctionPanicked(words)) => assert_eq!(words, "out of cheese"),
+        other => panic!("{other:?}"),
+    }
+    executable.take_panic().expect("nothing new");
+}
+
+#[test]
+fn queries_list_nodes_and_edges() {
+    let (context, _stream) = need!(stage());
+    let mut graph = Graph::new(&context).expect("a graph");
+    let (a, b) = (graph.add_empty(&[]), graph.add_empty(&[]));
+    let (a, b) = (a.expect("a node").id(), b.expect("a node").id());
+    let c = graph.add_empty(&[a, b]).expect("a node").id();
+    assert_eq!(graph.nodes().expect("a query"), [a, b, c]);
+    assert_eq!(graph.roots().expect("a query"), [a, b]);
+    let mut before = graph.dependencies(c).expect("a query");
+    before.sort_unstable();
+    assert_eq!(before, [a, b]);
+    assert_eq!(graph.dependents(a).expect("a query"), [c]);
+    let edges = graph.edges().expect("a query");
+    assert_eq!(edges.len(), 2);
+    assert!(
+        edges
+            .iter()
+            .all(|edge| edge.to == c && edge.kind == EdgeKind::Full)
+    );
+    assert_eq!(graph.node_type(c).expect("it exists"), kind::Empty::TYPE);
+
+    graph.remove_dependency(a, c).expect("an edge");
+    assert_eq!(graph.dependencies(c).expect("a query"), [b]);
+    graph.remove(b).expect("a node");
+    assert_eq!(graph.nodes().expect("a query"), [a, c]);
+    assert_eq!(graph.edges().expect("a query"), []);
+}
+
+#[test]
+fn handles_of_removed_nodes_are_errors_even_after_their_slot_is_used_again() {
+    let (context, _stream) = need!(stage());
+    let mut graph = Graph::new(&context).expect("a graph");
+    let removed = graph.add_empty(&[]).expect("a node");
+    graph.remove(removed).expect("a node");
+    let again = graph.add_empty(&[]).expect("a node");
+    assert_ne!(removed, again);
+    for refused in [
+        graph.remove(removed),
+        graph.add_empty(&[removed.id()]).map(drop),
+        graph.add_dependency(again, removed),
+        graph.node_type(removed).map(drop),
+        graph.dependencies(removed).map(drop),
+    ] {
+        assert!(matches!(invalid(refused), Invalid::NoSuchNode { .. }));
+    }
+    assert_eq!(graph.nodes().expect("a query"), [again.id()]);
+}
+
+#[test]
+fn handles_of_another_graph_are_errors() {
+    let (context, _stream) = need!(stage());
+    let mut graph = Graph::new(&context).expect("a graph");
+    let mut other = Graph::new(&context).expect("a graph");
+    let theirs = other.add_empty(&[]).expect("a node");
+    let ours = graph.add_empty(&[]).expect("a node");
+    for refused in [
+        graph.add_empty(&[theirs.id()]).map(drop),
+        graph.add_dependency(ours, theirs),
+        graph.remove(theirs),
+    ] {
+        assert!(matches!(invalid(refused), Invalid::OtherGraphNode { .. }));
+    }
+}
+
+#[test]
+fn a_node_of_another_kind_is_an_error() {
+    let (context, _stream) = need!(stage());
+    let mut graph = Graph::new(&context).expect("a graph");
+    let node = graph.add_empty(&[]).expect("a node");
+    assert_eq!(
+        graph.typed::<kind::Empty>(node.id()).expect("its kind"),
+        node
+    );
+    let why = invalid(graph.typed::<kind::Kernel>(node.id()));
+    assert!(matches!(why, Invalid::NodeKind { .. }), "{why}");
+}
+
+#[test]
+fn an_unchanged_clone_has_nodes_of_its_own() {
+    let (context, stream) = need!(stage());
+    let log = Log::default();
+    let mut graph = Graph::new(&context).expect("a graph");
+    let node = graph
+        .add_host_function(&[], log.append("run"))
+        .expect("a node");
+    let mut clone = graph.try_clone().expect("a clone");
+    let its = clone.node_in_clone(node).expect("it was cloned");
+    assert_ne!(its, node);
+    assert_eq!(clone.nodes().expect("a query"), [its.id()]);
+    let later = graph.add_empty(&[]).expect("a node");
+    assert!(matches!(
+        invalid(clone.node_in_clone(later)),
+        Invalid::NoSuchNode { .. }
+    ));
+    drop(graph);
+    let executable = clone.instantiate().expect("an executable graph");
+    drop(clone);
+    executable.launch(&stream).expect("a launch");
+    stream.synchronize().expect("a wait");
+    assert_eq!(log.take(), ["run"]);
+}
+
+#[test]
+fn a_child_graph_is_a_copy() {
+    let (context, stream) = need!(stage());
+    let log = Log::default();
+    let mut child = Graph::new(&context).expect("a graph");
+    child
+        .add_host_function(&[], log.append("child"))
+        .expect("a node");
+    let mut graph = Graph::new(&context).expect("a graph");
+    let before = graph
+        .add_host_function(&[], log.append("before"))
+        .expect("a node");
+    let node = graph.add_child(&[before.id()], &mut child).expect("a node");
+    graph
+        .add_host_function(&[node.id()], log.append("after"))
+        .expect("a node");
+    child
+        .add_host_function(&[], log.append("later"))
+        .expect("a node");
+    drop(child);
+    let executable = graph.instantiate().expect("an executable graph");
+    executable.launch(&stream).expect("a launch");
+    stream.synchronize().expect("a wait");
+    assert_eq!(log.take(), ["before", "child", "after"]);
+}
+
+#[test]
+fn a_child_graph_can_be_moved() {
+    let (context, stream) = need!(stage());
+    need!(common::since(12, 9));
+    let log = Log::default();
+    let mut child = Graph::new(&context).expect("a graph");
+    child
+        .add_host_function(&[], log.append("child"))
+        .expect("a node");
+    let mut graph = Graph::new(&context).expect("a graph");
+    let node = graph.add_child_moved(&[], child).expect("a node");
+    assert_eq!(graph.nodes().expect("a query"), [node.id()]);
+    let executable = graph.instantiate().expect("an executable graph");
+    drop(graph);
+    executable.launch(&stream).expect("a launch");
+    stream.synchronize().expect("a wait");
+    assert_eq!(log.take(), ["child"]);
+}
+
+#[test]
+fn a_child_graph_that_cannot_be_moved_is_returned() {
+    let (context, _stream) = need!(stage());
+    let mut graph = Graph::new(&context).expect("a graph");
+    let removed = graph.add_empty(&[]).expect("a node");
+    graph.remove(removed).expect("a node");
+    let mut child = Graph::new(&context).expect("a graph");
+    let its = child.add_empty(&[]).expect("a node");
+    let rejected = graph.try_add_child_moved(&[removed.id()], child);
+    let mut child = rejected.expect_err("a removed node").value;
+    assert_eq!(child.nodes().expect("a query"), [its.id()]);
+}
+
+#[test]
+fn event_nodes_order_a_launch_with_other_streams() {
+    let (context, stream) = need!(stage());
+    let other = context.stream().expect("a stream");
+    let (ready, done) = (context.event(), context.event());
+    let (ready, done) = (ready.expect("an event"), done.expect("an event"));
+    let log = Log::default();
+    let mut graph = Graph::new(&context).expect("a graph");
+    let wait = graph.add_event_wait(&[], &ready).expect("a node");
+    let node = graph.add_host_function(&[wait.id()], log.append("graph"));
+    let record = graph.add_event_record(&[node.expect("a node").id()], &done);
+    let record = record.expect("a node");
+    assert_eq!(
+        graph
+            .node_event(record)
+            .expect("it exists")
+            .map(|its| its.as_raw()),
+        Some(done.as_raw())
+    );
+    let executable = graph.instantiate().expect("an executable graph");
+    drop(graph);
+    other
+        .launch_host_function(log.append_once("before"))
+        .expect("a function");
+    ready.record(&other).expect("a record");
+    executable.launch(&stream).expect("a launch");
+    other.wait_event(&done).expect("a wait");
+    other
+        .launch_host_function(log.append_once("after"))
+        .expect("a function");
+    other.synchronize().expect("a wait");
+    assert_eq!(log.take(), ["before", "graph", "after"]);
+}
+
+impl Log {
+    fn append_once(&self, word: &'static str) -> impl FnOnce() + Send + 'static {
+        self.append(word)
+    }
+}
+
+#[test]
+fn captured_graphs_list_their_nodes_and_are_not_launched_by_safe_code() {
+    need!(common::gpu());
+    common::child::in_child(&[], || {
+        let (context, stream) = need!(stage());
+        let (first, second) = (context.event(), context.event());
+        let (first, second) = (first.expect("an event"), second.expect("an event"));
+        let graph = stream.capture(CaptureMode::default(), |stream| {
+            first.record_external(stream)?;
+            stream.wait_external(&second)
+        });
+        let mut graph = graph.expect("a graph");
+        let nodes = graph.nodes().expect("a query");
+        assert_eq!(nodes.len(), 2);
+        assert_eq!(
+            graph.node_type(nodes[0]).expect("a node"),
+            kind::EventRecord::TYPE
+        );
+        assert_eq!(
+            graph.node_type(nodes[1]).expect("a node"),
+            kind::EventWait::TYPE
+        );
+        assert_eq!(graph.edges().expect("a query").len(), 1);
+        let after = graph.add_empty(&[nodes[1]]).expect("a node");
+        assert_eq!(graph.dependencies(after).expect("a query"), [nodes[1]]);
+
+        let executable = graph.instantiate().expect("an executable graph");
+        assert_eq!(invalid(executable.launch(&stream)), Invalid::GraphBorrows);
+        // SAFETY: the graph uses only events, which it retains.
+        unsafe { graph.assume_owned() };
+        let executable = graph.instantiate().expect("an executable graph");
+        executable.launch(&stream).expect("a launch");
+        stream.synchronize().expect("a wait");
+    });
+}
+
+#[test]
+fn a_drawing_names_the_nodes() {
+    let (context, _stream) = need!(stage());
+    let mut graph = Graph::new(&context).expect("a graph");
+    let first = graph.add_empty(&[]).expect("a node");
+    graph
+        .add_host_function(&[first.id()], || ())
+        .expect("a node");
+    let folder = common::scratch();
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let path = folder.join(format!("graph-{}.dot", std::process::id()));
+    let verbose = CUgraphDebugDot_flags::CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE;
+    graph.write_dot(&path, verbose).expect("a file");
+    let text = std::fs::read_to_string(&path).expect("a file");
+    std::fs::remove_file(&path).expect("a file");
+    assert!(text.starts_with("digraph"), "{text}");
+    assert!(text.contains("->"), "{text}");
+}
+
+#[test]
+fn flags_of_an_executable_graph_can_be_read_back() {
+    let (context, stream) = need!(stage());
+    let graph = Graph::new(&context).expect("a graph");
+    let options = InstantiateOptions {
+        auto_free_on_launch: true,
+        upload: Some(&stream),
+        ..Default::default()
+    };
+    let executable = graph
+        .instantiate_with(&options)
+        .expect("an executable graph");
+    assert_eq!(executable.flags().expect("a query") & 1, 1);
+    executable.upload(&stream).expect("an upload");
+    executable.launch(&stream).expect("a launch");
+    stream.synchronize().expect("a wait");
+    let both = InstantiateOptions {
+        auto_free_on_launch: true,
+        device_launch: true,
+        ..Default::default()
+    };
+    assert_eq!(
+        invalid(graph.instantiate_with(&both)),
+        Invalid::InstantiateOptions
+    );
+}
+
+#[test]
+fn a_launch_on_a_captured_stream_is_refused_and_the_capture_continues() {
+    need!(common::gpu());
+    common::child::in_child(&[], || {
+        let (context, stream) = need!(stage());
+        let executable = Graph::new(&context).and_then(|graph| graph.instantiate());
+        let executable = executable.expect("an executable graph");
+        executable.launch(&stream).expect("a launch");
+        let graph = stream.capture::<Error>(CaptureMode::default(), |stream| {
+            assert_eq!(
+                invalid(executable.launch(stream)),
+                Invalid::StreamIsCaptured
+            );
+            Ok(())
+        });
+        graph.expect("a valid capture");
+    });
+}
+
+#[test]
+fn threads_launch_one_executable_graph() {
+    let (context, _stream) = need!(stage());
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let mut graph = Graph::new(&context).expect("a graph");
+    let count = || {
+        RUNS.fetch_add(1, Ordering::Relaxed);
+    };
+    graph.add_host_function(&[], count).expect("a node");
+    let executable = graph.instantiate().expect("an executable graph");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let stream = context.stream().expect("a stream");
+                for _ in 0..25 {
+                    executable.launch(&stream).expect("a launch");
+                }
+                stream.synchronize().expect("a wait");
+            });
+        }
+    });
+    assert_eq!(RUNS.load(Ordering::Relaxed), 100);
+}
+
+mod provoked {
+    //! Calls that the driver refuses.
+
+    use super::*;
+
+    #[test]
+    fn a_repeated_dependency_and_wrong_edges_are_named() {
+        let (context, _stream) = need!(stage());
+        let mut graph = Graph::new(&context).expect("a graph");
+        let (a, b) = (graph.add_empty(&[]), graph.add_empty(&[]));
+        let (a, b) = (a.expect("a node").id(), b.expect("a node").id());
+        let why = invalid(graph.add_empty(&[a, a]));
+        assert!(matches!(why, Invalid::RepeatedDependency { .. }), "{why}");
+        graph.add_dependency(a, b).expect("an edge");
+        for refused in [
+            graph.add_dependency(a, b),
+            graph.add_dependency(a, a),
+            graph.remove_dependency(b, a),
+            graph.add_dependency_with(b, a, EdgeKind::Programmatic),
+        ] {
+            assert!(matches!(invalid(refused), Invalid::Edge { .. }));
+        }
+        assert_eq!(graph.edges().expect("a query").len(), 1);
+    }
+
+    #[test]
+    fn a_cycle_is_refused_when_the_graph_is_instantiated() {
+        let (context, _stream) = need!(stage());
+        let mut graph = Graph::new(&context).expect("a graph");
+        let a = graph.add_empty(&[]).expect("a node");
+        let b = graph.add_empty(&[a.id()]).expect("a node");
+        graph.add_dependency(b, a).expect("an edge");
+        match invalid(graph.instantiate()) {
+            Invalid::Instantiation { reason, .. } => assert!(reason.contains("cycle"), "{reason}"),
+            why => panic!("{why}"),
+        }
+        graph.remove_dependency(b, a).expect("an edge");
+        graph.instantiate().expect("no cycle any more");
+    }
+
+    #[test]
+    fn only_kernels_copies_and_fills_are_disabled() {
+        let (context, _stream) = need!(stage());
+        let mut graph = Graph::new(&context).expect("a graph");
+        let node = graph.add_empty(&[]).expect("a node");
+        let mut executable = graph.instantiate().expect("an executable graph");
+        let mut nodes = executable.nodes(&graph).expect("its graph");
+        nodes.set_enabled(node, false).expect_err("an empty node");
+        let _: NodeType = graph.node_type(node).expect("it exists");
+    }
+}

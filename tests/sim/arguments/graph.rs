@@ -1,0 +1,271 @@
+//! Graphs: nodes, edges, instantiation and updates.
+
+use super::{On, Row, Stage, field};
+use cuda_safe::graph::{EdgeKind, InstantiateOptions, Node, kind};
+use cuda_safe::sys::{CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphDebugDot_flags, CUgraphEdgeData};
+use cuda_safe::{DeviceBuffer, ExecutableGraph, Graph, GraphBuffer, LaunchConfig, Result};
+
+/// A graph with a node of each kind, and what its nodes use.
+struct All {
+    graph: Graph,
+    buffer: GraphBuffer<u8>,
+    other: GraphBuffer<u8>,
+    kernel: Node<kind::Kernel>,
+    copy: Node<kind::Copy>,
+    fill: Node<kind::Fill>,
+    host: Node<kind::HostFunction>,
+    record: Node<kind::EventRecord>,
+    wait: Node<kind::EventWait>,
+    child: Node<kind::Child>,
+    empty: Node<kind::Empty>,
+}
+
+const ONE: LaunchConfig = LaunchConfig::linear(1, 1);
+
+fn all(s: &Stage) -> Result<All> {
+    let mut graph = Graph::new(&s.context)?;
+    let mut buffer = graph.own(DeviceBuffer::zeroed(&s.stream, 8)?)?;
+    let other = graph.own(DeviceBuffer::zeroed(&s.stream, 8)?)?;
+    let event = s.context.event()?;
+    let typed = s.kernel.typed::<()>()?;
+    // SAFETY: the kernel accesses nothing.
+    let kernel = unsafe { graph.add_kernel(&[], &s.context, &typed, ONE, ()) }?;
+    let copy = graph.add_copy(&[], &mut buffer, &other)?;
+    let fill = graph.add_fill(&[copy.id()], &mut buffer, 1)?;
+    Ok(All {
+        host: graph.add_host_function(&[], || ())?,
+        record: graph.add_event_record(&[], &event)?,
+        wait: graph.add_event_wait(&[], &event)?,
+        child: graph.add_child(&[], &mut Graph::new(&s.context)?)?,
+        empty: graph.add_empty(&[kernel.id()])?,
+        graph,
+        buffer,
+        other,
+        kernel,
+        copy,
+        fill,
+    })
+}
+
+/// Returns a row whose action uses a graph with a node of each kind.
+fn with(function: &'static str, act: impl Fn(&Stage, &mut All) -> Result<()> + 'static) -> Row {
+    Row::call(function, move |s| act(s, &mut all(s)?))
+}
+
+/// Returns a row whose action also uses its executable graph.
+fn changed(
+    function: &'static str,
+    act: impl Fn(&Stage, &mut All, &mut ExecutableGraph) -> Result<()> + 'static,
+) -> Row {
+    with(function, move |s, its| {
+        let mut executable = its.graph.instantiate()?;
+        act(s, its, &mut executable)
+    })
+}
+
+fn flags() -> Vec<Row> {
+    let row = |flag: &str, value: u64, options: InstantiateOptions<'static>| {
+        Row::new(
+            &format!("CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_{flag}"),
+            move |s| {
+                let upload = (value == 2).then_some(&s.stream);
+                let options = InstantiateOptions { upload, ..options };
+                Graph::new(&s.context)?.instantiate_with(&options).map(drop)
+            },
+            "cuGraphInstantiateWithParams",
+            field("params", |its: &CUDA_GRAPH_INSTANTIATE_PARAMS| its.flags),
+            value,
+        )
+    };
+    let none = InstantiateOptions::default();
+    vec![
+        row(
+            "AUTO_FREE_ON_LAUNCH",
+            1,
+            InstantiateOptions {
+                auto_free_on_launch: true,
+                ..none
+            },
+        ),
+        row("UPLOAD", 2, none),
+        row(
+            "DEVICE_LAUNCH",
+            4,
+            InstantiateOptions {
+                device_launch: true,
+                ..none
+            },
+        ),
+        row(
+            "USE_NODE_PRIORITY",
+            8,
+            InstantiateOptions {
+                use_node_priority: true,
+                ..none
+            },
+        ),
+    ]
+}
+
+fn edges() -> impl Iterator<Item = Row> {
+    let type_ = "CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE";
+    let rows = [
+        (format!("{type_}_DEFAULT"), EdgeKind::Full, (0, 0)),
+        (
+            format!("{type_}_PROGRAMMATIC"),
+            EdgeKind::Programmatic,
+            (1, 1),
+        ),
+        (
+            "CUgraphEdgeData::from_port".to_owned(),
+            EdgeKind::LaunchOrder,
+            (2, 0),
+        ),
+        (
+            "CUgraphEdgeData::type_".to_owned(),
+            EdgeKind::ProgrammaticLaunchOrder,
+            (2, 1),
+        ),
+    ];
+    rows.into_iter().map(|(name, kind, value)| {
+        Row::new(
+            &name,
+            move |s| {
+                let mut graph = Graph::new(&s.context)?;
+                let kernel = s.kernel.typed::<()>()?;
+                // SAFETY: the kernel accesses nothing.
+                let from = unsafe { graph.add_kernel(&[], &s.context, &kernel, ONE, ()) }?;
+                // SAFETY: as above.
+                let to = unsafe { graph.add_kernel(&[], &s.context, &kernel, ONE, ()) }?;
+                graph.add_dependency_with(from, to, kind)
+            },
+            "cuGraphAddDependencies_v2",
+            field("edges", |its: &CUgraphEdgeData| (its.from_port, its.type_)),
+            value,
+        )
+    })
+}
+
+fn built() -> Vec<Row> {
+    let mut rows: Vec<Row> = [
+        "cuGraphCreate",
+        "cuGraphAddKernelNode_v2",
+        "cuGraphAddMemcpyNode",
+        "cuGraphAddMemsetNode",
+        "cuGraphAddHostNode",
+        "cuGraphAddEventRecordNode",
+        "cuGraphAddEventWaitNode",
+        "cuGraphAddChildGraphNode",
+        "cuGraphAddEmptyNode",
+    ]
+    .into_iter()
+    .map(|function| with(function, |_, _| Ok(())))
+    .collect();
+    rows.extend([
+        Row::call("cuGraphAddNode_v2", |s| {
+            let child = Graph::new(&s.context)?;
+            Graph::new(&s.context)?
+                .add_child_moved(&[], child)
+                .map(drop)
+        }),
+        with("cuGraphRemoveDependencies_v2", |_, its| {
+            its.graph.remove_dependency(its.kernel, its.empty)
+        }),
+        with("cuGraphDestroyNode", |_, its| its.graph.remove(its.empty)),
+        Row::call("cuGraphClone", |s| {
+            Graph::new(&s.context)?.try_clone().map(drop)
+        }),
+        Row::call("cuGraphNodeFindInClone", |s| {
+            let mut graph = Graph::new(&s.context)?;
+            let node = graph.add_empty(&[])?;
+            graph.try_clone()?.node_in_clone(node).map(drop)
+        }),
+        Row::call("cuGraphInstantiateWithFlags", |s| {
+            Graph::new(&s.context)?.instantiate().map(drop)
+        })
+        .on(On::Oldest),
+        with("cuGraphGetNodes", |_, its| its.graph.nodes().map(drop)),
+        with("cuGraphGetRootNodes", |_, its| its.graph.roots().map(drop)),
+        with("cuGraphGetEdges_v2", |_, its| its.graph.edges().map(drop)),
+        with("cuGraphNodeGetDependencies_v2", |_, its| {
+            its.graph.dependencies(its.fill).map(drop)
+        }),
+        with("cuGraphNodeGetDependentNodes_v2", |_, its| {
+            its.graph.dependents(its.copy).map(drop)
+        }),
+        with("cuGraphKernelNodeGetParams_v2", |_, its| {
+            its.graph.kernel_config(its.kernel).map(drop)
+        }),
+        with("cuGraphMemcpyNodeGetParams", |_, its| {
+            its.graph.copy_parameters(its.copy).map(drop)
+        }),
+        with("cuGraphMemsetNodeGetParams", |_, its| {
+            its.graph.fill_parameters(its.fill).map(drop)
+        }),
+        with("cuGraphGetId", |_, its| its.graph.tools_id().map(drop)),
+        with("cuGraphNodeGetLocalId", |_, its| {
+            its.graph.node_local_id(its.fill).map(drop)
+        }),
+        with("cuGraphNodeGetToolsId", |_, its| {
+            its.graph.node_tools_id(its.fill).map(drop)
+        }),
+        with("cuGraphDebugDotPrint", |_, its| {
+            let file = crate::common::scratch().join("a folder that does not exist/graph.dot");
+            its.graph.write_dot(&file, CUgraphDebugDot_flags(0))
+        })
+        .refused(),
+    ]);
+    rows
+}
+
+fn changes() -> Vec<Row> {
+    vec![
+        changed("cuGraphExecGetFlags", |_, _, its| its.flags().map(drop)),
+        changed("cuGraphExecGetId", |_, _, its| its.tools_id().map(drop)),
+        changed("cuGraphUpload", |s, _, its| its.upload(&s.stream)),
+        changed("cuGraphExecUpdate_v2", |_, all, its| its.update(&all.graph)),
+        changed("cuGraphExecKernelNodeSetParams_v2", |s, all, its| {
+            let kernel = s.kernel.typed::<()>()?;
+            let mut nodes = its.nodes(&all.graph)?;
+            // SAFETY: the kernel accesses nothing.
+            unsafe { nodes.set_kernel(all.kernel, &s.context, &kernel, ONE, ()) }
+        }),
+        changed("cuGraphExecMemcpyNodeSetParams", |_, all, its| {
+            let mut nodes = its.nodes(&all.graph)?;
+            nodes.set_copy(all.copy, &mut all.buffer, &all.other)
+        }),
+        changed("cuGraphExecMemsetNodeSetParams", |_, all, its| {
+            let mut nodes = its.nodes(&all.graph)?;
+            nodes.set_fill(all.fill, &mut all.buffer, 2)
+        }),
+        changed("cuGraphExecHostNodeSetParams", |_, all, its| {
+            its.nodes(&all.graph)?.set_host_function(all.host, || ())
+        }),
+        changed("cuGraphExecEventRecordNodeSetEvent", |s, all, its| {
+            its.nodes(&all.graph)?
+                .set_event_record(all.record, &s.context.event()?)
+        }),
+        changed("cuGraphExecEventWaitNodeSetEvent", |s, all, its| {
+            its.nodes(&all.graph)?
+                .set_event_wait(all.wait, &s.context.event()?)
+        }),
+        changed("cuGraphExecChildGraphNodeSetParams", |s, all, its| {
+            let child = Graph::new(&s.context)?;
+            its.nodes(&all.graph)?.set_child(all.child, &child)
+        }),
+        changed("cuGraphNodeSetEnabled", |_, all, its| {
+            its.nodes(&all.graph)?.set_enabled(all.fill, false)
+        }),
+        changed("cuGraphNodeGetEnabled", |_, all, its| {
+            its.nodes(&all.graph)?.is_enabled(all.fill).map(drop)
+        }),
+    ]
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = flags();
+    rows.extend(edges());
+    rows.extend(built());
+    rows.extend(changes());
+    rows
+}
