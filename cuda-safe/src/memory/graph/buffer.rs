@@ -158,7 +158,8 @@ impl<T> GraphBuffer<T> {
     ///
     /// # Errors
     /// Returns this handle if a graph or a launch may still use the memory. Synchronize the streams of
-    /// the launches first.
+    /// the launches first. If another thread is releasing the objects of a launch at the same time, a
+    /// later call succeeds.
     pub fn into_buffer(self) -> Result<DeviceBuffer<T>, Self> {
         release::drain();
         let Self { memory, len, .. } = self;

@@ -72,7 +72,8 @@ impl<T> GraphPinned<T> {
     ///
     /// # Errors
     /// Returns this handle if a graph or a launch may still use the memory. Synchronize the streams of
-    /// the launches first.
+    /// the launches first. If another thread is releasing the objects of a launch at the same time, a
+    /// later call succeeds.
     pub fn into_pinned(self) -> Result<PinnedBuffer<T>, Self> {
         release::drain();
         match Arc::try_unwrap(self.memory) {
