@@ -37,9 +37,9 @@
 //! a partition.
 
 pub use crate::driver::graph::{
-    Edge, EdgeKind, ExecutableGraph, ExecutableNodes, Graph, InstantiateOptions, Node,
-    NodeArgument, NodeArguments, NodeContext, NodeId, NodeType, RetainedObjects, UpdateError,
-    UpdateProblem, kind,
+    ChildGraph, Edge, EdgeKind, ExecutableGraph, ExecutableNodes, Graph, InstantiateOptions, Node,
+    NodeArgument, NodeArguments, NodeContext, NodeId, NodeType, RetainedObjects, SemaphoreSignal,
+    SemaphoreWait, UpdateError, UpdateProblem, kind, node_attribute,
 };
 pub use crate::memory::{
     CopySource, CopyTarget, GraphAccess, GraphBuffer, GraphPinned, GraphSlice, GraphSliceMut,

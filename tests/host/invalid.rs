@@ -56,6 +56,13 @@ fn of_graphs() -> Vec<(Invalid, &'static [&'static str])> {
         ),
         (Invalid::EmptyNode { what: "a copy" }, &["a copy"]),
         (
+            Invalid::UnknownMemoryOperation {
+                operation: 8,
+                flags: 16,
+            },
+            &["type 8", "0x10", "cuGraphBatchMemOpNodeGetParams"],
+        ),
+        (
             Invalid::GraphCycle { node: node.clone() },
             &["node 3", "cycle"],
         ),

@@ -116,6 +116,9 @@ pub enum Invalid {
         memory: &'static str,
         address: cuda_sys::CUdeviceptr,
     },
+    /// A memory operation of a graph that this crate does not know, because foreign code or a newer
+    /// driver made it. The numbers are those of the driver.
+    UnknownMemoryOperation { operation: u32, flags: u32 },
     /// An interprocess event with timing.
     InterprocessTiming,
     /// An empty module image, or empty PTX text.
@@ -290,7 +293,7 @@ pub enum Invalid {
         to: String,
         problem: &'static str,
     },
-    /// A node that would do nothing, because its memory has no bytes.
+    /// A node that would do nothing: its memory has no bytes, or its batch no operations.
     EmptyNode { what: &'static str },
     /// The edges of a graph form a cycle.
     GraphCycle { node: String },

@@ -14,12 +14,17 @@ mod host;
 mod instantiate;
 mod kernel;
 mod launches;
+mod memory_operations;
 mod node;
+pub mod node_attribute;
 mod order;
 mod owners;
+mod parameters;
 mod query;
 mod retire;
+mod semaphores;
 mod update;
+mod view;
 
 pub(crate) use arguments::{MemoryUse, NodeUses};
 pub use arguments::{NodeArgument, NodeArguments};
@@ -32,7 +37,9 @@ pub(crate) use kernel::{NodeExecutionContext, sealed};
 pub use node::{Node, NodeId, NodeType, kind};
 pub(crate) use order::{Earlier, MemoryOrder, new_buffer_number};
 pub(crate) use owners::Content;
+pub use semaphores::{SemaphoreSignal, SemaphoreWait};
 pub use update::{ExecutableNodes, UpdateError, UpdateProblem};
+pub use view::ChildGraph;
 
 use self::changes::Retired;
 use self::owners::Slots;
@@ -195,7 +202,8 @@ impl Graph {
     /// `raw` must be a live graph that stays alive until the returned object is dropped, and that no
     /// other thread uses at the same time as the returned object. Its contexts, events and modules must
     /// be alive as for [`from_raw`](Self::from_raw). The returned object keeps the objects alive that
-    /// nodes added through it use, so other code must not use these nodes after it is dropped.
+    /// nodes added or changed through it use, so other code must not use these nodes after it is
+    /// dropped.
     pub unsafe fn borrow_raw(raw: CUgraph, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Borrowed)
     }

@@ -8,7 +8,7 @@ mod default;
 mod end;
 mod enqueue;
 mod host;
-mod memory_op;
+pub(crate) mod memory_op;
 mod partition;
 mod retained;
 mod wait;

@@ -193,6 +193,11 @@ impl fmt::Display for Invalid {
                 f,
                 "{count} memory operations are too many: a batch takes at most {max}"
             ),
+            Self::UnknownMemoryOperation { operation, flags } => write!(
+                f,
+                "the node has a memory operation of type {operation} with the flags {flags:#x}, which \
+                 this version of cuda-safe does not know: read it with cuGraphBatchMemOpNodeGetParams"
+            ),
             Self::NoMemoryOperations { memory, address } => write!(
                 f,
                 "a memory operation is not possible at {address:#x}, which is {memory} memory: the \
@@ -487,7 +492,7 @@ impl fmt::Display for Invalid {
             }
             Self::EmptyNode { what } => write!(
                 f,
-                "{what} of no bytes cannot be a node of a graph: add an empty node instead"
+                "{what} that does nothing cannot be a node of a graph: add an empty node instead"
             ),
             Self::GraphCycle { node } => {
                 write!(

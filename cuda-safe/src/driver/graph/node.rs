@@ -73,6 +73,12 @@ pub mod kind {
         EventWait = CU_GRAPH_NODE_TYPE_WAIT_EVENT;
         /// A record of an event.
         EventRecord = CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+        /// A batch of memory operations.
+        MemoryOperations = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
+        /// Signals of external semaphores.
+        SemaphoreSignal = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL;
+        /// Waits for external semaphores.
+        SemaphoreWait = CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::access::Before;
 use super::owners::Content;
-use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeType, kind};
+use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeType, kind, kind::Kind};
 use crate::base::call::{call, newest_or};
 use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
@@ -10,8 +10,8 @@ use crate::driver::event::Event;
 use crate::driver::launch::LaunchConfig;
 use crate::driver::stream::Retained;
 use cuda_sys::{
-    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUgraphDebugDot_flags,
-    CUgraphEdgeData, CUgraphNode, CUgraphNodeType,
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUevent,
+    CUgraphDebugDot_flags, CUgraphEdgeData, CUgraphNode, CUgraphNodeType,
 };
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -189,6 +189,38 @@ impl Graph {
             Retained::Event(event) => Some(event),
             _ => None,
         }))
+    }
+
+    /// Returns the raw handle of the event that a node records or waits for. Calls
+    /// `cuGraphEventRecordNodeGetEvent` or `cuGraphEventWaitNodeGetEvent`.
+    ///
+    /// Unlike [`node_event`](Self::node_event), it works for captured nodes too. The graph retains the
+    /// event. The handle becomes known to foreign code: see [`Event::as_raw`].
+    ///
+    /// # Errors
+    /// [`Invalid::NodeKind`] if the node has no event; [`Invalid::OtherGraphNode`];
+    /// [`Invalid::NoSuchNode`].
+    ///
+    /// Since CUDA 11.1. Raw:
+    /// [`cuGraphEventRecordNodeGetEvent`](fn@cuda_sys::cuGraphEventRecordNodeGetEvent),
+    /// [`cuGraphEventWaitNodeGetEvent`](fn@cuda_sys::cuGraphEventWaitNodeGetEvent).
+    #[doc(alias = "cuGraphEventRecordNodeGetEvent")]
+    #[doc(alias = "cuGraphEventWaitNodeGetEvent")]
+    pub fn raw_node_event(&self, node: impl Into<NodeId>) -> Result<CUevent> {
+        let node = node.into();
+        let raw = self.raw_node(node)?;
+        let mut event = std::ptr::null_mut();
+        let place = &raw mut event;
+        if self.node_type(node)? == kind::EventWait::TYPE {
+            // SAFETY: the node exists and waits for an event, and the pointer refers to a local variable.
+            unsafe { call!(cuGraphEventWaitNodeGetEvent(raw, place)) }?;
+        } else {
+            self.typed::<kind::EventRecord>(node)?;
+            // SAFETY: the node exists and records an event, and the pointer refers to a local variable.
+            unsafe { call!(cuGraphEventRecordNodeGetEvent(raw, place)) }?;
+        }
+        self.slots().publish();
+        Ok(event)
     }
 
     /// Returns the number by which tools identify the graph. Calls `cuGraphGetId`.

@@ -45,7 +45,8 @@ use std::mem::MaybeUninit;
 ///
 /// # Attributes without a field
 /// - `SYNCHRONIZATION_POLICY` applies only to streams.
-/// - `DEVICE_UPDATABLE_KERNEL_NODE` applies to graph nodes and returns a handle.
+/// - `DEVICE_UPDATABLE_KERNEL_NODE` applies to graph nodes: see
+///   [`Graph::make_device_updatable`](crate::Graph::make_device_updatable).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LaunchAttributes<'a> {
     /// Whether all blocks must run at the same time, so that they can wait for each other
@@ -368,7 +369,22 @@ impl List {
 }
 
 impl AccessPolicyWindow {
-    fn checked(self) -> Result<CUaccessPolicyWindow> {
+    pub(crate) fn from_raw(raw: CUaccessPolicyWindow) -> Self {
+        Self {
+            // A device address, which is never dereferenced here.
+            address: raw.base_ptr.addr() as CUdeviceptr,
+            bytes: raw.num_bytes,
+            hit_ratio: raw.hitRatio,
+            hit: raw.hitProp,
+            miss: raw.missProp,
+        }
+    }
+
+    /// Returns the window in the driver's format.
+    ///
+    /// # Errors
+    /// [`Invalid::LaunchAttribute`].
+    pub(crate) fn checked(self) -> Result<CUaccessPolicyWindow> {
         let Self {
             address,
             bytes,

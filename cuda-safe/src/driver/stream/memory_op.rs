@@ -4,6 +4,7 @@ use super::Stream;
 use crate::base::call::{answer, call, without_current};
 use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
+use crate::driver::context::Context;
 use cuda_sys::{
     CUdeviceptr, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type,
     CUstreamMemoryBarrier_flags as BarrierFlags, CUstreamWaitValue_flags as WaitFlags,
@@ -112,6 +113,13 @@ impl WaitCondition {
             condition.0
         }
     }
+
+    /// Returns the condition of a wait with these flags, or `None` if it is not known.
+    fn of_flags(flags: u32) -> Option<Self> {
+        let conditions = [Self::AtLeast, Self::Equal, Self::AnyBit, Self::Nor];
+        let flags = flags & !WaitFlags::CU_STREAM_WAIT_VALUE_FLUSH.0;
+        conditions.into_iter().find(|its| its.flags(false) == flags)
+    }
 }
 
 /// The maximum number of operations in a batch. The documentation of NVIDIA says fewer than 256, and
@@ -191,7 +199,7 @@ impl Stream {
                 unsafe { self.memory_operations(&[operation]) }
             }
         });
-        done.map_err(|error| self.explain(error, &[operation]))
+        done.map_err(|error| explain(self.context(), error, &[operation]))
     }
 
     /// Enqueues several memory operations, which run one after the other, with one call. Calls
@@ -232,52 +240,62 @@ impl Stream {
         if operations.is_empty() {
             return Ok(());
         }
-        let count = operations.len();
-        let number = u32::try_from(count)
-            .ok()
-            .filter(|_| count <= MAX_OPERATIONS);
-        let Some(number) = number else {
-            return Err(Invalid::TooManyOperations {
-                count,
-                max: MAX_OPERATIONS,
-            }
-            .into());
-        };
-        let mut raw: Vec<CUstreamBatchMemOpParams> = operations.iter().map(to_raw).collect();
+        let (mut raw, number) = batch(operations)?;
         let first = raw.as_mut_ptr();
         let done = without_current(self.context(), || {
             // SAFETY: the stream is alive, and there are `number` operations, which the driver copies.
             // The caller guarantees that the addresses are valid.
             unsafe { answer!(cuStreamBatchMemOp_v2(self.raw(), number, first, 0)) }
         });
-        done.map_err(|error| self.explain(error, operations))
+        done.map_err(|error| explain(self.context(), error, operations))
     }
+}
 
-    /// Finds the memory that the driver rejected, which the error code does not name.
-    #[cold]
-    fn explain(&self, error: Error, operations: &[MemoryOperation]) -> Error {
-        if error.code() != Some(CUresult::CUDA_ERROR_INVALID_VALUE) {
-            return error;
+/// Returns the operations of a batch in the driver's format, and their number.
+///
+/// # Errors
+/// [`Invalid::TooManyOperations`].
+pub(crate) fn batch(
+    operations: &[MemoryOperation],
+) -> Result<(Vec<CUstreamBatchMemOpParams>, u32)> {
+    let count = operations.len();
+    let number = u32::try_from(count)
+        .ok()
+        .filter(|_| count <= MAX_OPERATIONS);
+    let Some(number) = number else {
+        return Err(Invalid::TooManyOperations {
+            count,
+            max: MAX_OPERATIONS,
         }
-        let targets = operations.iter().filter_map(MemoryOperation::target);
-        if targets.clone().any(|(address, size)| address % size != 0) {
-            return error;
-        }
-        for (address, _) in targets {
-            let Ok(Some(info)) = self.context().pointer_info(address) else {
-                continue;
-            };
-            let memory = if info.managed {
-                "managed"
-            } else if !info.pool.is_null() {
-                "stream-ordered"
-            } else {
-                continue;
-            };
-            return Invalid::NoMemoryOperations { memory, address }.into();
-        }
-        error
+        .into());
+    };
+    Ok((operations.iter().map(to_raw).collect(), number))
+}
+
+/// Finds the memory that the driver rejected, which the error code does not name.
+#[cold]
+pub(crate) fn explain(context: &Context, error: Error, operations: &[MemoryOperation]) -> Error {
+    if error.code() != Some(CUresult::CUDA_ERROR_INVALID_VALUE) {
+        return error;
     }
+    let targets = operations.iter().filter_map(MemoryOperation::target);
+    if targets.clone().any(|(address, size)| address % size != 0) {
+        return error;
+    }
+    for (address, _) in targets {
+        let Ok(Some(info)) = context.pointer_info(address) else {
+            continue;
+        };
+        let memory = if info.managed {
+            "managed"
+        } else if !info.pool.is_null() {
+            "stream-ordered"
+        } else {
+            continue;
+        };
+        return Invalid::NoMemoryOperations { memory, address }.into();
+    }
+    error
 }
 
 impl MemoryOperation {
@@ -341,4 +359,58 @@ fn to_raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
         }
     }
     raw
+}
+
+/// Converts an operation from the C type, which must be initialized completely.
+///
+/// # Errors
+/// [`Invalid::UnknownMemoryOperation`].
+pub(crate) fn from_raw(raw: &CUstreamBatchMemOpParams) -> Result<MemoryOperation> {
+    // SAFETY: each variant begins with the type.
+    let operation = unsafe { raw.operation };
+    // SAFETY: all bits are valid for numbers. A write has the same fields at the same places.
+    let wait = unsafe { raw.waitValue };
+    // SAFETY: all bits are valid for numbers.
+    let barrier = unsafe { raw.memoryBarrier };
+    // SAFETY: all bits are valid for numbers.
+    let word = unsafe { wait.__bindgen_anon_1.value };
+    // SAFETY: all bits are valid for numbers.
+    let value = unsafe { wait.__bindgen_anon_1.value64 };
+    let address = wait.address;
+    let unknown = |flags| Invalid::UnknownMemoryOperation {
+        operation: operation.0,
+        flags,
+    };
+    let condition = || WaitCondition::of_flags(wait.flags).ok_or_else(|| unknown(wait.flags));
+    let flush = wait.flags & WaitFlags::CU_STREAM_WAIT_VALUE_FLUSH.0 != 0;
+    Ok(match operation {
+        Type::CU_STREAM_MEM_OP_WRITE_VALUE_32 => MemoryOperation::Write32 {
+            address,
+            value: word,
+        },
+        Type::CU_STREAM_MEM_OP_WRITE_VALUE_64 => MemoryOperation::Write64 { address, value },
+        Type::CU_STREAM_MEM_OP_WAIT_VALUE_32 => MemoryOperation::Wait32 {
+            address,
+            value: word,
+            condition: condition()?,
+            flush,
+        },
+        Type::CU_STREAM_MEM_OP_WAIT_VALUE_64 => MemoryOperation::Wait64 {
+            address,
+            value,
+            condition: condition()?,
+            flush,
+        },
+        Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => MemoryOperation::FlushRemoteWrites,
+        Type::CU_STREAM_MEM_OP_BARRIER => match BarrierFlags(barrier.flags) {
+            BarrierFlags::CU_STREAM_MEMORY_BARRIER_TYPE_SYS => {
+                MemoryOperation::Barrier(BarrierScope::System)
+            }
+            BarrierFlags::CU_STREAM_MEMORY_BARRIER_TYPE_GPU => {
+                MemoryOperation::Barrier(BarrierScope::Device)
+            }
+            BarrierFlags(flags) => return Err(unknown(flags).into()),
+        },
+        _ => return Err(unknown(wait.flags).into()),
+    })
 }

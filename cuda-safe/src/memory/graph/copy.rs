@@ -225,6 +225,53 @@ impl Graph {
             }
         })
     }
+
+    /// Changes a copy to one of all elements of `source` to `target`. Calls
+    /// `cuGraphMemcpyNodeSetParams`.
+    ///
+    /// Executable graphs are not affected: see [`ExecutableNodes::set_copy`]. The graph drops the memory
+    /// that the node used before, unless another node, an executable graph or a [`GraphBuffer`] shares it.
+    ///
+    /// # Errors
+    /// See [`add_copy`](Self::add_copy).
+    ///
+    /// Since CUDA 10.0. Raw:
+    /// [`cuGraphMemcpyNodeSetParams`](fn@cuda_sys::cuGraphMemcpyNodeSetParams).
+    #[doc(alias = "cuGraphMemcpyNodeSetParams")]
+    pub fn set_copy<T>(
+        &mut self,
+        node: Node<kind::Copy>,
+        target: impl CopyTarget<T>,
+        source: impl CopySource<T>,
+    ) -> Result<()> {
+        let (extent, region) = whole(&target, &source)?;
+        self.set_copy_3d(node, extent, target, region, source, region)
+    }
+
+    /// Changes a copy to one of a 2-D or 3-D region. Calls `cuGraphMemcpyNodeSetParams`.
+    ///
+    /// # Errors
+    /// See [`add_copy_3d`](Self::add_copy_3d).
+    ///
+    /// Since CUDA 10.0. Raw:
+    /// [`cuGraphMemcpyNodeSetParams`](fn@cuda_sys::cuGraphMemcpyNodeSetParams).
+    #[doc(alias = "cuGraphMemcpyNodeSetParams")]
+    pub fn set_copy_3d<T>(
+        &mut self,
+        node: Node<kind::Copy>,
+        extent: Extent,
+        target: impl CopyTarget<T>,
+        to: Region,
+        source: impl CopySource<T>,
+        from: Region,
+    ) -> Result<()> {
+        let (copy, content) = prepare(self, extent, (target, to), (source, from))?;
+        self.change(node, content, |node| {
+            let copy = &raw const copy;
+            // SAFETY: the node exists and is a copy. See `add_copy_3d` for the rest.
+            unsafe { call!(cuGraphMemcpyNodeSetParams(node, copy)) }
+        })
+    }
 }
 
 impl ExecutableNodes<'_> {

@@ -71,6 +71,51 @@ impl Graph {
             }
         })
     }
+
+    /// Changes a fill: the memory and the value. Calls `cuGraphMemsetNodeSetParams`.
+    ///
+    /// Executable graphs are not affected: see [`ExecutableNodes::set_fill`].
+    ///
+    /// # Errors
+    /// See [`add_fill`](Self::add_fill).
+    ///
+    /// Since CUDA 10.0. Raw:
+    /// [`cuGraphMemsetNodeSetParams`](fn@cuda_sys::cuGraphMemsetNodeSetParams).
+    #[doc(alias = "cuGraphMemsetNodeSetParams")]
+    pub fn set_fill<'a, T: NoUninit>(
+        &mut self,
+        node: Node<kind::Fill>,
+        target: impl Into<GraphSliceMut<'a, T>>,
+        value: T,
+    ) -> Result<()> {
+        let target = target.into();
+        let extent = Extent::new_2d(target.len(), 1);
+        self.set_fill_2d(node, extent, target, Region::new(extent), value)
+    }
+
+    /// Changes a fill to one of a 2-D region. Calls `cuGraphMemsetNodeSetParams`.
+    ///
+    /// # Errors
+    /// See [`add_fill_2d`](Self::add_fill_2d).
+    ///
+    /// Since CUDA 10.0. Raw:
+    /// [`cuGraphMemsetNodeSetParams`](fn@cuda_sys::cuGraphMemsetNodeSetParams).
+    #[doc(alias = "cuGraphMemsetNodeSetParams")]
+    pub fn set_fill_2d<'a, T: NoUninit>(
+        &mut self,
+        node: Node<kind::Fill>,
+        extent: Extent,
+        target: impl Into<GraphSliceMut<'a, T>>,
+        region: Region,
+        value: T,
+    ) -> Result<()> {
+        let (fill, content) = prepare(self, extent, target.into(), region, value)?;
+        self.change(node, content, |node| {
+            let fill = &raw const fill;
+            // SAFETY: the node exists and is a fill. See `add_fill_2d` for the rest.
+            unsafe { call!(cuGraphMemsetNodeSetParams(node, fill)) }
+        })
+    }
 }
 
 impl ExecutableNodes<'_> {
