@@ -238,7 +238,9 @@ pub(super) fn destroy_node(world: &mut World, node: CUgraphNode) -> Answer {
     if its.capture.is_some() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }
-    if its.memory_nodes != 0 {
+    // Unverified for nodes that device code may change (from documentation).
+    let is_fixed = world.node(node.addr())?.kind.is_device_updatable();
+    if its.memory_nodes != 0 || is_fixed {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     world.remove_node(node.addr());

@@ -369,9 +369,17 @@ pub(crate) fn get_attribute(
     if pad.is_none() {
         Shape::default().add(world, &unset)?;
     }
-    value.set(pad.map_or(unset.value, |pad| CUkernelNodeAttrValue { pad }));
+    let mut shown = pad.map_or(unset.value, |pad| CUkernelNodeAttrValue { pad });
+    if id == DEVICE_UPDATABLE && pad.is_some() {
+        shown.deviceUpdatableKernelNode.devNode = pointer(node.addr());
+    }
+    value.set(shown);
     Ok(())
 }
+
+/// Device code may change a node with this attribute. The rules are unverified (from documentation).
+const DEVICE_UPDATABLE: CUlaunchAttributeID =
+    CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
 
 pub(crate) fn set_attribute(
     world: &mut World,
@@ -382,6 +390,15 @@ pub(crate) fn set_attribute(
     // SAFETY: the caller passes null or a pointer to a value.
     let value = unsafe { value.as_ref() }.ok_or(INVALID)?;
     let mut attributes = kernel(world.node(node.addr())?)?.call.attributes.clone();
+    if id == DEVICE_UPDATABLE {
+        // SAFETY: this field belongs to the attribute.
+        match unsafe { value.deviceUpdatableKernelNode }.deviceUpdatable {
+            0 if attributes.contains_key(&id.0) => return Err(INVALID),
+            0 => return Ok(()),
+            1 => {}
+            _ => return Err(INVALID),
+        }
+    }
     // SAFETY: the caller passes a complete value, and every byte pattern is valid for bytes.
     attributes.insert(id.0, unsafe { value.pad });
     replace_attributes(world, node.addr(), &attributes)
@@ -390,6 +407,11 @@ pub(crate) fn set_attribute(
 pub(crate) fn copy_attributes(world: &mut World, to: CUgraphNode, from: CUgraphNode) -> Answer {
     let attributes = kernel(world.node(from.addr())?)?.call.attributes.clone();
     kernel(world.node(to.addr())?)?;
+    for node in [to, from] {
+        if world.node(node.addr())?.kind.is_device_updatable() {
+            return Err(INVALID);
+        }
+    }
     replace_attributes(world, to.addr(), &attributes)
 }
 

@@ -105,7 +105,10 @@ impl World {
         };
         let mut handles = BTreeSet::new();
         self.collect(graph, false, is_device_launch, &mut made, &mut handles)?;
-        let is_single = |kind: &Kind| kind.is_memory() || matches!(kind, Kind::Conditional(_));
+        // Unverified for nodes that device code may change (from documentation).
+        let is_single = |kind: &Kind| {
+            kind.is_memory() || matches!(kind, Kind::Conditional(_)) || kind.is_device_updatable()
+        };
         let is_single = made.kinds().any(is_single);
         if is_single && self.graph(graph).map_err(fail)?.executable.is_some() {
             return Err(fail(unsupported));

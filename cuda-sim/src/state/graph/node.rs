@@ -5,7 +5,7 @@ use super::fill::FillNode;
 use crate::exec::{Call, Form, HostFunction, Work};
 use crate::state::needs::Needs;
 use core::ffi::c_void;
-use cuda_sys::{CUgraphNodeType as Type, CUhostFn};
+use cuda_sys::{CUgraphNodeType as Type, CUhostFn, CUlaunchAttributeID};
 use std::collections::BTreeMap;
 
 /// The data of an edge.
@@ -154,6 +154,15 @@ impl Kind {
     /// Returns whether the node allocates or frees memory.
     pub(crate) fn is_memory(&self) -> bool {
         matches!(self, Self::Allocate(_) | Self::Free(_))
+    }
+
+    /// Returns whether device code may change the node.
+    pub(crate) fn is_device_updatable(&self) -> bool {
+        let id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
+        match self {
+            Self::Kernel(its) => its.call.attributes.contains_key(&id.0),
+            _ => false,
+        }
     }
 
     /// Returns the graphs that the node owns.

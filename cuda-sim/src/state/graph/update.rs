@@ -191,6 +191,10 @@ impl World {
             if its.kind.number() != node.kind.number() {
                 return Err(fail(Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED));
             }
+            // Unverified (from documentation).
+            if its.kind.is_device_updatable() || node.kind.is_device_updatable() {
+                return Err(fail(Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED));
+            }
             self.check_change(&its.kind, &node.kind).map_err(fail)?;
             for (place, graph) in its.kind.embedded().iter().zip(node.kind.embedded()) {
                 self.pair_nodes(executable, *place, *graph, pairs)?;
