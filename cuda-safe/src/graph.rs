@@ -40,6 +40,7 @@ pub use crate::driver::graph::{
     ChildGraph, Edge, EdgeKind, ExecutableGraph, ExecutableNodes, Graph, InstantiateOptions, Node,
     NodeArgument, NodeArguments, NodeContext, NodeId, NodeType, RetainedObjects, SemaphoreSignal,
     SemaphoreWait, UpdateError, UpdateProblem, kind, node_attribute,
+    node_attribute::{DeviceNode, NodeAttribute},
 };
 pub use crate::memory::{
     CopySource, CopyTarget, GraphAccess, GraphBuffer, GraphPinned, GraphSlice, GraphSliceMut,

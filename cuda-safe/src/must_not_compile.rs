@@ -395,6 +395,25 @@ struct HostFunctions;
 /// ```
 ///
 /// ```compile_fail,E0499
+/// // A graph does not change while a child graph is read.
+/// use cuda_safe::graph::{Graph, Node, kind};
+/// fn read(graph: &mut Graph, node: Node<kind::Child>) {
+///     let mut child = graph.child(node).unwrap();
+///     graph.remove(node).unwrap();
+///     let _ = child.nodes();
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// use cuda_safe::graph::{ChildGraph, Graph, Node, kind};
+/// fn read(mut graph: Graph, node: Node<kind::Child>) {
+///     let mut child: ChildGraph<'_> = graph.child(node).unwrap();
+///     drop(graph);
+///     let _ = child.nodes();
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
 /// // A node cannot take the same memory as two writable parameters.
 /// use cuda_safe::{Context, Graph, GraphBuffer, LaunchConfig, TypedKernel};
 /// type Two = TypedKernel<(&'static mut [u8], &'static mut [u8])>;

@@ -11,6 +11,7 @@ mod device;
 mod event;
 mod function;
 mod graph;
+mod graph_nodes;
 mod green;
 mod launch;
 mod managed;
@@ -282,6 +283,7 @@ fn rows() -> Vec<Row> {
         event::rows(),
         function::rows(),
         graph::rows(),
+        graph_nodes::rows(),
         green::rows(),
         launch::rows(),
         managed::rows(),

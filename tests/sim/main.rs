@@ -22,6 +22,7 @@ mod fault;
 mod forks;
 mod graph_calls;
 mod graph_captures;
+mod graph_changes;
 mod graph_conditionals;
 mod graph_copies;
 mod graph_kernels;

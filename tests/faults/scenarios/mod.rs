@@ -9,6 +9,7 @@ mod event;
 mod examples;
 mod foreign;
 mod graph;
+mod graph_nodes;
 mod green;
 mod interop;
 mod kernel;
@@ -107,6 +108,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("capture", capture::drops_while_capturing),
     scenario("graph", graph::run),
     scenario("built graph", graph::built),
+    scenario("changed graph", graph_nodes::run),
     scenario("callback", capture::drops_in_a_callback),
     scenario("devices.rs", examples::devices),
     scenario("vector_add.rs", examples::vector_add),

@@ -37,7 +37,7 @@ impl Graph {
     ///
     /// let context = Context::primary(&Device::get(0)?)?;
     /// let stream = context.stream()?;
-    /// let mut flag = DeviceBuffer::<u32>::zeroed_sync(&stream, 1)?;
+    /// let flag = DeviceBuffer::<u32>::zeroed_sync(&stream, 1)?;
     /// let mut graph = Graph::new(&context)?;
     /// let address = flag.as_raw();
     /// let write = MemoryOperation::Write32 { address, value: 7 };
