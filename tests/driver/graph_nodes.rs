@@ -17,8 +17,8 @@ type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
 const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
 
 fn stage() -> Option<(Context, Stream, Graph)> {
-    common::since(12, 3)?;
     let context = common::context()?;
+    common::since(12, 3)?;
     let stream = context.stream().expect("a stream");
     let graph = Graph::new(&context).expect("a graph");
     Some((context, stream, graph))
