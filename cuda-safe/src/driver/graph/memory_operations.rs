@@ -1,8 +1,11 @@
 //! Nodes of stream memory operations.
+//!
+//! The calls that change a node are made with the context current, because drivers crash in such calls
+//! with kernel nodes if no context is current. Other types of nodes were not all measured.
 
 use super::owners::Content;
 use super::{ExecutableNodes, Graph, Node, NodeId, kind};
-use crate::base::call::{call, without_current};
+use crate::base::call::call;
 use crate::base::current::ContextHandle;
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
@@ -60,20 +63,19 @@ impl Graph {
         let added = self.add_node(dependencies, content, |place| {
             let (node, graph) = (place.node, place.graph);
             let (dependencies, count) = (place.dependencies, place.count);
-            without_current(&context, || {
-                // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the
-                // node is a local variable. The driver copies the operations. The caller guarantees that
-                // the addresses are valid in each launch. The context is alive.
-                unsafe {
-                    call!(cuGraphAddBatchMemOpNode(
-                        node,
-                        graph,
-                        dependencies,
-                        count,
-                        &raw const parameters
-                    ))
-                }
-            })
+            let _current = context.enter()?;
+            // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the
+            // node is a local variable. The driver copies the operations. The caller guarantees that
+            // the addresses are valid in each launch. The context is alive.
+            unsafe {
+                call!(cuGraphAddBatchMemOpNode(
+                    node,
+                    graph,
+                    dependencies,
+                    count,
+                    &raw const parameters
+                ))
+            }
         });
         added.map_err(|error| explain(self.context(), error, operations))
     }
@@ -127,11 +129,10 @@ impl Graph {
         let content = Content::new::<kind::MemoryOperations>(Vec::new());
         let context = self.context().clone();
         let set = self.change(node, content, |node| {
-            without_current(&context, || {
-                // SAFETY: the node exists and has memory operations. See `add_memory_operations` for the
-                // rest.
-                unsafe { call!(cuGraphBatchMemOpNodeSetParams(node, &raw const parameters)) }
-            })
+            let _current = context.enter()?;
+            // SAFETY: the node exists and has memory operations. See `add_memory_operations` for the
+            // rest.
+            unsafe { call!(cuGraphBatchMemOpNodeSetParams(node, &raw const parameters)) }
         });
         set.map_err(|error| explain(self.context(), error, operations))
     }
@@ -163,16 +164,15 @@ impl ExecutableNodes<'_> {
         let content = Content::new::<kind::MemoryOperations>(Vec::new());
         let context = self.graph().context().clone();
         let set = self.change(node, content, |executable, node| {
-            without_current(&context, || {
-                let parameters = &raw const parameters;
-                // SAFETY: the executable graph and the node exist, and the node has memory operations. See
-                // `Graph::add_memory_operations` for the rest.
-                unsafe {
-                    call!(cuGraphExecBatchMemOpNodeSetParams(
-                        executable, node, parameters
-                    ))
-                }
-            })
+            let _current = context.enter()?;
+            let parameters = &raw const parameters;
+            // SAFETY: the executable graph and the node exist, and the node has memory operations. See
+            // `Graph::add_memory_operations` for the rest.
+            unsafe {
+                call!(cuGraphExecBatchMemOpNodeSetParams(
+                    executable, node, parameters
+                ))
+            }
         });
         set.map_err(|error| explain(&context, error, operations))
     }

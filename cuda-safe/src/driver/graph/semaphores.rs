@@ -1,8 +1,10 @@
 //! Nodes that signal external semaphores, or wait for them.
+//!
+//! The calls that change a node are made with the context current: see `memory_operations.rs`.
 
 use super::owners::Content;
 use super::{ExecutableNodes, Graph, Node, NodeId, kind};
-use crate::base::call::{call, without_current};
+use crate::base::call::call;
 use crate::base::error::Result;
 use cuda_sys::{
     CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS,
@@ -46,20 +48,19 @@ impl Graph {
         self.add_node(dependencies, content, |place| {
             let (node, graph) = (place.node, place.graph);
             let (dependencies, count) = (place.dependencies, place.count);
-            without_current(&context, || {
-                // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the
-                // node is a local variable. The driver copies the parameters. The caller guarantees that
-                // the semaphores are alive in each launch.
-                unsafe {
-                    call!(cuGraphAddExternalSemaphoresSignalNode(
-                        node,
-                        graph,
-                        dependencies,
-                        count,
-                        &raw const parameters
-                    ))
-                }
-            })
+            let _current = context.enter()?;
+            // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the
+            // node is a local variable. The driver copies the parameters. The caller guarantees that
+            // the semaphores are alive in each launch.
+            unsafe {
+                call!(cuGraphAddExternalSemaphoresSignalNode(
+                    node,
+                    graph,
+                    dependencies,
+                    count,
+                    &raw const parameters
+                ))
+            }
         })
     }
 
@@ -88,18 +89,17 @@ impl Graph {
         self.add_node(dependencies, content, |place| {
             let (node, graph) = (place.node, place.graph);
             let (dependencies, count) = (place.dependencies, place.count);
-            without_current(&context, || {
-                // SAFETY: as in `add_semaphore_signals`.
-                unsafe {
-                    call!(cuGraphAddExternalSemaphoresWaitNode(
-                        node,
-                        graph,
-                        dependencies,
-                        count,
-                        &raw const parameters
-                    ))
-                }
-            })
+            let _current = context.enter()?;
+            // SAFETY: as in `add_semaphore_signals`.
+            unsafe {
+                call!(cuGraphAddExternalSemaphoresWaitNode(
+                    node,
+                    graph,
+                    dependencies,
+                    count,
+                    &raw const parameters
+                ))
+            }
         })
     }
 
@@ -168,12 +168,11 @@ impl Graph {
         let content = Content::new::<kind::SemaphoreSignal>(Vec::new());
         let context = self.context().clone();
         self.change(node, content, |node| {
-            without_current(&context, || {
-                let its = &raw const parameters;
-                // SAFETY: the node exists and signals semaphores. See `add_semaphore_signals` for the
-                // rest.
-                unsafe { call!(cuGraphExternalSemaphoresSignalNodeSetParams(node, its)) }
-            })
+            let _current = context.enter()?;
+            let its = &raw const parameters;
+            // SAFETY: the node exists and signals semaphores. See `add_semaphore_signals` for the
+            // rest.
+            unsafe { call!(cuGraphExternalSemaphoresSignalNodeSetParams(node, its)) }
         })
     }
 
@@ -201,12 +200,11 @@ impl Graph {
         let content = Content::new::<kind::SemaphoreWait>(Vec::new());
         let context = self.context().clone();
         self.change(node, content, |node| {
-            without_current(&context, || {
-                let its = &raw const parameters;
-                // SAFETY: the node exists and waits for semaphores. See `add_semaphore_signals` for the
-                // rest.
-                unsafe { call!(cuGraphExternalSemaphoresWaitNodeSetParams(node, its)) }
-            })
+            let _current = context.enter()?;
+            let its = &raw const parameters;
+            // SAFETY: the node exists and waits for semaphores. See `add_semaphore_signals` for the
+            // rest.
+            unsafe { call!(cuGraphExternalSemaphoresWaitNodeSetParams(node, its)) }
         })
     }
 }
@@ -236,16 +234,15 @@ impl ExecutableNodes<'_> {
         let content = Content::new::<kind::SemaphoreSignal>(Vec::new());
         let context = self.graph().context().clone();
         self.change(node, content, |executable, node| {
-            without_current(&context, || {
-                let its = &raw const parameters;
-                // SAFETY: the executable graph and the node exist, and the node signals semaphores. See
-                // `Graph::add_semaphore_signals` for the rest.
-                unsafe {
-                    call!(cuGraphExecExternalSemaphoresSignalNodeSetParams(
-                        executable, node, its
-                    ))
-                }
-            })
+            let _current = context.enter()?;
+            let its = &raw const parameters;
+            // SAFETY: the executable graph and the node exist, and the node signals semaphores. See
+            // `Graph::add_semaphore_signals` for the rest.
+            unsafe {
+                call!(cuGraphExecExternalSemaphoresSignalNodeSetParams(
+                    executable, node, its
+                ))
+            }
         })
     }
 
@@ -272,16 +269,15 @@ impl ExecutableNodes<'_> {
         let content = Content::new::<kind::SemaphoreWait>(Vec::new());
         let context = self.graph().context().clone();
         self.change(node, content, |executable, node| {
-            without_current(&context, || {
-                let its = &raw const parameters;
-                // SAFETY: the executable graph and the node exist, and the node waits for semaphores. See
-                // `Graph::add_semaphore_signals` for the rest.
-                unsafe {
-                    call!(cuGraphExecExternalSemaphoresWaitNodeSetParams(
-                        executable, node, its
-                    ))
-                }
-            })
+            let _current = context.enter()?;
+            let its = &raw const parameters;
+            // SAFETY: the executable graph and the node exist, and the node waits for semaphores. See
+            // `Graph::add_semaphore_signals` for the rest.
+            unsafe {
+                call!(cuGraphExecExternalSemaphoresWaitNodeSetParams(
+                    executable, node, its
+                ))
+            }
         })
     }
 }
