@@ -51,6 +51,10 @@ fn every_example_runs_and_leaks_nothing() {
         let (a, b) = (launch.read::<f32>(0, n)?, launch.read::<f32>(1, n)?);
         launch.update::<f32>(2, n, |i, _| a[i] + b[i])
     });
+    register("scale", |launch| {
+        let (factor, n) = (launch.value::<f32>(1)?, launch.value::<u32>(2)? as usize);
+        launch.update::<f32>(0, n, |_, element| element * factor)
+    });
     assert!(ALL.len() > 40, "{} examples", ALL.len());
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

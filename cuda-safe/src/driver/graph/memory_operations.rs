@@ -46,7 +46,8 @@ impl Graph {
     /// let write = MemoryOperation::Write32 { address, value: 7 };
     /// // SAFETY: the buffer outlives the launch, and no other work uses it meanwhile.
     /// unsafe { graph.add_memory_operations(&[], &[write]) }?;
-    /// graph.instantiate()?.launch(&stream)?;
+    /// let executable = graph.instantiate()?;
+    /// executable.launch(&stream)?;
     /// assert_eq!(flag.to_vec()?, [7]);
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```

@@ -105,6 +105,7 @@ impl ExecutableGraph {
     /// executable.launch(&stream)?;
     /// executable.nodes(&graph)?.set_fill(fill, &mut buffer, 8)?;
     /// executable.launch(&stream)?;
+    /// stream.synchronize()?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     pub fn nodes<'a>(&'a mut self, graph: &'a Graph) -> Result<ExecutableNodes<'a>> {
