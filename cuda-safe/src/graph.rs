@@ -43,5 +43,6 @@ pub use crate::driver::graph::{
     node_attribute::{DeviceNode, NodeAttribute},
 };
 pub use crate::memory::{
-    CopySource, CopyTarget, GraphAccess, GraphBuffer, GraphPinned, GraphSlice, GraphSliceMut,
+    AllocOptions, AllocParameters, CopySource, CopyTarget, GraphAccess, GraphAllocation,
+    GraphBuffer, GraphMemoryUsage, GraphPinned, GraphSlice, GraphSliceMut,
 };

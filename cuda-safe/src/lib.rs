@@ -158,9 +158,9 @@ pub use driver::stream::{
 };
 pub use memory::{
     Advice, CopyBatch, CopyScope, DeviceBuffer, DeviceChunksExact, DeviceChunksExactMut,
-    DeviceSlice, DeviceSliceMut, Extent, GraphBuffer, GraphPinned, ImportedPool, ManagedBuffer,
-    ManagedRange, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions,
-    MemoryType, PeerReader, Pending, Pinned, PinnedBuffer, PinnedFlags, PinnedOptions, PinnedRange,
-    PitchedBuffer, PointerInfo, RangeInfo, Region, RegisterOptions, SharedBuffer, SharedReader,
-    pool,
+    DeviceSlice, DeviceSliceMut, Extent, GraphAllocation, GraphBuffer, GraphPinned, ImportedPool,
+    ManagedBuffer, ManagedRange, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool,
+    MemoryPoolOptions, MemoryType, PeerReader, Pending, Pinned, PinnedBuffer, PinnedFlags,
+    PinnedOptions, PinnedRange, PitchedBuffer, PointerInfo, RangeInfo, Region, RegisterOptions,
+    SharedBuffer, SharedReader, pool,
 };

@@ -31,7 +31,8 @@ pub use batch::CopyBatch;
 pub use chunks::{DeviceChunksExact, DeviceChunksExactMut};
 pub use device::DeviceBuffer;
 pub use graph::{
-    CopySource, CopyTarget, GraphAccess, GraphBuffer, GraphPinned, GraphSlice, GraphSliceMut,
+    AllocOptions, AllocParameters, CopySource, CopyTarget, GraphAccess, GraphAllocation,
+    GraphBuffer, GraphMemoryUsage, GraphPinned, GraphSlice, GraphSliceMut,
 };
 pub use location::MemoryLocation;
 pub use managed::{Advice, ManagedBuffer, ManagedRange, RangeInfo};

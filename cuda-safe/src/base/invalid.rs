@@ -316,6 +316,22 @@ pub enum Invalid {
     SecondExecutable { graph: u64 },
     /// An operation that a graph does not permit because it owns memory.
     GraphOwnsMemory { what: &'static str },
+    /// An operation that a graph does not permit because it has allocation or free nodes.
+    MemoryNodes { what: &'static str },
+    /// A node that uses memory of an allocation node while it is not allocated. `allocation` is the number
+    /// of the memory.
+    UnallocatedAccess {
+        node: String,
+        allocation: u64,
+        problem: &'static str,
+    },
+    /// A second free node for the memory of an allocation node.
+    FreedTwice { allocation: u64 },
+    /// A launch that allocates memory that an earlier launch has allocated, and that is not freed.
+    /// `is_taken` says whether a buffer owns it.
+    AllocationAlive { allocation: u64, is_taken: bool },
+    /// Memory of an allocation node that no launch keeps.
+    AllocationNotAlive { allocation: u64 },
     /// A graph of other code that is moved into another graph.
     ForeignGraph,
     /// Memory of another graph than the one that uses it. Both values are numbers of graphs.

@@ -5,6 +5,7 @@
 
 mod access;
 mod add;
+mod allocation;
 mod arguments;
 mod changes;
 mod child;
@@ -26,6 +27,9 @@ mod semaphores;
 mod update;
 mod view;
 
+pub(crate) use access::Lifetime;
+pub(crate) use add::Place;
+pub(crate) use allocation::NodeAllocation;
 pub(crate) use arguments::{MemoryUse, NodeUses};
 pub use arguments::{NodeArgument, NodeArguments};
 pub use edges::{Edge, EdgeKind};
@@ -345,7 +349,7 @@ impl Graph {
     ///
     /// # Errors
     /// See [`Slots::get`].
-    fn raw_node(&self, id: NodeId) -> Result<CUgraphNode> {
+    pub(crate) fn raw_node(&self, id: NodeId) -> Result<CUgraphNode> {
         Ok(self.slots().get(id)?.raw.0)
     }
 

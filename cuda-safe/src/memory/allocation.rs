@@ -8,10 +8,12 @@ use crate::base::fork;
 use crate::base::release::{After, Destroy, Handle, Leftover, release, release_stream_ordered};
 use crate::base::report::count_leak;
 use crate::driver::context::SyncMemory;
+use crate::driver::graph::NodeAllocation;
 use crate::driver::stream::Stream;
 use crate::memory::manager::{Block, ManagerSlot, Order};
 use cuda_sys::{CUdeviceptr, CUstream};
 use std::any::Any;
+use std::sync::Arc;
 
 /// Memory that is used in stream order. Dropping this releases the memory.
 pub(super) struct Allocation {
@@ -34,6 +36,8 @@ pub(super) enum Release {
     Sync,
     /// Returned to the memory manager of the stream's context.
     Managed(Managed),
+    /// Freed in stream order. The memory belongs to an allocation node of a graph.
+    OfNode(Arc<NodeAllocation>),
     /// Borrowed from other code, which guarantees that the memory stays allocated.
     Borrowed,
     /// Kept allocated by an owner, which is dropped with this.
@@ -211,6 +215,7 @@ impl Drop for Allocation {
             Release::Sync => release_sync(address, &self.stream),
             Release::Managed(managed) => self.free_managed(managed),
             Release::OfPool(pool) => self.free_of_pool(pool),
+            Release::OfNode(node) => node.free(&self.stream),
             Release::Nothing | Release::Borrowed | Release::Foreign(_) => {}
         }
     }

@@ -46,6 +46,12 @@ impl MemoryLocation {
         }
     }
 
+    /// Converts a location that the driver returns. Returns `None` if there is no location.
+    pub(super) fn from_raw(raw: CUmemLocation) -> Option<Self> {
+        // SAFETY: all fields of the union are integers of the same size.
+        Self::from_numbers(raw.type_.0, unsafe { raw.__bindgen_anon_1.id })
+    }
+
     /// Converts a location that the driver returns as two numbers. Returns `None` if there is no
     /// location.
     pub(super) fn from_numbers(kind: u32, id: i32) -> Option<Self> {

@@ -530,6 +530,46 @@ impl fmt::Display for Invalid {
                 "the graph owns memory and therefore cannot {what}: move it \
                  (Graph::add_child_moved), or use shared buffers"
             ),
+            Self::MemoryNodes { what } => write!(
+                f,
+                "a graph with allocation or free nodes cannot {what}: build and instantiate another \
+                 graph"
+            ),
+            Self::UnallocatedAccess {
+                node,
+                allocation,
+                problem,
+            } => write!(
+                f,
+                "{node} uses allocation {allocation} of the graph while it is not allocated: \
+                 {problem}"
+            ),
+            Self::FreedTwice { allocation } => write!(
+                f,
+                "allocation {allocation} of the graph has a free node already"
+            ),
+            Self::AllocationAlive {
+                allocation,
+                is_taken,
+            } => match is_taken {
+                false => write!(
+                    f,
+                    "allocation {allocation} of an earlier launch is not freed: add a free node \
+                     (Graph::add_free), instantiate with auto_free_on_launch, or take the memory \
+                     (ExecutableGraph::take_allocation) and drop the buffer before the next launch"
+                ),
+                true => write!(
+                    f,
+                    "allocation {allocation} of an earlier launch belongs to a buffer \
+                     (ExecutableGraph::take_allocation), or its release is deferred: drop the buffer \
+                     before the next launch"
+                ),
+            },
+            Self::AllocationNotAlive { allocation } => write!(
+                f,
+                "allocation {allocation} cannot be taken: no launch of this executable graph keeps it. \
+                 Launch the graph first, and do not free the allocation with a free node"
+            ),
             Self::ForeignGraph => f.write_str(
                 "the graph belongs to other code and cannot be moved into another graph: copy it \
                  (Graph::add_child)",

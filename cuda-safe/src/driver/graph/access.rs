@@ -9,6 +9,10 @@
 //! write and the reads since. A read must be reachable from the last write, and a write from each read
 //! since, or from the last write if there is none. Because reachability is transitive, this covers all
 //! pairs.
+//!
+//! The memory of an allocation node exists only after that node, and only before the node that frees it.
+//! Both nodes count as writes of the whole memory, so all its uses are ordered with them. It remains to be
+//! checked that they are the first and the last in topological order.
 
 use std::ops::Range;
 
@@ -19,6 +23,20 @@ pub(crate) struct Access {
     pub(crate) buffer: u64,
     pub(crate) bytes: Range<usize>,
     pub(crate) writes: bool,
+    pub(crate) lifetime: Lifetime,
+}
+
+/// How an access relates to the lifetime of its memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// The memory is allocated as long as the graph exists.
+    OfGraph,
+    /// The memory is that of an allocation node.
+    OfNode,
+    /// The allocation of the memory of an allocation node.
+    Begin,
+    /// The free of the memory of an allocation node.
+    End,
 }
 
 /// An edge as its target sees it.
@@ -48,15 +66,35 @@ pub(crate) enum Unordered {
         second: usize,
         buffer: u64,
     },
+    /// A node uses memory of an allocation node while it is not allocated.
+    NotAllocated {
+        node: usize,
+        buffer: u64,
+        why: NotAllocated,
+    },
 }
 
-/// Checks that all conflicting accesses are ordered. If no node writes, this looks at the accesses only.
+/// Why memory is not allocated when a node uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotAllocated {
+    /// The allocation node comes later.
+    Yet,
+    /// The free node comes earlier.
+    Anymore,
+    /// There is no allocation node.
+    Ever,
+}
+
+/// Checks that all conflicting accesses are ordered, and that memory is used only while it is allocated.
+/// If no node writes or uses memory of an allocation node, this looks at the accesses only.
+///
+/// A graph that is nested in another one can use memory that the other one allocates.
 ///
 /// # Errors
 /// The first conflict in topological order, or a node on a cycle.
-pub(crate) fn check(nodes: &[Checked<'_>]) -> Result<(), Unordered> {
+pub(crate) fn check(nodes: &[Checked<'_>], is_nested: bool) -> Result<(), Unordered> {
     let mut accesses = nodes.iter().flat_map(|node| node.accesses);
-    if !accesses.any(|access| access.writes) {
+    if !accesses.any(|access| access.writes || access.lifetime != Lifetime::OfGraph) {
         return Ok(());
     }
     let positions = topological_positions(nodes)?;
@@ -77,6 +115,7 @@ pub(crate) fn check(nodes: &[Checked<'_>]) -> Result<(), Unordered> {
         if uses.iter().any(|(_, access)| access.writes) {
             check_buffer(uses, &mut search)?;
         }
+        check_lifetime(uses, &positions, is_nested)?;
     }
     Ok(())
 }
@@ -86,6 +125,37 @@ pub(crate) fn check(nodes: &[Checked<'_>]) -> Result<(), Unordered> {
 struct Segment {
     last_write: Option<usize>,
     reads_since: Vec<usize>,
+}
+
+/// Checks that the allocation and the free of one buffer, whose accesses are ordered with them, come first
+/// and last. The accesses are in topological order.
+fn check_lifetime(
+    uses: &[(usize, &Access)],
+    positions: &[usize],
+    is_nested: bool,
+) -> Result<(), Unordered> {
+    if uses[0].1.lifetime == Lifetime::OfGraph {
+        return Ok(());
+    }
+    let node_with = |lifetime| uses.iter().find(|its| its.1.lifetime == lifetime);
+    let begin = node_with(Lifetime::Begin).map(|(node, _)| positions[*node]);
+    let end = node_with(Lifetime::End).map(|(node, _)| positions[*node]);
+    // An access without bytes needs no memory.
+    let mut accesses = uses.iter().filter(|(_, its)| !its.bytes.is_empty());
+    let wrong = accesses.find_map(|(node, access)| {
+        let position = positions[*node];
+        let why = match (begin, end) {
+            (Some(begin), _) if position < begin => NotAllocated::Yet,
+            (_, Some(end)) if position > end => NotAllocated::Anymore,
+            (None, _) if !is_nested => NotAllocated::Ever,
+            _ => return None,
+        };
+        Some((*node, access.buffer, why))
+    });
+    match wrong {
+        None => Ok(()),
+        Some((node, buffer, why)) => Err(Unordered::NotAllocated { node, buffer, why }),
+    }
 }
 
 /// Checks the accesses to one buffer, in topological order.

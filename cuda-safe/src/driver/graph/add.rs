@@ -214,14 +214,16 @@ impl Graph {
     /// The handle of the node is then an error wherever it is used. Executable graphs are not affected.
     ///
     /// # Errors
-    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`]; `CUDA_ERROR_NOT_SUPPORTED` if the driver
-    /// cannot remove nodes from this graph.
+    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`]; [`Invalid::MemoryNodes`] if the graph has
+    /// allocation or free nodes; `CUDA_ERROR_NOT_SUPPORTED` if the driver cannot remove nodes from this
+    /// graph for another reason.
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphDestroyNode`](fn@cuda_sys::cuGraphDestroyNode).
     #[doc(alias = "cuGraphDestroyNode")]
     pub fn remove(&mut self, node: impl Into<NodeId>) -> Result<()> {
         let node = node.into();
         let raw = self.raw_node(node)?;
+        self.slots().refuse_memory_nodes("lose nodes")?;
         // SAFETY: the node exists, and no other code uses the graph.
         unsafe { call!(cuGraphDestroyNode(raw)) }?;
         let removed = self.slots_mut().remove(node);

@@ -1,6 +1,6 @@
 //! The arguments of kernel nodes, and the memory that a node uses.
 
-use super::access::Access;
+use super::access::{Access, Lifetime};
 use super::kind::Kind;
 use super::owners::{Content, Slots};
 use crate::base::capture::Retain;
@@ -69,6 +69,7 @@ pub(crate) struct MemoryUse<'a> {
     pub(crate) buffer: u64,
     pub(crate) bytes: Range<usize>,
     pub(crate) writes: bool,
+    pub(crate) lifetime: Lifetime,
 }
 
 impl<'a> NodeUses<'a> {
@@ -100,6 +101,7 @@ impl<'a> NodeUses<'a> {
             buffer: used.buffer,
             bytes: used.bytes,
             writes: used.writes,
+            lifetime: used.lifetime,
         });
         self.owners.push(Retained::Object(used.memory));
         Ok(())

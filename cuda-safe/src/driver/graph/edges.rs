@@ -151,8 +151,8 @@ impl Graph {
     ///
     /// # Errors
     /// [`Invalid::Edge`] if there is no such edge; [`Invalid::OtherGraphNode`];
-    /// [`Invalid::NoSuchNode`]; `CUDA_ERROR_NOT_SUPPORTED` if the driver cannot remove edges from this
-    /// graph.
+    /// [`Invalid::NoSuchNode`]; [`Invalid::MemoryNodes`] if the graph has allocation or free nodes;
+    /// `CUDA_ERROR_NOT_SUPPORTED` if the driver cannot remove edges from this graph for another reason.
     ///
     /// Since CUDA 10.0 (through `cuGraphRemoveDependencies_v2` since 12.3). Raw:
     /// [`cuGraphRemoveDependencies_v2`](fn@cuda_sys::cuGraphRemoveDependencies_v2).
@@ -164,6 +164,7 @@ impl Graph {
     ) -> Result<()> {
         let (from, to) = (from.into(), to.into());
         let (raw_from, raw_to) = (self.raw_node(from)?, self.raw_node(to)?);
+        self.slots().refuse_memory_nodes("lose edges")?;
         let (graph, from_raw, to_raw) = (self.raw, &raw const raw_from, &raw const raw_to);
         let none = std::ptr::null();
         let removed = newest_or(

@@ -1,5 +1,6 @@
 //! Executable graphs.
 
+use super::allocation::{KeptAllocations, Unfreed};
 use super::changes::{self, Retired};
 use super::launches::Launches;
 use super::order::{Claim, Earlier};
@@ -63,6 +64,8 @@ pub struct ExecutableGraph {
     /// Whether safe code may launch it.
     pub(super) is_owned: bool,
     pub(super) launches: Launches,
+    /// The allocations that launches keep.
+    pub(super) kept: KeptAllocations,
     pub(super) objects: Objects,
     /// Objects that only earlier launches use.
     pub(super) retired: Retired,
@@ -117,6 +120,7 @@ impl ExecutableGraph {
         slots: &Arc<Slots>,
         context: &Context,
         mut claims: Vec<Claim>,
+        kept: KeptAllocations,
     ) -> Self {
         let events = slots.all_after().into_iter().map(Earlier::Event);
         let orders = claims.iter_mut().flat_map(Claim::earlier);
@@ -124,7 +128,8 @@ impl ExecutableGraph {
             raw,
             ownership: Ownership::Owned,
             is_owned: !slots.borrows_memory,
-            launches: Launches::new(events.chain(orders)),
+            launches: Launches::keeping(events.chain(orders), &kept),
+            kept,
             objects: Objects {
                 slots: Arc::clone(slots),
                 updated: None,
@@ -185,7 +190,13 @@ impl ExecutableGraph {
         let home = Retained::ExecutionContext(ExecutionContext::Context(context.clone()));
         let mut slots = Slots::new(vec![home]);
         slots.borrows_memory = true;
-        let mut executable = Self::own(raw, &Arc::new(slots), context, Vec::new());
+        let mut executable = Self::own(
+            raw,
+            &Arc::new(slots),
+            context,
+            Vec::new(),
+            KeptAllocations::default(),
+        );
         executable.ownership = ownership;
         Ok(executable)
     }
@@ -309,9 +320,11 @@ impl ExecutableGraph {
     #[inline(never)]
     fn enqueue_first(&self, stream: &Stream) -> Result<()> {
         same_context("the graph", self.context(), stream.context())?;
+        let kept = self.kept.begin_launch(stream)?;
         let admitted = self.launches.admit(stream)?;
         self.enqueue(stream)?;
         self.launches.has_launched(&admitted);
+        kept.has_succeeded(stream);
         Ok(())
     }
 
@@ -405,9 +418,9 @@ fn not_owned() -> Error {
     Invalid::GraphBorrows.into()
 }
 
-impl Used for (Retired, Objects) {
+impl Used for (Retired, Objects, Vec<Unfreed>) {
     fn leak_functions(&self) {
-        let (retired, objects) = self;
+        let (retired, objects, _) = self;
         retired.leak_functions();
         objects.slots.leak_functions();
         if let Some(updated) = &objects.updated {
@@ -451,14 +464,17 @@ impl Drop for ExecutableGraph {
         if self.ownership.is_owned() {
             release(Handle(self.raw), &self.objects);
         }
+        let unfreed = self.kept.take_unfreed();
         let (streams, earlier) = self.launches.take();
         if streams.is_empty() {
             // No launch uses the objects, which are dropped with this value.
             return;
         }
-        let objects = (std::mem::take(&mut self.retired), self.objects.clone());
+        let retired = std::mem::take(&mut self.retired);
+        let objects = (retired, self.objects.clone(), Vec::new());
         let mut after = AfterLaunches::new(streams, self.objects.is_borrowed(), objects);
         let launched = after.record();
+        after.objects.2 = after.free_now(unfreed);
         // Another executable graph may use the memory next.
         for claim in &self.claims {
             match earlier.is_empty() {

@@ -1,5 +1,6 @@
 //! Instantiation: from a graph to an executable graph.
 
+use super::allocation::KeptAllocations;
 use super::executable::ExecutableGraph;
 use super::order::Claim;
 use super::{Graph, NodeId};
@@ -84,6 +85,9 @@ impl Graph {
     /// # Errors
     /// - [`Invalid::UnorderedAccess`] if two nodes use the same memory of the graph, one of them writes,
     ///   and no path of [full](super::EdgeKind::Full) edges leads from one to the other.
+    /// - [`Invalid::UnallocatedAccess`] if a node uses memory of an allocation node before that node, or
+    ///   after the node that frees the memory.
+    /// - [`Invalid::MemoryNodes`] if `device_launch` is set for a graph with allocation or free nodes.
     /// - [`Invalid::GraphCycle`] if the edges form a cycle.
     /// - [`Invalid::SecondExecutable`] if the graph owns memory, and another executable graph of it
     ///   exists.
@@ -104,6 +108,9 @@ impl Graph {
         release::drain();
         let slots = &self.owners.slots;
         slots.check_accesses(None)?;
+        if options.device_launch {
+            slots.refuse_memory_nodes("be launched by kernels")?;
+        }
         let claims = slots.orders.iter().map(|order| order.claim());
         let claims = claims.collect::<Result<Vec<Claim>>>()?;
         let mut _call = None;
@@ -141,7 +148,8 @@ impl Graph {
             }),
         };
         made.map_err(|error| self.explain_instantiation(error, &parameters))?;
-        let executable = ExecutableGraph::own(raw, slots, self.context(), claims);
+        let kept = KeptAllocations::new(slots, options.auto_free_on_launch);
+        let executable = ExecutableGraph::own(raw, slots, self.context(), claims, kept);
         if let Some(stream) = options.upload {
             executable.note_upload(stream)?;
         }

@@ -18,6 +18,8 @@ use std::sync::PoisonError;
 pub(super) struct Launches {
     /// The identity of a stream that is noted, and that waits for all earlier work, or 0.
     admitted: AtomicU64,
+    /// Whether each launch is checked, so that no stream is admitted.
+    pub(super) is_always_checked: bool,
     state: Mutex<State>,
 }
 
@@ -51,6 +53,7 @@ impl Launches {
     pub(super) fn new(earlier: impl IntoIterator<Item = Earlier>) -> Self {
         let launches = Self {
             admitted: AtomicU64::new(0),
+            is_always_checked: false,
             state: Mutex::default(),
         };
         launches.lock().limit = LIMIT;
@@ -100,7 +103,9 @@ impl Launches {
             if !is_noted {
                 self.note(stream)?;
             }
-            self.admitted.store(stream.identity(), Ordering::Release);
+            if !self.is_always_checked {
+                self.admitted.store(stream.identity(), Ordering::Release);
+            }
         }
         Ok(Admitted(next))
     }
@@ -227,7 +232,7 @@ impl Earlier {
     ///
     /// # Errors
     /// Errors of the driver; one of the streams is capturing.
-    fn precede(&self, stream: &Stream) -> Result<()> {
+    pub(super) fn precede(&self, stream: &Stream) -> Result<()> {
         match self {
             Self::Event(event) => stream.wait_private(event),
             Self::Stream(its) if its == stream => Ok(()),

@@ -79,6 +79,10 @@ pub mod kind {
         SemaphoreSignal = CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL;
         /// Waits for external semaphores.
         SemaphoreWait = CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT;
+        /// An allocation of memory.
+        Alloc = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+        /// A free of the memory of an allocation node.
+        Free = CU_GRAPH_NODE_TYPE_MEM_FREE;
     }
 }
 

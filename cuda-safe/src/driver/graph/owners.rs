@@ -4,8 +4,9 @@
 //! owns the objects of its node. A graph and its executable graphs share the slots until one of them
 //! changes a node.
 
-use super::access::{Access, Before, Checked, Unordered, check};
-use super::node::{Node, NodeId, NodeType, kind::Kind};
+use super::access::{Access, Before, Checked, NotAllocated, Unordered, check};
+use super::allocation::NodeAllocation;
+use super::node::{Node, NodeId, NodeType, kind, kind::Kind};
 use super::order::MemoryOrder;
 use crate::base::capture::Retain;
 use crate::base::error::Result;
@@ -35,6 +36,8 @@ pub(crate) struct Slots {
     pub(crate) borrows_memory: bool,
     /// Whether nodes may exist that have no slot, because other code added them.
     pub(crate) is_foreign: bool,
+    /// Whether the graph or a child graph has allocation or free nodes.
+    has_memory_nodes: bool,
 }
 
 #[derive(Clone, Default)]
@@ -71,6 +74,8 @@ pub(crate) struct Content {
     pub(crate) after: Vec<Event>,
     /// The nodes of a child graph.
     pub(crate) child: Option<Arc<Slots>>,
+    /// The memory that the node allocates.
+    pub(crate) allocation: Option<Arc<NodeAllocation>>,
 }
 
 impl Content {
@@ -85,6 +90,7 @@ impl Content {
             accesses: Vec::new(),
             after: Vec::new(),
             child: None,
+            allocation: None,
         }
     }
 
@@ -125,6 +131,7 @@ impl Slots {
             is_borrowed,
             borrows_memory: false,
             is_foreign: false,
+            has_memory_nodes: false,
         }
     }
 
@@ -141,7 +148,9 @@ impl Slots {
         before: Vec<Before>,
     ) -> NodeId {
         self.is_borrowed |= content.owners.iter().any(Retain::is_borrowed);
+        self.has_memory_nodes |= [kind::Alloc::TYPE, kind::Free::TYPE].contains(&content.node_type);
         if let Some(child) = &content.child {
+            self.has_memory_nodes |= child.has_memory_nodes;
             self.is_borrowed |= child.is_borrowed;
             self.borrows_memory |= child.borrows_memory;
         }
@@ -265,8 +274,13 @@ impl Slots {
     /// is the content that replaces that of a node.
     ///
     /// # Errors
-    /// [`Invalid::UnorderedAccess`]; [`Invalid::GraphCycle`].
+    /// [`Invalid::UnorderedAccess`]; [`Invalid::UnallocatedAccess`]; [`Invalid::GraphCycle`].
     pub(crate) fn check_accesses(&self, changed: Option<(NodeId, &Content)>) -> Result<()> {
+        self.check_level(changed, false)
+    }
+
+    /// Checks the accesses in a graph, which may be nested in another one.
+    fn check_level(&self, changed: Option<(NodeId, &Content)>, is_nested: bool) -> Result<()> {
         let content = |index: usize| match changed {
             Some((id, content)) if id.index() == index => Some(content),
             _ => Some(&self.slots[index].node.as_ref()?.content),
@@ -276,7 +290,7 @@ impl Slots {
             let child = content(index).and_then(|content| content.child.as_ref());
             of_children.push(match child {
                 Some(child) => {
-                    child.check_accesses(None)?;
+                    child.check_level(None, true)?;
                     child.all_accesses()
                 }
                 None => Vec::new(),
@@ -291,7 +305,7 @@ impl Slots {
                 },
             })
             .collect();
-        check(&nodes).map_err(|unordered| match unordered {
+        check(&nodes, is_nested).map_err(|unordered| match unordered {
             Unordered::Cycle(node) => Invalid::GraphCycle {
                 node: self.describe_index(node),
             }
@@ -306,7 +320,41 @@ impl Slots {
                 buffer,
             }
             .into(),
+            Unordered::NotAllocated { node, buffer, why } => Invalid::UnallocatedAccess {
+                node: self.describe_index(node),
+                allocation: buffer,
+                problem: match why {
+                    NotAllocated::Yet => "its allocation node comes later",
+                    NotAllocated::Anymore => "a free node comes earlier",
+                    NotAllocated::Ever => "its allocation node is not in this graph",
+                },
+            }
+            .into(),
         })
+    }
+
+    /// Returns the memory of all allocation nodes that no free node frees.
+    pub(super) fn kept_allocations(&self) -> Vec<Arc<NodeAllocation>> {
+        let nodes = self.iter();
+        let allocations = nodes.flat_map(|(_, entry)| match &entry.content.child {
+            Some(child) => child.kept_allocations(),
+            None => {
+                let its = entry.content.allocation.iter();
+                its.filter(|its| !its.has_free_node()).cloned().collect()
+            }
+        });
+        allocations.collect()
+    }
+
+    /// Returns an error if the graph has nodes that allocate or free memory.
+    ///
+    /// # Errors
+    /// [`Invalid::MemoryNodes`].
+    pub(super) fn refuse_memory_nodes(&self, what: &'static str) -> Result<()> {
+        match self.has_memory_nodes {
+            true => Err(Invalid::MemoryNodes { what }.into()),
+            false => Ok(()),
+        }
     }
 
     /// Returns the accesses of all nodes.
@@ -386,6 +434,7 @@ impl Slots {
                         accesses: content.accesses.clone(),
                         after: content.after.clone(),
                         child: content.child.clone(),
+                        allocation: content.allocation.clone(),
                     },
                 });
             }

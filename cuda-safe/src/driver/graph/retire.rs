@@ -22,7 +22,7 @@ pub(super) struct AfterLaunches<O> {
     launches: Mutex<Vec<Launched>>,
     /// Whether the release must not be deferred, so that it waits instead.
     waits: bool,
-    objects: O,
+    pub(super) objects: O,
 }
 
 /// Objects that launches use.
@@ -75,6 +75,14 @@ impl<O: Used> AfterLaunches<O> {
                 Ok(Progress::Unknown) | Err(_) => Some(Earlier::Stream(launched.stream.clone())),
             })
             .collect()
+    }
+
+    /// Returns whether work on a stream comes after all launches.
+    pub(super) fn are_ordered_on(&self, stream: &Stream) -> bool {
+        let launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
+        launches
+            .iter()
+            .all(|its| its.progress == Progress::Complete || its.stream == *stream)
     }
 }
 

@@ -129,7 +129,9 @@ impl ExecutableGraph {
     /// # Errors
     /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE` if the graphs differ too much;
     /// [`try_update`](Self::try_update) says where and why. The errors of [`Graph::instantiate`] about
-    /// accesses to memory. This executable graph is then as before.
+    /// accesses to memory. [`Invalid::MemoryNodes`] if this was instantiated from another graph, and one of
+    /// them has allocation or free nodes, because the addresses of the memory would change. This executable
+    /// graph is then as before.
     ///
     /// Since CUDA 10.2 (through `cuGraphExecUpdate_v2` since 12.0). Raw:
     /// [`cuGraphExecUpdate_v2`](fn@cuda_sys::cuGraphExecUpdate_v2).
@@ -145,6 +147,11 @@ impl ExecutableGraph {
     /// See [`update`](Self::update).
     pub fn try_update(&mut self, graph: &Graph) -> Result<(), UpdateError> {
         graph.slots().check_accesses(None)?;
+        if graph.slots().number() != self.graph_number() {
+            for slots in [graph.slots(), self.slots()] {
+                slots.refuse_memory_nodes("update the executable graph of another graph")?;
+            }
+        }
         let mut claims = Vec::new();
         for order in &graph.slots().orders {
             if !self.has_claimed(order.graph()) {

@@ -1,7 +1,7 @@
 //! Access to the memory of a graph from outside.
 
 use super::GraphBuffer;
-use super::buffer::GraphMemory;
+use super::buffer::{GraphMemory, NodeMemory};
 use crate::base::capture::StreamRef;
 use crate::base::current::ContextHandle;
 use crate::base::error::Result;

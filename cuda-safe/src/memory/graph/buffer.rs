@@ -7,7 +7,7 @@ use crate::base::capture::Retain;
 use crate::base::error::{Rejected, Result};
 use crate::base::release::{self, KeepAlive};
 use crate::driver::context::Context;
-use crate::driver::graph::{Earlier, Graph, MemoryOrder, MemoryUse, new_buffer_number};
+use crate::driver::graph::{Earlier, Graph, Lifetime, MemoryOrder, MemoryUse, new_buffer_number};
 use crate::driver::stream::Stream;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
@@ -33,18 +33,37 @@ pub struct GraphBuffer<T> {
     elements: PhantomData<T>,
 }
 
-/// A part of a [`GraphBuffer`], for nodes that read it.
+/// A part of a [`GraphBuffer`] or a [`GraphAllocation`](super::GraphAllocation), for nodes that read it.
 pub struct GraphSlice<'a, T> {
-    memory: &'a Arc<GraphMemory>,
+    memory: &'a dyn NodeMemory,
     start: usize,
     len: usize,
     elements: PhantomData<&'a T>,
 }
 
-/// A part of a [`GraphBuffer`], for nodes that write it.
+/// A part of a [`GraphBuffer`] or a [`GraphAllocation`](super::GraphAllocation), for nodes that write it.
 pub struct GraphSliceMut<'a, T> {
     whole: GraphSlice<'a, T>,
     elements: PhantomData<&'a mut T>,
+}
+
+/// Memory that nodes of a graph can use.
+pub(super) trait NodeMemory: fmt::Debug + Send + Sync {
+    /// Returns the memory for the nodes that use it.
+    fn retained(&self) -> Arc<dyn Retain>;
+
+    fn address(&self) -> CUdeviceptr;
+
+    fn context(&self) -> &Context;
+
+    /// Returns the number of the graph that owns the memory.
+    fn graph(&self) -> u64;
+
+    /// Returns the number of the buffer.
+    fn number(&self) -> u64;
+
+    /// Returns how a use relates to the lifetime of the memory.
+    fn lifetime(&self) -> Lifetime;
 }
 
 /// Device memory that a graph owns.
@@ -121,20 +140,12 @@ impl<T> GraphBuffer<T> {
 
     /// Borrows the whole buffer for nodes that read it.
     pub fn as_slice(&self) -> GraphSlice<'_, T> {
-        GraphSlice {
-            memory: &self.memory,
-            start: 0,
-            len: self.len,
-            elements: PhantomData,
-        }
+        GraphSlice::new(&self.memory, self.len)
     }
 
     /// Borrows the whole buffer for nodes that write it.
     pub fn as_mut_slice(&mut self) -> GraphSliceMut<'_, T> {
-        GraphSliceMut {
-            whole: self.as_slice(),
-            elements: PhantomData,
-        }
+        GraphSliceMut::new(&self.memory, self.len)
     }
 
     /// Borrows a part of the buffer for nodes that read it.
@@ -181,6 +192,16 @@ impl<T> GraphBuffer<T> {
 }
 
 impl<'a, T> GraphSlice<'a, T> {
+    /// Returns all `len` elements of memory.
+    pub(super) fn new(memory: &'a dyn NodeMemory, len: usize) -> Self {
+        Self {
+            memory,
+            start: 0,
+            len,
+            elements: PhantomData,
+        }
+    }
+
     /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.len
@@ -206,7 +227,7 @@ impl<'a, T> GraphSlice<'a, T> {
 
     /// Returns the device address of the first element.
     pub(super) fn address(&self) -> CUdeviceptr {
-        self.memory.allocation.address() + (self.start * size_of::<T>()) as u64
+        self.memory.address() + (self.start * size_of::<T>()) as u64
     }
 
     pub(super) fn context(&self) -> &'a Context {
@@ -217,17 +238,26 @@ impl<'a, T> GraphSlice<'a, T> {
     pub(super) fn used(&self, range: Range<usize>, writes: bool) -> MemoryUse<'a> {
         let byte = |index| (self.start + index) * size_of::<T>();
         MemoryUse {
-            memory: Arc::<GraphMemory>::clone(self.memory),
+            memory: self.memory.retained(),
             context: self.context(),
-            graph: self.memory.order.graph(),
-            buffer: self.memory.number,
+            graph: self.memory.graph(),
+            buffer: self.memory.number(),
             bytes: byte(range.start)..byte(range.end),
             writes,
+            lifetime: self.memory.lifetime(),
         }
     }
 }
 
 impl<'a, T> GraphSliceMut<'a, T> {
+    /// Returns all `len` elements of memory, which is borrowed mutably.
+    pub(super) fn new(memory: &'a dyn NodeMemory, len: usize) -> Self {
+        Self {
+            whole: GraphSlice::new(memory, len),
+            elements: PhantomData,
+        }
+    }
+
     /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.whole.len
@@ -278,17 +308,31 @@ impl GraphMemory {
     pub(super) fn stream(&self) -> &Stream {
         self.allocation.stream()
     }
+}
 
-    pub(super) fn context(&self) -> &Context {
-        self.stream().context()
+impl NodeMemory for Arc<GraphMemory> {
+    fn retained(&self) -> Arc<dyn Retain> {
+        Self::clone(self)
     }
 
-    pub(super) fn address(&self) -> CUdeviceptr {
+    fn address(&self) -> CUdeviceptr {
         self.allocation.address()
     }
 
-    pub(super) fn graph(&self) -> u64 {
+    fn context(&self) -> &Context {
+        self.stream().context()
+    }
+
+    fn graph(&self) -> u64 {
         self.order.graph()
+    }
+
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn lifetime(&self) -> Lifetime {
+        Lifetime::OfGraph
     }
 }
 
@@ -334,7 +378,7 @@ impl fmt::Debug for GraphMemory {
         f.debug_struct("GraphMemory")
             .field("number", &self.number)
             .field("graph", &self.order.graph())
-            .field("address", &format_args!("{:#x}", self.address()))
+            .field("address", &format_args!("{:#x}", self.allocation.address()))
             .finish_non_exhaustive()
     }
 }

@@ -5,7 +5,9 @@ use crate::base::error::Result;
 use crate::base::invalid::Invalid;
 use crate::base::release;
 use crate::driver::context::Context;
-use crate::driver::graph::{ExecutableGraph, Graph, MemoryOrder, MemoryUse, new_buffer_number};
+use crate::driver::graph::{
+    ExecutableGraph, Graph, Lifetime, MemoryOrder, MemoryUse, new_buffer_number,
+};
 use crate::memory::PinnedBuffer;
 use core::ffi::c_void;
 use std::any::Any;
@@ -115,6 +117,7 @@ impl<T: Send + 'static> GraphPinned<T> {
             buffer: self.memory.number,
             bytes: range.start * size_of::<T>()..range.end * size_of::<T>(),
             writes,
+            lifetime: Lifetime::OfGraph,
         }
     }
 }

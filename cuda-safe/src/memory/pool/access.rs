@@ -23,7 +23,7 @@ pub enum MemoryAccess {
 }
 
 impl MemoryAccess {
-    fn raw(self) -> CUmemAccess_flags {
+    pub(in crate::memory) fn raw(self) -> CUmemAccess_flags {
         match self {
             Self::None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
             Self::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,

@@ -1,6 +1,6 @@
 //! Examples, and random graphs against a matrix of reachable nodes.
 
-use super::{Access, Before, Checked, Unordered, check};
+use super::{Access, Before, Checked, Lifetime, NotAllocated, Unordered, check};
 
 const fn full(index: u32) -> Before {
     Before {
@@ -21,6 +21,7 @@ fn read(buffer: u64) -> Access {
         buffer,
         bytes: 0..16,
         writes: false,
+        lifetime: Lifetime::OfGraph,
     }
 }
 
@@ -36,7 +37,7 @@ fn verdict(nodes: &[(Vec<Before>, Vec<Access>)]) -> Result<(), Unordered> {
         .iter()
         .map(|(before, accesses)| Checked { before, accesses })
         .collect();
-    check(&nodes)
+    check(&nodes, false)
 }
 
 fn conflict(first: usize, second: usize) -> Result<(), Unordered> {

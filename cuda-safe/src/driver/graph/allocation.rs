@@ -1,0 +1,419 @@
+//! The memory of allocation nodes.
+//!
+//! The driver gives an allocation node its address when the node is added. Memory exists there from the run
+//! of the node to a free. If the graph frees it with a free node, the check of accesses covers all uses
+//! (`access.rs`). Otherwise each launch *keeps* the memory, and the driver refuses the next launch until the
+//! memory is freed.
+//!
+//! So kept memory has one owner at a time: nobody, the executable graph whose launch allocated it, or a
+//! buffer. A launch needs memory without an owner, or may take the memory of an earlier launch with
+//! `auto_free_on_launch`. It never takes that of a buffer.
+
+use super::launches::Launches;
+use super::order::{Earlier, MemoryOrder, new_buffer_number};
+use super::owners::Slots;
+use super::retire::{AfterLaunches, Used};
+use super::{ExecutableGraph, Graph};
+use crate::base::call::{Answer, answer};
+use crate::base::capture::{Operation, Retain};
+use crate::base::error::Result;
+use crate::base::fork;
+use crate::base::invalid::Invalid;
+use crate::base::release::{self, After, Destroy, KeepAlive, Leftover, release};
+use crate::base::sync::{Mutex, MutexGuard};
+use crate::driver::context::Context;
+use crate::driver::stream::{Stream, same_context};
+use cuda_sys::CUdeviceptr;
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError};
+
+/// The memory of an allocation node.
+pub(crate) struct NodeAllocation {
+    /// The number of the memory in messages and in accesses.
+    number: u64,
+    /// Set when the driver has added the node.
+    address: OnceLock<CUdeviceptr>,
+    context: Context,
+    order: Arc<MemoryOrder>,
+    /// Whether a node of the graph frees the memory.
+    has_free_node: AtomicBool,
+    /// Only for memory that launches keep.
+    kept: Mutex<Kept>,
+}
+
+/// The state of kept memory.
+#[derive(Default)]
+struct Kept {
+    owner: Owner,
+    /// The number of launch calls in progress that allocate the memory.
+    launching: usize,
+    /// The work that the next launch comes after, because it freed the memory.
+    freed: Option<Earlier>,
+}
+
+/// Who frees kept memory.
+#[derive(Default)]
+enum Owner {
+    #[default]
+    Nobody,
+    /// The executable graph that was launched on this stream.
+    Launch(Stream),
+    /// A buffer, or a release in progress.
+    Buffer,
+}
+
+/// The allocations that the launches of an executable graph keep.
+#[derive(Default)]
+pub(super) struct KeptAllocations {
+    allocations: Vec<Arc<NodeAllocation>>,
+    /// Whether a launch frees the memory of the launch before.
+    frees_on_launch: bool,
+}
+
+/// A launch call in progress.
+#[must_use]
+pub(super) struct KeptLaunch<'a> {
+    allocations: &'a [Arc<NodeAllocation>],
+    /// The stream, if the call has succeeded.
+    stream: Option<&'a Stream>,
+}
+
+/// Memory that the last launch of a dropped executable graph keeps. It is freed when this is dropped.
+pub(super) struct Unfreed {
+    allocation: Arc<NodeAllocation>,
+    stream: Stream,
+}
+
+/// The memory of an allocation node that is freed on a stream.
+struct OrderedFree {
+    allocation: Arc<NodeAllocation>,
+    stream: Stream,
+}
+
+impl NodeAllocation {
+    pub(crate) fn new(context: &Context, order: Arc<MemoryOrder>) -> Arc<Self> {
+        Arc::new(Self {
+            number: new_buffer_number(),
+            address: OnceLock::new(),
+            context: context.clone(),
+            order,
+            has_free_node: AtomicBool::new(false),
+            kept: Mutex::default(),
+        })
+    }
+
+    /// Notes the address that the driver gave the node.
+    pub(crate) fn set_address(&self, address: CUdeviceptr) {
+        // The node is added once.
+        let _ = self.address.set(address);
+    }
+
+    /// Returns the address, or 0 before the node is added.
+    pub(crate) fn address(&self) -> CUdeviceptr {
+        self.address.get().copied().unwrap_or(0)
+    }
+
+    pub(super) fn has_free_node(&self) -> bool {
+        self.has_free_node.load(Ordering::Relaxed)
+    }
+
+    /// Adds the free node of the memory with `add`.
+    ///
+    /// # Errors
+    /// [`Invalid::FreedTwice`]; errors of `add`.
+    pub(crate) fn add_free_node<R>(&self, add: impl FnOnce() -> Result<R>) -> Result<R> {
+        if self.has_free_node() {
+            let allocation = self.number;
+            return Err(Invalid::FreedTwice { allocation }.into());
+        }
+        let added = add()?;
+        self.has_free_node.store(true, Ordering::Relaxed);
+        Ok(added)
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Returns the number of the graph that the node was added to.
+    pub(crate) fn graph(&self) -> u64 {
+        self.order.graph()
+    }
+
+    /// Frees memory that a buffer owned, on the stream of the buffer. The next launch comes after the free.
+    pub(crate) fn free(self: &Arc<Self>, stream: &Stream) {
+        let free = OrderedFree {
+            allocation: Arc::clone(self),
+            stream: stream.clone(),
+        };
+        release(free, stream);
+    }
+
+    /// Begins a launch that allocates the memory. Returns the work that the launch must come after.
+    ///
+    /// # Errors
+    /// [`Invalid::AllocationAlive`].
+    fn begin_launch(&self, frees_on_launch: bool) -> Result<Option<Earlier>> {
+        let mut kept = self.lock();
+        let is_free = match kept.owner {
+            Owner::Nobody => frees_on_launch || kept.launching == 0,
+            Owner::Launch(_) => frees_on_launch,
+            Owner::Buffer => false,
+        };
+        if is_free {
+            kept.launching += 1;
+            return Ok(kept.freed.clone());
+        }
+        Err(Invalid::AllocationAlive {
+            allocation: self.number,
+            is_taken: matches!(kept.owner, Owner::Buffer),
+        }
+        .into())
+    }
+
+    /// Ends a launch, which has succeeded on this stream if there is one.
+    fn end_launch(&self, stream: Option<&Stream>) {
+        // Dropped without the lock, because these may be the last clones.
+        let _before = {
+            let mut kept = self.lock();
+            kept.launching -= 1;
+            stream.map(|stream| {
+                let owner = std::mem::replace(&mut kept.owner, Owner::Launch(stream.clone()));
+                // Later launches come after this one, which came after the free.
+                (owner, kept.freed.take())
+            })
+        };
+    }
+
+    /// Takes the memory from the executable graph. Returns the stream of the launch.
+    fn take(&self) -> Option<Stream> {
+        let mut kept = self.lock();
+        match std::mem::replace(&mut kept.owner, Owner::Buffer) {
+            Owner::Launch(stream) => Some(stream),
+            other => {
+                kept.owner = other;
+                None
+            }
+        }
+    }
+
+    /// Notes that a free was enqueued on a stream, on which no capture begins meanwhile.
+    fn has_been_freed(&self, stream: &Stream) {
+        let freed = match stream.is_borrowed() {
+            false => Ok(Earlier::Stream(stream.clone())),
+            // The stream may be destroyed before the next launch.
+            true => stream.context().event_now().and_then(|event| {
+                event.enqueue_record(stream)?;
+                Ok(Earlier::Event(event))
+            }),
+        };
+        // Without the event, no launch can come after the free, so the memory stays that of the buffer.
+        if let Ok(freed) = freed {
+            let mut kept = self.lock();
+            kept.owner = Owner::Nobody;
+            kept.freed = Some(freed);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KeptAllocations {
+    pub(super) fn new(slots: &Slots, frees_on_launch: bool) -> Self {
+        Self {
+            allocations: slots.kept_allocations(),
+            frees_on_launch,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.allocations.is_empty()
+    }
+
+    /// Begins a launch on a stream, and makes the stream wait for the frees of the memory. The launch ends
+    /// when the returned value is dropped.
+    ///
+    /// # Errors
+    /// [`Invalid::AllocationAlive`]; [`Invalid::BorrowedStream`]; errors of the driver; a stream on which
+    /// memory was freed is capturing.
+    pub(super) fn begin_launch(&self, stream: &Stream) -> Result<KeptLaunch<'_>> {
+        let mut launch = KeptLaunch {
+            allocations: &[],
+            stream: None,
+        };
+        if self.is_empty() {
+            return Ok(launch);
+        }
+        if stream.is_borrowed() {
+            // The memory is freed on the stream, which must therefore be kept alive.
+            return Err(Invalid::BorrowedStream.into());
+        }
+        for (index, allocation) in self.allocations.iter().enumerate() {
+            let begin = || allocation.begin_launch(self.frees_on_launch);
+            let freed = begin().or_else(|_| {
+                // The free may be a deferred release.
+                release::drain();
+                begin()
+            })?;
+            launch.allocations = &self.allocations[..=index];
+            if let Some(freed) = freed {
+                freed.precede(stream)?;
+            }
+        }
+        Ok(launch)
+    }
+
+    /// Takes the memory that is not freed.
+    pub(super) fn take_unfreed(&self) -> Vec<Unfreed> {
+        if fork::in_child() {
+            // Another thread of the parent may have held a lock.
+            return Vec::new();
+        }
+        let unfreed = self.allocations.iter().filter_map(|allocation| {
+            Some(Unfreed {
+                stream: allocation.take()?,
+                allocation: Arc::clone(allocation),
+            })
+        });
+        unfreed.collect()
+    }
+}
+
+impl<'a> KeptLaunch<'a> {
+    /// Notes that the launch has succeeded.
+    pub(super) fn has_succeeded(mut self, stream: &'a Stream) {
+        self.stream = Some(stream);
+    }
+}
+
+impl Drop for KeptLaunch<'_> {
+    fn drop(&mut self) {
+        for allocation in self.allocations {
+            allocation.end_launch(self.stream);
+        }
+    }
+}
+
+impl Graph {
+    /// Forgets the order of memory that was not allocated after all, so that it does not count as memory
+    /// that the graph owns.
+    pub(crate) fn forget_unused_order(&mut self) {
+        let is_used = |order: &Arc<MemoryOrder>| Arc::strong_count(order) > 1;
+        self.slots_mut().orders.retain(is_used);
+    }
+}
+
+impl ExecutableGraph {
+    /// Takes the memory of the last launch for a buffer on `stream`, which waits for all launches.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherContext`]; [`Invalid::AllocationNotAlive`]; the stream, or a stream on which the
+    /// graph was launched, is capturing; errors of the driver.
+    pub(crate) fn take_kept(
+        &mut self,
+        allocation: &Arc<NodeAllocation>,
+        stream: &Stream,
+    ) -> Result<()> {
+        same_context("the stream", stream.context(), allocation.context())?;
+        let is_same = |its: &Arc<NodeAllocation>| Arc::ptr_eq(its, allocation);
+        let is_kept = self.kept.allocations.iter().any(is_same);
+        if !is_kept || !matches!(allocation.lock().owner, Owner::Launch(_)) {
+            return Err(Invalid::AllocationNotAlive {
+                allocation: allocation.number,
+            }
+            .into());
+        }
+        let _call = stream.uncaptured(Operation::Wait)?;
+        self.launches.precede(stream)?;
+        allocation.take();
+        Ok(())
+    }
+}
+
+impl<O: Used> AfterLaunches<O> {
+    /// Frees kept memory now if its stream orders the free after all launches. Returns the rest.
+    pub(super) fn free_now(&self, unfreed: Vec<Unfreed>) -> Vec<Unfreed> {
+        let mut rest = unfreed;
+        rest.retain(|its| !self.are_ordered_on(&its.stream));
+        rest
+    }
+}
+
+impl Launches {
+    /// Returns the launches of an executable graph that keeps this memory.
+    pub(super) fn keeping(
+        earlier: impl IntoIterator<Item = Earlier>,
+        kept: &KeptAllocations,
+    ) -> Self {
+        let mut launches = Self::new(earlier);
+        launches.is_always_checked = !kept.is_empty();
+        launches
+    }
+}
+
+impl Drop for Unfreed {
+    fn drop(&mut self) {
+        self.allocation.free(&self.stream);
+    }
+}
+
+impl Destroy for OrderedFree {
+    fn name(&self) -> &'static str {
+        "the memory of an allocation node"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        let stream = self.stream.raw();
+        // SAFETY: this value stands for the memory, and the caller promises that this is the first call. The
+        // launches that use the memory are complete, or the stream orders the free after them, and after the
+        // work on the buffer.
+        unsafe { answer!(cuMemFreeAsync(self.allocation.address(), stream)) }
+    }
+
+    fn after(&self) -> After {
+        After::StreamOrder
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+
+    fn has_been_destroyed(&mut self) {
+        self.allocation.has_been_freed(&self.stream);
+    }
+}
+
+impl Retain for NodeAllocation {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn is_same(&self, other: &dyn Retain) -> bool {
+        let other = other.as_any().downcast_ref::<Self>();
+        other.is_some_and(|other| other.number == self.number)
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.context.depends_on_borrowed()
+    }
+
+    fn publish(&self) {}
+}
+
+impl fmt::Debug for NodeAllocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeAllocation")
+            .field("number", &self.number)
+            .field("graph", &self.graph())
+            .field("address", &format_args!("{:#x}", self.address()))
+            .finish_non_exhaustive()
+    }
+}
