@@ -33,6 +33,7 @@ mod drops;
 mod event;
 mod fatal;
 mod globals;
+mod graph_alloc;
 mod graph_build;
 mod graph_memory;
 mod graph_nodes;

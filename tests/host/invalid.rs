@@ -98,6 +98,46 @@ fn of_graphs() -> Vec<(Invalid, &'static [&'static str])> {
             },
             &["graph 7", "graph 8"],
         ),
+        (
+            Invalid::MemoryNodes { what: "lose nodes" },
+            &["allocation or free nodes", "lose nodes"],
+        ),
+        (
+            Invalid::UnallocatedAccess {
+                node: "node 3 (fill)".to_owned(),
+                allocation: 12,
+                problem: "a problem",
+            },
+            &["node 3 (fill)", "allocation 12", "a problem"],
+        ),
+        (Invalid::FreedTwice { allocation: 12 }, &["allocation 12"]),
+        (
+            Invalid::AllocationAlive {
+                allocation: 12,
+                is_taken: false,
+            },
+            &[
+                "allocation 12",
+                "add_free",
+                "auto_free_on_launch",
+                "take_allocation",
+            ],
+        ),
+        (
+            Invalid::AllocationAlive {
+                allocation: 12,
+                is_taken: true,
+            },
+            &["allocation 12", "drop the buffer"],
+        ),
+        (
+            Invalid::AllocationOnBorrowedStream { allocation: 12 },
+            &["allocation 12", "add_free", "owned stream"],
+        ),
+        (
+            Invalid::AllocationNotAlive { allocation: 12 },
+            &["allocation 12", "Launch the graph"],
+        ),
         (Invalid::ForeignGraph, &["add_child"]),
         (Invalid::GraphBorrows, &["launch_unchecked"]),
         (Invalid::BorrowedStream, &["launch_unchecked"]),

@@ -330,6 +330,8 @@ pub enum Invalid {
     /// A launch that allocates memory that an earlier launch has allocated, and that is not freed.
     /// `is_taken` says whether a buffer owns it.
     AllocationAlive { allocation: u64, is_taken: bool },
+    /// A launch on a borrowed stream that keeps the memory of an allocation node.
+    AllocationOnBorrowedStream { allocation: u64 },
     /// Memory of an allocation node that no launch keeps.
     AllocationNotAlive { allocation: u64 },
     /// A graph of other code that is moved into another graph.

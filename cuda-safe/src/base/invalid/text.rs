@@ -565,6 +565,11 @@ impl fmt::Display for Invalid {
                      before the next launch"
                 ),
             },
+            Self::AllocationOnBorrowedStream { allocation } => write!(
+                f,
+                "the launch keeps allocation {allocation}, which is freed later on the stream, but the \
+                 stream is borrowed: add a free node (Graph::add_free), or launch on an owned stream"
+            ),
             Self::AllocationNotAlive { allocation } => write!(
                 f,
                 "allocation {allocation} cannot be taken: no launch of this executable graph keeps it. \

@@ -242,19 +242,19 @@ impl KeptAllocations {
     /// when the returned value is dropped.
     ///
     /// # Errors
-    /// [`Invalid::AllocationAlive`]; [`Invalid::BorrowedStream`]; errors of the driver; a stream on which
-    /// memory was freed is capturing.
+    /// [`Invalid::AllocationAlive`]; [`Invalid::AllocationOnBorrowedStream`]; errors of the driver; a stream
+    /// on which memory was freed is capturing.
     pub(super) fn begin_launch(&self, stream: &Stream) -> Result<KeptLaunch<'_>> {
         let mut launch = KeptLaunch {
             allocations: &[],
             stream: None,
         };
-        if self.is_empty() {
+        let Some(first) = self.allocations.first() else {
             return Ok(launch);
-        }
+        };
         if stream.is_borrowed() {
-            // The memory is freed on the stream, which must therefore be kept alive.
-            return Err(Invalid::BorrowedStream.into());
+            let allocation = first.number;
+            return Err(Invalid::AllocationOnBorrowedStream { allocation }.into());
         }
         for (index, allocation) in self.allocations.iter().enumerate() {
             let begin = || allocation.begin_launch(self.frees_on_launch);

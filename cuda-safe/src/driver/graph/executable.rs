@@ -217,7 +217,8 @@ impl ExecutableGraph {
     /// Releases ownership, and returns the handle with the objects that its nodes use. The caller must
     /// destroy the executable graph, and wait for its launches, before dropping these objects.
     ///
-    /// Memory that the graph owns cannot be used by another executable graph any more.
+    /// Memory that the graph owns cannot be used by another executable graph any more. Memory that the last
+    /// launch [keeps](crate::GraphAllocation) is not freed.
     pub fn into_raw(mut self) -> (CUgraphExec, RetainedObjects) {
         self.publish();
         let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
@@ -252,6 +253,8 @@ impl ExecutableGraph {
     /// - [`Invalid::StreamIsCaptured`], because a driver (580) refuses such a launch and invalidates the
     ///   capture. [`Graph::add_child`](crate::Graph::add_child) adds a graph to another one.
     /// - [`Invalid::OtherContext`] if the stream belongs to another context.
+    /// - [`Invalid::AllocationAlive`] if an allocation of an earlier launch is not freed. See
+    ///   [`GraphAllocation`](crate::GraphAllocation).
     /// - Errors of earlier work.
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphLaunch`](fn@cuda_sys::cuGraphLaunch).
@@ -274,7 +277,8 @@ impl ExecutableGraph {
     /// streams.
     ///
     /// # Errors
-    /// [`Invalid::StreamIsCaptured`]; [`Invalid::OtherContext`]; errors of earlier work.
+    /// [`Invalid::StreamIsCaptured`]; [`Invalid::OtherContext`]; [`Invalid::AllocationAlive`];
+    /// [`Invalid::AllocationOnBorrowedStream`]; errors of earlier work.
     ///
     /// # Safety
     /// A launch is equivalent to enqueuing all work of the graph on `stream` now, with the addresses,

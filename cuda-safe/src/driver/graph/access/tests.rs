@@ -115,6 +115,71 @@ fn a_write_is_ordered_after_each_read_before_it() {
     assert_eq!(verdict(&nodes(vec![full(1)])), conflict(2, 3));
 }
 
+fn of_node(lifetime: Lifetime) -> Access {
+    Access {
+        lifetime,
+        ..write(7)
+    }
+}
+
+fn not_allocated(node: usize, why: NotAllocated) -> Result<(), Unordered> {
+    Err(Unordered::NotAllocated {
+        node,
+        buffer: 7,
+        why,
+    })
+}
+
+#[test]
+fn memory_of_a_node_is_used_between_its_allocation_and_its_free() {
+    let [begin, end, used] = [Lifetime::Begin, Lifetime::End, Lifetime::OfNode].map(of_node);
+    let chain = |accesses: [&Access; 3]| {
+        let [first, second, third] = accesses.map(|its| vec![its.clone()]);
+        verdict(&[
+            (vec![], first),
+            (vec![full(0)], second),
+            (vec![full(1)], third),
+        ])
+    };
+    assert_eq!(chain([&begin, &used, &end]), Ok(()));
+    assert_eq!(chain([&begin, &used, &used]), Ok(()));
+    let yet = not_allocated(0, NotAllocated::Yet);
+    assert_eq!(chain([&used, &begin, &end]), yet);
+    let anymore = not_allocated(2, NotAllocated::Anymore);
+    assert_eq!(chain([&begin, &end, &used]), anymore);
+    let ever = not_allocated(0, NotAllocated::Ever);
+    assert_eq!(chain([&used, &used, &end]), ever);
+    let unused = Access {
+        bytes: 4..4,
+        ..used
+    };
+    assert_eq!(chain([&unused, &begin, &end]), Ok(()), "no bytes");
+}
+
+#[test]
+fn memory_of_a_node_is_not_used_beside_its_allocation() {
+    let [begin, used] = [Lifetime::Begin, Lifetime::OfNode].map(of_node);
+    assert_eq!(
+        verdict(&[(vec![], vec![begin]), (vec![], vec![used])]),
+        conflict(0, 1)
+    );
+}
+
+#[test]
+fn a_nested_graph_may_use_memory_that_the_outer_one_allocates() {
+    let used = [Access {
+        writes: false,
+        ..of_node(Lifetime::OfNode)
+    }];
+    let nodes = [Checked {
+        before: &[],
+        accesses: &used,
+    }];
+    let ever = not_allocated(0, NotAllocated::Ever);
+    assert_eq!(check(&nodes, false), ever);
+    assert_eq!(check(&nodes, true), Ok(()));
+}
+
 #[test]
 fn nodes_may_be_in_any_order() {
     assert_eq!(
@@ -218,6 +283,7 @@ fn random_graphs_agree_with_a_matrix_of_reachable_nodes() {
                     buffer: random.below(2),
                     bytes: start..start + 1 + random.below(3) as usize,
                     writes: random.below(3) == 0,
+                    lifetime: Lifetime::OfGraph,
                 });
             }
         }
