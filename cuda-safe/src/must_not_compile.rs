@@ -447,6 +447,48 @@ struct HostFunctions;
 /// }
 /// ```
 ///
+/// ```compile_fail,E0277
+/// // There is no memory outside of the launches of the graph: a buffer is taken instead.
+/// use cuda_safe::{DeviceBuffer, GraphAllocation};
+/// fn read(buffer: &mut DeviceBuffer<u8>, x: &GraphAllocation<u8>) {
+///     let _ = buffer.copy_from(x);
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// use cuda_safe::{ExecutableGraph, GraphAllocation, Stream};
+/// fn read(graph: &mut ExecutableGraph, x: &mut GraphAllocation<u8>, stream: &Stream) {
+///     let _ = graph.access(x, stream);
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // A node that writes needs a mutable borrow.
+/// use cuda_safe::{Graph, GraphAllocation};
+/// fn fill(graph: &mut Graph, x: &GraphAllocation<u8>) {
+///     let _ = graph.add_fill(&[], x, 1);
+/// }
+/// ```
+///
+/// ```compile_fail,E0308
+/// // Only memory of an allocation node has a free node.
+/// use cuda_safe::{Graph, GraphBuffer};
+/// fn free(graph: &mut Graph, x: &mut GraphBuffer<u8>) {
+///     let _ = graph.add_free(&[], x);
+/// }
+/// ```
+///
+/// ```compile_fail,E0502
+/// // No launch is in progress when the memory is taken.
+/// use cuda_safe::{ExecutableGraph, GraphAllocation, Stream};
+/// fn take(graph: &mut ExecutableGraph, x: &GraphAllocation<u8>, stream: &Stream) {
+///     std::thread::scope(|scope| {
+///         scope.spawn(|| graph.launch(stream));
+///         let _ = graph.take_allocation(x, stream);
+///     });
+/// }
+/// ```
+///
 /// ```compile_fail,E0133
 /// // Memory that the graph uses may have been freed.
 /// fn launch(graph: &cuda_safe::ExecutableGraph, stream: &cuda_safe::Stream) {

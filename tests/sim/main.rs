@@ -20,6 +20,7 @@ mod disjoint;
 mod explore;
 mod fault;
 mod forks;
+mod graph_alloc;
 mod graph_calls;
 mod graph_captures;
 mod graph_changes;

@@ -189,7 +189,8 @@ impl Error {
 /// Returns whether a function that allocates memory failed because there was not enough. Other functions
 /// return the same code for other resources, for example while they make a context current.
 pub(crate) fn is_out_of_memory(error: &DriverError) -> bool {
-    error.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY && error.call.starts_with("cuMem")
+    error.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY
+        && (error.call.starts_with("cuMem") || error.call == "cuGraphAddMemAllocNode")
 }
 
 pub(crate) fn is_fatal(code: CUresult) -> bool {

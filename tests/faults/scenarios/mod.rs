@@ -10,6 +10,7 @@ mod examples;
 mod foreign;
 mod graph;
 mod graph_nodes;
+mod graph_memory;
 mod green;
 mod interop;
 mod kernel;
@@ -109,6 +110,8 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("graph", graph::run),
     scenario("built graph", graph::built),
     scenario("changed graph", graph_nodes::run),
+    scenario("graph memory", graph_memory::run),
+    scenario("graph memory usage", graph_memory::usage),
     scenario("callback", capture::drops_in_a_callback),
     scenario("devices.rs", examples::devices),
     scenario("vector_add.rs", examples::vector_add),

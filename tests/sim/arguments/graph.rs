@@ -1,9 +1,15 @@
 //! Graphs: nodes, edges, instantiation and updates.
 
 use super::{On, Row, Stage, field};
-use cuda_safe::graph::{EdgeKind, InstantiateOptions, Node, kind};
-use cuda_safe::sys::{CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphDebugDot_flags, CUgraphEdgeData};
-use cuda_safe::{DeviceBuffer, ExecutableGraph, Graph, GraphBuffer, LaunchConfig, Result};
+use cuda_safe::graph::{AllocOptions, EdgeKind, InstantiateOptions, Node, kind};
+use cuda_safe::sys::{
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUgraphDebugDot_flags,
+    CUgraphEdgeData,
+};
+use cuda_safe::{
+    Device, DeviceBuffer, ExecutableGraph, Graph, GraphAllocation, GraphBuffer, LaunchConfig,
+    MemoryAccess, Result,
+};
 
 /// A graph with a node of each kind, and what its nodes use.
 struct All {
@@ -104,6 +110,52 @@ fn flags() -> Vec<Row> {
                 ..none
             },
         ),
+    ]
+}
+
+/// Adds an allocation with these access rights.
+fn add_alloc(
+    all: &mut All,
+    access: &[(Device, MemoryAccess)],
+) -> Result<(Node<kind::Alloc>, GraphAllocation<u8>)> {
+    let options = AllocOptions {
+        access,
+        ..AllocOptions::default()
+    };
+    all.graph.add_alloc(&[], 8, &options)
+}
+
+fn memory() -> Vec<Row> {
+    type Parameters = CUDA_MEM_ALLOC_NODE_PARAMS_v1;
+    let access = Row::new(
+        "CUDA_MEM_ALLOC_NODE_PARAMS_v1::accessDescs",
+        |s| {
+            let access = [(s.device, MemoryAccess::ReadWrite)];
+            add_alloc(&mut all(s)?, &access).map(drop)
+        },
+        "cuGraphAddMemAllocNode",
+        field("nodeParams", |its: &Parameters| its.accessDescCount),
+        1usize,
+    );
+    let size = Row::new(
+        "CUDA_MEM_ALLOC_NODE_PARAMS_v1::bytesize",
+        |s| add_alloc(&mut all(s)?, &[]).map(drop),
+        "cuGraphAddMemAllocNode",
+        field("nodeParams", |its: &Parameters| its.bytesize),
+        8usize,
+    );
+    vec![access, size]
+}
+
+fn usage() -> Vec<Row> {
+    vec![
+        Row::call("cuDeviceGetGraphMemAttribute", |s| {
+            s.device.graph_memory().map(drop)
+        }),
+        Row::call("cuDeviceSetGraphMemAttribute", |s| {
+            s.device.reset_graph_memory_high()
+        }),
+        Row::call("cuDeviceGraphMemTrim", |s| s.device.trim_graph_memory()),
     ]
 }
 
@@ -209,6 +261,22 @@ fn built() -> Vec<Row> {
         with("cuGraphNodeGetToolsId", |_, its| {
             its.graph.node_tools_id(its.fill).map(drop)
         }),
+        with("cuGraphAddMemAllocNode", |_, its| {
+            add_alloc(its, &[]).map(drop)
+        }),
+        with("cuGraphAddMemFreeNode", |_, its| {
+            let (node, mut memory) = add_alloc(its, &[])?;
+            its.graph.add_free(&[node.id()], &mut memory).map(drop)
+        }),
+        with("cuGraphMemAllocNodeGetParams", |_, its| {
+            let (node, _) = add_alloc(its, &[])?;
+            its.graph.alloc_parameters(node).map(drop)
+        }),
+        with("cuGraphMemFreeNodeGetParams", |_, its| {
+            let (node, mut memory) = add_alloc(its, &[])?;
+            let free = its.graph.add_free(&[node.id()], &mut memory)?;
+            its.graph.free_parameters(free).map(drop)
+        }),
         with("cuGraphDebugDotPrint", |_, its| {
             let file = crate::common::scratch().join("a folder that does not exist/graph.dot");
             its.graph.write_dot(&file, CUgraphDebugDot_flags(0))
@@ -265,6 +333,8 @@ fn changes() -> Vec<Row> {
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = flags();
     rows.extend(edges());
+    rows.extend(memory());
+    rows.extend(usage());
     rows.extend(built());
     rows.extend(changes());
     rows

@@ -1,0 +1,59 @@
+//! Memory that nodes of graphs allocate.
+
+use super::{expect, invalid, primary};
+use crate::trace::Trace;
+use cuda_safe::graph::{AllocOptions, InstantiateOptions};
+use cuda_safe::{Device, Graph, Invalid, Result};
+
+/// Memory that a graph frees, and memory that it keeps: taken, freed by a launch, and freed by a drop.
+pub(super) fn run(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let (stream, other) = (context.stream()?, context.stream()?);
+    let options = AllocOptions::default();
+
+    let mut graph = Graph::new(&context)?;
+    let (node, mut memory) = graph.add_alloc::<u32>(&[], 4, &options)?;
+    let fill = graph.add_fill(&[node.id()], &mut memory, 7)?;
+    let (second, mut kept) = graph.add_alloc::<u32>(&[fill.id()], 4, &options)?;
+    let copy = graph.add_copy(&[second.id()], &mut kept, &memory)?;
+    let free = graph.add_free(&[copy.id()], &mut memory)?;
+    assert_eq!(graph.alloc_parameters(node)?.size_bytes, 16);
+    assert_eq!(graph.free_parameters(free)?, memory.as_raw());
+
+    let mut executable = graph.instantiate()?;
+    for stream in [&stream, &other] {
+        executable.launch(stream)?;
+        expect(
+            executable.launch(stream),
+            invalid(|why| matches!(why, Invalid::AllocationAlive { .. })),
+        )?;
+        let buffer = executable.take_allocation(&kept, &other)?;
+        assert_eq!(buffer.to_vec()?, [7; 4]);
+        trace.drop(buffer);
+    }
+    executable.launch(&stream)?;
+    trace.drop(executable);
+    stream.synchronize()?;
+
+    let options = InstantiateOptions {
+        auto_free_on_launch: true,
+        ..Default::default()
+    };
+    let executable = graph.instantiate_with(&options)?;
+    executable.launch(&stream)?;
+    executable.launch(&other)?;
+    trace.drop(executable);
+    trace.drop(graph);
+    stream.synchronize()?;
+    other.synchronize()?;
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn usage(_: &mut Trace) -> Result<()> {
+    let device = Device::get(0)?;
+    let usage = device.graph_memory()?;
+    assert!(usage.used <= usage.reserved);
+    device.reset_graph_memory_high()?;
+    device.trim_graph_memory()
+}
