@@ -3,15 +3,12 @@
 use super::{expect, invalid, primary};
 use crate::trace::Trace;
 use cuda_safe::graph::{AllocOptions, InstantiateOptions};
-use cuda_safe::{Device, Graph, Invalid, Result};
+use cuda_safe::{Context, Device, Graph, GraphAllocation, Invalid, Result};
 
-/// Memory that a graph frees, and memory that it keeps: taken, freed by a launch, and freed by a drop.
-pub(super) fn run(trace: &mut Trace) -> Result<()> {
-    let context = primary()?;
-    let (stream, other) = (context.stream()?, context.stream()?);
+/// Builds a graph that frees one allocation and keeps another, which is returned.
+fn build(context: &Context) -> Result<(Graph, GraphAllocation<u32>)> {
     let options = AllocOptions::default();
-
-    let mut graph = Graph::new(&context)?;
+    let mut graph = Graph::new(context)?;
     let (node, mut memory) = graph.add_alloc::<u32>(&[], 4, &options)?;
     let fill = graph.add_fill(&[node.id()], &mut memory, 7)?;
     let (second, mut kept) = graph.add_alloc::<u32>(&[fill.id()], 4, &options)?;
@@ -19,33 +16,45 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let free = graph.add_free(&[copy.id()], &mut memory)?;
     assert_eq!(graph.alloc_parameters(node)?.size_bytes, 16);
     assert_eq!(graph.free_parameters(free)?, memory.as_raw());
+    Ok((graph, kept))
+}
 
-    let mut executable = graph.instantiate()?;
-    for stream in [&stream, &other] {
-        executable.launch(stream)?;
-        expect(
-            executable.launch(stream),
-            invalid(|why| matches!(why, Invalid::AllocationAlive { .. })),
-        )?;
-        let buffer = executable.take_allocation(&kept, &other)?;
-        assert_eq!(buffer.to_vec()?, [7; 4]);
-        trace.drop(buffer);
-    }
-    executable.launch(&stream)?;
-    trace.drop(executable);
-    stream.synchronize()?;
+/// Memory that a graph keeps: taken, freed by a launch, and freed by a drop.
+pub(super) fn run(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let (stream, other) = (context.stream()?, context.stream()?);
 
+    let (graph, kept) = build(&context)?;
     let options = InstantiateOptions {
         auto_free_on_launch: true,
         ..Default::default()
     };
-    let executable = graph.instantiate_with(&options)?;
+    let mut executable = graph.instantiate_with(&options)?;
     executable.launch(&stream)?;
     executable.launch(&other)?;
-    trace.drop(executable);
-    trace.drop(graph);
+    let buffer = executable.take_allocation(&kept, &stream)?;
+    assert_eq!(buffer.to_vec()?, [7; 4]);
+    trace.drop(buffer);
+    // If the driver refused the free, this launch frees the memory.
+    executable.launch(&other)?;
     stream.synchronize()?;
     other.synchronize()?;
+    trace.drop(executable);
+
+    // If a drop fails, the first graph cannot be instantiated or launched again.
+    let (graph, kept) = build(&context)?;
+    let mut executable = graph.instantiate()?;
+    executable.launch(&stream)?;
+    expect(
+        executable.launch(&stream),
+        invalid(|why| matches!(why, Invalid::AllocationAlive { .. })),
+    )?;
+    let buffer = executable.take_allocation(&kept, &other)?;
+    assert_eq!(buffer.to_vec()?, [7; 4]);
+    stream.synchronize()?;
+    trace.drop(executable);
+    trace.drop(graph);
+    trace.drop(buffer);
     trace.drops_from_here();
     Ok(())
 }

@@ -134,14 +134,14 @@ fn memory() -> Vec<Row> {
             add_alloc(&mut all(s)?, &access).map(drop)
         },
         "cuGraphAddMemAllocNode",
-        field("nodeParams", |its: &Parameters| its.accessDescCount),
+        field("params", |its: &Parameters| its.accessDescCount),
         1usize,
     );
     let size = Row::new(
         "CUDA_MEM_ALLOC_NODE_PARAMS_v1::bytesize",
         |s| add_alloc(&mut all(s)?, &[]).map(drop),
         "cuGraphAddMemAllocNode",
-        field("nodeParams", |its: &Parameters| its.bytesize),
+        field("params", |its: &Parameters| its.bytesize),
         8usize,
     );
     vec![access, size]

@@ -203,8 +203,8 @@ impl NodeAllocation {
         }
     }
 
-    /// Notes that a free was enqueued on a stream, on which no capture begins meanwhile.
-    fn has_been_freed(&self, stream: &Stream) {
+    /// Notes that no buffer owns the memory any more, and that its work and its free are on this stream.
+    fn end_ownership(&self, stream: &Stream) {
         let freed = match stream.is_borrowed() {
             false => Ok(Earlier::Stream(stream.clone())),
             // The stream may be destroyed before the next launch.
@@ -387,7 +387,12 @@ impl Destroy for OrderedFree {
     }
 
     fn has_been_destroyed(&mut self) {
-        self.allocation.has_been_freed(&self.stream);
+        self.allocation.end_ownership(&self.stream);
+    }
+
+    /// The driver decides about the next launch: it refuses it, or frees the memory.
+    fn has_leaked(&self, _: &dyn KeepAlive) {
+        self.allocation.end_ownership(&self.stream);
     }
 }
 
