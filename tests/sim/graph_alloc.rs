@@ -4,8 +4,8 @@ use crate::on;
 use cuda_safe::graph::{AllocOptions, GraphMemoryUsage, InstantiateOptions};
 use cuda_safe::sys::{CUresult, cuMemFreeAsync};
 use cuda_safe::{
-    CaptureMode, Context, DeviceBuffer, Error, ExecutableGraph, Graph, GraphAllocation, Invalid,
-    Result, Stream, deferred_releases,
+    CaptureMode, Context, Device, DeviceBuffer, Error, ExecutableGraph, Graph, GraphAllocation,
+    Invalid, MemoryAccess, MemoryLocation, Result, Stream, deferred_releases,
 };
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
@@ -269,6 +269,22 @@ fn a_moved_child_graph_allocates_memory_that_its_parent_uses() {
             invalid(parent.instantiate()),
             Invalid::UnallocatedAccess { .. }
         ));
+    });
+}
+
+#[test]
+fn other_devices_are_given_access_to_the_memory() {
+    on(Profile::h200().with_devices(2), |context| {
+        let peer = Device::get(1).expect("a device");
+        let mut graph = Graph::new(&context).expect("a graph");
+        let options = AllocOptions {
+            access: &[(peer, MemoryAccess::Read)],
+            ..AllocOptions::default()
+        };
+        let (node, _) = graph.add_alloc::<u8>(&[], 4, &options).expect("a node");
+        let parameters = graph.alloc_parameters(node).expect("a query");
+        let there = Some(MemoryLocation::Device(peer));
+        assert_eq!(parameters.access, [(there, MemoryAccess::Read)]);
     });
 }
 

@@ -77,6 +77,7 @@ use std::sync::Arc;
 /// Memory enters a graph in one of these ways:
 /// - [`own`](Self::own) and [`own_pinned`](Self::own_pinned) move a buffer into the graph. Its nodes
 ///   read and write the buffer.
+/// - [`add_alloc`](Self::add_alloc) adds a node that allocates memory in each launch.
 /// - A [`SharedBuffer`](crate::SharedBuffer) is only read, by any number of graphs.
 ///
 /// [`instantiate`](Self::instantiate) checks that two nodes that use the same memory, and of which one

@@ -20,7 +20,7 @@ use std::sync::Arc;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be passed to a kernel node for a parameter of type `{P}`",
     label = "not an argument of type `{P}`",
-    note = "a parameter `&[T]` takes `&GraphBuffer<T>` or `&SharedBuffer<T>`, and a parameter `&mut [T]` takes `&mut GraphBuffer<T>`"
+    note = "a parameter `&[T]` takes `&GraphBuffer<T>`, `&GraphAllocation<T>` or `&SharedBuffer<T>`, and a parameter `&mut [T]` takes `&mut GraphBuffer<T>` or `&mut GraphAllocation<T>`"
 )]
 pub trait NodeArgument<P: Param> {
     /// Returns the bytes of the argument and declares the access.

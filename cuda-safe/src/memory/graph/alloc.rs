@@ -333,6 +333,7 @@ impl ExecutableGraph {
     ///     let buffer = executable.take_allocation(&memory, &stream)?;
     ///     assert_eq!(buffer.to_vec()?, [7; 1000]);
     /// }
+    /// stream.synchronize()?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     #[doc(alias = "cuMemFreeAsync")]

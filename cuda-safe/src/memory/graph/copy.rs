@@ -14,11 +14,11 @@ use core::ffi::c_void;
 use cuda_sys::{CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype};
 use std::ops::Range;
 
-/// Memory that a copy node reads: `&GraphBuffer`, [`GraphSlice`], `&SharedBuffer` or `&GraphPinned`. This
-/// trait is sealed.
+/// Memory that a copy node reads: `&GraphBuffer`, `&GraphAllocation`, [`GraphSlice`], `&SharedBuffer` or
+/// `&GraphPinned`. This trait is sealed.
 #[diagnostic::on_unimplemented(
     message = "a copy node cannot read `{Self}`",
-    note = "a copy node reads `&GraphBuffer<T>`, `GraphSlice<T>`, `&SharedBuffer<T>` or `&GraphPinned<T>`"
+    note = "a copy node reads `&GraphBuffer<T>`, `&GraphAllocation<T>`, `GraphSlice<T>`, `&SharedBuffer<T>` or `&GraphPinned<T>`"
 )]
 pub trait CopySource<T>: Sized {
     /// Returns the memory.
@@ -30,11 +30,11 @@ pub trait CopySource<T>: Sized {
     fn declare(&self, elements: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()>;
 }
 
-/// Memory that a copy node writes: `&mut GraphBuffer`, [`GraphSliceMut`] or `&mut GraphPinned`. This trait
-/// is sealed.
+/// Memory that a copy node writes: `&mut GraphBuffer`, `&mut GraphAllocation`, [`GraphSliceMut`] or
+/// `&mut GraphPinned`. This trait is sealed.
 #[diagnostic::on_unimplemented(
     message = "a copy node cannot write `{Self}`",
-    note = "a copy node writes `&mut GraphBuffer<T>`, `GraphSliceMut<T>` or `&mut GraphPinned<T>`"
+    note = "a copy node writes `&mut GraphBuffer<T>`, `&mut GraphAllocation<T>`, `GraphSliceMut<T>` or `&mut GraphPinned<T>`"
 )]
 pub trait CopyTarget<T>: Sized {
     /// Returns the memory.
