@@ -37,9 +37,10 @@
 //! a partition.
 
 pub use crate::driver::graph::{
-    ChildGraph, Edge, EdgeKind, ExecutableGraph, ExecutableNodes, Graph, InstantiateOptions, Node,
-    NodeArgument, NodeArguments, NodeContext, NodeId, NodeType, RetainedObjects, SemaphoreSignal,
-    SemaphoreWait, UpdateError, UpdateProblem, kind, node_attribute,
+    ChildGraph, ConditionalHandle, DeviceGraph, Edge, EdgeKind, ExecutableGraph, ExecutableNodes,
+    Graph, InstantiateOptions, Node, NodeArgument, NodeArguments, NodeContext, NodeId, NodeType,
+    RetainedObjects, SemaphoreSignal, SemaphoreWait, UpdateError, UpdateProblem, kind,
+    node_attribute,
     node_attribute::{DeviceNode, NodeAttribute},
 };
 pub use crate::memory::{

@@ -312,7 +312,8 @@ pub enum Invalid {
     },
     /// Options of an instantiation that exclude each other.
     InstantiateOptions,
-    /// A second executable graph of a graph that owns memory. `graph` is the number of the graph.
+    /// A second executable graph of a graph that owns memory or has conditional nodes. `graph` is the
+    /// number of the graph.
     SecondExecutable { graph: u64 },
     /// An operation that a graph does not permit because it owns memory.
     GraphOwnsMemory { what: &'static str },
@@ -346,6 +347,30 @@ pub enum Invalid {
     OtherGraph { graph: u64, expected: u64 },
     /// A change of one node of an executable graph that was updated from another graph.
     UpdatedFromOtherGraph,
+    /// A conditional handle of another graph than the one that uses it. Both values are numbers of graphs.
+    ConditionalHandleOfOtherGraph { handle: u64, graph: u64 },
+    /// A conditional handle that a node uses already.
+    ConditionalHandleUsed { node: String },
+    /// Conditional handles that no node uses, in a graph that is instantiated.
+    ConditionalHandleWithoutNode { count: usize },
+    /// A node that the bodies of conditional nodes cannot contain.
+    NotInBody { node: String, reason: &'static str },
+    /// A body that the node does not have. `index` is zero-based.
+    NoSuchBody {
+        node: String,
+        index: u32,
+        count: usize,
+    },
+    /// A switch without bodies.
+    NoBodies,
+    /// A function that changed a body replaced it by another graph.
+    BodyReplaced,
+    /// A removal of a conditional node.
+    RemovedConditional { node: String },
+    /// An operation that a graph does not permit because it has conditional handles or nodes.
+    GraphHasConditionals { what: &'static str },
+    /// An executable graph that kernels cannot launch.
+    NotDeviceLaunch,
     /// Text for the driver that is not Unicode.
     NotUnicode,
     /// A raw handle that is not an object of the kind `what`.

@@ -9,11 +9,14 @@ mod allocation;
 mod arguments;
 mod changes;
 mod child;
+mod conditional;
+mod device_launch;
 mod edges;
 mod executable;
 mod host;
 mod instantiate;
 mod kernel;
+mod late;
 mod launches;
 mod memory_operations;
 mod node;
@@ -32,6 +35,8 @@ pub(crate) use add::Place;
 pub(crate) use allocation::NodeAllocation;
 pub(crate) use arguments::{MemoryUse, NodeUses};
 pub use arguments::{NodeArgument, NodeArguments};
+pub use conditional::ConditionalHandle;
+pub use device_launch::DeviceGraph;
 pub use edges::{Edge, EdgeKind};
 pub use executable::{ExecutableGraph, RetainedObjects};
 pub(crate) use host::HostFunction;
@@ -292,6 +297,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`Invalid::GraphOwnsMemory`] if the graph owns memory, because memory belongs to one graph;
+    /// [`Invalid::GraphHasConditionals`] if it has conditional handles or nodes, or is the body of one;
     /// `CUDA_ERROR_NOT_SUPPORTED` for a graph with nodes that the driver cannot clone.
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphClone`](fn@cuda_sys::cuGraphClone),
@@ -356,7 +362,7 @@ impl Graph {
 
     /// Returns the order of the work on the memory of this graph.
     pub(crate) fn memory_order(&mut self) -> Arc<MemoryOrder> {
-        let number = self.slots().number();
+        let number = self.slots().root();
         let orders = &self.slots().orders;
         if let Some(order) = orders.iter().find(|order| order.graph() == number) {
             return Arc::clone(order);
@@ -366,8 +372,9 @@ impl Graph {
         order
     }
 
-    /// Returns an error if the graph owns memory.
+    /// Returns an error if the graph owns memory or has conditional handles.
     fn refuse_owned_memory(&self, what: &'static str) -> Result<()> {
+        self.refuse_conditionals(what)?;
         match self.slots().orders.is_empty() {
             true => Ok(()),
             false => Err(Invalid::GraphOwnsMemory { what }.into()),

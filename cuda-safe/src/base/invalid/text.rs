@@ -522,8 +522,9 @@ impl fmt::Display for Invalid {
             ),
             Self::SecondExecutable { graph } => write!(
                 f,
-                "graph {graph} owns memory and has an executable graph already, whose launches are \
-                 not ordered with those of another one: drop it first"
+                "graph {graph} owns memory or has conditional nodes, and has an executable graph \
+                 already, whose launches are not ordered with those of another one: drop it first, \
+                 and with conditional nodes wait for its launches"
             ),
             Self::GraphOwnsMemory { what } => write!(
                 f,
@@ -598,6 +599,48 @@ impl fmt::Display for Invalid {
             Self::UpdatedFromOtherGraph => f.write_str(
                 "the executable graph was updated from another graph, so it is not known which of \
                  its nodes use which memory: update it as a whole",
+            ),
+            Self::ConditionalHandleOfOtherGraph { handle, graph } => write!(
+                f,
+                "the conditional handle belongs to graph {handle}, and graph {graph} cannot use it: \
+                 create one with Graph::conditional_handle"
+            ),
+            Self::ConditionalHandleUsed { node } => write!(
+                f,
+                "the conditional handle belongs to {node}: create a handle for each conditional node"
+            ),
+            Self::ConditionalHandleWithoutNode { count } => write!(
+                f,
+                "{count} conditional handles of the graph have no node, and the driver cannot \
+                 instantiate such a graph: add a conditional node for each handle"
+            ),
+            Self::NotInBody { node, reason } => write!(
+                f,
+                "the body of a conditional node cannot contain this {node}: {reason}"
+            ),
+            Self::NoSuchBody { node, index, count } => write!(
+                f,
+                "{node} has no body {index} (zero-based): it has {count} bodies"
+            ),
+            Self::NoBodies => f.write_str("a switch has at least one body, and 0 were requested"),
+            Self::BodyReplaced => f.write_str(
+                "the function that changed a body of a conditional node replaced the body by \
+                 another graph: the graph that the body belongs to was leaked and cannot be used \
+                 any more",
+            ),
+            Self::RemovedConditional { node } => write!(
+                f,
+                "{node} cannot be removed: its handle would have no node, and the driver cannot \
+                 instantiate such a graph"
+            ),
+            Self::GraphHasConditionals { what } => write!(
+                f,
+                "the graph has conditional handles or nodes, or belongs to a conditional node, and \
+                 therefore cannot {what}"
+            ),
+            Self::NotDeviceLaunch => f.write_str(
+                "kernels cannot launch the executable graph: instantiate it with the option \
+                 device_launch",
             ),
             Self::NotUnicode => f.write_str("the text is not Unicode"),
             Self::Handle { what, value } => write!(f, "{value:#x} is not a valid {what}"),

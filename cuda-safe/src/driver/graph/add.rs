@@ -1,6 +1,7 @@
 //! Adding nodes: what all kinds of nodes share, empty nodes, host functions, and events.
 
 use super::access::Before;
+use super::kind::Kind;
 use super::owners::Content;
 use super::{Graph, HostFunction, Node, NodeId, kind};
 use crate::base::call::call;
@@ -25,13 +26,17 @@ impl Graph {
     /// Adds a node. `add` calls the driver, and the graph then owns `content`.
     ///
     /// # Errors
-    /// See [`Slots::get`](super::owners::Slots::get) for the dependencies; errors of `add`.
+    /// See [`Slots::get`](super::owners::Slots::get) for the dependencies; [`Invalid::NotInBody`]; errors
+    /// of `add`.
     pub(crate) fn add_node<K: kind::Kind>(
         &mut self,
         dependencies: &[NodeId],
         content: Content,
         add: impl FnOnce(Place) -> Result<()>,
     ) -> Result<Node<K>> {
+        if let Some(conditional) = self.slots().conditional() {
+            conditional.check_node::<K>(&content)?;
+        }
         let mut inline = [std::ptr::null_mut(); INLINE];
         let mut heap = Vec::new();
         let raw = match inline.get_mut(..dependencies.len()) {
@@ -215,14 +220,20 @@ impl Graph {
     ///
     /// # Errors
     /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`]; [`Invalid::MemoryNodes`] if the graph has
-    /// allocation or free nodes; `CUDA_ERROR_NOT_SUPPORTED` if the driver cannot remove nodes from this
-    /// graph for another reason.
+    /// allocation or free nodes; [`Invalid::RemovedConditional`] for a conditional node, because a graph
+    /// whose handle has no node cannot be instantiated; `CUDA_ERROR_NOT_SUPPORTED` if the driver cannot
+    /// remove nodes from this graph for another reason.
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphDestroyNode`](fn@cuda_sys::cuGraphDestroyNode).
     #[doc(alias = "cuGraphDestroyNode")]
     pub fn remove(&mut self, node: impl Into<NodeId>) -> Result<()> {
         let node = node.into();
-        let raw = self.raw_node(node)?;
+        let entry = self.slots().get(node)?;
+        if entry.content.node_type == kind::Conditional::TYPE {
+            let node = self.slots().describe(node);
+            return Err(Invalid::RemovedConditional { node }.into());
+        }
+        let raw = entry.raw.0;
         self.slots().refuse_memory_nodes("lose nodes")?;
         // SAFETY: the node exists, and no other code uses the graph.
         unsafe { call!(cuGraphDestroyNode(raw)) }?;

@@ -338,7 +338,7 @@ impl ExecutableGraph {
     }
 }
 
-impl<O: Used> AfterLaunches<O> {
+impl<O> AfterLaunches<O> {
     /// Frees kept memory now if its stream orders the free after all launches. Returns the rest.
     pub(super) fn free_now(&self, unfreed: Vec<Unfreed>) -> Vec<Unfreed> {
         let mut rest = unfreed;

@@ -56,6 +56,8 @@ pub struct NodeUses<'a> {
     after: Vec<Event>,
     /// The numbers of the graphs that own the memory.
     graphs: Vec<u64>,
+    /// The number of the graph that the conditional handles belong to.
+    graph_of_handles: Option<u64>,
 }
 
 /// A use of memory that belongs to a graph.
@@ -80,6 +82,7 @@ impl<'a> NodeUses<'a> {
             accesses: Vec::new(),
             after: Vec::new(),
             graphs: Vec::new(),
+            graph_of_handles: None,
         }
     }
 
@@ -117,16 +120,43 @@ impl<'a> NodeUses<'a> {
         context: &Context,
         written: &Event,
     ) -> Result<()> {
-        same_context("the shared buffer", context, self.context)?;
-        self.owners.push(Retained::Object(memory));
-        self.after.push(written.clone());
+        self.retain("the shared buffer", memory, context, written)
+    }
+
+    /// Adds an object that a launch of the node uses after the event.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherContext`] if the object, which is called `what`, belongs to another context.
+    pub(super) fn retain(
+        &mut self,
+        what: &'static str,
+        object: Arc<dyn Retain>,
+        context: &Context,
+        after: &Event,
+    ) -> Result<()> {
+        same_context(what, context, self.context)?;
+        self.owners.push(Retained::Object(object));
+        self.after.push(after.clone());
         Ok(())
+    }
+
+    /// Adds a conditional handle that belongs to this graph.
+    ///
+    /// # Errors
+    /// [`Invalid::ConditionalHandleOfOtherGraph`] if another argument belongs to another graph.
+    pub(super) fn add_handle(&mut self, handle: u64) -> Result<()> {
+        match self.graph_of_handles.replace(handle) {
+            Some(graph) if graph != handle => {
+                Err(Invalid::ConditionalHandleOfOtherGraph { handle, graph }.into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the content of a node of the graph `slots` with these uses and owners.
     ///
     /// # Errors
-    /// [`Invalid::BufferOfOtherGraph`].
+    /// [`Invalid::BufferOfOtherGraph`]; [`Invalid::ConditionalHandleOfOtherGraph`].
     pub(crate) fn content<K: Kind>(
         mut self,
         slots: &Slots,
@@ -139,6 +169,12 @@ impl<'a> NodeUses<'a> {
                     graph: slots.number(),
                 }
                 .into());
+            }
+        }
+        if let Some(handle) = self.graph_of_handles {
+            let graph = slots.root();
+            if handle != graph {
+                return Err(Invalid::ConditionalHandleOfOtherGraph { handle, graph }.into());
             }
         }
         self.owners.extend(owners);

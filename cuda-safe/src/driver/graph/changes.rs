@@ -60,11 +60,18 @@ impl ExecutableGraph {
         if self.objects.updated.is_some() {
             return Err(Invalid::UpdatedFromOtherGraph.into());
         }
-        let before = &self.objects.slots.get(id)?.content.accesses;
+        let slots = &self.objects.slots;
+        let before = &slots.get_in_bodies(id)?.content.accesses;
         if *before == content.accesses {
             return Ok(Vec::new());
         }
-        self.objects.slots.check_accesses(Some((id, content)))?;
+        if id.graph() == slots.number() {
+            slots.check_accesses(Some((id, content)))?;
+        } else {
+            let mut changed = Slots::clone(slots);
+            let _ = changed.replace_in_bodies(id, content.clone());
+            changed.check_accesses(None)?;
+        }
         let orders = graph.slots().orders.iter();
         let orders = orders.filter(|order| !self.has_claimed(order.graph()));
         orders.map(|order| order.claim()).collect()
@@ -77,9 +84,9 @@ impl ExecutableGraph {
         self.claims.extend(claims);
         let slots = Arc::make_mut(&mut self.objects.slots);
         let has_new_memory = slots
-            .get(id)
+            .get_in_bodies(id)
             .is_ok_and(|entry| entry.content.accesses != content.accesses);
-        let before = slots.replace(id, content);
+        let before = slots.replace_in_bodies(id, content);
         if has_new_memory {
             // The memory may have entered the graph after the instantiation.
             earlier.extend(self.claims.iter_mut().flat_map(Claim::earlier));

@@ -1,5 +1,6 @@
 //! Child graphs.
 
+use super::conditional::Conditional;
 use super::owners::Content;
 use super::{Graph, Node, NodeId, kind};
 use crate::base::call::call;
@@ -23,8 +24,8 @@ impl Graph {
     ///
     /// # Errors
     /// [`Invalid::GraphOwnsMemory`] if `child` owns memory, which belongs to one graph: move it with
-    /// [`add_child_moved`](Self::add_child_moved); `CUDA_ERROR_NOT_SUPPORTED` for a graph with nodes that
-    /// the driver cannot clone. See also [`add_empty`](Self::add_empty).
+    /// [`add_child_moved`](Self::add_child_moved); [`Invalid::GraphHasConditionals`];
+    /// `CUDA_ERROR_NOT_SUPPORTED` for a graph with nodes that the driver cannot clone. See also [`add_empty`](Self::add_empty).
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphAddChildGraphNode`](fn@cuda_sys::cuGraphAddChildGraphNode).
     #[doc(alias = "cuGraphAddChildGraphNode")]
@@ -35,6 +36,10 @@ impl Graph {
         child: &mut Self,
     ) -> Result<Node<kind::Child>> {
         child.refuse_owned_memory("be copied into another graph")?;
+        if self.slots().conditional().is_some_and(Conditional::is_body) {
+            // A body cannot contain all nodes of captured work.
+            child.find_nodes()?;
+        }
         let mut content = Content::new::<kind::Child>(Vec::new());
         content.child = Some(Arc::clone(&child.owners.slots));
         let raw = child.raw;
@@ -62,7 +67,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`Invalid::NeedsNewerDriver`]; [`Invalid::ForeignGraph`] if other
-    /// code owns `child`; see also [`add_empty`](Self::add_empty).
+    /// code owns `child`; [`Invalid::GraphHasConditionals`]; see also [`add_empty`](Self::add_empty).
     ///
     /// Since CUDA 12.9. Raw: [`cuGraphAddNode_v2`](fn@cuda_sys::cuGraphAddNode_v2).
     #[doc(alias = "cuGraphAddNode")]
@@ -97,6 +102,7 @@ impl Graph {
     }
 
     fn add_moved(&mut self, dependencies: &[NodeId], child: &Self) -> Result<Node<kind::Child>> {
+        child.refuse_conditionals("be moved into another graph")?;
         let driver = init::version()?;
         if driver < MOVE_SINCE {
             return Err(Invalid::NeedsNewerDriver {

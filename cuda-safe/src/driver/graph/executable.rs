@@ -2,6 +2,7 @@
 
 use super::allocation::{KeptAllocations, Unfreed};
 use super::changes::{self, Retired};
+use super::late::LateExecutable;
 use super::launches::Launches;
 use super::order::{Claim, Earlier};
 use super::owners::Slots;
@@ -36,11 +37,17 @@ use std::sync::Arc;
 /// [`NodeContext`](crate::graph::NodeContext).
 ///
 /// # Drop
-/// Destroying an executable graph waits for nothing, except with conditional nodes (driver 580). Running
-/// launches continue. The objects that they use are released after the last launch is complete: an event
+/// Destroying an executable graph waits for nothing. Running launches continue. The objects that they use are released after the last launch is complete: an event
 /// is recorded on each stream that the graph was launched on, and a later call that creates, copies or
 /// synchronizes releases the objects. If an object is borrowed, the drop blocks until the launches are
 /// complete. The streams stay alive until then too.
+///
+/// An executable graph with conditional nodes, or for [device launches](crate::graph::DeviceGraph), is
+/// itself destroyed after its last launch, so dropping it does not wait for the launch. A loop that never
+/// ends is never destroyed. With conditional nodes, the call that destroys it
+/// (`cuGraphExecDestroy`) also waits for all other running work of the device (driver 580), and the call
+/// that makes it then blocks: the drop if nothing was launched, or a later call that creates, copies or
+/// synchronizes.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, DeviceBuffer, Graph};
@@ -71,6 +78,8 @@ pub struct ExecutableGraph {
     pub(super) retired: Retired,
     /// The memory of graphs that this executable graph uses.
     pub(super) claims: Vec<Claim>,
+    /// Whether kernels can launch it.
+    pub(super) is_device_launch: bool,
 }
 
 /// The objects that must outlive an executable graph and its launches.
@@ -137,6 +146,7 @@ impl ExecutableGraph {
             },
             retired: Retired::default(),
             claims,
+            is_device_launch: false,
         }
     }
 
@@ -406,6 +416,38 @@ impl ExecutableGraph {
             .any(|claim| claim.order().graph() == graph)
     }
 
+    /// Orders later work on the memory after the launches, when this executable graph is dropped.
+    /// `earlier` is work that no launch came after.
+    fn order_claims(&self, launched: &[Earlier], earlier: &[Earlier]) {
+        for claim in &self.claims {
+            match earlier.is_empty() {
+                true => claim.supersede(launched),
+                false => launched
+                    .iter()
+                    .for_each(|its| claim.order().add(its.clone())),
+            }
+        }
+    }
+
+    /// Returns whether destroying it would wait for its launches.
+    fn is_destroyed_late(&self) -> bool {
+        self.is_device_launch || self.objects.slots.conditional().is_some()
+    }
+
+    /// Takes the claims that last until it is destroyed: those of a graph with conditional nodes, because
+    /// the driver permits one executable graph of it.
+    fn late_claims(&mut self) -> Vec<Claim> {
+        match self.objects.slots.conditional() {
+            Some(_) => std::mem::take(&mut self.claims),
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns whether an object that its nodes use is borrowed.
+    pub(super) fn depends_on_borrowed(&self) -> bool {
+        self.objects.is_borrowed()
+    }
+
     /// Notes the stream of an upload in progress.
     pub(super) fn note_upload(&self, stream: &Stream) -> Result<()> {
         self.launches.admit(stream).map(drop)
@@ -422,14 +464,21 @@ fn not_owned() -> Error {
     Invalid::GraphBorrows.into()
 }
 
+impl Objects {
+    /// Leaks the host functions of all nodes.
+    pub(super) fn leak_functions(&self) {
+        self.slots.leak_functions();
+        if let Some(updated) = &self.updated {
+            updated.leak_functions();
+        }
+    }
+}
+
 impl Used for (Retired, Objects, Vec<Unfreed>) {
     fn leak_functions(&self) {
         let (retired, objects, _) = self;
         retired.leak_functions();
-        objects.slots.leak_functions();
-        if let Some(updated) = &objects.updated {
-            updated.leak_functions();
-        }
+        objects.leak_functions();
     }
 }
 
@@ -465,31 +514,29 @@ impl Drop for ExecutableGraph {
         if self.raw.is_null() {
             return;
         }
-        if self.ownership.is_owned() {
+        let is_owned = self.ownership.is_owned();
+        let is_late = is_owned && self.is_destroyed_late();
+        if is_owned && !is_late {
             release(Handle(self.raw), &self.objects);
         }
         let unfreed = self.kept.take_unfreed();
         let (streams, earlier) = self.launches.take();
-        if streams.is_empty() {
+        if streams.is_empty() && !is_late {
             // No launch uses the objects, which are dropped with this value.
             return;
         }
-        let retired = std::mem::take(&mut self.retired);
-        let objects = (retired, self.objects.clone(), Vec::new());
-        let mut after = AfterLaunches::new(streams, self.objects.is_borrowed(), objects);
-        let launched = after.record();
-        after.objects.2 = after.free_now(unfreed);
-        // Another executable graph may use the memory next.
-        for claim in &self.claims {
-            match earlier.is_empty() {
-                true => claim.supersede(&launched),
-                // No launch came after this work.
-                false => launched
-                    .iter()
-                    .for_each(|its| claim.order().add(its.clone())),
-            }
+        let (retired, objects) = (std::mem::take(&mut self.retired), self.objects.clone());
+        let mut launches = AfterLaunches::new(streams, objects.is_borrowed(), ());
+        let launched = launches.record();
+        let unfreed = launches.free_now(unfreed);
+        self.order_claims(&launched, &earlier);
+        if is_late {
+            let executable = LateExecutable::new(self.raw, self.late_claims(), objects, retired);
+            release(launches.with_objects((executable, unfreed)), &self.objects);
+        } else {
+            let objects = (retired, objects, unfreed);
+            release(launches.with_objects(objects), &self.objects);
         }
-        release(after, &self.objects);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Instantiation: from a graph to an executable graph.
 
+use super::Graph;
 use super::allocation::KeptAllocations;
 use super::executable::ExecutableGraph;
 use super::order::Claim;
-use super::{Graph, NodeId};
 use crate::base::call::{call, newest_or};
 use crate::base::capture::Operation;
 use crate::base::error::{Error, Result};
@@ -26,7 +26,8 @@ pub struct InstantiateOptions<'a> {
     /// [`ExecutableGraph::upload`].
     pub upload: Option<&'a Stream>,
     /// Whether kernels can launch the graph (`CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`). Cannot be
-    /// combined with `auto_free_on_launch`. Destroying such a graph waits for its launches.
+    /// combined with `auto_free_on_launch`. The graph contains kernels, copies, fills and child graphs.
+    /// See [`DeviceGraph`](crate::graph::DeviceGraph).
     pub device_launch: bool,
     /// Whether kernels run with the priorities of their nodes instead of the priority of the stream
     /// (`CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY`). Since CUDA 11.7.
@@ -89,8 +90,10 @@ impl Graph {
     ///   after the node that frees the memory.
     /// - [`Invalid::MemoryNodes`] if `device_launch` is set for a graph with allocation or free nodes.
     /// - [`Invalid::GraphCycle`] if the edges form a cycle.
-    /// - [`Invalid::SecondExecutable`] if the graph owns memory, and another executable graph of it
-    ///   exists.
+    /// - [`Invalid::SecondExecutable`] if the graph owns memory or has conditional nodes, and another
+    ///   executable graph of it exists. One with conditional nodes exists until its launches are complete.
+    /// - [`Invalid::ConditionalHandleWithoutNode`]; [`Invalid::GraphHasConditionals`] for the body of a
+    ///   conditional node.
     /// - [`Invalid::Instantiation`] if the driver names the node or the reason.
     /// - [`Invalid::InstantiateOptions`]; for `upload`, [`Invalid::StreamIsCaptured`],
     ///   [`Invalid::BorrowedStream`] and [`Invalid::OtherContext`], and [`Error::Missing`] before CUDA 12.0.
@@ -107,6 +110,7 @@ impl Graph {
         let flags = options.flags()?;
         release::drain();
         let slots = &self.owners.slots;
+        slots.check_conditionals()?;
         slots.check_accesses(None)?;
         if options.device_launch {
             slots.refuse_memory_nodes("be launched by kernels")?;
@@ -149,7 +153,8 @@ impl Graph {
         };
         made.map_err(|error| self.explain_instantiation(error, &parameters))?;
         let kept = KeptAllocations::new(slots, options.auto_free_on_launch);
-        let executable = ExecutableGraph::own(raw, slots, self.context(), claims, kept);
+        let mut executable = ExecutableGraph::own(raw, slots, self.context(), claims, kept);
+        executable.is_device_launch = options.device_launch;
         if let Some(stream) = options.upload {
             executable.note_upload(stream)?;
         }
@@ -176,10 +181,10 @@ impl Graph {
             }
             _ => return error,
         };
-        let node: Option<NodeId> = self.slots().find(parameters.hErrNode_out);
+        let node = self.slots().describe_raw(parameters.hErrNode_out);
         match error {
             Error::Driver(driver) => Invalid::Instantiation {
-                node: node.map(|node| self.slots().describe(node)),
+                node,
                 reason,
                 code: driver.code,
             }

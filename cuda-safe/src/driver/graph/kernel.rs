@@ -67,7 +67,8 @@ impl Graph {
     /// # Errors
     /// - [`Invalid::OtherContext`](crate::Invalid::OtherContext) if the kernel or a buffer does not
     ///   belong to `context`.
-    /// - [`Invalid::BufferOfOtherGraph`](crate::Invalid::BufferOfOtherGraph).
+    /// - [`Invalid::BufferOfOtherGraph`](crate::Invalid::BufferOfOtherGraph);
+    ///   [`Invalid::ConditionalHandleOfOtherGraph`](crate::Invalid::ConditionalHandleOfOtherGraph).
     /// - [`Invalid::LaunchConfig`](crate::Invalid::LaunchConfig) if a dimension is zero;
     ///   `CUDA_ERROR_INVALID_VALUE` if the dimensions exceed the limits of the device.
     /// - See also [`add_empty`](Self::add_empty).
@@ -78,6 +79,11 @@ impl Graph {
     /// only memory that it is passed as a buffer, and write only to buffers passed as `&mut`. Variables
     /// of its module, and addresses inside values, are the caller's responsibility: no other work may
     /// race with the kernel there.
+    ///
+    /// The kernel sets a [`ConditionalHandle`](super::ConditionalHandle) only if it gets it as an
+    /// argument, in each launch. Setting the handle of another graph is an illegal address, which is fatal
+    /// to the process. The kernel launches a [`DeviceGraph`](super::DeviceGraph) under the conditions of
+    /// that type.
     ///
     /// Since CUDA 10.0 (through `cuGraphAddKernelNode_v2` since 12.0). Raw:
     /// [`cuGraphAddKernelNode_v2`](fn@cuda_sys::cuGraphAddKernelNode_v2).

@@ -83,6 +83,8 @@ pub mod kind {
         Alloc = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
         /// A free of the memory of an allocation node.
         Free = CU_GRAPH_NODE_TYPE_MEM_FREE;
+        /// A conditional node, which decides whether and how often its bodies run.
+        Conditional = CU_GRAPH_NODE_TYPE_CONDITIONAL;
     }
 }
 

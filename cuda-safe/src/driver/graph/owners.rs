@@ -4,8 +4,11 @@
 //! owns the objects of its node. A graph and its executable graphs share the slots until one of them
 //! changes a node.
 
+mod bodies;
+
 use super::access::{Access, Before, Checked, NotAllocated, Unordered, check};
 use super::allocation::NodeAllocation;
+use super::conditional::Conditional;
 use super::node::{Node, NodeId, NodeType, kind, kind::Kind};
 use super::order::MemoryOrder;
 use crate::base::capture::Retain;
@@ -38,6 +41,8 @@ pub(crate) struct Slots {
     pub(crate) is_foreign: bool,
     /// Whether the graph or a child graph has allocation or free nodes.
     has_memory_nodes: bool,
+    /// The conditional handles and nodes of the graph, if it has any.
+    pub(super) conditional: Option<Box<Conditional>>,
 }
 
 #[derive(Clone, Default)]
@@ -49,6 +54,7 @@ struct Slot {
 }
 
 /// A node.
+#[derive(Clone)]
 pub(crate) struct Entry {
     pub(crate) raw: RawNode,
     pub(crate) content: Content,
@@ -64,6 +70,7 @@ unsafe impl Send for RawNode {}
 unsafe impl Sync for RawNode {}
 
 /// What a node does, as far as this crate must know it.
+#[derive(Clone)]
 pub(crate) struct Content {
     pub(crate) node_type: NodeType,
     /// The objects that the node needs.
@@ -72,7 +79,7 @@ pub(crate) struct Content {
     pub(crate) accesses: Vec<Access>,
     /// Events that a launch must come after, because memory that the node reads was written before them.
     pub(crate) after: Vec<Event>,
-    /// The nodes of a child graph.
+    /// The nodes of a child graph, or the bodies of a conditional node.
     pub(crate) child: Option<Arc<Slots>>,
     /// The memory that the node allocates.
     pub(crate) allocation: Option<Arc<NodeAllocation>>,
@@ -132,6 +139,7 @@ impl Slots {
             borrows_memory: false,
             is_foreign: false,
             has_memory_nodes: false,
+            conditional: None,
         }
     }
 
@@ -425,17 +433,9 @@ impl Slots {
         };
         for slot in &mut clone.slots {
             if let Some(entry) = &mut slot.node {
-                let content = &entry.content;
                 *entry = Arc::new(Entry {
                     raw: RawNode(raw(entry.raw.0)?),
-                    content: Content {
-                        node_type: content.node_type,
-                        owners: content.owners.clone(),
-                        accesses: content.accesses.clone(),
-                        after: content.after.clone(),
-                        child: content.child.clone(),
-                        allocation: content.allocation.clone(),
-                    },
+                    content: entry.content.clone(),
                 });
             }
         }

@@ -290,7 +290,7 @@ impl Graph {
     }
 
     /// Adds the nodes of a graph to the slots that other code may have added: those of a captured graph.
-    fn find_nodes(&mut self) -> Result<()> {
+    pub(super) fn find_nodes(&mut self) -> Result<()> {
         if !self.slots().is_foreign {
             return Ok(());
         }

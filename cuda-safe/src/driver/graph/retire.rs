@@ -47,7 +47,7 @@ enum Progress {
     Complete,
 }
 
-impl<O: Used> AfterLaunches<O> {
+impl<O> AfterLaunches<O> {
     /// Returns a handle of objects that the launches on these streams use.
     pub(super) fn new(streams: Vec<Noted>, waits: bool, objects: O) -> Self {
         let launches = streams.into_iter().map(|Noted { stream, end }| Launched {
@@ -58,6 +58,15 @@ impl<O: Used> AfterLaunches<O> {
         Self {
             launches: Mutex::new(launches.collect()),
             waits,
+            objects,
+        }
+    }
+
+    /// Returns the handle of other objects that the same launches use.
+    pub(super) fn with_objects<U>(self, objects: U) -> AfterLaunches<U> {
+        AfterLaunches {
+            launches: self.launches,
+            waits: self.waits,
             objects,
         }
     }

@@ -85,7 +85,8 @@ impl UpdateProblem {
 }
 
 impl ExecutableGraph {
-    /// Returns the nodes of this executable graph, which was instantiated from `graph`.
+    /// Returns the nodes of this executable graph, which was instantiated from `graph`. The nodes in the
+    /// bodies of conditional nodes are among them.
     ///
     /// The driver identifies the nodes of an executable graph by those of its graph, so that graph must
     /// still exist.
@@ -129,9 +130,10 @@ impl ExecutableGraph {
     /// # Errors
     /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE` if the graphs differ too much;
     /// [`try_update`](Self::try_update) says where and why. The errors of [`Graph::instantiate`] about
-    /// accesses to memory. [`Invalid::MemoryNodes`] if this was instantiated from another graph, and one of
-    /// them has allocation or free nodes, because the addresses of the memory would change. This executable
-    /// graph is then as before.
+    /// accesses to memory. [`Invalid::MemoryNodes`] and [`Invalid::GraphHasConditionals`] if this was
+    /// instantiated from another graph, and one of them has allocation, free or conditional nodes: the
+    /// addresses of the memory would change, and a kernel must not set the handle of another graph. This
+    /// executable graph is then as before.
     ///
     /// Since CUDA 10.2 (through `cuGraphExecUpdate_v2` since 12.0). Raw:
     /// [`cuGraphExecUpdate_v2`](fn@cuda_sys::cuGraphExecUpdate_v2).
@@ -146,6 +148,11 @@ impl ExecutableGraph {
     /// # Errors
     /// See [`update`](Self::update).
     pub fn try_update(&mut self, graph: &Graph) -> Result<(), UpdateError> {
+        if graph.slots().number() != self.graph_number() {
+            let what = "update the executable graph of another graph, or be updated from one";
+            graph.refuse_conditionals(what)?;
+            self.slots().refuse_conditionals(what)?;
+        }
         graph.slots().check_accesses(None)?;
         if graph.slots().number() != self.graph_number() {
             for slots in [graph.slots(), self.slots()] {
@@ -334,7 +341,7 @@ impl ExecutableNodes<'_> {
         if child.slots().borrows_memory && self.executable.is_owned() {
             return Err(Invalid::GraphBorrows.into());
         }
-        let entry = self.executable.slots().get(node.id())?;
+        let entry = self.executable.slots().get_in_bodies(node.id())?;
         let before = entry.content.child.as_ref();
         if before.is_some_and(|its| !its.orders.is_empty()) {
             let what = "be replaced";
@@ -354,8 +361,8 @@ impl ExecutableNodes<'_> {
     /// `cuGraphNodeSetEnabled`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` if the node is not a kernel, copy or fill; [`Invalid::OtherGraphNode`];
-    /// [`Invalid::NoSuchNode`].
+    /// `CUDA_ERROR_INVALID_VALUE` if the node is not a kernel, copy or fill, or is in the body of a
+    /// conditional node (driver 580); [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
     ///
     /// Since CUDA 11.6. Raw: [`cuGraphNodeSetEnabled`](fn@cuda_sys::cuGraphNodeSetEnabled).
     #[doc(alias = "cuGraphNodeSetEnabled")]
@@ -393,8 +400,8 @@ impl ExecutableNodes<'_> {
     /// # Errors
     /// See [`Slots::get`](super::owners::Slots::get).
     fn existing(&self, id: NodeId) -> Result<CUgraphNode> {
-        self.executable.slots().get(id)?;
-        self.graph.raw_node(id)
+        self.executable.slots().get_in_bodies(id)?;
+        Ok(self.graph.slots().get_in_bodies(id)?.raw.0)
     }
 
     /// Changes a node. `set` calls the driver.
