@@ -105,4 +105,18 @@ pub(crate) fn register_kernels() {
     register("pdl_second", |launch| {
         launch.update::<u32>(0, 1, |_, x| x + 1)
     });
+    register("choose", |launch| {
+        let (handle, value) = (launch.value::<u64>(0)?, launch.value::<u32>(1)?);
+        launch.set_conditional(handle, value)
+    });
+    register("count_down", |launch| {
+        let handle = launch.value::<u64>(0)?;
+        launch.update::<u32>(1, 1, |_, left| left.wrapping_sub(1))?;
+        let left = launch.read::<u32>(1, 1)?[0];
+        launch.set_conditional(handle, left)
+    });
+    register("start", |launch| {
+        let graph = launch.value::<u64>(0)?;
+        launch.launch_graph(graph)
+    });
 }

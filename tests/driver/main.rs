@@ -35,6 +35,7 @@ mod fatal;
 mod globals;
 mod graph_alloc;
 mod graph_build;
+mod graph_conditional;
 mod graph_memory;
 mod graph_nodes;
 mod graph_update;

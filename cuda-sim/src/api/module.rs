@@ -115,7 +115,10 @@ impl World {
 
 /// Returns whether a name is a function that every device has.
 pub(super) fn is_built_in(name: &str) -> bool {
-    matches!(name, "vprintf" | "malloc" | "free" | "__assertfail")
+    matches!(
+        name,
+        "vprintf" | "malloc" | "free" | "__assertfail" | "cudaGraphSetConditional"
+    )
 }
 
 pub(super) fn load(world: &mut World, module: &mut Out<CUmodule>, image: *const c_void) -> Answer {
