@@ -496,6 +496,49 @@ struct HostFunctions;
 /// }
 /// ```
 ///
+/// ```compile_fail,E0277
+/// // Outside of the graph of the handle, a kernel that sets it is fatal to the process.
+/// use cuda_safe::graph::ConditionalHandle;
+/// use cuda_safe::{LaunchConfig, Stream, TypedKernel};
+/// type Choose = TypedKernel<(ConditionalHandle, u32)>;
+/// fn launch(kernel: &Choose, stream: &Stream, handle: ConditionalHandle) {
+///     let _ = unsafe { kernel.launch(stream, LaunchConfig::linear(1, 1), (handle, 1)) };
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // A kernel launches only graphs that were uploaded for it.
+/// use cuda_safe::graph::DeviceGraph;
+/// use cuda_safe::{Context, ExecutableGraph, Graph, LaunchConfig, TypedKernel};
+/// type Start = TypedKernel<(DeviceGraph,)>;
+/// fn add(graph: &mut Graph, context: &Context, kernel: &Start, other: &ExecutableGraph) {
+///     let config = LaunchConfig::linear(1, 1);
+///     let _ = unsafe { graph.add_kernel(&[], context, kernel, config, (other,)) };
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// // The host does not launch a graph that kernels may launch.
+/// use cuda_safe::graph::DeviceGraph;
+/// use cuda_safe::{ExecutableGraph, Stream};
+/// fn upload(graph: ExecutableGraph, stream: &Stream) {
+///     let device = DeviceGraph::new(graph, stream).unwrap();
+///     graph.launch(stream).unwrap();
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// // The graph is not used while a body is changed.
+/// use cuda_safe::Graph;
+/// use cuda_safe::graph::ConditionalHandle;
+/// fn add(graph: &mut Graph, handle: ConditionalHandle) {
+///     let _ = graph.add_if(&[], handle, |body| {
+///         graph.add_empty(&[])?;
+///         Ok(())
+///     });
+/// }
+/// ```
+///
 /// ```compile_fail,E0133
 /// // The driver does not validate images.
 /// fn load(context: &cuda_safe::Context, image: &[u8]) {

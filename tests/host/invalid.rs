@@ -149,6 +149,51 @@ fn of_graphs() -> Vec<(Invalid, &'static [&'static str])> {
             &["from graph 8", "graph 7"],
         ),
         (Invalid::UpdatedFromOtherGraph, &["as a whole"]),
+        (
+            Invalid::ConditionalHandleOfOtherGraph {
+                handle: 7,
+                graph: 8,
+            },
+            &["graph 7", "graph 8", "conditional_handle"],
+        ),
+        (
+            Invalid::ConditionalHandleUsed {
+                node: "node 3".to_owned(),
+            },
+            &["node 3"],
+        ),
+        (
+            Invalid::ConditionalHandleWithoutNode { count: 2 },
+            &["2 conditional handles"],
+        ),
+        (
+            Invalid::NotInBody {
+                node: "host function".to_owned(),
+                reason: "a reason",
+            },
+            &["host function", "a reason"],
+        ),
+        (
+            Invalid::NoSuchBody {
+                node: "node 3".to_owned(),
+                index: 5,
+                count: 2,
+            },
+            &["node 3", "no body 5", "2 bodies"],
+        ),
+        (Invalid::NoBodies, &["at least one"]),
+        (Invalid::BodyReplaced, &["leaked"]),
+        (
+            Invalid::RemovedConditional {
+                node: "node 3".to_owned(),
+            },
+            &["node 3", "removed"],
+        ),
+        (
+            Invalid::GraphHasConditionals { what: "be cloned" },
+            &["be cloned", "conditional"],
+        ),
+        (Invalid::NotDeviceLaunch, &["device_launch"]),
         (Invalid::NotUnicode, &["Unicode"]),
     ]
 }

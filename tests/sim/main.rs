@@ -27,6 +27,7 @@ mod graph_changes;
 mod graph_conditionals;
 mod graph_copies;
 mod graph_kernels;
+mod graph_late;
 mod graph_memory;
 mod graph_nodes;
 mod graph_owners;

@@ -11,6 +11,7 @@ mod foreign;
 mod graph;
 mod graph_nodes;
 mod graph_memory;
+mod graph_conditional;
 mod green;
 mod interop;
 mod kernel;
@@ -112,6 +113,8 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("changed graph", graph_nodes::run),
     scenario("graph memory", graph_memory::run),
     scenario("graph memory usage", graph_memory::usage),
+    scenario("conditional nodes", graph_conditional::bodies),
+    scenario("device launch", graph_conditional::device_launch),
     scenario("callback", capture::drops_in_a_callback),
     scenario("devices.rs", examples::devices),
     scenario("vector_add.rs", examples::vector_add),
