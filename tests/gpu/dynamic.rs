@@ -38,7 +38,7 @@ fn nvcc() -> Option<PathBuf> {
     };
     let found = named.into_iter().chain(places).find(is_there);
     if found.is_none() {
-        common::skip("needs nvcc, as dynamic parallelism links NVIDIA's device runtime");
+        common::skip("needs nvcc, which links NVIDIA's device runtime");
     }
     found
 }
@@ -52,16 +52,17 @@ fn capability(device: &Device) -> (u32, u32) {
     )
 }
 
-/// Compiles the kernels for the device and links them with NVIDIA's device runtime.
-fn image(device: &Device) -> Option<Vec<u8>> {
+/// Compiles the kernels of `source` for the device and links them with NVIDIA's device runtime. `name` is
+/// the name of the files.
+pub(crate) fn image(device: &Device, name: &str, source: &str) -> Option<Vec<u8>> {
     let nvcc = nvcc()?;
     let (major, minor) = capability(device);
     let architecture = format!("-arch=sm_{major}{minor}");
-    let folder = common::scratch().join(format!("dynamic-{}", std::process::id()));
+    let folder = common::scratch().join(format!("{name}-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder to compile in");
-    let [source, object, linked] =
-        ["dynamic.cu", "dynamic.o", "dynamic.cubin"].map(|name| folder.join(name));
-    fs::write(&source, SOURCE).expect("writing the source");
+    let [code, object, linked] =
+        ["cu", "o", "cubin"].map(|kind| folder.join(format!("{name}.{kind}")));
+    fs::write(&code, source).expect("writing the source");
     let run = |command: &mut Command| {
         let output = command.arg(&architecture).output();
         let output = output.expect("starting nvcc");
@@ -70,7 +71,7 @@ fn image(device: &Device) -> Option<Vec<u8>> {
     };
     run(Command::new(&nvcc)
         .args(["-dc", "-o"])
-        .args([&object, &source]));
+        .args([&object, &code]));
     run(Command::new(&nvcc)
         .args(["-dlink", "-cubin", "-o"])
         .args([&linked, &object])
@@ -107,7 +108,7 @@ fn run(parent: &Parent, stream: &Stream) -> [BTreeSet<u32>; 2] {
 fn a_kernel_that_launches_kernels_runs_on_its_partition_and_two_more_sms() {
     let _alone = alone();
     let device = need!(device());
-    let image = need!(image(&device));
+    let image = need!(image(&device, "dynamic", SOURCE));
     let context = Context::primary(&device).expect("a context");
     let split = SmResource::of_device(&device).expect("a resource");
     let split = split.split_by_count(SplitByCount {

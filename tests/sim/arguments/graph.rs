@@ -1,10 +1,12 @@
 //! Graphs: nodes, edges, instantiation and updates.
 
-use super::{On, Row, Stage, field};
-use cuda_safe::graph::{AllocOptions, EdgeKind, InstantiateOptions, Node, kind};
+use super::{On, Row, Stage, field, value};
+use cuda_safe::graph::{
+    AllocOptions, ConditionalHandle, EdgeKind, InstantiateOptions, Node, kind,
+};
 use cuda_safe::sys::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUgraphDebugDot_flags,
-    CUgraphEdgeData,
+    CUgraphEdgeData, CUgraphNodeParams,
 };
 use cuda_safe::{
     Device, DeviceBuffer, ExecutableGraph, Graph, GraphAllocation, GraphBuffer, LaunchConfig,
@@ -198,6 +200,70 @@ fn edges() -> impl Iterator<Item = Row> {
     })
 }
 
+fn conditionals() -> Vec<Row> {
+    type Add = fn(&mut Graph, ConditionalHandle) -> Result<Node<kind::Conditional>>;
+    let row = |name: &str, add: Add, value: (u32, u32)| {
+        Row::new(
+            name,
+            move |s| {
+                let mut graph = Graph::new(&s.context)?;
+                let handle = graph.conditional_handle(&s.context, None)?;
+                add(&mut graph, handle).map(drop)
+            },
+            "cuGraphAddNode_v2",
+            field("params", |its: &CUgraphNodeParams| {
+                // SAFETY: the row adds a conditional node, whose parameters are in this field.
+                let its = unsafe { its.__bindgen_anon_1.conditional };
+                (its.type_.0, its.size)
+            }),
+            value,
+        )
+    };
+    let type_ = |name: &str| format!("CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_{name}");
+    vec![
+        row(
+            &type_("IF"),
+            |graph, handle| graph.add_if(&[], handle, |_| Ok(())),
+            (0, 1),
+        ),
+        row(
+            "cuGraphAddNode_v2",
+            |graph, handle| graph.add_if_else(&[], handle, |_| Ok(()), |_| Ok(())),
+            (0, 2),
+        ),
+        row(
+            &type_("WHILE"),
+            |graph, handle| graph.add_while(&[], handle, |_| Ok(())),
+            (1, 1),
+        ),
+        row(
+            &type_("SWITCH"),
+            |graph, handle| graph.add_switch(&[], handle, 3, |_, _| Ok(())),
+            (2, 3),
+        ),
+        Row::new(
+            "cuGraphConditionalHandleCreate.defaultLaunchValue",
+            |s| {
+                let mut graph = Graph::new(&s.context)?;
+                graph.conditional_handle(&s.context, Some(5)).map(drop)
+            },
+            "cuGraphConditionalHandleCreate",
+            |call| Some((value::<u32>("default")(call)?, value::<u32>("flags")(call)?)),
+            (5, 1),
+        ),
+        Row::new(
+            "cuGraphConditionalHandleCreate",
+            |s| {
+                let mut graph = Graph::new(&s.context)?;
+                graph.conditional_handle(&s.context, None).map(drop)
+            },
+            "cuGraphConditionalHandleCreate",
+            value("flags"),
+            0u32,
+        ),
+    ]
+}
+
 fn built() -> Vec<Row> {
     let mut rows: Vec<Row> = [
         "cuGraphCreate",
@@ -335,6 +401,7 @@ pub(super) fn rows() -> Vec<Row> {
     rows.extend(edges());
     rows.extend(memory());
     rows.extend(usage());
+    rows.extend(conditionals());
     rows.extend(built());
     rows.extend(changes());
     rows

@@ -12,7 +12,7 @@
 use super::launches::Launches;
 use super::order::{Earlier, MemoryOrder, new_buffer_number};
 use super::owners::Slots;
-use super::retire::{AfterLaunches, Used};
+use super::retire::AfterLaunches;
 use super::{ExecutableGraph, Graph};
 use crate::base::call::{Answer, answer};
 use crate::base::capture::{Operation, Retain};
