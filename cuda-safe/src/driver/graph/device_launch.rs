@@ -92,6 +92,10 @@ impl DeviceGraph {
     ///
     /// # Errors
     /// See [`new`](Self::new).
+    #[allow(
+        clippy::result_large_err,
+        reason = "the error contains the executable graph"
+    )]
     pub fn try_new(
         executable: ExecutableGraph,
         stream: &Stream,
