@@ -46,6 +46,10 @@ fn every_example_runs_and_leaks_nothing() {
     cuda_sim::install(profile.with_devices(2)).expect("nothing was called before");
     register("nothing", |_| Ok(()));
     register("gemm", |_| Ok(()));
+    register("choose", |launch| {
+        let (handle, value) = (launch.value::<u64>(0)?, launch.value::<u32>(1)?);
+        launch.set_conditional(handle, value)
+    });
     register("add", |launch| {
         let n = launch.value::<u32>(3)? as usize;
         let (a, b) = (launch.read::<f32>(0, n)?, launch.read::<f32>(1, n)?);

@@ -47,7 +47,7 @@ use std::sync::Arc;
 /// let options = InstantiateOptions { device_launch: true, ..Default::default() };
 /// let work = DeviceGraph::new(work.instantiate_with(&options)?, &stream)?;
 ///
-/// # if image.is_empty() { return Ok(()) }
+/// # if image.is_empty() { return stream.synchronize() }
 /// // SAFETY: a cubin that nvcc linked with the device runtime.
 /// let module = unsafe { Module::from_image(&context, image) }?;
 /// let launch = module.kernel("launch")?.typed::<(DeviceGraph,)>()?;
