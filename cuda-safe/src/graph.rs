@@ -37,12 +37,13 @@
 //! a partition.
 
 pub use crate::driver::graph::{
-    ChildGraph, ConditionalHandle, DeviceGraph, Edge, EdgeKind, ExecutableGraph, ExecutableNodes,
-    Graph, InstantiateOptions, Node, NodeArgument, NodeArguments, NodeContext, NodeId, NodeType,
-    RetainedObjects, SemaphoreSignal, SemaphoreWait, UpdateError, UpdateProblem, kind,
-    node_attribute,
+    CaptureDependency, ChildGraph, ConditionalHandle, DeviceGraph, Edge, EdgeKind, ExecutableGraph,
+    ExecutableNodes, Graph, GraphRecorder, InstantiateOptions, Node, NodeArgument, NodeArguments,
+    NodeContext, NodeId, NodeType, RetainedObjects, SemaphoreSignal, SemaphoreWait, UpdateError,
+    UpdateProblem, kind, node_attribute,
     node_attribute::{DeviceNode, NodeAttribute},
 };
+pub use crate::driver::stream::{Recapture, RecapturedNode};
 pub use crate::memory::{
     AllocOptions, AllocParameters, CopySource, CopyTarget, GraphAccess, GraphAllocation,
     GraphBuffer, GraphMemoryUsage, GraphPinned, GraphSlice, GraphSliceMut,

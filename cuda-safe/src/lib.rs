@@ -140,7 +140,7 @@ pub use driver::context::{
 pub use driver::device;
 pub use driver::device::{Device, Uuid, attribute};
 pub use driver::event::{Event, EventIpcHandle, EventOptions};
-pub use driver::graph::{ExecutableGraph, Graph};
+pub use driver::graph::{ExecutableGraph, Graph, GraphRecorder};
 pub use driver::launch::{
     AccessPolicyWindow, Argument, Arguments, KernelValue, LaunchArgument, LaunchAttributes,
     LaunchBuilder, LaunchConfig, MemoryDomainMap, Param, Params, ProgrammaticEvent, TypedKernel,
@@ -153,8 +153,8 @@ pub use driver::module::{
 };
 pub use driver::stream::{
     AccessProperty, AccessWindow, BarrierScope, Capture, CaptureMode, CaptureStatus, DefaultStream,
-    MemoryOperation, MemorySyncDomain, MemorySyncDomainMap, Stream, StreamFuture, StreamOptions,
-    SynchronizationPolicy, WaitCondition, WeakStream,
+    GraphicsCapture, GraphicsCommands, MemoryOperation, MemorySyncDomain, MemorySyncDomainMap,
+    Stream, StreamFuture, StreamOptions, SynchronizationPolicy, WaitCondition, WeakStream,
 };
 pub use memory::{
     Advice, CopyBatch, CopyScope, DeviceBuffer, DeviceChunksExact, DeviceChunksExactMut,

@@ -287,7 +287,14 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
             Invalid::OpenGuards { guards: 3 },
             &["3 guards", "bound to a thread", "end the guards"],
         ),
-        (Invalid::StreamIsCaptured, &["captured"]),
+        (Invalid::StreamIsCaptured, &["captured", "GraphRecorder"]),
+        (
+            Invalid::NotCaptured {
+                what: "a host function of a graph",
+            },
+            &["a host function of a graph", "Stream::capture"],
+        ),
+        (Invalid::RecorderWithoutGraph, &["destroyed", "new graph"]),
         (
             Invalid::CallsInProgress {
                 what: "begin a capture",

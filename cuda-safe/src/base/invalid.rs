@@ -96,6 +96,10 @@ pub enum Invalid {
     BlockingGreenStream,
     /// An allocation, an operation on host memory or a host function, on a stream that is captured.
     StreamIsCaptured,
+    /// An operation that is only possible in a capture that this crate began.
+    NotCaptured { what: &'static str },
+    /// A use of a graph recorder after a failed capture, which destroyed the graph.
+    RecorderWithoutGraph,
     /// A capture cannot begin or be joined while other calls on the stream or event are in progress.
     CallsInProgress {
         what: &'static str,
@@ -335,7 +339,7 @@ pub enum Invalid {
     AllocationOnBorrowedStream { allocation: u64 },
     /// Memory of an allocation node that no launch keeps.
     AllocationNotAlive { allocation: u64 },
-    /// A graph of other code that is moved into another graph.
+    /// A graph of other code that is moved into another graph, or captured into.
     ForeignGraph,
     /// Memory of another graph than the one that uses it. Both values are numbers of graphs.
     BufferOfOtherGraph { buffer: u64, graph: u64 },

@@ -7,6 +7,7 @@ mod access;
 mod add;
 mod allocation;
 mod arguments;
+mod captured;
 mod changes;
 mod child;
 mod conditional;
@@ -25,6 +26,7 @@ mod order;
 mod owners;
 mod parameters;
 mod query;
+mod record;
 mod retire;
 mod semaphores;
 mod update;
@@ -35,6 +37,8 @@ pub(crate) use add::Place;
 pub(crate) use allocation::NodeAllocation;
 pub(crate) use arguments::{MemoryUse, NodeUses};
 pub use arguments::{NodeArgument, NodeArguments};
+pub(crate) use captured::Before;
+pub use captured::CaptureDependency;
 pub use conditional::ConditionalHandle;
 pub use device_launch::DeviceGraph;
 pub use edges::{Edge, EdgeKind};
@@ -45,7 +49,8 @@ pub use kernel::NodeContext;
 pub(crate) use kernel::{NodeExecutionContext, sealed};
 pub use node::{Node, NodeId, NodeType, kind};
 pub(crate) use order::{Earlier, MemoryOrder, new_buffer_number};
-pub(crate) use owners::Content;
+pub(crate) use owners::{Content, RawNode};
+pub use record::GraphRecorder;
 pub use semaphores::{SemaphoreSignal, SemaphoreWait};
 pub use update::{ExecutableNodes, UpdateError, UpdateProblem};
 pub use view::ChildGraph;
@@ -90,9 +95,12 @@ use std::sync::Arc;
 ///
 /// A *captured* graph does not own the buffers and kernels of the captured work. It keeps only these
 /// objects alive: the contexts and green contexts of all streams that took part in the capture, and the
-/// events of [external](crate::Event::record_external) records and waits. For streams with a foreign
+/// events of [external](crate::Event::record_external) records and waits, and
+/// [captured host functions](crate::Stream::capture_host_function). For streams with a foreign
 /// owner and streams of a [pool](crate::green::GreenPool), it keeps the streams themselves alive.
-/// Launching it is therefore `unsafe`: see [`ExecutableGraph::launch_unchecked`].
+/// Launching it is therefore `unsafe`: see [`ExecutableGraph::launch_unchecked`]. A [`GraphRecorder`]
+/// makes a graph that owns everything from the same sequence of calls, and captures only the work of
+/// libraries.
 ///
 /// # Threads
 /// A graph is `Send`, but not `Sync`, because the driver does not lock graphs. Destroying a graph
@@ -179,8 +187,7 @@ impl Graph {
     pub(crate) fn with_retained(mut self, others: Vec<Arc<dyn Retain>>) -> Self {
         let slots = self.slots_mut();
         for other in others {
-            slots.is_borrowed |= other.is_borrowed();
-            slots.common.push(Retained::Object(other));
+            slots.retain(Retained::of_capture(other));
         }
         self
     }
@@ -280,7 +287,9 @@ impl Graph {
     /// Declares that the graph owns everything that it uses, so that its executable graphs can be
     /// launched by safe code.
     ///
-    /// A captured graph needs this to be launched with [`ExecutableGraph::launch`].
+    /// A captured graph needs this to be launched with [`ExecutableGraph::launch`]. A [`GraphRecorder`]
+    /// needs no promise for the nodes that it adds, and [`GraphRecorder::capture`] a promise about the
+    /// captured work only.
     ///
     /// # Safety
     /// The conditions of [`ExecutableGraph::launch_unchecked`] must hold for each launch of each

@@ -16,7 +16,10 @@ mod wait;
 pub use attributes::{
     AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
 };
-pub use capture::{Capture, CaptureMode, CaptureStatus};
+pub use capture::{
+    Capture, CaptureMode, CaptureStatus, GraphicsCapture, GraphicsCommands, Recapture,
+    RecapturedNode,
+};
 pub use completion::StreamFuture;
 pub use default::DefaultStream;
 pub(crate) use host::{HostPanic, run_inside};

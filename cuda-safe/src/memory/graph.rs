@@ -7,6 +7,7 @@ mod buffer;
 mod copy;
 mod fill;
 mod pinned;
+mod record;
 mod usage;
 
 pub use access::GraphAccess;

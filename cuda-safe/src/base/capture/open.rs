@@ -138,7 +138,7 @@ impl Open {
         content.retained.push(retained);
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.content().is_closed
     }
 

@@ -166,7 +166,18 @@ impl fmt::Display for Invalid {
             Self::StreamIsCaptured => f.write_str(
                 "the stream is being captured: a capture cannot contain an allocation, an \
                  operation on host memory or a host function, because the graph would run it \
-                 later, several times or never",
+                 later, several times or never (a GraphRecorder records copies, host functions and \
+                 memory that the graph owns; Stream::capture_host_function captures a function \
+                 that the graph owns)",
+            ),
+            Self::NotCaptured { what } => write!(
+                f,
+                "{what} is only possible on a stream of a capture that this crate began \
+                 (Stream::capture)"
+            ),
+            Self::RecorderWithoutGraph => f.write_str(
+                "a capture of this graph recorder failed, and the driver destroyed the graph: \
+                 record a new graph",
             ),
             Self::CallsInProgress { what, calls, last } => write!(
                 f,
@@ -577,8 +588,9 @@ impl fmt::Display for Invalid {
                  Launch the graph first, and do not free the allocation with a free node"
             ),
             Self::ForeignGraph => f.write_str(
-                "the graph belongs to other code and cannot be moved into another graph: copy it \
-                 (Graph::add_child)",
+                "the graph belongs to other code: it cannot be moved into another graph or be \
+                 captured into, because this crate does not destroy it (copy it with \
+                 Graph::add_child or Graph::try_clone)",
             ),
             Self::BufferOfOtherGraph { buffer, graph } => write!(
                 f,
@@ -586,7 +598,7 @@ impl fmt::Display for Invalid {
             ),
             Self::GraphBorrows => f.write_str(
                 "the graph was captured and uses memory that it does not own: launch it with the \
-                 unsafe function launch_unchecked",
+                 unsafe function launch_unchecked, or record it with a GraphRecorder",
             ),
             Self::BorrowedStream => f.write_str(
                 "the stream is borrowed and cannot be kept alive until the launch is complete: \

@@ -45,7 +45,7 @@ pub enum EdgeKind {
 }
 
 impl EdgeKind {
-    fn raw(self) -> CUgraphEdgeData {
+    pub(super) fn raw(self) -> CUgraphEdgeData {
         let programmatic = CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.0 as u8;
         let (from_port, to_port, type_) = match self {
             Self::Full => (0, 0, 0),

@@ -258,7 +258,8 @@ impl ExecutableGraph {
     ///
     /// # Errors
     /// - [`Invalid::GraphBorrows`] for a captured graph, which does not own the memory that it uses:
-    ///   see [`launch_unchecked`](Self::launch_unchecked).
+    ///   see [`launch_unchecked`](Self::launch_unchecked) and
+    ///   [`GraphRecorder`](crate::GraphRecorder).
     /// - [`Invalid::BorrowedStream`] for a [borrowed](Stream::borrow_raw) stream.
     /// - [`Invalid::StreamIsCaptured`], because a driver (580) refuses such a launch and invalidates the
     ///   capture. [`Graph::add_child`](crate::Graph::add_child) adds a graph to another one.
@@ -299,8 +300,9 @@ impl ExecutableGraph {
     ///   either the buffers are bound to `stream`, or the caller orders the accesses;
     /// - the safety conditions of the captured kernel launches must hold for each run, including the
     ///   bits that the kernels leave in buffers;
-    /// - host memory and host functions, which only code outside this crate can have captured, must be
-    ///   usable again.
+    /// - host memory, and host functions that code outside this crate captured, must be usable again;
+    /// - the work must be ordered as the caller expects, also after
+    ///   [`Capture::set_dependencies`](crate::Capture::set_dependencies).
     ///
     /// If `stream` is [borrowed](Stream::borrow_raw), the launch must be complete before this executable
     /// graph is changed or dropped, and before memory of the graph is accessed from outside.

@@ -17,7 +17,7 @@ pub(crate) struct HostFunction {
 }
 
 impl HostFunction {
-    pub(super) fn new(function: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+    pub(crate) fn new(function: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
         Arc::new(Self {
             function: Some(Box::new(function)),
             panicked: HostPanic::default(),
@@ -26,7 +26,7 @@ impl HostFunction {
 
     /// Returns the parameters of a node that runs the function. They are valid as long as `self` is
     /// alive.
-    pub(super) fn parameters(self: &Arc<Self>) -> CUDA_HOST_NODE_PARAMS {
+    pub(crate) fn parameters(self: &Arc<Self>) -> CUDA_HOST_NODE_PARAMS {
         CUDA_HOST_NODE_PARAMS {
             fn_: Some(run),
             userData: Arc::as_ptr(self).cast_mut().cast(),

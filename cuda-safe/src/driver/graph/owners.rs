@@ -110,15 +110,30 @@ impl Content {
     }
 }
 
+/// Leaks the host functions among these objects.
+fn leak_functions_of(owners: &[Retained]) {
+    for owner in owners {
+        if let Retained::HostFunction(function) = owner {
+            count_leak();
+            std::mem::forget(Arc::clone(function));
+        }
+    }
+}
+
+/// Takes a panic of a host function among these objects.
+fn take_panic_of(owners: &[Retained]) -> Result<()> {
+    for owner in owners {
+        if let Retained::HostFunction(function) = owner {
+            function.take_panic()?;
+        }
+    }
+    Ok(())
+}
+
 impl Entry {
     /// Leaks the host functions of the node.
     pub(super) fn leak_functions(&self) {
-        for owner in &self.content.owners {
-            if let Retained::HostFunction(function) = owner {
-                count_leak();
-                std::mem::forget(Arc::clone(function));
-            }
-        }
+        leak_functions_of(&self.content.owners);
         if let Some(child) = &self.content.child {
             child.leak_functions();
         }
@@ -244,6 +259,12 @@ impl Slots {
     /// Returns the edges that lead to a node, which exists, to change them.
     pub(crate) fn before_mut(&mut self, id: NodeId) -> Option<&mut Vec<Before>> {
         Some(&mut self.slots.get_mut(id.index())?.before)
+    }
+
+    /// Returns the edges that lead to a node.
+    pub(crate) fn before(&self, id: NodeId) -> &[Before] {
+        let slot = self.slots.get(id.index());
+        slot.map_or(&[], |slot| slot.before.as_slice())
     }
 
     /// Returns all nodes, in the order of their slots.
@@ -398,6 +419,7 @@ impl Slots {
 
     /// Leaks the host functions of all nodes.
     pub(super) fn leak_functions(&self) {
+        leak_functions_of(&self.common);
         self.iter().for_each(|(_, entry)| entry.leak_functions());
     }
 
@@ -406,12 +428,9 @@ impl Slots {
     /// # Errors
     /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
     pub(crate) fn take_panic(&self) -> Result<()> {
+        take_panic_of(&self.common)?;
         for (_, entry) in self.iter() {
-            for owner in &entry.content.owners {
-                if let Retained::HostFunction(function) = owner {
-                    function.take_panic()?;
-                }
-            }
+            take_panic_of(&entry.content.owners)?;
             if let Some(child) = &entry.content.child {
                 child.take_panic()?;
             }

@@ -429,7 +429,7 @@ impl Graph {
         Arc::clone(&self.owners.slots)
     }
 
-    pub(super) fn raw(&self) -> cuda_sys::CUgraph {
+    pub(crate) fn raw(&self) -> cuda_sys::CUgraph {
         self.raw
     }
 }

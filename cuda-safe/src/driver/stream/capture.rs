@@ -1,14 +1,25 @@
 //! Stream capture: work that is enqueued in a stream becomes a graph instead of being executed.
 
+mod dependencies;
+mod destination;
+mod graphics;
+mod host;
+mod into;
+mod recapture;
+
+pub use graphics::{GraphicsCapture, GraphicsCommands};
+pub use recapture::{Recapture, RecapturedNode};
+
+use self::destination::{Destination, OnFailure};
 use super::Stream;
-use crate::base::call::{answer, call, without_current};
+use crate::base::call::{Outcome, answer, call, without_current};
 use crate::base::capture::{DriverStatus, Open};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, Rejected, Result};
 use crate::base::fork;
 use crate::base::release;
 use crate::base::report::{Report, report};
 use crate::driver::graph::Graph;
-use cuda_sys::{CUresult, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cuda_sys::{CUgraph, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -97,10 +108,12 @@ impl CaptureStatus {
     }
 }
 
-/// An open capture of a stream, returned by [`Stream::begin_capture`].
+/// An open capture of a stream, returned by [`Stream::begin_capture`] and
+/// [`Stream::begin_capture_into`].
 ///
 /// [`end`](Self::end) ends the capture and returns the graph. Dropping this value ends the
-/// capture and discards the captured work.
+/// capture and discards the captured work. If the work was captured into a graph, dropping this value
+/// discards that graph.
 ///
 /// This type is not `Send`, because the driver requires that the same thread begins and ends a capture.
 /// If the value is forgotten, the stream remains captured and is never destroyed.
@@ -109,6 +122,8 @@ impl CaptureStatus {
 pub struct Capture {
     stream: Stream,
     open: Arc<Open>,
+    /// The graph that gets the nodes, if it existed before, or if handles of its nodes were returned.
+    destination: Option<Destination>,
     /// Whether the capture has already ended.
     is_over: bool,
     not_send: PhantomData<*mut ()>,
@@ -122,6 +137,9 @@ impl Stream {
     /// implements `From<Error>`, such as the error type of a library. If the compiler cannot infer that
     /// type, because `record` uses `?` and ends with `Ok(())`, name it:
     /// `stream.capture::<Error>(mode, |stream| …)`.
+    ///
+    /// Allocations, copies from and to host memory, and host functions that run once are rejected. A
+    /// [`GraphRecorder`](crate::GraphRecorder) records them into a graph that owns the memory.
     ///
     /// # Errors
     /// The error of `record`; the errors of [`begin_capture`](Self::begin_capture) and
@@ -161,14 +179,16 @@ impl Stream {
     /// | operation | in a capture |
     /// |---|---|
     /// | launches, fills, copies between buffers, [`Event::record`](crate::Event::record), [`wait_event`](Self::wait_event), memory operations | captured |
+    /// | [`capture_host_function`](Self::capture_host_function) | captured, and the graph owns the function |
     /// | allocations, such as [`DeviceBuffer::uninit`](crate::DeviceBuffer::uninit) | rejected: the memory would belong to the graph and exist only during its launches |
-    /// | copies from and to slices and pinned buffers, host functions, [`completion`](Self::completion) | rejected: a launch could use memory or values that no longer exist |
+    /// | copies from and to slices and pinned buffers, [`launch_host_function`](Self::launch_host_function), [`completion`](Self::completion) | rejected: a launch could use memory or values that no longer exist |
     /// | [`rebind`](crate::DeviceBuffer::rebind), [`share`](crate::DeviceBuffer::share), [`SharedBuffer::on`](crate::SharedBuffer::on) | rejected: a captured wait does not order real execution |
     /// | [`synchronize`](Self::synchronize), [`is_complete`](Self::is_complete), waits for captured events and for earlier [`Pending`](crate::Pending) copies | an error of the driver, which invalidates the capture |
     /// | drops of buffers that are bound to the stream | released after the capture |
     ///
     /// A rejected operation returns [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured),
-    /// and the capture continues.
+    /// and the capture continues. A [`GraphRecorder`](crate::GraphRecorder) records this work: its graph
+    /// owns device memory and pinned memory at fixed addresses, and can be launched by safe code.
     ///
     /// # Errors
     /// - [`Invalid::CallsInProgress`](crate::Invalid::CallsInProgress): another thread is in a call of
@@ -181,37 +201,69 @@ impl Stream {
     /// Since CUDA 10.1. Raw: [`cuStreamBeginCapture_v2`](fn@cuda_sys::cuStreamBeginCapture_v2).
     #[doc(alias = "cuStreamBeginCapture")]
     pub fn begin_capture(&self, mode: CaptureMode) -> Result<Capture> {
+        Ok(self.begin(None, || {
+            // SAFETY: the stream is alive.
+            unsafe { answer!(cuStreamBeginCapture_v2(self.raw(), mode.raw())) }
+        })?)
+    }
+
+    /// Begins a capture with a driver call. On an error, the graph is returned if it still exists.
+    fn begin<O: Outcome>(
+        &self,
+        destination: Option<Destination>,
+        call: impl FnMut() -> O,
+    ) -> Result<Capture, Rejected<Option<Graph>>> {
+        let rejected = |error: Error, destination: Option<Destination>| {
+            Rejected::new(error, destination.map(Destination::into_graph))
+        };
         release::drain();
         if fork::in_child() {
-            return Err(Error::Forked);
+            return Err(rejected(Error::Forked, destination));
         }
         let open = Open::new();
         let state = self.state();
-        let beginning = state.begin(&open);
-        let beginning = beginning.map_err(|seen| state.refused("begin a capture", seen))?;
+        let beginning = match state.begin(&open) {
+            Ok(beginning) => beginning,
+            Err(seen) => {
+                return Err(rejected(
+                    state.refused("begin a capture", seen),
+                    destination,
+                ));
+            }
+        };
         open.add(&self.member());
         open.list();
-        let result = without_current(self.context(), || {
-            // SAFETY: the stream is alive.
-            unsafe { answer!(cuStreamBeginCapture_v2(self.raw(), mode.raw())) }
-        });
-        let has_begun = !result.as_ref().is_err_and(has_not_begun);
-        if !has_begun {
-            open.close();
-        }
-        // If a later step fails, this value is dropped, which ends the capture.
-        let capture = Capture {
+        let result = match without_current(self.context(), call) {
+            Err(error) if has_not_begun(&error) => {
+                open.close();
+                return Err(rejected(error, destination));
+            }
+            result => result,
+        };
+        let mut capture = Capture {
             stream: self.clone(),
             open,
-            is_over: !has_begun,
+            destination,
+            is_over: false,
             not_send: PhantomData,
         };
-        result?;
-        if let Some(id) = self.capture_id()? {
-            capture.open.set_driver_id(id);
+        if let (Err(_), Some(destination)) = (&result, &mut capture.destination) {
+            destination.on_failure = OnFailure::Unknown;
         }
-        drop(beginning);
-        Ok(capture)
+        match result.and_then(|()| self.capture_id()) {
+            Ok(id) => {
+                if let Some(id) = id {
+                    capture.open.set_driver_id(id);
+                }
+                drop(beginning);
+                Ok(capture)
+            }
+            Err(error) => {
+                let has_graph = capture.destination.is_some();
+                let graph = capture.end().ok().filter(|_| has_graph);
+                Err(Rejected::new(error, graph))
+            }
+        }
     }
 
     /// Returns the capture status of the stream. Calls `cuStreamIsCapturing`.
@@ -274,35 +326,48 @@ impl Capture {
         if fork::in_child() {
             return Err(Error::Forked);
         }
-        let graph = self.end_once();
-        if graph.as_ref().map_or_else(has_ended, |_| true) {
-            return self.close(graph);
-        }
+        let first = match self.end_once() {
+            Err(error) if !has_ended(&error) => error,
+            ended => return self.close(ended),
+        };
         // Losing the captured work is better than a stream that stays captured, so this tries again.
         match self.end_once() {
             Err(second) if !has_ended(&second) && !is_destroyed(&second) => {
+                if let Some(destination) = self.destination.take() {
+                    destination.leak();
+                }
                 report(&Report::Capture { error: second });
             }
             // If the second attempt returns a graph, it is dropped here.
             second => drop(self.close(second)),
         }
-        graph
+        Err(first)
     }
 
     /// Closes the ended capture, and moves the retained objects to the graph, if there is one.
-    fn close(&self, graph: Result<Graph>) -> Result<Graph> {
+    fn close(&mut self, ended: Result<CUgraph>) -> Result<Graph> {
         let retained = self.open.close();
-        graph.map(|graph| graph.with_retained(retained))
+        let own = self.stream.retained();
+        match (ended, self.destination.take()) {
+            (Ok(raw), None) => {
+                let graph = Graph::captured(raw, self.stream.context(), own);
+                Ok(graph.with_retained(retained))
+            }
+            (Ok(_), Some(destination)) => Ok(destination.into_graph().with_captured(own, retained)),
+            (Err(error), destination) => {
+                destination.into_iter().for_each(Destination::fail);
+                Err(error)
+            }
+        }
     }
 
-    fn end_once(&self) -> Result<Graph> {
+    fn end_once(&self) -> Result<CUgraph> {
         let mut raw = std::ptr::null_mut();
         without_current(self.stream.context(), || {
             // SAFETY: the stream is alive, and the pointer is to a local.
             unsafe { answer!(cuStreamEndCapture(self.stream.raw(), &raw mut raw)) }
         })?;
-        let own = self.stream.retained();
-        Ok(Graph::captured(raw, self.stream.context(), own))
+        Ok(raw)
     }
 }
 

@@ -52,7 +52,8 @@ impl Stream {
     /// - The errors of earlier work. In this case it is not known whether the driver has accepted the
     ///   function. If it does not run, the function is leaked with everything it owns.
     /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured): a graph would run the
-    ///   function more than once.
+    ///   function more than once. [`capture_host_function`](Self::capture_host_function) captures a
+    ///   function that can be called repeatedly.
     ///
     /// Since CUDA 10.0. Raw: [`cuLaunchHostFunc`](fn@cuda_sys::cuLaunchHostFunc).
     ///

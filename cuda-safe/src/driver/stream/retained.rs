@@ -30,6 +30,14 @@ pub(crate) enum Retained {
 }
 
 impl Retained {
+    /// Returns an object that a capture retained.
+    pub(crate) fn of_capture(object: Arc<dyn Retain>) -> Self {
+        match object.as_any().downcast_ref::<Self>() {
+            Some(its) => its.clone(),
+            None => Self::Object(object),
+        }
+    }
+
     fn is_same_object(&self, other: &Self) -> bool {
         match (self, other) {
             (
