@@ -50,14 +50,16 @@ use cuda_sys::{
     CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUfunction, CUfunction_attribute,
     CUfunctionLoadingState, CUgraph, CUgraphConditionalHandle, CUgraphEdgeData, CUgraphExec,
     CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNode,
-    CUgraphNodeParams, CUgraphNodeType, CUgreenCtx, CUhostFn, CUipcMemHandle, CUjit_option,
-    CUjitInputType, CUkernel, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary,
-    CUlibraryOption, CUlimit, CUlinkState, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags,
-    CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation,
-    CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool,
-    CUmodule, CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult,
-    CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams,
-    CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUuserObject, CUuuid, Function,
+    CUgraphNodeParams, CUgraphNodeType, CUgraphRecaptureCallback, CUgreenCtx, CUhostFn,
+    CUipcMemHandle, CUjit_option, CUjitInputType, CUkernel, CUkernelNodeAttrID,
+    CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit, CUlinkState,
+    CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
+    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
+    CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool, CUmodule,
+    CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUsharedconfig,
+    CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
+    CUstreamCaptureMode, CUstreamCaptureStatus, CUstreamCigCaptureParams, CUuserObject, CUuuid,
+    Function,
 };
 
 /// An output parameter: null, or a place where one value can be written. It is not a reference, because
@@ -241,6 +243,9 @@ functions! { find_newest newest
     Robust cuThreadExchangeStreamCaptureMode(mode: inout CUstreamCaptureMode) => capture::exchange_mode;
     Usual cuStreamBeginCaptureToGraph(stream: val CUstream, graph: val CUgraph, nodes: val *const CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, mode: val CUstreamCaptureMode) => capture::begin_to_graph;
     Usual cuStreamGetCaptureInfo_v3(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong, graph: out CUgraph, nodes: out *const CUgraphNode, edges: out *const CUgraphEdgeData, count: out usize) => capture::info_with_edges;
+    Usual cuStreamBeginRecaptureToGraph(stream: val CUstream, mode: val CUstreamCaptureMode, graph: val CUgraph, callback: val CUgraphRecaptureCallback, data: val *mut c_void) => capture::begin_recapture;
+    Usual cuStreamBeginCaptureToCig(stream: val CUstream, params: val *mut CUstreamCigCaptureParams [1]) => capture::begin_to_graphics;
+    Usual cuStreamEndCaptureToCig(stream: val CUstream) => capture::end_to_graphics;
     Usual cuStreamUpdateCaptureDependencies_v2(stream: val CUstream, nodes: val *mut CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, flags: val c_uint) => capture::update_dependencies;
 
     Usual cuGraphCreate(graph: out CUgraph, flags: val c_uint) => graph::create;

@@ -1,6 +1,6 @@
 //! Arguments of recorded calls. With them a test checks how an option is passed to the driver.
 
-use cuda_sys::{CUctxCreateParams, CUlaunchConfig};
+use cuda_sys::{CUctxCreateParams, CUlaunchConfig, CUstreamCigCaptureParams};
 use std::any::{Any, type_name};
 use std::fmt;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ impl List {
     ///
     /// # Safety
     /// `start` is null or points to `count` readable values. The same is true of the pointers in a
-    /// `CUlaunchConfig` and in `CUctxCreateParams`, with their counts.
+    /// `CUlaunchConfig`, in `CUctxCreateParams` and in `CUstreamCigCaptureParams`, with their counts.
     pub(crate) unsafe fn pointed<T: Copy + 'static>(
         &mut self,
         name: &'static str,
@@ -127,6 +127,13 @@ impl List {
             unsafe { self.pointed("params.execAffinityParams", affinity, count) };
             // SAFETY: the caller guarantees this for the pointers in `CUctxCreateParams`.
             unsafe { self.pointed("params.cigParams", params.cigParams, 1) };
+        }
+        if let Some(params) =
+            value.and_then(|value| value.downcast_ref::<CUstreamCigCaptureParams>())
+        {
+            let cig = params.streamCigParams;
+            // SAFETY: the caller guarantees this for the pointer in `CUstreamCigCaptureParams`.
+            unsafe { self.pointed("params.streamCigParams", cig, 1) };
         }
     }
 }

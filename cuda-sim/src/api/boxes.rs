@@ -208,8 +208,7 @@ impl BoxCopy {
             let mut copy = self.node();
             super::graph::copy::check(world, &copy)?;
             copy.is_pinned = !copy.is_pageable(&world.memory);
-            world.capture_node(capture, stream, Kind::Copy(Box::new(copy)));
-            return Ok(());
+            return world.capture_node(capture, stream, Kind::Copy(Box::new(copy)));
         }
         let work = Work::All(self.work(world)?);
         world.give_or_capture(stream, work)
@@ -311,7 +310,7 @@ fn fill(
     }
     match world.recording(stream)? {
         Some(capture) => {
-            world.capture_node(capture, stream, Kind::Fill(Box::new(node)));
+            world.capture_node(capture, stream, Kind::Fill(Box::new(node)))?;
         }
         None => {
             world.give(stream, node.work(), Vec::new());

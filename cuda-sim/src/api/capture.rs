@@ -8,10 +8,11 @@ use crate::state::graph::Owner;
 use crate::state::graph::node::Dependencies;
 use crate::state::{Answer, World};
 use crate::thread;
-use core::ffi::{c_uint, c_ulonglong};
+use core::ffi::{c_uint, c_ulonglong, c_void};
 use cuda_sys::{
-    CUgraph, CUgraphEdgeData, CUgraphNode, CUresult, CUstream, CUstreamCaptureMode as Mode,
-    CUstreamCaptureStatus as Status, CUstreamUpdateCaptureDependencies_flags as Update,
+    CUgraph, CUgraphEdgeData, CUgraphNode, CUgraphRecaptureCallback, CUresult, CUstream,
+    CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status, CUstreamCigCaptureParams,
+    CUstreamUpdateCaptureDependencies_flags as Update,
 };
 use std::collections::BTreeSet;
 
@@ -165,6 +166,45 @@ pub(super) fn begin_to_graph(
     begin_into(world, stream, mode, Some(graph.addr()), after)
 }
 
+/// Captures over the nodes of a graph. Unverified (from documentation).
+pub(super) fn begin_recapture(
+    world: &mut World,
+    stream: CUstream,
+    mode: Mode,
+    graph: CUgraph,
+    callback: CUgraphRecaptureCallback,
+    data: *mut c_void,
+) -> Answer {
+    world.graph(graph.addr())?;
+    begin_into(world, stream, mode, Some(graph.addr()), Vec::new())?;
+    let stream = world.stream(stream.addr())?;
+    world.begin_recapture(stream, callback, data);
+    Ok(())
+}
+
+/// Begins a capture into the commands of a graphics API. No context has a graphics client here, so this
+/// is always refused. Unverified (from documentation).
+pub(super) fn begin_to_graphics(
+    world: &mut World,
+    stream: CUstream,
+    params: *mut CUstreamCigCaptureParams,
+) -> Answer {
+    world.stream(stream.addr())?;
+    // SAFETY: the caller passes null or a pointer to parameters.
+    let params = unsafe { params.as_ref() };
+    let is_complete = params.is_some_and(|params| !params.streamCigParams.is_null());
+    Err(match is_complete {
+        true => CUresult::CUDA_ERROR_INVALID_CONTEXT,
+        false => CUresult::CUDA_ERROR_INVALID_VALUE,
+    })
+}
+
+/// Ends such a capture. Unverified (from documentation).
+pub(super) fn end_to_graphics(world: &mut World, stream: CUstream) -> Answer {
+    world.stream(stream.addr())?;
+    Err(CUresult::CUDA_ERROR_ILLEGAL_STATE)
+}
+
 fn begin_into(
     world: &mut World,
     stream: CUstream,
@@ -200,6 +240,7 @@ fn begin_into(
         origin: stream,
         streams: BTreeSet::new(),
         graph,
+        recapture: None,
     };
     world.captures.insert(id, capture);
     world.enter_capture(stream, id);

@@ -202,6 +202,10 @@ pub(super) fn destroy(world: &mut World, graph: CUgraph) -> Answer {
         return Err(INVALID);
     }
     world.check_free(handle, INVALID)?;
+    if world.graphs.get(handle).is_some_and(|its| its.is_undefined) {
+        world.remove_graph(handle);
+        return Ok(());
+    }
     if world.graph(handle)?.capture.is_some() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }

@@ -119,8 +119,7 @@ pub(super) fn batch(
     }
     if let Some(capture) = world.recording(stream)? {
         let node = OperationsNode::captured(all);
-        world.capture_node(capture, stream, NodeKind::Operations(Box::new(node)));
-        return Ok(());
+        return world.capture_node(capture, stream, NodeKind::Operations(Box::new(node)));
     }
     for work in all {
         world.give(stream, work, Vec::new());

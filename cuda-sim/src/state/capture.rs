@@ -1,5 +1,9 @@
 //! Stream captures, and the calls that invalidate them.
 
+mod recapture;
+
+pub(crate) use recapture::Recapture;
+
 use super::graph::Owner;
 use super::graph::node::{Dependencies, Edge, Kind};
 use super::{Answer, World};
@@ -20,6 +24,8 @@ pub(crate) struct Capture {
     pub(crate) streams: BTreeSet<usize>,
     /// The graph to which nodes are added.
     pub(crate) graph: usize,
+    /// Set if the capture changes the existing nodes of the graph.
+    pub(crate) recapture: Option<Recapture>,
 }
 
 /// The calls that a capture forbids: those of all threads, of its own thread, or none.
@@ -152,23 +158,26 @@ impl World {
             Some(kind) => self.capture_node(id, stream, kind),
             None => {
                 self.break_capture(id);
-                return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+                Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
             }
         }
-        Ok(())
     }
 
     /// Adds the next node of a capturing stream.
-    pub(crate) fn capture_node(&mut self, id: u64, stream: usize, kind: Kind) {
+    pub(crate) fn capture_node(&mut self, id: u64, stream: usize, kind: Kind) -> Answer {
         let its = self.streams.get(stream);
         let (context, green) = its.map_or((None, None), |its| (Some(its.context), its.green));
         let needs = self.needs_of(context, green, &kind);
         let branch = self.streams.get(stream).and_then(|its| its.capture.clone());
         let (Some(branch), Some(capture)) = (branch, self.captures.get(id)) else {
-            return;
+            return Ok(());
         };
+        if capture.recapture.is_some() {
+            return self.recapture_node(id, stream, (kind, needs), branch.last);
+        }
         let node = self.add_node(capture.graph, kind, needs, branch.last);
         self.set_branch(stream, vec![(node, Edge::default())]);
+        Ok(())
     }
 
     /// Sets the nodes that the next node of a capturing stream depends on.
@@ -314,7 +323,12 @@ impl World {
             let own = its.and_then(|its| its.capture.as_ref());
             own.is_none_or(|own| own.last.iter().all(|(node, _)| joined.contains(node)))
         });
+        let recapture = capture.recapture.as_ref();
+        let is_whole = recapture.is_none_or(|its| its.left.is_empty());
         let code = match status {
+            Status::CU_STREAM_CAPTURE_STATUS_ACTIVE if !is_whole => {
+                CUresult::CUDA_ERROR_GRAPH_RECAPTURE_FAILURE
+            }
             Status::CU_STREAM_CAPTURE_STATUS_ACTIVE if is_joined => {
                 self.forget_capture(branch.capture);
                 self.set_graph_owner(graph, Owner::Program);
@@ -342,10 +356,15 @@ impl World {
         Some(capture)
     }
 
-    /// Removes a capture from its streams, and destroys its graph.
+    /// Removes a capture from its streams, and destroys its graph. The graph of a recapture is undefined
+    /// then, and the program destroys it.
     fn drop_capture(&mut self, id: u64) {
-        if let Some(capture) = self.forget_capture(id) {
-            self.remove_graph(capture.graph);
+        let Some(capture) = self.forget_capture(id) else {
+            return;
+        };
+        match (capture.recapture, self.graphs.get_mut(capture.graph)) {
+            (Some(_), Some(graph)) => graph.is_undefined = true,
+            _ => self.remove_graph(capture.graph),
         }
     }
 

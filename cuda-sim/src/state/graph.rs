@@ -40,6 +40,8 @@ pub(crate) struct Graph {
     next_local: u32,
     /// The capture that adds nodes to the graph.
     pub(crate) capture: Option<u64>,
+    /// Whether a recapture of the graph failed. It can only be destroyed then.
+    pub(crate) is_undefined: bool,
     /// References to user objects, with their number.
     pub(crate) objects: BTreeMap<usize, u32>,
     /// For a clone, its nodes by the nodes of the original.
@@ -64,6 +66,7 @@ impl World {
             nodes: BTreeSet::new(),
             next_local: 0,
             capture: None,
+            is_undefined: false,
             objects: BTreeMap::new(),
             clones: HashMap::new(),
             conditionals: Vec::new(),
@@ -82,12 +85,17 @@ impl World {
     }
 
     pub(crate) fn graph(&self, handle: usize) -> Answer<&Graph> {
-        self.graphs.get(handle).ok_or_else(|| {
+        let graph = self.graphs.get(handle).ok_or_else(|| {
             if self.graphs.state(handle) == State::Dead {
                 misuse("a graph is used after it was destroyed");
             }
             INVALID
-        })
+        })?;
+        if graph.is_undefined {
+            misuse("a graph is used after a recapture of it failed");
+            return Err(INVALID);
+        }
+        Ok(graph)
     }
 
     pub(crate) fn graph_mut(&mut self, handle: usize) -> Answer<&mut Graph> {

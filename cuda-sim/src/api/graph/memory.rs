@@ -233,7 +233,7 @@ pub(crate) fn capture_allocation(
         location: (kind, i32::try_from(device).unwrap_or(0)),
         access: Vec::new(),
     };
-    world.capture_node(capture, stream, Kind::Allocate(Box::new(node)));
+    world.capture_node(capture, stream, Kind::Allocate(Box::new(node)))?;
     address.set(made);
     Ok(())
 }
@@ -245,8 +245,7 @@ pub(crate) fn capture_free(world: &mut World, address: CUdeviceptr, stream: usiz
     };
     let its = world.captures.get(capture).ok_or(INVALID)?;
     let made = make_free(world, pointer(its.graph), address)?;
-    world.capture_node(capture, stream, made.kind);
-    Ok(())
+    world.capture_node(capture, stream, made.kind)
 }
 
 /// Returns an attribute. What counts as used was measured only for graphs that run one after another.
