@@ -26,15 +26,15 @@ pub(crate) fn invalid<T>(result: Result<T>) -> Invalid {
 
 /// A list to which host functions append, in the order in which they run.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<&'static str>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<&'static str>>>);
 
 impl Log {
-    fn append(&self, word: &'static str) -> impl Fn() + Send + Sync + 'static {
+    pub(crate) fn append(&self, word: &'static str) -> impl Fn() + Send + Sync + 'static {
         let list = Arc::clone(&self.0);
         move || list.lock().expect("no panic").push(word)
     }
 
-    fn take(&self) -> Vec<&'static str> {
+    pub(crate) fn take(&self) -> Vec<&'static str> {
         std::mem::take(&mut *self.0.lock().expect("no panic"))
     }
 }

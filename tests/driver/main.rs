@@ -38,6 +38,8 @@ mod graph_build;
 mod graph_conditional;
 mod graph_memory;
 mod graph_nodes;
+mod graph_capture;
+mod graph_recorder;
 mod graph_update;
 mod green;
 mod green_current;
