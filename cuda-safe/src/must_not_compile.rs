@@ -89,6 +89,11 @@ struct Threads;
 /// ```
 ///
 /// ```compile_fail,E0277
+/// fn sync<T: Sync>() {}
+/// sync::<cuda_safe::GraphRecorder>();
+/// ```
+///
+/// ```compile_fail,E0277
 /// // A buffer is `Send` only if its elements are.
 /// fn send<T: Send>() {}
 /// send::<cuda_safe::DeviceBuffer<std::rc::Rc<u8>>>();
@@ -880,6 +885,77 @@ struct Builders;
 /// }
 /// ```
 struct Parameters;
+
+/// A capture owns the graph that it captures into, and ends on the thread that began it.
+///
+/// ```compile_fail,E0382
+/// // The driver destroys the graph if the capture fails.
+/// use cuda_safe::{CaptureMode, Error, Graph, Stream};
+/// fn capture(stream: &Stream, graph: Graph) {
+///     let _ = stream.capture_into::<Error>(graph, &[], CaptureMode::default(), |_| Ok(()));
+///     let _ = graph.instantiate();
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// // The state of the graph is undefined if the recapture fails.
+/// use cuda_safe::{CaptureMode, Graph, Stream};
+/// fn capture(stream: &Stream, graph: Graph) {
+///     let recapture = stream.begin_recapture(graph, CaptureMode::default());
+///     let _ = graph.instantiate();
+///     drop(recapture);
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>() {}
+/// send::<cuda_safe::graph::Recapture>();
+/// ```
+///
+/// ```compile_fail,E0277
+/// fn send<T: Send>() {}
+/// send::<cuda_safe::GraphicsCapture>();
+/// ```
+///
+/// ```compile_fail,E0373
+/// // The graph may run a captured host function after the values that it borrows are gone.
+/// fn capture(stream: &cuda_safe::Stream) {
+///     let text = String::from("text");
+///     let _ = stream.capture_host_function(|| println!("{text}"));
+/// }
+/// ```
+///
+/// ```compile_fail,E0525
+/// // Each launch calls a captured host function.
+/// fn capture(stream: &cuda_safe::Stream) {
+///     let text = String::from("text");
+///     let _ = stream.capture_host_function(move || drop(text));
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// // The graph is not changed by a recorder after it was returned.
+/// fn record(mut recorder: cuda_safe::GraphRecorder) {
+///     let _ = recorder.into_graph();
+///     let _ = recorder.host_function(|| ());
+/// }
+/// ```
+///
+/// ```compile_fail,E0133
+/// // The recorder does not know which memory the work of a library uses.
+/// use cuda_safe::{CaptureMode, Error, GraphRecorder};
+/// fn capture(recorder: &mut GraphRecorder) {
+///     let _ = recorder.capture::<Error>(CaptureMode::default(), |_| Ok(()));
+/// }
+/// ```
+///
+/// ```compile_fail,E0133
+/// // Other threads may change the driver's list of dependencies.
+/// fn read(capture: &mut cuda_safe::Capture) {
+///     let _ = capture.dependencies();
+/// }
+/// ```
+struct Captures;
 
 /// An order borrows its stream.
 ///

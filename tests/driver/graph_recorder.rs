@@ -210,7 +210,7 @@ fn a_recorder_continues_after_all_nodes_of_a_graph() {
 
 #[test]
 fn the_work_of_a_library_is_captured_once_and_launched_by_safe_code() {
-    with_recorder(|_, stream, mut recorder| {
+    with_recorder(|context, stream, mut recorder| {
         let mut data = recorder.zeroed::<i32>(4).expect("memory");
         let mut other = recorder.zeroed::<i32>(4).expect("memory");
         recorder.fill(&mut data, 1).expect("a node");
@@ -218,8 +218,10 @@ fn the_work_of_a_library_is_captured_once_and_launched_by_safe_code() {
         // SAFETY: the graph owns the 16 bytes of both buffers, and the recorder orders their uses.
         let captured = unsafe {
             recorder.capture(MODE, |stream| {
-                library::copy(stream.as_raw(), to, from, 16)?;
-                library::set(stream.as_raw(), from, 2, 2)
+                context.with_current(|_| {
+                    library::copy(stream.as_raw(), to, from, 16)?;
+                    library::set(stream.as_raw(), from, 2, 2)
+                })?
             })
         };
         captured.expect("captured");

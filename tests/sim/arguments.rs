@@ -5,6 +5,7 @@
 //! COVERAGE.md lists the C values, fields and parameters, each with its item of `cuda-safe`, and
 //! the wrapped functions. Each of them needs a row here.
 
+mod capture;
 mod context;
 mod copies;
 mod device;
@@ -34,7 +35,7 @@ const COVERAGE: &str = include_str!("../../COVERAGE.md");
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
 /// Wrapped functions that no row expects, and why.
-const NOT_EXPECTED: [(&str, &str); 7] = [
+const NOT_EXPECTED: [(&str, &str); 8] = [
     (
         "cuIpcGetEventHandle",
         "the software driver does not support it",
@@ -62,6 +63,10 @@ const NOT_EXPECTED: [(&str, &str); 7] = [
     (
         "cuStreamCreate",
         "the function with a priority is called instead",
+    ),
+    (
+        "cuStreamEndCaptureToCig",
+        "the software driver refuses to begin such a capture",
     ),
 ];
 
@@ -277,6 +282,7 @@ fn array<T: Clone + 'static>(argument: &'static str) -> impl Fn(&Call) -> Option
 
 fn rows() -> Vec<Row> {
     [
+        capture::rows(),
         context::rows(),
         copies::rows(),
         device::rows(),

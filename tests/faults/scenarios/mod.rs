@@ -12,6 +12,7 @@ mod graph;
 mod graph_nodes;
 mod graph_memory;
 mod graph_conditional;
+mod graph_capture;
 mod green;
 mod interop;
 mod kernel;
@@ -115,6 +116,9 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("graph memory usage", graph_memory::usage),
     scenario("conditional nodes", graph_conditional::bodies),
     scenario("device launch", graph_conditional::device_launch),
+    scenario("capture into graph", graph_capture::into),
+    scenario("recorded graph", graph_capture::recorded),
+    since((13, 3), "recapture", graph_capture::recaptured),
     scenario("callback", capture::drops_in_a_callback),
     scenario("devices.rs", examples::devices),
     scenario("vector_add.rs", examples::vector_add),
