@@ -380,7 +380,8 @@ fn dropping_a_capture_discards_the_graph_that_it_captures_into() {
             .expect("begins");
         stream.capture_host_function(|| ()).expect("captured");
         // SAFETY: no other thread uses the stream.
-        unsafe { capture.dependencies() }.expect("a query");
+        let dependencies = unsafe { capture.dependencies() }.expect("a query");
+        assert_eq!(dependencies.len(), 1);
         drop(capture);
         assert_eq!(Arc::strong_count(&object), 1);
         assert_eq!(status(stream), CaptureStatus::None);

@@ -201,11 +201,11 @@ pub(super) fn destroy(world: &mut World, graph: CUgraph) -> Answer {
         misuse("a graph is destroyed twice");
         return Err(INVALID);
     }
-    world.check_free(handle, INVALID)?;
     if world.graphs.get(handle).is_some_and(|its| its.is_undefined) {
         world.remove_graph(handle);
         return Ok(());
     }
+    world.check_free(handle, INVALID)?;
     if world.graph(handle)?.capture.is_some() {
         return Err(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     }

@@ -69,7 +69,7 @@ impl Graph {
 
     /// Returns the error of a call that added a node: a dependency that is given twice, if there is one.
     #[cold]
-    pub(super) fn explain_dependencies(&self, error: Error, dependencies: &[NodeId]) -> Error {
+    fn explain_dependencies(&self, error: Error, dependencies: &[NodeId]) -> Error {
         let is_repeated = |(index, id): (usize, &NodeId)| dependencies[..index].contains(id);
         let repeated = dependencies
             .iter()

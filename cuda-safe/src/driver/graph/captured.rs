@@ -4,7 +4,8 @@ use super::edges::EdgeKind;
 use super::owners::Slots;
 use super::{Graph, NodeId};
 use crate::base::capture::Retain;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
 use crate::driver::stream::Retained;
 use cuda_sys::{CUgraphEdgeData, CUgraphNode};
 use std::collections::HashSet;
@@ -25,7 +26,7 @@ impl Graph {
     /// handles.
     ///
     /// # Errors
-    /// See [`Slots::get`]; errors of the driver.
+    /// See [`Slots::get`]; [`Invalid::RepeatedDependency`]; errors of the driver.
     pub(crate) fn before_capture(
         &mut self,
         dependencies: &[NodeId],
@@ -33,17 +34,20 @@ impl Graph {
         self.find_nodes()?;
         let raw = dependencies.iter().map(|id| self.raw_node(*id));
         let raw = raw.collect::<Result<Vec<_>>>()?;
+        let is_repeated = |(index, id): (usize, &NodeId)| dependencies[..index].contains(id);
+        let repeated = dependencies
+            .iter()
+            .enumerate()
+            .find(|its| is_repeated(*its));
+        if let Some((_, id)) = repeated {
+            let node = self.slots().describe(*id);
+            return Err(Invalid::RepeatedDependency { node }.into());
+        }
         let before = Before {
             known: self.slots().iter().map(|(id, _)| id).collect(),
             dependencies: dependencies.to_vec(),
         };
         Ok((before, raw))
-    }
-
-    /// Returns the error of a call that began a capture: a dependency that is given twice, if there is
-    /// one.
-    pub(crate) fn explain_capture(&self, error: Error, dependencies: &[NodeId]) -> Error {
-        self.explain_dependencies(error, dependencies)
     }
 
     /// Adds what a capture retained, and notes that there are nodes without slots.
@@ -133,6 +137,7 @@ impl Graph {
         &mut self,
         raw: &[(CUgraphNode, CUgraphEdgeData)],
     ) -> Result<Vec<CaptureDependency>> {
+        self.slots_mut().is_foreign = true;
         self.find_nodes()?;
         let known = |(node, data): &(CUgraphNode, CUgraphEdgeData)| {
             Some((self.slots().find(*node)?, EdgeKind::from_raw(*data)))

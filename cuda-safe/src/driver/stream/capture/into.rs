@@ -127,7 +127,7 @@ impl Stream {
             on_failure: OnFailure::Destroyed,
             changes: None,
         };
-        let begun = self.begin(Some(destination), || {
+        self.begin(Some(destination), || {
             let (nodes, count) = (nodes.as_ptr(), nodes.len());
             let edges = std::ptr::null();
             // SAFETY: the stream is alive. The graph is alive, and the capture owns it until it ends.
@@ -142,13 +142,6 @@ impl Stream {
                     mode.raw()
                 ))
             }
-        });
-        begun.map_err(|Rejected { error, value }| {
-            let error = match &value {
-                Some(graph) => graph.explain_capture(error, dependencies),
-                None => error,
-            };
-            Rejected { error, value }
         })
     }
 }
