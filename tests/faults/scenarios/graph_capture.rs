@@ -11,7 +11,8 @@ const MODE: CaptureMode = CaptureMode::ThreadLocal;
 /// A capture into a graph, with host functions, dependencies and a child graph.
 pub(super) fn into(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
-    let stream = context.stream()?;
+    let (stream, other) = (context.stream()?, context.stream()?);
+    let (forks, joins) = (context.event()?, context.event()?);
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     stream.synchronize()?;
     let mut graph = Graph::new(&context)?;
@@ -21,8 +22,13 @@ pub(super) fn into(trace: &mut Trace) -> Result<()> {
 
     raw::may_stay_captured(&stream);
     let mut capture = stream.begin_capture_into(graph, &[first.id()], MODE)?;
+    forks.record(&stream)?;
+    other.wait_event(&forks)?;
+    other.capture_host_function(|| ())?;
+    joins.record(&other)?;
     buffer.fill(1)?;
-    // SAFETY: no other thread uses the stream.
+    stream.wait_event(&joins)?;
+    // SAFETY: no other thread uses the streams.
     let dependencies = unsafe { capture.dependencies() }?;
     capture.set_dependencies(&dependencies)?;
     capture.add_dependencies(&[(first.id(), EdgeKind::Full)])?;
@@ -51,7 +57,7 @@ pub(super) fn into(trace: &mut Trace) -> Result<()> {
 /// A recorded graph, with memory of its own and a capture.
 pub(super) fn recorded(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
-    let stream = context.stream()?;
+    let (stream, other) = (context.stream()?, context.stream()?);
     let event = context.event()?;
     let scale = Module::from_ptx(&context, super::VECTOR)?
         .kernel("scale")?
@@ -69,9 +75,14 @@ pub(super) fn recorded(trace: &mut Trace) -> Result<()> {
     // SAFETY: the captured work uses no memory.
     unsafe { recorder.capture::<Error>(MODE, |stream| stream.capture_host_function(|| ())) }?;
     recorder.copy(&mut host, &data)?;
-    let mut executable = recorder.into_graph()?.instantiate()?;
+    let graph = recorder.into_graph()?;
+    let mut executable = graph.instantiate()?;
+    trace.drop(graph);
     executable.launch(&stream)?;
+    executable.launch(&other)?;
     assert_eq!(executable.host(&mut host)?, [3; 4]);
+    stream.synchronize()?;
+    other.synchronize()?;
     trace.drop(executable);
     trace.drops_from_here();
     Ok(())
@@ -80,7 +91,7 @@ pub(super) fn recorded(trace: &mut Trace) -> Result<()> {
 /// A recapture of a graph, and an update with it.
 pub(super) fn recaptured(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
-    let stream = context.stream()?;
+    let (stream, other) = (context.stream()?, context.stream()?);
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
     stream.synchronize()?;
     raw::may_stay_captured(&stream);
@@ -90,9 +101,9 @@ pub(super) fn recaptured(trace: &mut Trace) -> Result<()> {
     assert_eq!(changed.len(), 1);
     executable.update(&graph)?;
     trace.drop(graph);
-    // SAFETY: the buffer is alive and bound to this stream.
-    unsafe { executable.launch_unchecked(&stream) }?;
-    stream.synchronize()?;
+    // SAFETY: the buffer is alive and not used until the launch is complete.
+    unsafe { executable.launch_unchecked(&other) }?;
+    other.synchronize()?;
     assert_eq!(buffer.to_vec()?, [2; 4]);
     trace.drop(executable);
     trace.drops_from_here();
