@@ -215,15 +215,17 @@ fn the_work_of_a_library_is_captured_once_and_launched_by_safe_code() {
         let mut other = recorder.zeroed::<i32>(4).expect("memory");
         recorder.fill(&mut data, 1).expect("a node");
         let (to, from) = (other.as_raw(), data.as_raw());
-        // SAFETY: the graph owns the 16 bytes of both buffers, and the recorder orders their uses.
-        let captured = unsafe {
-            recorder.capture(MODE, |stream| {
-                context.with_current(|_| {
-                    library::copy(stream.as_raw(), to, from, 16)?;
-                    library::set(stream.as_raw(), from, 2, 2)
-                })?
-            })
+        let record = |stream: &Stream| {
+            let raw = stream.as_raw();
+            context.with_current(|_| {
+                // SAFETY: both buffers have 16 bytes, and only this graph uses them.
+                unsafe { library::copy(raw, to, from, 16) }?;
+                // SAFETY: as above.
+                unsafe { library::set(raw, from, 2, 2) }
+            })?
         };
+        // SAFETY: the graph owns the bytes of both buffers, and the recorder orders their uses.
+        let captured = unsafe { recorder.capture(MODE, record) };
         captured.expect("captured");
         recorder
             .fill(other.slice_mut(3..).expect("a part"), 9)

@@ -38,18 +38,20 @@ impl Capture {
     #[doc(alias = "cuStreamGetCaptureInfo")]
     pub unsafe fn dependencies(&mut self) -> Result<Vec<CaptureDependency>> {
         let info = self.info()?;
-        let mut found = Vec::with_capacity(info.count);
-        for index in 0..info.count {
-            // SAFETY: the driver's array has `count` nodes, and no other thread changes it, as the
-            // caller promises.
-            let node = unsafe { info.nodes.add(index).read() };
-            let edge = match info.edges.is_null() {
-                true => CUgraphEdgeData::default(),
-                // SAFETY: see the array of nodes.
-                false => unsafe { info.edges.add(index).read() },
-            };
-            found.push((node, edge));
-        }
+        let (nodes, count) = (info.nodes, info.count);
+        let nodes = match count {
+            0 => &[],
+            // SAFETY: the driver's array has `count` nodes, and no other thread changes it before the
+            // slice is read, as the caller promises.
+            _ => unsafe { std::slice::from_raw_parts(nodes, count) },
+        };
+        let full = vec![CUgraphEdgeData::default(); count];
+        let edges = match info.edges.is_null() {
+            true => full.as_slice(),
+            // SAFETY: see the array of nodes.
+            false => unsafe { std::slice::from_raw_parts(info.edges, count) },
+        };
+        let found: Vec<_> = nodes.iter().copied().zip(edges.iter().copied()).collect();
         self.graph(info.graph).known_dependencies(&found)
     }
 
