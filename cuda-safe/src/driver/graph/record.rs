@@ -53,6 +53,7 @@ use crate::driver::stream::{CaptureMode, Stream, same_context};
 ///     executable.host(&mut input)?.fill(value);
 ///     executable.launch(&stream)?;
 /// }
+/// stream.synchronize()?;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 #[derive(Debug)]
@@ -286,6 +287,7 @@ impl GraphRecorder {
     /// }?;
     /// let executable = recorder.into_graph()?.instantiate()?;
     /// executable.launch(&stream)?;
+    /// stream.synchronize()?;
     /// # Ok::<_, Error>(())
     /// ```
     pub unsafe fn capture<E: From<Error>>(
