@@ -38,6 +38,12 @@ use crate::base::call::{call, newest_or};
 use crate::base::error::Result;
 use cuda_sys::{CUstream, CUstreamCaptureStatus};
 
+/// Returns whether a capture of this crate is open.
+#[inline]
+pub(crate) fn any_open() -> bool {
+    open::any()
+}
+
 /// Returns whether a capture that a call could invalidate may be open: a capture of this crate, or one
 /// of foreign code, which can know streams of this crate only by a shared handle.
 pub(crate) fn may_be_open() -> bool {

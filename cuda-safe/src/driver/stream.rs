@@ -11,6 +11,7 @@ mod host;
 pub(crate) mod memory_op;
 mod partition;
 mod retained;
+mod retaining;
 mod wait;
 
 pub use attributes::{

@@ -32,10 +32,11 @@ pub(crate) enum Operation {
     Attach,
     Fill,
     Begin,
+    Enqueue,
 }
 
 impl Operation {
-    const ALL: [(Self, &'static str); 11] = [
+    const ALL: [(Self, &'static str); 12] = [
         (Self::Allocate, "an allocation"),
         (Self::Release, "a release"),
         (Self::HostCopy, "a copy from or to host memory"),
@@ -47,6 +48,7 @@ impl Operation {
         (Self::Attach, "the attachment of managed memory"),
         (Self::Fill, "a fill of new memory"),
         (Self::Begin, "the beginning of a capture"),
+        (Self::Enqueue, "a call of other code"),
     ];
 
     fn name(number: u8) -> &'static str {

@@ -135,7 +135,10 @@ impl ExecutableGraph {
 
     /// Releases the retired objects after the launches so far. If there is no event, they stay.
     #[cold]
-    fn release_retired(&mut self) {
+    pub(super) fn release_retired(&mut self) {
+        if self.retired.0.is_empty() {
+            return;
+        }
         let ends = self.launches.streams().into_iter().map(|stream| {
             let end = stream.context().event_now()?;
             Ok(Noted { stream, end })

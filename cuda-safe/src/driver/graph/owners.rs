@@ -11,6 +11,7 @@ use super::allocation::NodeAllocation;
 use super::conditional::Conditional;
 use super::node::{Node, NodeId, NodeType, kind, kind::Kind};
 use super::order::MemoryOrder;
+use super::retain::UserObject;
 use crate::base::capture::Retain;
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
@@ -461,9 +462,11 @@ impl Slots {
         Ok(clone)
     }
 
-    /// Returns a copy without the objects of the nodes, which another graph provides from now on.
+    /// Returns a copy without the objects of the nodes and of the user, which another graph provides from
+    /// now on.
     pub(crate) fn without_owners(&self) -> Self {
         let mut bare = self.clone();
+        bare.common.retain(|object| !UserObject::is_in(object));
         for slot in &mut bare.slots {
             if let Some(entry) = &mut slot.node {
                 let node_type = entry.content.node_type;
