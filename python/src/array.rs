@@ -13,6 +13,7 @@ mod strided;
 use crate::config;
 use crate::ending::{calling, detached, let_go, let_go_of};
 use crate::error::{Failure, Result};
+use crate::hold::Owner;
 use crate::once::{Once, intern};
 use crate::stream::PyStream;
 use crate::stream_handle::{At, StreamHandle};
@@ -20,9 +21,11 @@ use cuda_safe::Stream;
 use cuda_safe::interop::dlpack::DataType;
 use cuda_safe::interop::{Dtype, Layout};
 use index::View;
+pub(crate) use memory::release_tensors;
 use memory::{Memory, Order};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strided::Elements;
@@ -61,6 +64,16 @@ impl Kept {
             memory: Arc::clone(&self.memory),
             owner: self.owner.as_ref().map(|owner| owner.clone_ref(py)),
         }
+    }
+
+    /// Returns what a graph keeps alive of the array. Waits for the GIL, which the caller does not
+    /// hold.
+    fn in_graphs(&self) -> Arc<dyn Any + Send + Sync> {
+        self.memory.in_graphs(|| {
+            let owner = self.owner.as_ref()?;
+            // Without an interpreter, the process ends.
+            Python::try_attach(|py| Owner::new(owner.clone_ref(py)))
+        })
     }
 
     /// Drops the references, without the GIL if this may block.
@@ -164,7 +177,11 @@ impl PyDeviceArray {
         if let Some(others) = &others {
             order = order.and(&others.memory)?;
         }
-        let done = detached(py, move || order.run(work));
+        let objects = || {
+            let others = others.as_ref().map(Kept::in_graphs);
+            std::iter::once(kept.in_graphs()).chain(others).collect()
+        };
+        let done = detached(py, || order.run(objects, work));
         kept.release(py);
         if let Some(others) = others {
             others.release(py);

@@ -17,6 +17,8 @@ pub(crate) enum Failure {
     Python(PyErr),
     /// An error of this package: the class of the exception, and the message.
     Own(Class, String),
+    /// An error of `cuda-safe`, with a message of this package.
+    Explained(Error, String),
     /// The interpreter is being finalized by another thread.
     Ended,
 }
@@ -41,7 +43,7 @@ impl Failure {
             Self::Cuda(error) => error.to_string(),
             Self::Python(error) => Python::try_attach(|_| error.to_string())
                 .unwrap_or_else(|| "an exception".to_owned()),
-            Self::Own(_, message) => message.clone(),
+            Self::Own(_, message) | Self::Explained(_, message) => message.clone(),
             Self::Ended => "the interpreter is being finalized".to_owned(),
         }
     }
@@ -94,6 +96,7 @@ impl From<Failure> for PyErr {
                 ("InvalidArgumentError", message, None)
             }
             Failure::Own(Class::ReadOnly, message) => ("ReadOnlyError", message, None),
+            Failure::Explained(error, message) => (class(&error), message, error.code()),
             Failure::Cuda(error) => (class(&error), error.to_string(), error.code()),
         };
         Python::attach(|py| {

@@ -12,6 +12,8 @@ mod device;
 mod ending;
 mod error;
 mod event;
+mod exclusive;
+mod graph;
 mod green;
 mod hold;
 mod manager;
@@ -55,6 +57,8 @@ mod _native {
     use super::ending::{_end, _forked};
     #[pymodule_export]
     use super::event::PyEvent;
+    #[pymodule_export]
+    use super::graph::{PyCapture, PyExecutableGraph, PyGraph};
     #[pymodule_export]
     use super::green::{PyGreenContext, PySmGroup, PySmResource};
     #[pymodule_export]

@@ -6,6 +6,7 @@ use crate::device::{DeviceLike, PyDevice, primary};
 use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::event::PyEvent;
+use crate::graph::PyCapture;
 use crate::hold::{Closable, Owner};
 use crate::once::intern;
 use crate::stream_handle::{Handle, StreamHandle};
@@ -349,8 +350,9 @@ impl PyStream {
         detached(py, move || lane.wait_event(&event))
     }
 
-    /// Makes later work in this stream wait for all work submitted to another stream so far, which
-    /// must not be capturing. The host does not wait.
+    /// Makes later work in this stream wait for all work submitted to another stream so far. The host
+    /// does not wait. If one of the streams is being captured, both must belong to the same capture:
+    /// another stream joins a capture with `wait_event`.
     fn wait_stream(&self, py: Python<'_>, stream: &Bound<'_, PyAny>) -> Result<()> {
         let lane = self.lane()?;
         let near = lane.context().device().ordinal();
@@ -366,6 +368,33 @@ impl PyStream {
         let its = event.get().event()?;
         detached(py, move || lane.record_event(&its))?;
         Ok(event)
+    }
+
+    /// Captures the work that is submitted to the stream within `with stream.capture() as graph:`. The
+    /// work is not executed; after the block it is in `graph`. An exception in the block discards it.
+    ///
+    /// Another stream joins the capture with `other.wait_event(stream.record_event())`. Before the
+    /// block ends, the stream must wait for it: `stream.wait_stream(other)`. Allocations on a captured
+    /// stream, copies from and to the host, and waits for it raise an exception.
+    ///
+    /// `mode` tells which threads cannot make calls that could wait for captured work, such as
+    /// synchronous allocations, during the capture: all of them ("global"), the thread of the block
+    /// ("thread_local") or none ("relaxed"). Such a call of another library fails and invalidates the
+    /// capture. The block must end on the thread that began it.
+    #[pyo3(signature = (mode = "thread_local"))]
+    fn capture(&self, py: Python<'_>, mode: &str) -> Result<PyCapture> {
+        match self.lane()? {
+            StreamHandle::Stream(stream) => PyCapture::new(py, stream, mode),
+            _ => Err(Failure::invalid(
+                "the driver's default streams cannot be captured: use another stream",
+            )),
+        }
+    }
+
+    /// Whether the stream is being captured.
+    #[getter]
+    fn is_capturing(&self) -> Result<bool> {
+        self.lane()?.is_capturing()
     }
 
     /// Releases the stream. It is destroyed, without waiting, when the last array on it is

@@ -9,6 +9,8 @@ use cuda_safe::sys::{
     CUstreamCaptureStatus,
 };
 use cuda_safe::{CaptureMode, Context, Event, Invalid, Stream};
+use std::any::Any;
+use std::sync::Arc;
 
 /// A stream that work is submitted to.
 #[derive(Clone)]
@@ -35,6 +37,13 @@ unsafe impl Sync for Handle {}
 impl Handle {
     pub(crate) fn raw(self) -> CUstream {
         self.0
+    }
+
+    /// Wraps the stream for a call.
+    fn borrow(self, context: &Context) -> Result<Stream> {
+        // SAFETY: the holder of the handle keeps the stream alive for longer than the call, and the
+        // stream belongs to the context or to a green context of its device.
+        Ok(unsafe { Stream::borrow_raw(self.0, context) }?)
     }
 
     pub(crate) fn new(number: u64) -> Result<Self> {
@@ -174,26 +183,80 @@ impl StreamHandle {
             return Ok(());
         }
         // An event recorded in a capture does not order real execution, and this stream would join
-        // the capture.
-        other.refuse_captured()?;
+        // the capture. Streams of one capture are ordered within its graph.
+        match other.is_capturing()? {
+            true if self.is_in_capture_with(other)? => {}
+            true => return Err(Invalid::StreamIsCaptured.into()),
+            false => self.refuse_wait_in_capture()?,
+        }
         // The event is private, because a record by other code in between would change the order.
         let event = other.context().event()?;
         other.record_event(&event)?;
         self.wait_event(&event)
     }
 
-    /// Refuses a capturing stream, because a graph would later use memory that nothing keeps alive
-    /// for it.
-    pub(crate) fn refuse_captured(&self) -> Result<()> {
+    /// Returns whether the stream is capturing.
+    pub(crate) fn is_capturing(&self) -> Result<bool> {
         let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         self.call("cuStreamIsCapturing", |stream| {
             // SAFETY: see `synchronize`; the pointer refers to a local variable.
             unsafe { sys::cuStreamIsCapturing(stream, &raw mut status) }
         })?;
-        if status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE {
-            return Err(Invalid::StreamIsCaptured.into());
+        Ok(status != CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
+    /// Refuses a capturing stream, because a graph would later use memory that nothing keeps alive
+    /// for it.
+    pub(crate) fn refuse_captured(&self) -> Result<()> {
+        match self.is_capturing()? {
+            true => Err(Invalid::StreamIsCaptured.into()),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Refuses a capturing stream that would have to wait for work outside of the capture. The driver
+    /// would invalidate the capture.
+    fn refuse_wait_in_capture(&self) -> Result<()> {
+        // The legacy default stream is never captured, and a query of it may invalidate captures.
+        match !self.is_default() && self.is_capturing()? {
+            true => Err(Failure::invalid(
+                "the stream is being captured, and cannot wait for a stream outside of the capture: \
+                 order the work before the capture, or let the other stream join it with wait_event",
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Returns whether both streams belong to one capture.
+    fn is_in_capture_with(&self, other: &Self) -> Result<bool> {
+        let own = self.capture_id()?;
+        Ok(own.is_some() && own == other.capture_id()?)
+    }
+
+    /// Returns the ID of the capture that the stream belongs to.
+    fn capture_id(&self) -> Result<Option<u64>> {
+        match self {
+            Self::Stream(stream) => Ok(stream.capture_id()?),
+            Self::Handle(handle, context) => Ok(handle.borrow(context)?.capture_id()?),
+            Self::Legacy(_) | Self::PerThread(_) => Ok(None),
+        }
+    }
+
+    /// Makes calls that submit work to the stream. If the stream is captured by this package, the
+    /// graph keeps `objects` alive. No capture of this package begins in the meantime.
+    pub(crate) fn submit(
+        &self,
+        objects: impl FnOnce() -> Vec<Arc<dyn Any + Send + Sync>>,
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        match self {
+            Self::Stream(stream) => stream.enqueue_retaining(objects, work)?,
+            Self::Handle(handle, context) => {
+                handle.borrow(context)?.enqueue_retaining(objects, work)?
+            }
+            // The legacy default stream is never captured, and arrays do not use the per-thread one.
+            Self::Legacy(_) | Self::PerThread(_) => work(),
+        }
     }
 
     /// Copies host memory to the device, and waits for the copy.

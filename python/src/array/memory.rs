@@ -4,6 +4,7 @@ use crate::current;
 use crate::device::{default_stream, is_default_stream};
 use crate::ending::detached;
 use crate::error::{Failure, Result, check};
+use crate::hold::Owner;
 use crate::stream_handle::StreamHandle;
 use core::ffi::c_void;
 use cuda_safe::interop::ByteRange;
@@ -11,7 +12,9 @@ use cuda_safe::interop::dlpack::{ManagedTensor, MemoryKind};
 use cuda_safe::sys::{self, CUmemorytype, CUpointer_attribute as Attribute, CUresult};
 use cuda_safe::{Context, DeviceBuffer, Stream};
 use pyo3::prelude::*;
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 
 /// Memory that arrays are views of.
 pub(crate) struct Memory {
@@ -25,6 +28,16 @@ pub(crate) struct Memory {
     is_used: AtomicBool,
     /// Whether access was granted to other devices.
     is_granted: AtomicBool,
+    /// What graphs keep alive of this memory.
+    in_graphs: Mutex<Weak<InGraphs>>,
+}
+
+/// Memory that graphs keep alive, with the producer of foreign memory.
+pub(crate) struct InGraphs {
+    #[allow(dead_code, reason = "held, not read")]
+    memory: Arc<Memory>,
+    #[allow(dead_code, reason = "held, not read")]
+    owner: Option<Owner>,
 }
 
 #[allow(dead_code, reason = "held, not read")]
@@ -44,13 +57,42 @@ impl Drop for Memory {
         if !*self.is_used.get_mut() {
             return;
         }
-        if let (Hold::Tensor(_), Some(lane)) = (&self.hold, &self.lane) {
-            if lane.settle().is_err() {
-                // The work may still be running, so the producer must not be notified.
-                let hold = std::mem::replace(&mut self.hold, Hold::Foreign);
-                std::mem::forget(hold);
-            }
+        if let (Hold::Tensor(_), Some(lane)) = (&self.hold, self.lane.take()) {
+            let hold = std::mem::replace(&mut self.hold, Hold::Foreign);
+            release_tensors(Some((hold, lane)));
         }
+    }
+}
+
+/// Tensors whose streams were being captured when they were released.
+static DEFERRED: Mutex<Vec<(Hold, StreamHandle)>> = Mutex::new(Vec::new());
+
+/// Releases a tensor, and the deferred ones, after the work on their streams. A capturing stream cannot
+/// be waited for: its tensors are deferred.
+pub(crate) fn release_tensors(last: Option<(Hold, StreamHandle)>) {
+    let mut tensors = take_deferred();
+    tensors.extend(last);
+    let mut deferred = Vec::new();
+    for (hold, lane) in tensors {
+        if matches!(lane.is_capturing(), Ok(true)) {
+            deferred.push((hold, lane));
+        } else if lane.settle().is_err() {
+            // The work may still be running, so the producer must not be notified.
+            std::mem::forget(hold);
+        }
+    }
+    if !deferred.is_empty() {
+        let mut all = DEFERRED.lock().unwrap_or_else(PoisonError::into_inner);
+        all.append(&mut deferred);
+    }
+}
+
+fn take_deferred() -> Vec<(Hold, StreamHandle)> {
+    match DEFERRED.try_lock() {
+        Ok(mut all) => std::mem::take(&mut all),
+        Err(TryLockError::Poisoned(all)) => std::mem::take(&mut all.into_inner()),
+        // Another thread takes them, or did so when this process was forked.
+        Err(TryLockError::WouldBlock) => Vec::new(),
     }
 }
 
@@ -73,6 +115,7 @@ impl Memory {
             hold: Hold::Buffer(buffer),
             is_used: AtomicBool::new(true),
             is_granted: AtomicBool::new(false),
+            in_graphs: Mutex::default(),
         };
         Ok((memory, address))
     }
@@ -91,7 +134,30 @@ impl Memory {
             kind,
             is_used: AtomicBool::new(false),
             is_granted: AtomicBool::new(false),
+            in_graphs: Mutex::default(),
         }
+    }
+
+    /// Returns what a graph keeps alive of this memory. All graphs share it.
+    pub(crate) fn in_graphs(
+        self: &Arc<Self>,
+        owner: impl FnOnce() -> Option<Owner>,
+    ) -> Arc<dyn Any + Send + Sync> {
+        let lock = || {
+            self.in_graphs
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        };
+        if let Some(known) = lock().upgrade() {
+            return known;
+        }
+        // Without the lock, because this waits for the GIL.
+        let made = Arc::new(InGraphs {
+            memory: Arc::clone(self),
+            owner: owner(),
+        });
+        *lock() = Arc::downgrade(&made);
+        made
     }
 
     /// Grants other devices access to memory of this package, as consumers of an exported array
@@ -181,11 +247,23 @@ impl Order {
 
     /// Runs the work after all work submitted to the streams so far, and orders later work of these
     /// streams after it.
-    pub(crate) fn run(self, work: impl FnOnce(&StreamHandle) -> Result<()>) -> Result<()> {
+    ///
+    /// If the stream is captured by this package, the graph keeps `objects` alive.
+    pub(crate) fn run(
+        self,
+        objects: impl FnOnce() -> Vec<Arc<dyn Any + Send + Sync>>,
+        work: impl FnOnce(&StreamHandle) -> Result<()>,
+    ) -> Result<()> {
+        if self.wait && !matches!(self.lane, StreamHandle::Legacy(_)) && self.lane.is_capturing()? {
+            return Err(Failure::invalid(
+                "an array without a stream cannot be used in a capture, because each call waits for \
+                 its work",
+            ));
+        }
         for other in &self.others {
             self.lane.wait_stream(other)?;
         }
-        let worked = work(&self.lane);
+        let worked = self.lane.submit(objects, || work(&self.lane));
         // This is necessary even if the work failed, because a part of it may be running.
         let ended = self.end();
         worked.and(ended)
