@@ -375,12 +375,13 @@ impl PyStream {
     ///
     /// Another stream joins the capture with `other.wait_event(stream.record_event())`. Before the
     /// block ends, the stream must wait for it: `stream.wait_stream(other)`. Allocations on a captured
-    /// stream, copies from and to the host, and waits for it raise an exception.
+    /// stream, and copies from and to the host, raise an exception. `synchronize` also invalidates the
+    /// capture.
     ///
     /// `mode` tells which threads cannot make calls that could wait for captured work, such as
-    /// synchronous allocations, during the capture: all of them ("global"), the thread of the block
-    /// ("thread_local") or none ("relaxed"). Such a call of another library fails and invalidates the
-    /// capture. The block must end on the thread that began it.
+    /// synchronous allocations, during the capture: all of them (`"global"`), the thread of the block
+    /// (`"thread_local"`) or none (`"relaxed"`). Such a call fails and invalidates the capture. The
+    /// block must end on the thread that began it.
     #[pyo3(signature = (mode = "thread_local"))]
     fn capture(&self, py: Python<'_>, mode: &str) -> Result<PyCapture> {
         match self.lane()? {

@@ -9,6 +9,9 @@ imported from other libraries through the CUDA Array Interface and DLPack, order
     cupy.asarray(array)[1] = 7
     array[1:, ::-1].copy_to_host()
 
+``with stream.capture() as graph:`` captures work, also that of other libraries, which can then be launched
+many times.
+
 :func:`set_memory_manager` chooses the memory manager for these arrays. The modules ``cuda_safe.numba``,
 ``cuda_safe.cupy`` and ``cuda_safe.torch`` let those libraries use the same one, so that they share one
 pool.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(crate) struct UserObject(Arc<dyn Any + Send + Sync>);
 
 impl UserObject {
-    pub(crate) fn new(object: Arc<dyn Any + Send + Sync>) -> Arc<dyn Retain> {
+    pub(crate) fn retained(object: Arc<dyn Any + Send + Sync>) -> Arc<dyn Retain> {
         Arc::new(Self(object))
     }
 
@@ -71,7 +71,7 @@ impl Graph {
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     pub fn retain(&mut self, object: Arc<dyn Any + Send + Sync>) {
-        let object = UserObject::new(object);
+        let object = UserObject::retained(object);
         self.slots_mut().common.push(Retained::Object(object));
     }
 }

@@ -34,7 +34,7 @@ impl Stream {
     ///     // SAFETY: the buffer has 1,000 bytes, and is retained by the graph.
     ///     || unsafe { sys::cuMemsetD8Async(address, 7, 1000, stream.as_raw()) },
     /// )?;
-    /// check("cuMemsetD8Async", code)?;
+    /// check(code, "cuMemsetD8Async")?;
     /// drop(buffer);
     /// let graph = capture.end()?;
     /// # Ok::<_, cuda_safe::Error>(())
@@ -61,7 +61,7 @@ impl Stream {
         };
         if let Some(open) = open {
             for object in objects() {
-                open.retain(UserObject::new(object));
+                open.retain(UserObject::retained(object));
             }
         }
         Ok(enqueue())
