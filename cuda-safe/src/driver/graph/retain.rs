@@ -67,7 +67,9 @@ impl Graph {
     /// graph.retain(Arc::new(Mutex::new(buffer)));
     /// // SAFETY: the graph retains the buffer, which only its launches use from now on.
     /// unsafe { graph.assume_owned() };
-    /// graph.instantiate()?.launch(&stream)?;
+    /// let executable = graph.instantiate()?;
+    /// executable.launch(&stream)?;
+    /// stream.synchronize()?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     pub fn retain(&mut self, object: Arc<dyn Any + Send + Sync>) {
