@@ -4,6 +4,7 @@
 mod count;
 mod driver;
 mod first;
+mod graphs;
 mod managers;
 mod operations;
 mod plain;
@@ -18,13 +19,14 @@ mod work;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cuda-bench [--null] [--first | --managers] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
+usage: cuda-bench [--null] [--first | --managers | --replay] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
 
   --null       use the driver that does nothing even if there is a real one
   --rounds N   number of rounds of each operation (default 101)
   --only TEXT  only operations with TEXT in their names
   --first      measure processes with one launch instead, from their start to their end
   --managers   measure an allocation and its free with memory managers instead, on one and on several threads
+  --replay     measure a chain of 100 kernels instead, as a graph and launch by launch
   --threads N  with --managers: number of threads (default 16)
   --trace FILE with --managers: replay a trace of allocations instead
   --json FILE  write all medians and spreads
@@ -39,6 +41,7 @@ struct Options {
     count: bool,
     first: bool,
     managers: bool,
+    replay: bool,
     threads: usize,
     trace: Option<String>,
     first_of: Option<String>,
@@ -77,6 +80,7 @@ fn options() -> Fallible<Option<Options>> {
         count: false,
         first: false,
         managers: false,
+        replay: false,
         threads: 16,
         trace: None,
         first_of: None,
@@ -92,6 +96,7 @@ fn options() -> Fallible<Option<Options>> {
             "--null" => options.null = true,
             "--first" => options.first = true,
             "--managers" => options.managers = true,
+            "--replay" => options.replay = true,
             "--trace" => options.trace = Some(value()?),
             "--threads" => options.threads = value()?.parse::<usize>()?.max(1),
             "--first-of" => options.first_of = Some(value()?),
@@ -110,6 +115,9 @@ fn options() -> Fallible<Option<Options>> {
 fn run(options: &Options) -> Fallible<()> {
     if options.first {
         return first::run(options.rounds.min(21), options.null);
+    }
+    if options.replay {
+        return graphs::replay::run(options.rounds, options.null);
     }
     if options.managers {
         return managers::run(&managers::Options {

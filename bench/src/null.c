@@ -9,7 +9,7 @@
 #define EXPORT __attribute__((visibility("default")))
 typedef void *handle;
 
-static char context, other, stream, event, module, green, description;
+static char context, other, stream, event, module, green, description, graph, node, executable;
 static handle current;
 
 #define SUCCEEDS(name) EXPORT int name(void) { return 0; }
@@ -34,6 +34,12 @@ SUCCEEDS(cuMemsetD8Async)
 SUCCEEDS(cuModuleUnload)
 SUCCEEDS(cuLaunchKernel)
 SUCCEEDS(cuLaunchKernelEx)
+SUCCEEDS(cuStreamBeginCapture_v2)
+SUCCEEDS(cuGraphDestroy)
+SUCCEEDS(cuGraphLaunch)
+SUCCEEDS(cuGraphExecKernelNodeSetParams_v2)
+SUCCEEDS(cuGraphExecUpdate_v2)
+SUCCEEDS(cuGraphExecDestroy)
 SUCCEEDS(cuGreenCtxDestroy)
 SUCCEEDS(cuThreadExchangeStreamCaptureMode)
 
@@ -58,6 +64,10 @@ GIVES(cuModuleLoadData, &module)
 GIVES(cuModuleLoadDataEx, &module)
 GIVES(cuMemAlloc_v2, (handle)0x7f0000000000)
 GIVES(cuMemAllocAsync, (handle)0x7f0000000000)
+GIVES(cuGraphCreate, &graph)
+GIVES(cuGraphAddKernelNode_v2, &node)
+GIVES(cuGraphInstantiateWithParams, &executable)
+GIVES(cuGraphInstantiateWithFlags, &executable)
 GIVES(cuDevResourceGenerateDesc, &description)
 GIVES(cuGreenCtxCreate, &green)
 
@@ -76,6 +86,7 @@ EXPORT int cuCtxPushCurrent_v2(handle which) { current = which; return 0; }
 EXPORT int cuCtxPopCurrent_v2(handle *which) { *which = current; current = NULL; return 0; }
 
 EXPORT int cuDeviceTotalMem_v2(size_t *bytes, int device) { (void)device; *bytes = (size_t)1 << 37; return 0; }
+EXPORT int cuStreamEndCapture(handle which, handle *out) { (void)which; *out = &graph; return 0; }
 EXPORT int cuStreamIsCapturing(handle which, int *status) { (void)which; *status = 0; return 0; }
 
 EXPORT int cuMemHostAlloc(void **start, size_t bytes, unsigned flags) {

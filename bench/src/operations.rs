@@ -2,7 +2,7 @@
 
 use crate::driver::Driver;
 use crate::work::{Layer, Operation, Works};
-use crate::{Fallible, plain, raw, safe, theirs};
+use crate::{Fallible, graphs, plain, raw, safe, theirs};
 
 /// Kernels that do nothing.
 pub(crate) const PTX: &str = include_str!("kernels.ptx");
@@ -52,6 +52,20 @@ const ROWS: &[Row] = &[
     Row { name: "copy from the device, 4 streams", calls: "copy", batch: HOSTS, ..USUAL },
     Row { name: "copy 4 KiB on the device", calls: "copy", ..USUAL },
     Row { name: "memset 4 KiB", calls: "memset", ..USUAL },
+    Row { name: "graph: add a kernel node", calls: "add", ..USUAL },
+    Row { name: "graph: instantiate 1 node", calls: "instantiate", batch: 32, ..USUAL },
+    Row { name: "graph: instantiate 10 nodes", calls: "instantiate", batch: 16, ..USUAL },
+    Row { name: "graph: instantiate 100 nodes", calls: "instantiate", batch: 8, ..USUAL },
+    Row { name: "graph: instantiate 1,000 nodes", calls: "instantiate", batch: 2, ..USUAL },
+    // A driver holds about a thousand launches. The batch waits for all of them, so it is short.
+    Row { name: "graph: launch 1 node", calls: "launch", ..USUAL },
+    Row { name: "graph: launch 10 nodes", calls: "launch", ..USUAL },
+    Row { name: "graph: launch 100 nodes", calls: "launch", batch: 64, ..USUAL },
+    Row { name: "graph: launch 1,000 nodes", calls: "launch", batch: 16, ..USUAL },
+    Row { name: "graph: change a kernel node", calls: "set", ..USUAL },
+    Row { name: "graph: update 100 nodes", calls: "update", batch: 64, ..USUAL },
+    Row { name: "graph: destroy an executable graph of 100 nodes", calls: "destroy", batch: 8, ..USUAL },
+    Row { name: "graph: destroy a graph of 100 nodes", calls: "destroy", batch: 8, ..USUAL },
     Row { name: "green: split", calls: "get, split", batch: 32, ..USUAL },
     // The driver never releases all memory of a green context, so there are only a few of them.
     Row { name: "green: create, destroy", calls: "describe, create, destroy", batch: 2, rounds: 9, ..USUAL },
@@ -61,10 +75,17 @@ const ROWS: &[Row] = &[
 
 /// Returns the operations, with all layers set up for them.
 pub(crate) fn all(driver: &Driver) -> Fallible<Vec<Operation>> {
-    let (plain, again) = plain::works(driver);
-    let (safe, objects) = safe::works()?;
-    let raw = raw::works(objects);
-    let (default_stream, streams) = theirs::works()?;
+    let (mut plain, mut again) = plain::works(driver);
+    let (mut safe, objects) = safe::works()?;
+    let mut raw = raw::works(objects);
+    let (default_stream, mut streams) = theirs::works()?;
+    if graphs::plain::setup() {
+        safe.extend(graphs::safe::works()?);
+        plain.extend(graphs::plain::works());
+        again.extend(graphs::plain::works());
+        raw.extend(graphs::raw::works(objects));
+        streams.extend(graphs::theirs::works()?);
+    }
     let mut layers: Vec<(Layer, Works)> = vec![
         (Layer::C, plain),
         (Layer::CAgain, again),

@@ -33,9 +33,30 @@ struct resource {
     unsigned sms;
     char more[44];
 };
+
+struct kernel_node {
+    handle function;
+    unsigned grid[3], block[3], shared;
+    void **arguments, **extra;
+    handle kernel, context;
+};
+
+struct instantiation {
+    uint64_t flags;
+    handle upload, failed;
+    int result;
+};
+
+struct update {
+    int result;
+    handle node, from;
+};
 _Static_assert(sizeof(struct attribute) == 72, "must match the driver's layout");
 _Static_assert(sizeof(struct launch) == 56, "must match the driver's layout");
 _Static_assert(sizeof(struct resource) == 144, "must match the driver's layout");
+_Static_assert(sizeof(struct kernel_node) == 72, "must match the driver's layout");
+_Static_assert(sizeof(struct instantiation) == 32, "must match the driver's layout");
+_Static_assert(sizeof(struct update) == 24, "must match the driver's layout");
 
 #define FUNCTIONS(X) \
     X(cuInit, (unsigned)) \
@@ -45,6 +66,7 @@ _Static_assert(sizeof(struct resource) == 144, "must match the driver's layout")
     X(cuCtxPushCurrent_v2, (handle)) \
     X(cuCtxPopCurrent_v2, (handle *)) \
     X(cuCtxSynchronize, (void)) \
+    X(cuStreamSynchronize, (handle)) \
     X(cuStreamCreateWithPriority, (handle *, unsigned, int)) \
     X(cuStreamDestroy_v2, (handle)) \
     X(cuEventCreate, (handle *, unsigned)) \
@@ -65,6 +87,14 @@ _Static_assert(sizeof(struct resource) == 144, "must match the driver's layout")
     X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
                        handle, void **, void **)) \
     X(cuLaunchKernelEx, (const struct launch *, handle, void **, void **)) \
+    X(cuGraphCreate, (handle *, unsigned)) \
+    X(cuGraphDestroy, (handle)) \
+    X(cuGraphAddKernelNode_v2, (handle *, handle, const handle *, size_t, const struct kernel_node *)) \
+    X(cuGraphInstantiateWithParams, (handle *, handle, struct instantiation *)) \
+    X(cuGraphLaunch, (handle, handle)) \
+    X(cuGraphExecKernelNodeSetParams_v2, (handle, handle, const struct kernel_node *)) \
+    X(cuGraphExecUpdate_v2, (handle, handle, struct update *)) \
+    X(cuGraphExecDestroy, (handle)) \
     X(cuDeviceGetDevResource, (int, struct resource *, int)) \
     X(cuDevSmResourceSplitByCount, (struct resource *, unsigned *, const struct resource *, \
                                     struct resource *, unsigned, unsigned)) \
@@ -351,3 +381,5 @@ WORK(green_stream) {
         CALL(cuStreamDestroy_v2, made);
     }
 }
+
+#include "graphs/plain.c"

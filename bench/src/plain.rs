@@ -83,11 +83,16 @@ pub(crate) fn first(driver: &Driver) {
     unsafe { plain_first(driver.handle, ptx.as_ptr()) };
 }
 
-/// Returns the works twice.
-pub(crate) fn works(driver: &Driver) -> (Works, Works) {
+/// Creates the objects of the C code. Returns whether the driver supports green contexts.
+pub(crate) fn setup(driver: &Driver) -> bool {
     let ptx = CString::new(PTX).unwrap_or_default();
     // SAFETY: the handle belongs to an open driver, and the text is NUL-terminated.
-    let green = unsafe { plain_setup(driver.handle, ptx.as_ptr()) } != 0;
+    unsafe { plain_setup(driver.handle, ptx.as_ptr()) != 0 }
+}
+
+/// Returns the works twice.
+pub(crate) fn works(driver: &Driver) -> (Works, Works) {
+    let green = setup(driver);
     let works = || {
         // C has no caching pool. These are the calls that the pool saves.
         let pooled = (

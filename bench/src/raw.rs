@@ -27,7 +27,7 @@ pub(crate) struct Objects {
 
 #[cold]
 #[inline(never)]
-fn refused(call: &str, code: CUresult) -> ! {
+pub(crate) fn refused(call: &str, code: CUresult) -> ! {
     fail(&format_args!("{call} returned {code}"))
 }
 
@@ -35,12 +35,13 @@ macro_rules! call {
     ($function:ident($($argument:expr),* $(,)?)) => {{
         // SAFETY: the handles belong to objects that live until the process exits. The pointers are to
         // local variables, or to as much memory as the call is told.
-        let code = unsafe { cuda_sys::$function($($argument),*) };
+        let code = unsafe { ::cuda_sys::$function($($argument),*) };
         if !code.is_success() {
-            refused(stringify!($function), code);
+            $crate::raw::refused(stringify!($function), code);
         }
     }};
 }
+pub(crate) use call;
 
 /// A `CUlaunchAttribute` with an integer value. As in C, the rest of the value is not initialized.
 #[repr(C, align(8))]
@@ -428,6 +429,6 @@ fn partition(group: *mut CUdevResource) -> CUgreenCtx {
     made
 }
 
-fn pointer<T>(value: &T) -> *mut c_void {
+pub(crate) fn pointer<T>(value: &T) -> *mut c_void {
     (&raw const *value).cast_mut().cast()
 }

@@ -1,0 +1,178 @@
+//! The works of `plain.c` in this folder through `cuda-sys`, line by line.
+
+use super::{DOOMED, NODES, SIZES};
+use crate::raw::{Objects, call, pointer};
+use crate::work::{Work, Works};
+use cuda_sys::{
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUgraph, CUgraphExec,
+    CUgraphExecUpdateResultInfo, CUgraphNode,
+};
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+fn parameters(o: &Objects, arguments: &mut [*mut c_void]) -> CUDA_KERNEL_NODE_PARAMS {
+    CUDA_KERNEL_NODE_PARAMS {
+        func: o.three,
+        gridDimX: 1,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 32,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        kernelParams: arguments.as_mut_ptr(),
+        extra: null_mut(),
+        kern: null_mut(),
+        ctx: null_mut(),
+    }
+}
+
+/// Adds a node after the previous one, or a root.
+#[inline(always)]
+fn add(o: &Objects, graph: CUgraph, previous: CUgraphNode) -> CUgraphNode {
+    let (a, b, c) = (o.buffers[0], o.buffers[1], 8u32);
+    let mut arguments = [pointer(&a), pointer(&b), pointer(&c)];
+    let parameters = parameters(o, &mut arguments);
+    let mut node = null_mut();
+    call!(cuGraphAddKernelNode_v2(
+        &raw mut node,
+        graph,
+        &raw const previous,
+        usize::from(!previous.is_null()),
+        &raw const parameters
+    ));
+    node
+}
+
+fn empty() -> CUgraph {
+    let mut graph = null_mut();
+    call!(cuGraphCreate(&raw mut graph, 0));
+    graph
+}
+
+fn chain(o: &Objects, count: usize) -> (CUgraph, Vec<CUgraphNode>) {
+    let (graph, mut previous) = (empty(), null_mut());
+    let nodes = (0..count).map(|_| {
+        previous = add(o, graph, previous);
+        previous
+    });
+    let nodes = nodes.collect();
+    (graph, nodes)
+}
+
+#[inline(always)]
+fn instantiate(graph: CUgraph) -> CUgraphExec {
+    let (mut made, mut parameters) = (null_mut(), CUDA_GRAPH_INSTANTIATE_PARAMS::default());
+    call!(cuGraphInstantiateWithParams(
+        &raw mut made,
+        graph,
+        &raw mut parameters
+    ));
+    made
+}
+
+fn instantiate_launched(o: &Objects, graph: CUgraph) -> CUgraphExec {
+    let made = instantiate(graph);
+    call!(cuGraphLaunch(made, o.streams[0]));
+    made
+}
+
+pub(crate) fn works(o: Objects) -> Works {
+    let stream = o.streams[0];
+    let (from, nodes) = chain(&o, NODES);
+    let (to, _) = chain(&o, NODES);
+    let changed = instantiate_launched(&o, from);
+    let doomed = move || -> Vec<_> {
+        (0..DOOMED)
+            .map(|_| instantiate_launched(&o, from))
+            .collect()
+    };
+    let doomed_graphs = move || -> Vec<_> { (0..DOOMED).map(|_| chain(&o, NODES).0).collect() };
+    let mut works: Works = vec![
+        (
+            "graph: add a kernel node",
+            Work::with_rest(
+                (empty(), null_mut()),
+                move |(graph, last), n| {
+                    for _ in 0..n {
+                        *last = add(&o, *graph, *last);
+                    }
+                },
+                |(graph, last)| {
+                    call!(cuGraphDestroy(*graph));
+                    (*graph, *last) = (empty(), null_mut());
+                },
+            ),
+        ),
+        (
+            "graph: change a kernel node",
+            Work::batch(move |n| {
+                for i in 0..n {
+                    let (a, b, c) = (o.buffers[0], o.buffers[1], i as u32);
+                    let mut arguments = [pointer(&a), pointer(&b), pointer(&c)];
+                    let parameters = parameters(&o, &mut arguments);
+                    let (node, parameters) = (nodes[i % NODES], &raw const parameters);
+                    call!(cuGraphExecKernelNodeSetParams_v2(changed, node, parameters));
+                }
+            }),
+        ),
+        (
+            "graph: update 100 nodes",
+            Work::batch(move |n| {
+                for i in 0..n {
+                    let mut update = CUgraphExecUpdateResultInfo::default();
+                    let graph = if i % 2 == 0 { to } else { from };
+                    call!(cuGraphExecUpdate_v2(changed, graph, &raw mut update));
+                }
+            }),
+        ),
+        (
+            "graph: destroy an executable graph of 100 nodes",
+            Work::with_rest(
+                doomed(),
+                |doomed, n| {
+                    for executable in doomed.drain(..n) {
+                        call!(cuGraphExecDestroy(executable));
+                    }
+                },
+                move |rest| {
+                    rest.resize_with(DOOMED, || instantiate_launched(&o, from));
+                    call!(cuCtxSynchronize());
+                },
+            ),
+        ),
+        (
+            "graph: destroy a graph of 100 nodes",
+            Work::with_rest(
+                doomed_graphs(),
+                |doomed, n| {
+                    for graph in doomed.drain(..n) {
+                        call!(cuGraphDestroy(graph));
+                    }
+                },
+                move |rest| rest.resize_with(DOOMED, || chain(&o, NODES).0),
+            ),
+        ),
+    ];
+    for size in &SIZES {
+        let sources: Vec<_> = (0..size.batch).map(|_| chain(&o, size.nodes).0).collect();
+        let launched = instantiate_launched(&o, sources[0]);
+        works.push((
+            size.instantiate,
+            Work::with_rest(
+                Vec::with_capacity(size.batch),
+                move |made, n| made.extend(sources[..n].iter().map(|graph| instantiate(*graph))),
+                |made| {
+                    for executable in made.drain(..) {
+                        call!(cuGraphExecDestroy(executable));
+                    }
+                },
+            ),
+        ));
+        works.push((
+            size.launch,
+            Work::each(move || call!(cuGraphLaunch(launched, stream))),
+        ));
+    }
+    works
+}
