@@ -193,6 +193,9 @@ impl Segment {
     /// Returns the last write if a read by `node` is not ordered after it.
     fn unordered_before_read(&self, node: usize, search: &mut Search<'_>) -> Option<usize> {
         let last = self.last_write.filter(|last| *last != node)?;
+        if search.is_direct(last, node) {
+            return None;
+        }
         // Each earlier read is known to be ordered after the last write.
         let any =
             |its: usize| its == last || self.reads_since.iter().rev().any(|read| *read == its);
@@ -239,6 +242,12 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
+    /// Returns whether a full edge leads from one node to another.
+    fn is_direct(&self, from: usize, to: usize) -> bool {
+        let mut before = self.nodes[to].before.iter();
+        before.any(|edge| edge.is_full && edge.index as usize == from)
+    }
+
     /// Visits the nodes from which `from` is reachable, as far back as `earliest` in topological order.
     /// Returns the answer of `visit` if it ends the search, and otherwise false.
     fn backward(
