@@ -3,9 +3,12 @@
 use super::{SMID, VECTOR, if_there_is};
 use crate::trace::Trace;
 use cuda_safe::attribute;
+use cuda_safe::graph::kind;
 use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, PartitionRequest};
 use cuda_safe::green::{PartitionSize, SmResource, SplitByCount, SplitFlags};
-use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Result, StreamOptions};
+use cuda_safe::{
+    CaptureMode, Context, Device, DeviceBuffer, LaunchConfig, Module, Result, StreamOptions,
+};
 use std::collections::BTreeSet;
 
 pub(super) fn devices(_: &mut Trace) -> Result<()> {
@@ -165,6 +168,47 @@ pub(super) fn switch(trace: &mut Trace) -> Result<()> {
         trace.drop((stream, lease));
     }
     assert!(pool.stats()?.created <= 2);
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// Captures a chain, extends it by hand, launches it, and changes a kernel.
+pub(super) fn graphs(trace: &mut Trace) -> Result<()> {
+    const N: u32 = 100;
+    let config = LaunchConfig::linear(1, 128);
+    let context = Context::primary(&Device::get(0)?)?;
+    let stream = context.stream()?;
+    let scale = Module::from_ptx(&context, VECTOR)?
+        .kernel("scale")?
+        .typed::<(&mut [i32], i32, i32, u32)>()?;
+    let complete = context.event()?;
+    let mut samples = DeviceBuffer::<i32>::zeroed(&stream, N as usize)?;
+    let mut graph = stream.capture(CaptureMode::default(), |stream| {
+        samples.fill(1)?;
+        // SAFETY: the kernel accesses the first N elements of the buffer, which has N.
+        unsafe { scale.launch(stream, config, (&mut samples, 2, 0, N)) }
+    })?;
+    let (nodes, edges) = (graph.nodes()?, graph.edges()?);
+    let last = graph.typed::<kind::Kernel>(edges[0].to)?;
+    graph.kernel_config(last)?;
+    graph.fill_parameters(graph.typed(nodes[0])?)?;
+    graph.add_event_record(&[last.id()], &complete)?;
+    let mut samples = graph.own(samples)?;
+    // SAFETY: the captured work uses the buffer only, and `scale` keeps the kernel loaded.
+    unsafe { graph.assume_owned() };
+    let mut executable = graph.instantiate()?;
+    executable.launch(&stream)?;
+    complete.synchronize()?;
+    let its = executable.access(&mut samples, &stream)?;
+    assert_eq!(its.as_slice().to_vec()?, [2; N as usize]);
+    drop(its);
+    let mut nodes = executable.nodes(&graph)?;
+    // SAFETY: the kernel accesses the first N elements of the buffer, after the fill.
+    unsafe { nodes.set_kernel(last, &context, &scale, config, (&mut samples, 5, 0, N)) }?;
+    executable.launch(&stream)?;
+    let its = executable.access(&mut samples, &stream)?;
+    assert_eq!(its.as_slice().to_vec()?, [5; N as usize]);
+    drop(its);
     trace.drops_from_here();
     Ok(())
 }

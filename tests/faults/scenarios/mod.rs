@@ -125,6 +125,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("partition", examples::partition),
     since((12, 5), "isolation", examples::isolation),
     since((12, 5), "switch.rs", examples::switch),
+    since((12, 0), "graphs", examples::graphs),
 ];
 
 /// Completes what a scenario could not complete because the needed calls failed.
