@@ -1,6 +1,6 @@
 //! Small versions of the examples.
 
-use super::{SMID, VECTOR, if_there_is};
+use super::{SMID, VECTOR, if_there_is, raw};
 use crate::trace::Trace;
 use cuda_safe::attribute;
 use cuda_safe::graph::kind;
@@ -177,12 +177,13 @@ pub(super) fn graphs(trace: &mut Trace) -> Result<()> {
     const N: u32 = 100;
     let config = LaunchConfig::linear(1, 128);
     let context = Context::primary(&Device::get(0)?)?;
-    let stream = context.stream()?;
+    let (stream, other) = (context.stream()?, context.stream()?);
     let scale = Module::from_ptx(&context, VECTOR)?
         .kernel("scale")?
         .typed::<(&mut [i32], i32, i32, u32)>()?;
     let complete = context.event()?;
     let mut samples = DeviceBuffer::<i32>::zeroed(&stream, N as usize)?;
+    raw::may_stay_captured(&stream);
     let mut graph = stream.capture(CaptureMode::default(), |stream| {
         samples.fill(1)?;
         // SAFETY: the kernel accesses the first N elements of the buffer, which has N.
@@ -205,7 +206,7 @@ pub(super) fn graphs(trace: &mut Trace) -> Result<()> {
     let mut nodes = executable.nodes(&graph)?;
     // SAFETY: the kernel accesses the first N elements of the buffer, after the fill.
     unsafe { nodes.set_kernel(last, &context, &scale, config, (&mut samples, 5, 0, N)) }?;
-    executable.launch(&stream)?;
+    executable.launch(&other)?;
     let its = executable.access(&mut samples, &stream)?;
     assert_eq!(its.as_slice().to_vec()?, [5; N as usize]);
     drop(its);
