@@ -16,6 +16,7 @@ const USUAL: Row = Row {
     batch: 256,
     rounds: usize::MAX,
     bare: false,
+    nodes: 0,
 };
 
 struct Row {
@@ -24,6 +25,8 @@ struct Row {
     batch: usize,
     rounds: usize,
     bare: bool,
+    /// The number of graph nodes that an operation concerns, if its cost depends on them.
+    nodes: usize,
 }
 
 #[rustfmt::skip]
@@ -52,20 +55,20 @@ const ROWS: &[Row] = &[
     Row { name: "copy from the device, 4 streams", calls: "copy", batch: HOSTS, ..USUAL },
     Row { name: "copy 4 KiB on the device", calls: "copy", ..USUAL },
     Row { name: "memset 4 KiB", calls: "memset", ..USUAL },
-    Row { name: "graph: add a kernel node", calls: "add", ..USUAL },
-    Row { name: "graph: instantiate 1 node", calls: "instantiate", batch: 32, ..USUAL },
-    Row { name: "graph: instantiate 10 nodes", calls: "instantiate", batch: 16, ..USUAL },
-    Row { name: "graph: instantiate 100 nodes", calls: "instantiate", batch: 8, ..USUAL },
-    Row { name: "graph: instantiate 1,000 nodes", calls: "instantiate", batch: 2, ..USUAL },
+    Row { name: "graph: add a kernel node", calls: "add", nodes: 1, ..USUAL },
+    Row { name: "graph: instantiate 1 node", calls: "instantiate", batch: 32, nodes: 1, ..USUAL },
+    Row { name: "graph: instantiate 10 nodes", calls: "instantiate", batch: 16, nodes: 10, ..USUAL },
+    Row { name: "graph: instantiate 100 nodes", calls: "instantiate", batch: 8, nodes: 100, ..USUAL },
+    Row { name: "graph: instantiate 1,000 nodes", calls: "instantiate", batch: 2, nodes: 1000, ..USUAL },
     // A driver holds about a thousand launches. The batch waits for all of them, so it is short.
     Row { name: "graph: launch 1 node", calls: "launch", ..USUAL },
     Row { name: "graph: launch 10 nodes", calls: "launch", ..USUAL },
     Row { name: "graph: launch 100 nodes", calls: "launch", batch: 64, ..USUAL },
     Row { name: "graph: launch 1,000 nodes", calls: "launch", batch: 16, ..USUAL },
-    Row { name: "graph: change a kernel node", calls: "set", ..USUAL },
-    Row { name: "graph: update 100 nodes", calls: "update", batch: 64, ..USUAL },
-    Row { name: "graph: destroy an executable graph of 100 nodes", calls: "destroy", batch: 8, ..USUAL },
-    Row { name: "graph: destroy a graph of 100 nodes", calls: "destroy", batch: 8, ..USUAL },
+    Row { name: "graph: change a kernel node", calls: "set", nodes: 1, ..USUAL },
+    Row { name: "graph: update 100 nodes", calls: "update", batch: 64, nodes: 100, ..USUAL },
+    Row { name: "graph: destroy an executable graph of 100 nodes", calls: "destroy", batch: 8, nodes: 100, ..USUAL },
+    Row { name: "graph: destroy a graph of 100 nodes", calls: "destroy", batch: 8, nodes: 100, ..USUAL },
     Row { name: "green: split", calls: "get, split", batch: 32, ..USUAL },
     // The driver never releases all memory of a green context, so there are only a few of them.
     Row { name: "green: create, destroy", calls: "describe, create, destroy", batch: 2, rounds: 9, ..USUAL },
@@ -108,6 +111,7 @@ pub(crate) fn all(driver: &Driver) -> Fallible<Vec<Operation>> {
             batch,
             rounds,
             bare,
+            nodes,
         } = row;
         if works.first().is_some_and(|(layer, _)| *layer == Layer::C) {
             operations.push(Operation {
@@ -116,6 +120,7 @@ pub(crate) fn all(driver: &Driver) -> Fallible<Vec<Operation>> {
                 batch,
                 rounds,
                 bare,
+                nodes,
                 works,
             });
         }

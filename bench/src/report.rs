@@ -47,7 +47,20 @@ pub(crate) fn table(measured: &[Measured]) -> String {
             );
         }
     }
+    let of_nodes: Vec<String> = measured.iter().filter_map(ownership).collect();
+    if !of_nodes.is_empty() {
+        let list = of_nodes.join("; ");
+        let _ = writeln!(text, "what ownership costs in graphs, per node: {list}.");
+    }
     text
+}
+
+/// Returns the time that `cuda-safe` needs in addition to C for each node of a graph.
+fn ownership(measured: &Measured) -> Option<String> {
+    let median = |layer| Some(measured.of(layer)?.each.median);
+    let more = median(Layer::Safe)? - median(Layer::C)?;
+    let nodes = std::num::NonZero::new(measured.nodes)?.get() as f64;
+    Some(format!("{} {:.1} ns", measured.name, more / nodes))
 }
 
 /// The comparison of `cuda-safe` with cudarc: with the faster of the two cudarc layers, if both exist.

@@ -30,6 +30,8 @@ impl Spread {
 pub(crate) struct Measured {
     pub(crate) name: &'static str,
     pub(crate) calls: &'static str,
+    /// The number of graph nodes that an operation concerns, or 0.
+    pub(crate) nodes: usize,
     pub(crate) layers: Vec<(Layer, Times)>,
 }
 
@@ -91,6 +93,7 @@ fn measure(operation: &mut Operation, rounds: usize) -> Measured {
     Measured {
         name: operation.name,
         calls: operation.calls,
+        nodes: operation.nodes,
         layers: layers.collect(),
     }
 }

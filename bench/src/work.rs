@@ -94,6 +94,8 @@ pub(crate) struct Operation {
     pub(crate) rounds: usize,
     /// Whether no context may be current.
     pub(crate) bare: bool,
+    /// The number of graph nodes that an operation concerns, or 0.
+    pub(crate) nodes: usize,
     pub(crate) works: Vec<(Layer, Work)>,
 }
 
