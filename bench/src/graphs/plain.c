@@ -9,7 +9,7 @@ static const size_t nodes_of[SIZES] = {1, 10, 100, LARGEST};
 static const size_t graphs_of[SIZES] = {GRAPHS, 16, 8, 2};
 
 static handle sources[SIZES][GRAPHS], made[SIZES][GRAPHS], launched[SIZES];
-static handle growing, last, changed, changed_from, changed_to, changed_nodes[NODES];
+static handle growing, last, changed, changed_from, changed_to[2], changed_nodes[NODES];
 static handle doomed[DOOMED], doomed_graphs[DOOMED];
 
 /* Adds a node after the previous one, or a root. */
@@ -56,11 +56,12 @@ int plain_graphs_setup(void) {
     for (size_t size = 0; size < SIZES; ++size) {
         for (size_t i = 0; i < graphs_of[size]; ++i)
             sources[size][i] = chain(nodes_of[size], NULL);
-        launched[size] = instantiate_launched(sources[size][0]);
+        launched[size] = instantiate_launched(chain(nodes_of[size], NULL));
     }
     CALL(cuGraphCreate, &growing, 0);
     changed_from = chain(NODES, changed_nodes);
-    changed_to = chain(NODES, NULL);
+    changed_to[0] = chain(NODES, NULL);
+    changed_to[1] = chain(NODES, NULL);
     changed = instantiate_launched(changed_from);
     for (size_t i = 0; i < DOOMED; ++i) {
         doomed[i] = instantiate_launched(changed_from);
@@ -84,15 +85,18 @@ void plain_graph_add_again(void) {
     last = NULL;
 }
 
+/* Instantiates new graphs. */
 void plain_graph_instantiate(size_t size, size_t n) {
     TIMES made[size][i] = instantiate(sources[size][i]);
 }
 
 void plain_graph_instantiate_again(size_t size) {
-    for (size_t i = 0; i < GRAPHS; ++i) {
+    for (size_t i = 0; i < graphs_of[size]; ++i) {
         if (made[size][i])
             CALL(cuGraphExecDestroy, made[size][i]);
         made[size][i] = NULL;
+        CALL(cuGraphDestroy, sources[size][i]);
+        sources[size][i] = chain(nodes_of[size], NULL);
     }
 }
 
@@ -112,7 +116,7 @@ WORK(graph_change) {
 WORK(graph_update) {
     TIMES {
         struct update update = {0};
-        CALL(cuGraphExecUpdate_v2, changed, i % 2 ? changed_from : changed_to, &update);
+        CALL(cuGraphExecUpdate_v2, changed, changed_to[i % 2], &update);
     }
 }
 

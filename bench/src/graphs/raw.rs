@@ -80,7 +80,7 @@ fn instantiate_launched(o: &Objects, graph: CUgraph) -> CUgraphExec {
 pub(crate) fn works(o: Objects) -> Works {
     let stream = o.streams[0];
     let (from, nodes) = chain(&o, NODES);
-    let (to, _) = chain(&o, NODES);
+    let updates = [chain(&o, NODES).0, chain(&o, NODES).0];
     let changed = instantiate_launched(&o, from);
     let doomed = move || -> Vec<_> {
         (0..DOOMED)
@@ -121,8 +121,11 @@ pub(crate) fn works(o: Objects) -> Works {
             Work::batch(move |n| {
                 for i in 0..n {
                     let mut update = CUgraphExecUpdateResultInfo::default();
-                    let graph = if i % 2 == 0 { to } else { from };
-                    call!(cuGraphExecUpdate_v2(changed, graph, &raw mut update));
+                    call!(cuGraphExecUpdate_v2(
+                        changed,
+                        updates[i % 2],
+                        &raw mut update
+                    ));
                 }
             }),
         ),
@@ -155,16 +158,22 @@ pub(crate) fn works(o: Objects) -> Works {
         ),
     ];
     for size in &SIZES {
-        let sources: Vec<_> = (0..size.batch).map(|_| chain(&o, size.nodes).0).collect();
-        let launched = instantiate_launched(&o, sources[0]);
+        let (nodes, batch) = (size.nodes, size.batch);
+        let sources = move || -> Vec<_> { (0..batch).map(|_| chain(&o, nodes).0).collect() };
+        let launched = instantiate_launched(&o, chain(&o, nodes).0);
         works.push((
             size.instantiate,
             Work::with_rest(
-                Vec::with_capacity(size.batch),
-                move |made, n| made.extend(sources[..n].iter().map(|graph| instantiate(*graph))),
-                |made| {
+                (sources(), Vec::with_capacity(batch)),
+                |(sources, made), n| {
+                    made.extend(sources[..n].iter().map(|graph| instantiate(*graph)));
+                },
+                move |(its, made)| {
                     for executable in made.drain(..) {
                         call!(cuGraphExecDestroy(executable));
+                    }
+                    for graph in std::mem::replace(its, sources()) {
+                        call!(cuGraphDestroy(graph));
                     }
                 },
             ),

@@ -1,6 +1,6 @@
 //! The works on graphs through `cuda-safe`. Each graph owns the buffers that its kernels use.
 
-use super::{DOOMED, NODES, SIZES};
+use super::{DOOMED, NODES, SIZES, Size};
 use crate::operations::PTX;
 use crate::work::{Work, Works, ok};
 use cuda_safe::graph::{Node, kind};
@@ -88,7 +88,7 @@ pub(crate) fn works() -> Result<Works> {
         ),
         (
             "graph: update 100 nodes",
-            update(stream, [chain(NODES)?, chain(NODES)?])?,
+            update(stream, &chain(NODES)?, [chain(NODES)?, chain(NODES)?])?,
         ),
     ];
     let sources: Vec<_> = (0..DOOMED).map(|_| chain(NODES)).collect::<Result<_>>()?;
@@ -117,25 +117,29 @@ pub(crate) fn works() -> Result<Works> {
     (destroy.after)();
     works.push(("graph: destroy a graph of 100 nodes", destroy));
     for size in &SIZES {
-        let sources: Vec<_> = (0..size.batch)
-            .map(|_| chain(size.nodes))
-            .collect::<Result<_>>()?;
-        works.push((
-            size.instantiate,
-            Work::with_rest(
-                Vec::with_capacity(size.batch),
-                move |made, n| {
-                    let sources = sources[..n].iter();
-                    made.extend(sources.map(|chain| ok(chain.graph.instantiate())));
-                },
-                Vec::clear,
-            ),
-        ));
+        works.push((size.instantiate, instantiate(size, chain.clone())?));
         let source = chain(size.nodes)?;
         let (s, executable) = (stream.clone(), source.launched(stream)?);
         works.push((size.launch, Work::each(move || ok(executable.launch(&s)))));
     }
     Ok(works)
+}
+
+/// Instantiates new graphs.
+fn instantiate(size: &Size, chain: impl Fn(usize) -> Result<Chain> + 'static) -> Result<Work> {
+    let Size { nodes, batch, .. } = *size;
+    let sources = move || -> Result<Vec<_>> { (0..batch).map(|_| chain(nodes)).collect() };
+    Ok(Work::with_rest(
+        (sources()?, Vec::with_capacity(batch)),
+        |(sources, made), n| {
+            let sources = sources[..n].iter();
+            made.extend(sources.map(|chain| ok(chain.graph.instantiate())));
+        },
+        move |(its, made)| {
+            made.clear();
+            *its = ok(sources());
+        },
+    ))
 }
 
 /// Changes the kernel nodes of an executable graph in turn.
@@ -158,12 +162,12 @@ fn change(stream: &Stream, kernel: &Kernel, chain: Chain) -> Result<Work> {
     }))
 }
 
-/// Updates an executable graph from two graphs in turn.
-fn update(stream: &Stream, chains: [Chain; 2]) -> Result<Work> {
-    let mut executable = chains[0].launched(stream)?;
+/// Updates an executable graph from two other graphs in turn.
+fn update(stream: &Stream, source: &Chain, chains: [Chain; 2]) -> Result<Work> {
+    let mut executable = source.launched(stream)?;
     Ok(Work::batch(move |n| {
         for i in 0..n {
-            ok(executable.update(&chains[1 - i % 2].graph));
+            ok(executable.update(&chains[i % 2].graph));
         }
     }))
 }
