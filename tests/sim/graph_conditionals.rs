@@ -202,13 +202,11 @@ fn invalid_conditional_nodes_are_refused() {
             INVALID,
             cuGraphConditionalHandleCreate(&raw mut handle, graph, context, 0, 2)
         );
-        well!(sys::cuCtxSetCurrent(null_mut()));
         let none = CUresult::CUDA_ERROR_INVALID_CONTEXT;
         refused!(
             none,
             cuGraphConditionalHandleCreate(&raw mut handle, graph, null_mut(), 0, 0)
         );
-        well!(sys::cuCtxSetCurrent(context));
         destroy(graph);
         destroy(other);
     });

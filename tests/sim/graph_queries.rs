@@ -91,8 +91,13 @@ fn edges_are_added_listed_and_removed() {
             null(),
             2
         ));
-        let (mut from, mut to, mut count) = ([null_mut(); 4], [null_mut(); 4], 4);
+        let (mut from, mut to, mut count) = ([null_mut(); 4], [null_mut(); 4], 0);
         let place = (from.as_mut_ptr(), to.as_mut_ptr());
+        refused!(
+            INVALID,
+            cuGraphGetEdges_v2(graph, place.0, place.1, null_mut(), &raw mut count)
+        );
+        count = 4;
         well!(cuGraphGetEdges_v2(
             graph,
             place.0,

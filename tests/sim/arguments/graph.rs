@@ -1,9 +1,7 @@
 //! Graphs: nodes, edges, instantiation and updates.
 
 use super::{On, Row, Stage, field, value};
-use cuda_safe::graph::{
-    AllocOptions, ConditionalHandle, EdgeKind, InstantiateOptions, Node, kind,
-};
+use cuda_safe::graph::{AllocOptions, ConditionalHandle, EdgeKind, InstantiateOptions, Node, kind};
 use cuda_safe::sys::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUgraphDebugDot_flags,
     CUgraphEdgeData, CUgraphNodeParams,

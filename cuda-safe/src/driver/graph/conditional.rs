@@ -8,6 +8,7 @@ use super::owners::{Content, Slots};
 use super::{Graph, Node, NodeContext, NodeId, kind};
 use crate::base::call::call;
 use crate::base::capture::Retain;
+use crate::base::current::current;
 use crate::base::error::Result;
 use crate::base::init;
 use crate::base::invalid::Invalid;
@@ -136,9 +137,10 @@ impl Graph {
             None => (0, 0),
         };
         let (graph, mut raw) = (self.raw, 0);
-        let current = std::ptr::null_mut();
         home.with_current(|| {
-            // SAFETY: the graph is alive and used only by this thread, a context is current, and the
+            // A driver (580) refuses a null context here, although one is current.
+            let current = current()?;
+            // SAFETY: the graph is alive and used only by this thread, the context is current, and the
             // pointer refers to a local variable.
             unsafe {
                 call!(cuGraphConditionalHandleCreate(
@@ -360,6 +362,8 @@ impl Graph {
             let (node, graph) = (place.node, place.graph);
             let (dependencies, count) = (place.dependencies, place.count);
             home.with_current(|| {
+                // SAFETY: the type of the parameters selects this field.
+                unsafe { &mut parameters.__bindgen_anon_1.conditional }.ctx = current()?;
                 let parameters = &raw mut parameters;
                 // SAFETY: the graph and the nodes are alive, `dependencies` has `count` of them without
                 // edge data, and the node is a local variable. The handle belongs to the graph, and a

@@ -341,6 +341,10 @@ impl Graph {
             // SAFETY: as above.
             || unsafe { call!(abi::cuGraphGetEdges(graph, none, none, counted)) },
         )?;
+        if count == 0 {
+            // A driver (580) refuses arrays without elements.
+            return Ok(Vec::new());
+        }
         let mut from: Vec<CUgraphNode> = vec![std::ptr::null_mut(); count];
         let mut to = from.clone();
         let mut data = vec![CUgraphEdgeData::default(); count];

@@ -110,6 +110,9 @@ impl Graph {
         value: T,
     ) -> Result<()> {
         let (fill, content) = prepare(self, extent, target.into(), region, value)?;
+        // A driver (580) refuses the call without a current context.
+        let context = self.context().clone();
+        let _current = context.enter()?;
         self.change(node, content, |node| {
             let fill = &raw const fill;
             // SAFETY: the node exists and is a fill. See `add_fill_2d` for the rest.

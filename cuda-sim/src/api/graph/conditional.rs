@@ -11,13 +11,13 @@ use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
     CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUcontext, CUgraph,
-    CUgraphConditionalHandle, CUgraphConditionalNodeType as Type, CudaVersion,
+    CUgraphConditionalHandle, CUgraphConditionalNodeType as Type, CUresult, CudaVersion,
 };
 
-/// Returns the context of a conditional node: a null context is the current one.
+/// Returns the context of a conditional node, which must not be null.
 fn context_of(world: &World, context: CUcontext) -> Answer<usize> {
     if context.is_null() {
-        return world.current();
+        return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
     }
     world.context(context.addr())?;
     Ok(context.addr())

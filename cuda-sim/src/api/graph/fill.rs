@@ -80,6 +80,7 @@ pub(crate) fn set_params(
 ) -> Answer {
     // SAFETY: the caller passes null or a pointer to parameters.
     let params = unsafe { params.as_ref() }.ok_or(INVALID)?;
+    world.current().map_err(|_| INVALID)?;
     let context = pointer(fill_of(world.node(node.addr())?)?.context);
     let made = make(world, params, context)?;
     set(world, node.addr(), made)

@@ -95,6 +95,9 @@ pub(crate) fn edges(
         return Ok(());
     }
     let (null, room) = (core::ptr::null_mut(), **count);
+    if room == 0 {
+        return Err(INVALID);
+    }
     let starts: Vec<CUgraphNode> = all.iter().map(|its| pointer(its.0)).collect();
     let ends: Vec<CUgraphNode> = all.iter().map(|its| pointer(its.1)).collect();
     // SAFETY: the caller passes an array with room for `count` nodes.
