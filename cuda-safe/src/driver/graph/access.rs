@@ -8,7 +8,9 @@
 //! The check walks through the nodes in topological order. For each range of bytes it knows the last
 //! write and the reads since. A read must be reachable from the last write, and a write from each read
 //! since, or from the last write if there is none. Because reachability is transitive, this covers all
-//! pairs.
+//! pairs. One search serves all ranges of an access. It goes backward through the nodes as far as the first
+//! one that it needs, so an access that follows the previous one directly costs little, and one that is
+//! far from it in the graph costs time for the nodes between.
 //!
 //! The memory of an allocation node exists only after that node, and only before the node that frees it.
 //! Both nodes count as writes of the whole memory, so all its uses are ordered with them. It remains to be
@@ -102,7 +104,11 @@ pub(crate) fn check(nodes: &[Checked<'_>], is_nested: bool) -> Result<(), Unorde
         nodes,
         positions: &positions,
         visited: vec![0; nodes.len()],
+        wanted: vec![0; nodes.len()],
+        found: vec![0; nodes.len()],
         round: 0,
+        missing: 0,
+        low: 0,
         open: Vec::new(),
     };
     let mut uses: Vec<(usize, &Access)> = nodes
@@ -167,22 +173,45 @@ fn check_buffer(uses: &[(usize, &Access)], search: &mut Search<'_>) -> Result<()
     bounds.sort_unstable();
     bounds.dedup();
     let mut segments: Vec<Segment> = bounds.iter().map(|_| Segment::default()).collect();
+    let position = |bound| bounds.partition_point(|its| *its < bound);
+    let segments_of = |access: &Access| position(access.bytes.start)..position(access.bytes.end);
     for (node, access) in uses {
-        let node = *node;
-        let position = |bound| bounds.partition_point(|its| *its < bound);
-        let covered = position(access.bytes.start)..position(access.bytes.end);
-        for segment in &mut segments[covered] {
-            let missing = match access.writes {
-                true => segment.unordered_before_write(node, search),
-                false => segment.unordered_before_read(node, search),
-            };
-            if let Some(first) = missing {
-                return Err(Unordered::Conflict {
-                    first,
-                    second: node,
-                    buffer: access.buffer,
+        let (node, covered) = (*node, segments_of(access));
+        search.begin();
+        for segment in &segments[covered.clone()] {
+            segment.each_earlier(node, access.writes, |its| search.want(its));
+        }
+        search.backward(node, |search, before| {
+            // A node that used a segment after its last write is known to be ordered after that write.
+            for its in search.nodes[before].accesses {
+                if access.writes || its.buffer != access.buffer {
+                    continue;
+                }
+                let its = segments_of(its);
+                let common = its.start.max(covered.start)..its.end.min(covered.end);
+                for last in common.filter_map(|index| segments[index].last_write) {
+                    if search.positions[last] < search.positions[before] {
+                        search.find(last);
+                    }
+                }
+            }
+        });
+        if search.missing != 0 {
+            let mut first = node;
+            for segment in &segments[covered] {
+                segment.each_earlier(node, access.writes, |its| {
+                    if first == node && !search.has_found(its) {
+                        first = its;
+                    }
                 });
             }
+            return Err(Unordered::Conflict {
+                first,
+                second: node,
+                buffer: access.buffer,
+            });
+        }
+        for segment in &mut segments[covered] {
             segment.note(node, access.writes);
         }
     }
@@ -190,35 +219,23 @@ fn check_buffer(uses: &[(usize, &Access)], search: &mut Search<'_>) -> Result<()
 }
 
 impl Segment {
-    /// Returns the last write if a read by `node` is not ordered after it.
-    fn unordered_before_read(&self, node: usize, search: &mut Search<'_>) -> Option<usize> {
-        let last = self.last_write.filter(|last| *last != node)?;
-        if search.is_direct(last, node) {
-            return None;
+    /// Calls `visit` for each node that an access by `node` must be ordered after. The other earlier nodes
+    /// are known to be ordered before these.
+    fn each_earlier(&self, node: usize, writes: bool, mut visit: impl FnMut(usize)) {
+        let others = |its: &usize| *its != node;
+        match writes && !self.reads_since.is_empty() {
+            true => self
+                .reads_since
+                .iter()
+                .copied()
+                .filter(others)
+                .for_each(visit),
+            false => {
+                if let Some(last) = self.last_write.filter(others) {
+                    visit(last);
+                }
+            }
         }
-        // Each earlier read is known to be ordered after the last write.
-        let any =
-            |its: usize| its == last || self.reads_since.iter().rev().any(|read| *read == its);
-        let is_ordered = search.backward(node, last, |its| any(its).then_some(true));
-        (!is_ordered).then_some(last)
-    }
-
-    /// Returns an earlier access if a write by `node` is not ordered after it.
-    fn unordered_before_write(&self, node: usize, search: &mut Search<'_>) -> Option<usize> {
-        if self.reads_since.is_empty() {
-            return self.unordered_before_read(node, search);
-        }
-        let mut missing = self.reads_since.clone();
-        missing.retain(|read| *read != node);
-        let first = missing
-            .iter()
-            .copied()
-            .min_by_key(|read| search.positions[*read])?;
-        search.backward(node, first, |its| {
-            missing.retain(|read| *read != its);
-            missing.is_empty().then_some(true)
-        });
-        missing.first().copied()
     }
 
     fn note(&mut self, node: usize, writes: bool) {
@@ -231,50 +248,72 @@ impl Segment {
     }
 }
 
-/// A search backward along full edges.
+/// Searches backward along full edges. Each search is a round.
 struct Search<'a> {
     nodes: &'a [Checked<'a>],
     positions: &'a [usize],
-    /// The round in which each node was visited last.
+    /// The round in which each node was visited, wanted or found last.
     visited: Vec<u32>,
+    wanted: Vec<u32>,
+    found: Vec<u32>,
     round: u32,
+    /// The number of wanted nodes that are not found.
+    missing: usize,
+    /// The first position of a wanted node.
+    low: usize,
     open: Vec<usize>,
 }
 
 impl Search<'_> {
-    /// Returns whether a full edge leads from one node to another.
-    fn is_direct(&self, from: usize, to: usize) -> bool {
-        let mut before = self.nodes[to].before.iter();
-        before.any(|edge| edge.is_full && edge.index as usize == from)
+    /// Begins a search.
+    fn begin(&mut self) {
+        self.round += 1;
+        self.missing = 0;
+        self.low = usize::MAX;
     }
 
-    /// Visits the nodes from which `from` is reachable, as far back as `earliest` in topological order.
-    /// Returns the answer of `visit` if it ends the search, and otherwise false.
-    fn backward(
-        &mut self,
-        from: usize,
-        earliest: usize,
-        mut visit: impl FnMut(usize) -> Option<bool>,
-    ) -> bool {
-        self.round += 1;
-        let low = self.positions[earliest];
+    /// Adds a node to search for.
+    fn want(&mut self, node: usize) {
+        if self.wanted[node] != self.round {
+            self.wanted[node] = self.round;
+            self.missing += 1;
+            self.low = self.low.min(self.positions[node]);
+        }
+    }
+
+    /// Notes that a node is found, if it is wanted.
+    fn find(&mut self, node: usize) {
+        if self.wanted[node] == self.round && !self.has_found(node) {
+            self.found[node] = self.round;
+            self.missing -= 1;
+        }
+    }
+
+    fn has_found(&self, node: usize) -> bool {
+        self.found[node] == self.round
+    }
+
+    /// Visits the nodes from which `from` is reachable, until all wanted nodes are found.
+    fn backward(&mut self, from: usize, mut visit: impl FnMut(&mut Self, usize)) {
+        let nodes = self.nodes;
         self.open.clear();
         self.open.push(from);
         while let Some(node) = self.open.pop() {
-            for edge in self.nodes[node].before {
+            for edge in nodes[node].before {
+                if self.missing == 0 {
+                    return;
+                }
                 let before = edge.index as usize;
                 let is_new = self.visited[before] != self.round;
-                if !edge.is_full || !is_new || self.positions[before] < low {
+                if !edge.is_full || !is_new || self.positions[before] < self.low {
                     continue;
                 }
                 self.visited[before] = self.round;
-                if let Some(answer) = visit(before) {
-                    return answer;
-                }
+                self.find(before);
+                visit(self, before);
                 self.open.push(before);
             }
         }
-        false
     }
 }
 

@@ -207,6 +207,52 @@ fn a_cycle_is_found() {
     ));
 }
 
+/// So many nodes that time that grows with the square of their number is noticed: minutes.
+const MANY: u32 = 60_000;
+
+#[test]
+fn many_readers_between_two_writes_are_checked_in_time_that_grows_with_their_number() {
+    let mut nodes = vec![(vec![], vec![write(7)])];
+    for index in 0..MANY {
+        // A node between each reader and the write.
+        nodes.push((vec![full(0)], vec![]));
+        nodes.push((vec![full(1 + 2 * index)], vec![read(7)]));
+    }
+    let readers: Vec<_> = (0..MANY).map(|index| full(2 + 2 * index)).collect();
+    nodes.push((readers, vec![write(7)]));
+    assert_eq!(verdict(&nodes), Ok(()));
+    let last = nodes.len() - 1;
+    nodes[last].0.pop();
+    assert_eq!(verdict(&nodes), conflict(last - 1, last));
+}
+
+#[test]
+fn many_parts_of_a_buffer_are_checked_in_time_that_grows_with_their_number() {
+    let part = |index: u32, writes| Access {
+        buffer: 7,
+        bytes: index as usize..index as usize + 1,
+        writes,
+        lifetime: Lifetime::OfGraph,
+    };
+    let whole = |writes| Access {
+        buffer: 7,
+        bytes: 0..MANY as usize,
+        writes,
+        lifetime: Lifetime::OfGraph,
+    };
+    let mut nodes: Vec<_> = (0..MANY)
+        .map(|index| (vec![], vec![part(index, true)]))
+        .collect();
+    let all = |from: u32| (from..from + MANY).map(full).collect::<Vec<_>>();
+    nodes.push((all(0), vec![whole(false)]));
+    nodes.push((vec![full(MANY)], vec![whole(false)]));
+    for index in 0..MANY {
+        nodes.push((vec![full(MANY + 1)], vec![part(index, true)]));
+    }
+    nodes.push((all(MANY + 2), vec![whole(true)]));
+    assert_eq!(verdict(&nodes), Ok(()));
+}
+
 /// A small generator of numbers (xorshift).
 struct Random(u64);
 
