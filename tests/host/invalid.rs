@@ -139,8 +139,17 @@ fn of_graphs() -> Vec<(Invalid, &'static [&'static str])> {
             &["allocation 12", "Launch the graph"],
         ),
         (Invalid::ForeignGraph, &["add_child"]),
+        (Invalid::GraphInItself, &["try_clone"]),
         (Invalid::GraphBorrows, &["launch_unchecked"]),
         (Invalid::BorrowedStream, &["launch_unchecked"]),
+        (
+            Invalid::OtherPartition {
+                stream: "a green context of 8 SMs".to_owned(),
+                kernel: "the primary context of device 0".to_owned(),
+            },
+            &["8 SMs", "device 0", "Context::stream"],
+        ),
+        (Invalid::UnknownGreenContext, &["GreenContext", "capture"]),
         (
             Invalid::OtherGraph {
                 graph: 7,

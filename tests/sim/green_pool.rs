@@ -5,7 +5,9 @@ use cuda_safe::green::{
     GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, PooledPartition, SmResource,
     SplitByCount,
 };
-use cuda_safe::{CUresult, Context, Error, Invalid, PinnedBuffer, Stream};
+use cuda_safe::{
+    CUresult, Context, Error, Graph, Invalid, LaunchConfig, Module, PinnedBuffer, Stream,
+};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 use std::sync::Arc;
@@ -39,6 +41,27 @@ fn a_partitioning_without_streams_passes_on_the_work_it_must_wait_for() {
         let stream = pool.try_lease(&of(64)).expect("a lease")[0].stream();
         stream.expect("a stream").synchronize().expect("a wait");
         assert!(ran.load(Ordering::SeqCst), "after the work of 16");
+    });
+}
+
+#[test]
+fn a_kernel_node_does_not_take_the_context_of_a_pooled_stream() {
+    on(Profile::h200(), |context| {
+        let pool = pool(&context);
+        let stream = pool.try_lease(&of(16)).expect("a lease")[0].stream();
+        let stream = stream.expect("a stream");
+        let module = Module::from_ptx(&context, include_str!("../kernels/vector.ptx"));
+        let nothing = module.expect("a module").kernel("nothing");
+        let nothing = nothing.and_then(|kernel| kernel.typed::<()>());
+        let nothing = nothing.expect("a kernel");
+        let mut graph = Graph::new(&context).expect("a graph");
+        let config = LaunchConfig::linear(1, 1);
+        // SAFETY: the kernel accesses no memory.
+        let added = unsafe { graph.add_kernel(&[], &stream, &nothing, config, ()) };
+        match added {
+            Err(Error::Invalid(why)) => assert_eq!(*why, Invalid::UnknownGreenContext),
+            other => panic!("the kernel would use all SMs: {other:?}"),
+        }
     });
 }
 

@@ -341,12 +341,19 @@ pub enum Invalid {
     AllocationNotAlive { allocation: u64 },
     /// A graph of other code that is moved into another graph, or captured into.
     ForeignGraph,
+    /// A graph that is added to itself as a child graph.
+    GraphInItself,
     /// Memory of another graph than the one that uses it. Both values are numbers of graphs.
     BufferOfOtherGraph { buffer: u64, graph: u64 },
     /// A launch by safe code of a graph that uses memory that it does not own.
     GraphBorrows,
     /// A launch of a graph by safe code on a borrowed stream.
     BorrowedStream,
+    /// A launch of a graph on a stream of a green context in which none of its kernels runs. `stream` is
+    /// that green context, and `kernel` the context of a kernel.
+    OtherPartition { stream: String, kernel: String },
+    /// A stream of other code, or of a pool of green contexts, as the context of a kernel node.
+    UnknownGreenContext,
     /// An executable graph that was instantiated from another graph. Both values are numbers of graphs.
     OtherGraph { graph: u64, expected: u64 },
     /// A change of one node of an executable graph that was updated from another graph.

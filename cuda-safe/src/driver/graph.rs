@@ -12,6 +12,7 @@ mod changes;
 mod child;
 mod conditional;
 mod device_launch;
+mod earlier;
 mod edges;
 mod executable;
 mod host;
@@ -25,6 +26,7 @@ pub mod node_attribute;
 mod order;
 mod owners;
 mod parameters;
+mod partition;
 mod query;
 mod record;
 mod retain;
@@ -42,6 +44,7 @@ pub(crate) use captured::Before;
 pub use captured::CaptureDependency;
 pub use conditional::ConditionalHandle;
 pub use device_launch::DeviceGraph;
+pub(crate) use earlier::Earlier;
 pub use edges::{Edge, EdgeKind};
 pub use executable::{ExecutableGraph, RetainedObjects};
 pub(crate) use host::HostFunction;
@@ -49,7 +52,7 @@ pub use instantiate::InstantiateOptions;
 pub use kernel::NodeContext;
 pub(crate) use kernel::{NodeExecutionContext, sealed};
 pub use node::{Node, NodeId, NodeType, kind};
-pub(crate) use order::{Earlier, MemoryOrder, new_buffer_number};
+pub(crate) use order::{MemoryOrder, new_buffer_number};
 pub(crate) use owners::{Content, RawNode};
 pub use record::GraphRecorder;
 pub(crate) use retain::UserObject;
@@ -182,6 +185,7 @@ impl Graph {
         let mut slots = Slots::new(vec![own]);
         slots.borrows_memory = true;
         slots.is_foreign = true;
+        slots.is_captured = true;
         Self::of_slots(raw, context, slots)
     }
 
@@ -219,7 +223,8 @@ impl Graph {
     ///
     /// # Safety
     /// `raw` must be a live graph that stays alive until the returned object is dropped, and that no
-    /// other thread uses at the same time as the returned object. Its contexts, events and modules must
+    /// other thread uses at the same time as the returned object. Other code must not remove nodes that the
+    /// returned object added or returned. Its contexts, events and modules must
     /// be alive as for [`from_raw`](Self::from_raw). The returned object keeps the objects alive that
     /// nodes added or changed through it use, so other code must not use these nodes after it is
     /// dropped.
@@ -248,14 +253,16 @@ impl Graph {
         expect_handle("graph", raw)?;
         let home = Retained::ExecutionContext(ExecutionContext::Context(context.clone()));
         let mut graph = Self::captured(raw, context, home);
+        graph.slots_mut().is_captured = false;
         graph.ownership = ownership;
         Ok(graph)
     }
 
     /// Returns the raw handle without giving up ownership. Do not destroy it.
     ///
-    /// Nodes and edges that other code adds or removes with the handle are unknown to this object: it
-    /// checks the accesses to memory by the edges that it added itself.
+    /// Nodes and edges that other code adds with the handle are unknown to this object: it checks the
+    /// accesses to memory by the edges that it added itself. Other code must not remove nodes that this
+    /// object added or returned.
     ///
     /// The nodes expose the handles of events. See [`Event::as_raw`](crate::Event::as_raw).
     pub fn as_raw(&self) -> CUgraph {
@@ -289,9 +296,9 @@ impl Graph {
     /// Declares that the graph owns everything that it uses, so that its executable graphs can be
     /// launched by safe code.
     ///
-    /// A captured graph needs this to be launched with [`ExecutableGraph::launch`]. A [`GraphRecorder`]
-    /// needs no promise for the nodes that it adds, and [`GraphRecorder::capture`] a promise about the
-    /// captured work only.
+    /// Without this call, [`ExecutableGraph::launch`] refuses a captured graph.
+    /// A [`GraphRecorder`] needs no promise for the nodes that it adds, and [`GraphRecorder::capture`] a
+    /// promise about the captured work only.
     ///
     /// # Safety
     /// The conditions of [`ExecutableGraph::launch_unchecked`] must hold for each launch of each
@@ -339,10 +346,10 @@ impl Graph {
     /// cloned.
     ///
     /// # Errors
-    /// [`Invalid::NoSuchNode`] and [`Invalid::NodeKind`] if this graph is not a clone of the node's
-    /// graph, or if the node was added later.
+    /// [`Invalid::OtherGraphNode`] if this graph is not a clone of the node's graph;
+    /// [`Invalid::NoSuchNode`] if the node was added later, or removed from this graph.
     pub fn node_in_clone<K: kind::Kind>(&self, original: Node<K>) -> Result<Node<K>> {
-        self.typed(original.id().in_graph(self.slots().number()))
+        self.typed(self.slots().copy_of(original.id())?)
     }
 
     /// Returns the handle of a node with its kind.

@@ -48,9 +48,9 @@ impl GreenContext {
 
 impl sealed::Sealed for GreenContext {}
 impl NodeContext for GreenContext {
-    fn home(&self) -> NodeExecutionContext {
+    fn home(&self) -> Result<NodeExecutionContext> {
         let inner = Arc::clone(&self.inner);
-        NodeExecutionContext(ExecutionContext::Green(inner))
+        Ok(NodeExecutionContext(ExecutionContext::Green(inner)))
     }
 }
 

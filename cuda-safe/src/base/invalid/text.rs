@@ -592,6 +592,9 @@ impl fmt::Display for Invalid {
                  captured into, because this crate does not destroy it (copy it with \
                  Graph::add_child or Graph::try_clone)",
             ),
+            Self::GraphInItself => {
+                f.write_str("a graph cannot be a child of itself: add a clone (Graph::try_clone)")
+            }
             Self::BufferOfOtherGraph { buffer, graph } => write!(
                 f,
                 "the memory belongs to graph {buffer}, and graph {graph} cannot use it"
@@ -603,6 +606,16 @@ impl fmt::Display for Invalid {
             Self::BorrowedStream => f.write_str(
                 "the stream is borrowed and cannot be kept alive until the launch is complete: \
                  launch with the unsafe function launch_unchecked",
+            ),
+            Self::OtherPartition { stream, kernel } => write!(
+                f,
+                "the stream belongs to {stream}, but the kernels of the graph run in {kernel}, whatever \
+                 stream the graph is launched on: launch it on a stream of the ordinary context \
+                 (Context::stream), or add the kernels with the green context"
+            ),
+            Self::UnknownGreenContext => f.write_str(
+                "the stream may belong to a green context that is not known here, so a kernel node \
+                 cannot run there: pass the GreenContext, or capture the kernel on the stream",
             ),
             Self::OtherGraph { graph, expected } => write!(
                 f,

@@ -10,6 +10,7 @@ use crate::base::invalid::Invalid;
 use crate::driver::event::Event;
 use crate::driver::stream::Retained;
 use cuda_sys::{CUDA_HOST_NODE_PARAMS, CUgraph, CUgraphNode, CUresult};
+use std::collections::HashSet;
 
 /// The arguments that all functions that add a node share.
 pub(crate) struct Place {
@@ -70,13 +71,9 @@ impl Graph {
     /// Returns the error of a call that added a node: a dependency that is given twice, if there is one.
     #[cold]
     fn explain_dependencies(&self, error: Error, dependencies: &[NodeId]) -> Error {
-        let is_repeated = |(index, id): (usize, &NodeId)| dependencies[..index].contains(id);
-        let repeated = dependencies
-            .iter()
-            .enumerate()
-            .find(|its| is_repeated(*its));
-        match repeated {
-            Some((_, id)) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
+        let mut known = HashSet::new();
+        match dependencies.iter().find(|id| !known.insert(**id)) {
+            Some(id) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
                 Invalid::RepeatedDependency {
                     node: self.slots().describe(*id),
                 }

@@ -9,8 +9,9 @@
 //! buffer. A launch needs memory without an owner, or may take the memory of an earlier launch with
 //! `auto_free_on_launch`. It never takes that of a buffer.
 
+use super::earlier::Earlier;
 use super::launches::Launches;
-use super::order::{Earlier, MemoryOrder, new_buffer_number};
+use super::order::{MemoryOrder, new_buffer_number};
 use super::owners::Slots;
 use super::retire::AfterLaunches;
 use super::{ExecutableGraph, Graph};
@@ -338,7 +339,7 @@ impl ExecutableGraph {
     }
 }
 
-impl<O> AfterLaunches<O> {
+impl AfterLaunches<()> {
     /// Frees kept memory now if its stream orders the free after all launches. Returns the rest.
     pub(super) fn free_now(&self, unfreed: Vec<Unfreed>) -> Vec<Unfreed> {
         let mut rest = unfreed;

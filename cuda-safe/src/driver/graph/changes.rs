@@ -1,24 +1,31 @@
 //! The objects of an executable graph when its nodes change.
 
+use super::earlier::Earlier;
 use super::executable::ExecutableGraph;
 use super::launches::Noted;
-use super::order::{Claim, Earlier};
+use super::order::Claim;
 use super::owners::{Content, Entry, Slots};
 use super::retire::{AfterLaunches, Used};
 use super::{Graph, NodeId};
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
-use crate::base::release::{KeepAlive, release};
+use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The number of replaced objects that are released together, because that costs an event for each stream.
+/// The number of replaced nodes whose objects are released together, because that costs an event for each
+/// stream.
 const BATCH: usize = 64;
 
+/// The number of nodes for which a replaced graph counts. Its objects may include much memory, so few graphs
+/// stay alive until the release.
+const NODES_OF_A_GRAPH: usize = 16;
+
 /// Objects that earlier launches may use, and later ones do not.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Retired(Vec<Objects>);
 
 /// The objects of nodes.
+#[derive(Clone)]
 pub(super) enum Objects {
     /// Of one node.
     Node(Arc<Entry>),
@@ -29,6 +36,34 @@ pub(super) enum Objects {
 impl Retired {
     pub(super) fn add(&mut self, objects: Objects) {
         self.0.push(objects);
+    }
+
+    /// Returns the number of replaced nodes.
+    fn count(&self) -> usize {
+        let nodes = self.0.iter().map(|objects| match objects {
+            Objects::Node(_) => 1,
+            Objects::Graph(_) => NODES_OF_A_GRAPH,
+        });
+        nodes.sum()
+    }
+
+    /// Takes a panic of a host function that was not returned yet.
+    ///
+    /// # Errors
+    /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
+    pub(super) fn take_panic(&self) -> Result<()> {
+        self.0.iter().try_for_each(|objects| match objects {
+            Objects::Node(entry) => entry.take_panic(),
+            Objects::Graph(slots) => slots.take_panic(),
+        })
+    }
+
+    /// Returns whether one of the objects is borrowed.
+    pub(super) fn is_borrowed(&self) -> bool {
+        self.0.iter().any(|objects| match objects {
+            Objects::Node(entry) => entry.is_borrowed(),
+            Objects::Graph(slots) => slots.is_borrowed,
+        })
     }
 }
 
@@ -79,8 +114,7 @@ impl ExecutableGraph {
 
     /// Replaces the content of a node after the driver has changed it.
     pub(super) fn replace(&mut self, id: NodeId, content: Content, claims: Vec<Claim>) {
-        let events = content.after.iter().cloned().map(Earlier::Event);
-        let mut earlier: Vec<_> = events.collect();
+        let mut earlier = self.new_events(id, &content);
         self.claims.extend(claims);
         let slots = Arc::make_mut(&mut self.objects.slots);
         let has_new_memory = slots
@@ -99,6 +133,23 @@ impl ExecutableGraph {
         }
     }
 
+    /// Returns the events that launches must come after because of new content of a node.
+    fn new_events(&self, id: NodeId, content: &Content) -> Vec<Earlier> {
+        let mut known = HashSet::new();
+        if let Ok(before) = self.objects.slots.get_in_bodies(id) {
+            before.content.each_after(&mut |event| {
+                known.insert(event.raw());
+            });
+        }
+        let mut events = Vec::new();
+        content.each_after(&mut |event| {
+            if known.insert(event.raw()) {
+                events.push(Earlier::Event(event.clone()));
+            }
+        });
+        events
+    }
+
     /// Uses the nodes of another graph after the driver has updated all nodes.
     pub(super) fn adopt(&mut self, slots: Arc<Slots>, claims: Vec<Claim>) {
         self.is_owned = !slots.borrows_memory;
@@ -113,9 +164,11 @@ impl ExecutableGraph {
                 self.objects.updated.take()
             }
             false => {
-                let bare = Arc::new(self.objects.slots.without_owners());
-                let before = std::mem::replace(&mut self.objects.slots, bare);
-                self.retire(Objects::Graph(before));
+                if !self.objects.slots.has_no_owners() {
+                    let bare = Arc::new(self.objects.slots.without_owners());
+                    let before = std::mem::replace(&mut self.objects.slots, bare);
+                    self.retire(Objects::Graph(before));
+                }
                 self.objects.updated.replace(slots)
             }
         };
@@ -128,7 +181,7 @@ impl ExecutableGraph {
     /// Keeps objects until the launches so far are complete.
     fn retire(&mut self, objects: Objects) {
         self.retired.add(objects);
-        if self.retired.0.len() >= BATCH {
+        if self.retired.count() >= BATCH {
             self.release_retired();
         }
     }
@@ -145,11 +198,10 @@ impl ExecutableGraph {
         });
         if let Ok(ends) = ends.collect::<Result<Vec<_>>>() {
             let retired = std::mem::take(&mut self.retired);
-            let waits = self.objects.is_borrowed();
-            let mut after = AfterLaunches::new(ends, waits, retired);
+            let mut after = AfterLaunches::new(ends, retired.is_borrowed());
             // Recorded now, because later launches do not use the objects.
             let _ = after.record();
-            release(after, &self.objects);
+            after.with_objects(retired).release(self.context());
         }
     }
 

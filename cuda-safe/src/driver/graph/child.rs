@@ -24,8 +24,9 @@ impl Graph {
     ///
     /// # Errors
     /// [`Invalid::GraphOwnsMemory`] if `child` owns memory, which belongs to one graph: move it with
-    /// [`add_child_moved`](Self::add_child_moved); [`Invalid::GraphHasConditionals`];
-    /// `CUDA_ERROR_NOT_SUPPORTED` for a graph with nodes that the driver cannot clone. See also [`add_empty`](Self::add_empty).
+    /// [`add_child_moved`](Self::add_child_moved); [`Invalid::GraphInItself`];
+    /// [`Invalid::GraphHasConditionals`]; `CUDA_ERROR_NOT_SUPPORTED` for a graph with nodes that the driver
+    /// cannot clone. See also [`add_empty`](Self::add_empty).
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphAddChildGraphNode`](fn@cuda_sys::cuGraphAddChildGraphNode).
     #[doc(alias = "cuGraphAddChildGraphNode")]
@@ -36,6 +37,7 @@ impl Graph {
         child: &mut Self,
     ) -> Result<Node<kind::Child>> {
         child.refuse_owned_memory("be copied into another graph")?;
+        self.refuse_itself(child)?;
         if self.slots().conditional().is_some_and(Conditional::is_body) {
             // A body cannot contain all nodes of captured work.
             child.find_nodes()?;
@@ -47,8 +49,7 @@ impl Graph {
             let (node, graph) = (place.node, place.graph);
             let (dependencies, count) = (place.dependencies, place.count);
             // SAFETY: both graphs and the nodes are alive, `dependencies` has `count` of them, and the
-            // node is a local variable. The graphs differ, because both are borrowed mutably. The node
-            // retains what the copy uses.
+            // node is a local variable. The graphs differ. The node retains what the copy uses.
             unsafe {
                 call!(cuGraphAddChildGraphNode(
                     node,
@@ -66,8 +67,9 @@ impl Graph {
     /// The memory that `child` owns then belongs to this graph too, so the nodes of both may use it.
     ///
     /// # Errors
-    /// [`Invalid::NeedsNewerDriver`]; [`Invalid::ForeignGraph`] if other
-    /// code owns `child`; [`Invalid::GraphHasConditionals`]; see also [`add_empty`](Self::add_empty).
+    /// [`Invalid::NeedsNewerDriver`]; [`Invalid::ForeignGraph`] if other code owns `child`;
+    /// [`Invalid::GraphInItself`]; [`Invalid::GraphHasConditionals`]. See also
+    /// [`add_empty`](Self::add_empty).
     ///
     /// Since CUDA 12.9. Raw: [`cuGraphAddNode_v2`](fn@cuda_sys::cuGraphAddNode_v2).
     #[doc(alias = "cuGraphAddNode")]
@@ -101,6 +103,15 @@ impl Graph {
         }
     }
 
+    /// Returns an error if both are the same graph: objects of [`borrow_raw`](Self::borrow_raw) may have
+    /// the same handle.
+    fn refuse_itself(&self, child: &Self) -> Result<()> {
+        match self.raw == child.raw {
+            true => Err(Invalid::GraphInItself.into()),
+            false => Ok(()),
+        }
+    }
+
     fn add_moved(&mut self, dependencies: &[NodeId], child: &Self) -> Result<Node<kind::Child>> {
         child.refuse_conditionals("be moved into another graph")?;
         let driver = init::version()?;
@@ -115,6 +126,7 @@ impl Graph {
         if !child.ownership.is_owned() {
             return Err(Invalid::ForeignGraph.into());
         }
+        self.refuse_itself(child)?;
         let mut content = Content::new::<kind::Child>(Vec::new());
         content.child = Some(Arc::clone(&child.owners.slots));
         let mut parameters = CUgraphNodeParams {
@@ -131,8 +143,8 @@ impl Graph {
             let (dependencies, count) = (place.dependencies, place.count);
             let parameters = &raw mut parameters;
             // SAFETY: both graphs and the nodes are alive, `dependencies` has `count` of them without
-            // edge data, and the node is a local variable. The graphs differ, because `self` is borrowed
-            // mutably. If the call succeeds, the caller gives up the child.
+            // edge data, and the node is a local variable. The graphs differ. If the call succeeds, the
+            // caller gives up the child.
             unsafe {
                 call!(cuGraphAddNode_v2(
                     node,

@@ -131,7 +131,7 @@ impl Graph {
         context: &impl NodeContext,
         default: Option<u32>,
     ) -> Result<ConditionalHandle> {
-        let home = context.home().0;
+        let home = context.home()?.0;
         let (value, flags) = match default {
             Some(value) => (value, CU_GRAPH_COND_ASSIGN_DEFAULT),
             None => (0, 0),

@@ -2,18 +2,21 @@
 
 use super::allocation::{KeptAllocations, Unfreed};
 use super::changes::{self, Retired};
+use super::earlier::Earlier;
 use super::late::LateExecutable;
 use super::launches::Launches;
-use super::order::{Claim, Earlier};
+use super::order::Claim;
 use super::owners::Slots;
 use super::retire::{AfterLaunches, Used};
 use crate::base::call::{Answer, answer, without_current};
 use crate::base::capture::Operation;
 use crate::base::current::ContextHandle;
 use crate::base::error::{Error, Result};
+use crate::base::fork;
 use crate::base::invalid::Invalid;
 use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release::{Destroy, Handle, KeepAlive, release};
+use crate::base::report::count_leak;
 use crate::driver::context::Context;
 use crate::driver::stream::{ExecutionContext, Retained, Stream, same_context};
 use cuda_sys::CUgraphExec;
@@ -33,8 +36,9 @@ use std::sync::Arc;
 ///
 /// # Where it runs
 /// Each kernel runs in the context of its node. Launching a graph on a stream of a
-/// [green context](crate::green) does not confine its kernels to that partition. See
-/// [`NodeContext`](crate::graph::NodeContext).
+/// [green context](crate::green) does not confine its kernels to that partition. If none of them runs
+/// there, the launch is an error. The kernels of a captured graph run in the contexts of the captured
+/// streams. See [`NodeContext`](crate::graph::NodeContext).
 ///
 /// # Drop
 /// Destroying an executable graph waits for nothing. Running launches continue. The objects that they use are released after the last launch is complete: an event
@@ -123,21 +127,21 @@ unsafe impl Send for ExecutableGraph {}
 unsafe impl Sync for ExecutableGraph {}
 
 impl ExecutableGraph {
-    /// Takes ownership of a new executable graph with these nodes.
+    /// Takes ownership of a new executable graph with these nodes. `launches` comes after their earlier
+    /// work.
     pub(super) fn own(
         raw: CUgraphExec,
         slots: &Arc<Slots>,
         context: &Context,
-        mut claims: Vec<Claim>,
+        claims: Vec<Claim>,
         kept: KeptAllocations,
+        launches: Launches,
     ) -> Self {
-        let events = slots.all_after().into_iter().map(Earlier::Event);
-        let orders = claims.iter_mut().flat_map(Claim::earlier);
         Self {
             raw,
             ownership: Ownership::Owned,
             is_owned: !slots.borrows_memory,
-            launches: Launches::keeping(events.chain(orders), &kept),
+            launches,
             kept,
             objects: Objects {
                 slots: Arc::clone(slots),
@@ -173,7 +177,9 @@ impl ExecutableGraph {
     /// # Safety
     /// `raw` must be a live executable graph that stays alive until the returned object is dropped, and
     /// that no other code changes meanwhile. Its contexts, events and modules must be alive as for
-    /// [`from_raw`](Self::from_raw).
+    /// [`from_raw`](Self::from_raw). The returned object keeps the objects alive that an
+    /// [`update`](Self::update) brings, so other code must not launch the updated graph after it is
+    /// dropped.
     pub unsafe fn borrow_raw(raw: CUgraphExec, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Borrowed)
     }
@@ -200,13 +206,9 @@ impl ExecutableGraph {
         let home = Retained::ExecutionContext(ExecutionContext::Context(context.clone()));
         let mut slots = Slots::new(vec![home]);
         slots.borrows_memory = true;
-        let mut executable = Self::own(
-            raw,
-            &Arc::new(slots),
-            context,
-            Vec::new(),
-            KeptAllocations::default(),
-        );
+        let (kept, launches) = (KeptAllocations::default(), Launches::new([]));
+        let slots = Arc::new(slots);
+        let mut executable = Self::own(raw, &slots, context, Vec::new(), kept, launches);
         executable.ownership = ownership;
         Ok(executable)
     }
@@ -253,8 +255,9 @@ impl ExecutableGraph {
     ///
     /// The launch is ordered after the work on the stream, after earlier launches of this executable
     /// graph on any stream, and after accesses to the memory of the graph from outside. The executable
-    /// graph keeps the stream alive. The first launch on a stream creates an event, and waits on the GPU
-    /// for what launches must come after.
+    /// graph keeps the stream alive, and with it the lease of a [`GreenPool`](crate::green::GreenPool).
+    /// The first launch on a stream creates an event, and waits on the GPU for what launches must come
+    /// after.
     ///
     /// # Errors
     /// - [`Invalid::GraphBorrows`] for a captured graph, which does not own the memory that it uses:
@@ -264,6 +267,9 @@ impl ExecutableGraph {
     /// - [`Invalid::StreamIsCaptured`], because a driver (580) refuses such a launch and invalidates the
     ///   capture. [`Graph::add_child`](crate::Graph::add_child) adds a graph to another one.
     /// - [`Invalid::OtherContext`] if the stream belongs to another context.
+    /// - [`Invalid::OtherPartition`] at the first launch on a stream of a green context, if the graph has
+    ///   kernels and none of them runs in that green context: they would use SMs outside of the
+    ///   partition. Launch on a stream of the ordinary context instead.
     /// - [`Invalid::AllocationAlive`] if an allocation of an earlier launch is not freed. See
     ///   [`GraphAllocation`](crate::GraphAllocation).
     /// - Errors of earlier work.
@@ -288,8 +294,8 @@ impl ExecutableGraph {
     /// streams.
     ///
     /// # Errors
-    /// [`Invalid::StreamIsCaptured`]; [`Invalid::OtherContext`]; [`Invalid::AllocationAlive`];
-    /// [`Invalid::AllocationOnBorrowedStream`]; errors of earlier work.
+    /// [`Invalid::StreamIsCaptured`]; [`Invalid::OtherContext`]; [`Invalid::OtherPartition`];
+    /// [`Invalid::AllocationAlive`]; [`Invalid::AllocationOnBorrowedStream`]; errors of earlier work.
     ///
     /// # Safety
     /// A launch is equivalent to enqueuing all work of the graph on `stream` now, with the addresses,
@@ -336,10 +342,11 @@ impl ExecutableGraph {
     #[inline(never)]
     fn enqueue_first(&self, stream: &Stream) -> Result<()> {
         same_context("the graph", self.context(), stream.context())?;
+        self.check_partition(stream)?;
         let kept = self.kept.begin_launch(stream)?;
         let admitted = self.launches.admit(stream)?;
         self.enqueue(stream)?;
-        self.launches.has_launched(&admitted);
+        self.launches.has_launched(stream, &admitted);
         kept.has_succeeded(stream);
         Ok(())
     }
@@ -369,7 +376,7 @@ impl ExecutableGraph {
                 return Err(Invalid::BorrowedStream.into());
             }
             same_context("the graph", self.context(), stream.context())?;
-            self.note_upload(stream)?;
+            let _ = self.launches.admit(stream)?;
         }
         without_current(stream.context(), || {
             // SAFETY: the executable graph and the stream are alive, and an upload runs nothing.
@@ -382,6 +389,7 @@ impl ExecutableGraph {
     /// # Errors
     /// [`Error::HostFunctionPanicked`].
     pub fn take_panic(&self) -> Result<()> {
+        self.retired.take_panic()?;
         self.objects.slots.take_panic()?;
         let updated = self.objects.updated.as_ref();
         updated.map_or(Ok(()), |slots| slots.take_panic())
@@ -419,10 +427,10 @@ impl ExecutableGraph {
     }
 
     /// Orders later work on the memory after the launches, when this executable graph is dropped.
-    /// `earlier` is work that no launch came after.
-    fn order_claims(&self, launched: &[Earlier], earlier: &[Earlier]) {
+    /// `is_after_earlier` says whether launches came after all earlier work.
+    fn order_claims(&self, launched: &[Earlier], is_after_earlier: bool) {
         for claim in &self.claims {
-            match earlier.is_empty() {
+            match is_after_earlier {
                 true => claim.supersede(launched),
                 false => launched
                     .iter()
@@ -448,11 +456,6 @@ impl ExecutableGraph {
     /// Returns whether an object that its nodes use is borrowed.
     pub(super) fn depends_on_borrowed(&self) -> bool {
         self.objects.is_borrowed()
-    }
-
-    /// Notes the stream of an upload in progress.
-    pub(super) fn note_upload(&self, stream: &Stream) -> Result<()> {
-        self.launches.admit(stream).map(drop)
     }
 
     pub(super) fn raw(&self) -> CUgraphExec {
@@ -521,23 +524,36 @@ impl Drop for ExecutableGraph {
         if is_owned && !is_late {
             release(Handle(self.raw), &self.objects);
         }
+        // In a forked child, a thread that no longer exists may hold a lock.
+        if fork::in_child() {
+            if is_late {
+                count_leak();
+            }
+            return;
+        }
         let unfreed = self.kept.take_unfreed();
-        let (streams, earlier) = self.launches.take();
+        let (streams, is_after_earlier) = self.launches.take();
         if streams.is_empty() && !is_late {
             // No launch uses the objects, which are dropped with this value.
             return;
         }
         let (retired, objects) = (std::mem::take(&mut self.retired), self.objects.clone());
-        let mut launches = AfterLaunches::new(streams, objects.is_borrowed(), ());
+        let waits = retired.is_borrowed() || objects.is_borrowed();
+        let mut launches = AfterLaunches::new(streams, waits);
         let launched = launches.record();
         let unfreed = launches.free_now(unfreed);
-        self.order_claims(&launched, &earlier);
+        // Another executable graph may use the memory next.
+        self.order_claims(&launched, is_after_earlier);
+        let context = self.context().clone();
         if is_late {
             let executable = LateExecutable::new(self.raw, self.late_claims(), objects, retired);
-            release(launches.with_objects((executable, unfreed)), &self.objects);
+            launches
+                .with_objects((executable, unfreed))
+                .release(&context);
         } else {
-            let objects = (retired, objects, unfreed);
-            release(launches.with_objects(objects), &self.objects);
+            launches
+                .with_objects((retired, objects, unfreed))
+                .release(&context);
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use super::Graph;
 use super::allocation::KeptAllocations;
+use super::earlier::Earlier;
 use super::executable::ExecutableGraph;
+use super::launches::Launches;
 use super::order::Claim;
 use crate::base::call::{call, newest_or};
 use crate::base::capture::Operation;
@@ -116,7 +118,11 @@ impl Graph {
             slots.refuse_memory_nodes("be launched by kernels")?;
         }
         let claims = slots.orders.iter().map(|order| order.claim());
-        let claims = claims.collect::<Result<Vec<Claim>>>()?;
+        let mut claims = claims.collect::<Result<Vec<Claim>>>()?;
+        let events = slots.all_after().into_iter().map(Earlier::Event);
+        let orders = claims.iter_mut().flat_map(Claim::earlier);
+        let kept = KeptAllocations::new(slots, options.auto_free_on_launch);
+        let launches = Launches::keeping(events.chain(orders), &kept);
         let mut _call = None;
         if let Some(stream) = options.upload {
             same_context("the stream", stream.context(), self.context())?;
@@ -124,6 +130,8 @@ impl Graph {
                 return Err(Invalid::BorrowedStream.into());
             }
             _call = Some(stream.uncaptured(Operation::Launch)?);
+            // Noted before the upload, which uses the objects of the graph.
+            let _ = launches.admit(stream)?;
         }
         let mut raw = std::ptr::null_mut();
         let mut parameters = CUDA_GRAPH_INSTANTIATE_PARAMS {
@@ -152,12 +160,9 @@ impl Graph {
             }),
         };
         made.map_err(|error| self.explain_instantiation(error, &parameters))?;
-        let kept = KeptAllocations::new(slots, options.auto_free_on_launch);
-        let mut executable = ExecutableGraph::own(raw, slots, self.context(), claims, kept);
+        let context = self.context();
+        let mut executable = ExecutableGraph::own(raw, slots, context, claims, kept, launches);
         executable.is_device_launch = options.device_launch;
-        if let Some(stream) = options.upload {
-            executable.note_upload(stream)?;
-        }
         Ok(executable)
     }
 

@@ -5,6 +5,7 @@ use super::owners::{Content, Slots};
 use super::{Graph, Node, NodeId, kind};
 use crate::base::call::{call, newest_or};
 use crate::base::error::Result;
+use crate::base::invalid::Invalid;
 use crate::driver::context::Context;
 use crate::driver::launch::{LaunchConfig, Params, TypedKernel};
 use crate::driver::module::Kernel;
@@ -18,9 +19,19 @@ use cuda_sys::{CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1};
 /// The node decides where its kernel runs. The stream that the graph is launched on does not matter: a
 /// node of a green context runs on its SMs wherever the graph is launched, and a node of an ordinary
 /// context runs on all SMs even if the graph is launched on a stream of a green context.
+///
+/// A launch on a stream of a green context in which none of the kernels runs would use SMs outside of that
+/// partition, so it is an error ([`Invalid::OtherPartition`]).
+///
+/// A stream of a [`GreenPool`](crate::green::GreenPool), or of other code that may belong to a green
+/// context, cannot be the context of a node ([`Invalid::UnknownGreenContext`]).
 pub trait NodeContext: sealed::Sealed {
+    /// Returns the context in which the node runs.
+    ///
+    /// # Errors
+    /// [`Invalid::UnknownGreenContext`].
     #[doc(hidden)]
-    fn home(&self) -> NodeExecutionContext;
+    fn home(&self) -> Result<NodeExecutionContext>;
 }
 
 pub(crate) mod sealed {
@@ -33,21 +44,26 @@ pub struct NodeExecutionContext(pub(crate) ExecutionContext);
 
 impl sealed::Sealed for Context {}
 impl NodeContext for Context {
-    fn home(&self) -> NodeExecutionContext {
-        NodeExecutionContext(ExecutionContext::Context(self.clone()))
+    fn home(&self) -> Result<NodeExecutionContext> {
+        Ok(NodeExecutionContext(ExecutionContext::Context(
+            self.clone(),
+        )))
     }
 }
 
 impl sealed::Sealed for Stream {}
 impl NodeContext for Stream {
-    fn home(&self) -> NodeExecutionContext {
-        NodeExecutionContext(self.execution_context().clone())
+    fn home(&self) -> Result<NodeExecutionContext> {
+        if !self.is_own() && self.may_have_green_context() {
+            return Err(Invalid::UnknownGreenContext.into());
+        }
+        Ok(NodeExecutionContext(self.execution_context().clone()))
     }
 }
 
 impl<T: NodeContext> sealed::Sealed for &T {}
 impl<T: NodeContext> NodeContext for &T {
-    fn home(&self) -> NodeExecutionContext {
+    fn home(&self) -> Result<NodeExecutionContext> {
         T::home(self)
     }
 }
@@ -65,11 +81,10 @@ impl Graph {
     /// The kernel runs in `context`, whatever stream the graph is launched on. See [`NodeContext`].
     ///
     /// # Errors
-    /// - [`Invalid::OtherContext`](crate::Invalid::OtherContext) if the kernel or a buffer does not
-    ///   belong to `context`.
-    /// - [`Invalid::BufferOfOtherGraph`](crate::Invalid::BufferOfOtherGraph);
-    ///   [`Invalid::ConditionalHandleOfOtherGraph`](crate::Invalid::ConditionalHandleOfOtherGraph).
-    /// - [`Invalid::LaunchConfig`](crate::Invalid::LaunchConfig) if a dimension is zero;
+    /// - [`Invalid::OtherContext`] if the kernel or a buffer does not belong to `context`.
+    /// - [`Invalid::BufferOfOtherGraph`]; [`Invalid::ConditionalHandleOfOtherGraph`];
+    ///   [`Invalid::UnknownGreenContext`].
+    /// - [`Invalid::LaunchConfig`] if a dimension is zero;
     ///   `CUDA_ERROR_INVALID_VALUE` if the dimensions exceed the limits of the device.
     /// - See also [`add_empty`](Self::add_empty).
     ///
@@ -121,7 +136,7 @@ impl Graph {
         config: LaunchConfig,
         arguments: impl NodeArguments<P>,
     ) -> Result<Node<kind::Kernel>> {
-        let launch = KernelLaunch::new(kernel.kernel(), context.home().0, config)?;
+        let launch = KernelLaunch::new(kernel.kernel(), context.home()?.0, config)?;
         let uses = NodeUses::new(kernel.kernel().context());
         arguments.with_pointers(uses, |pointers, uses| {
             let content = launch.content(self.slots(), uses)?;

@@ -2,12 +2,13 @@
 //!
 //! The streams are kept alive, and tell when the last launch is complete: an event is recorded on each of
 //! them when the executable graph is dropped. A stream is noted before its first launch. A launch on the
-//! stream that was noted last costs one comparison.
+//! stream that was admitted last costs one comparison.
 
-use super::order::Earlier;
+use super::earlier::{Earlier, EarlierWork};
 use crate::base::capture::Operation;
-use crate::base::error::Result;
-use crate::base::release::KeepAlive;
+use crate::base::error::{Error, Result};
+use crate::base::fork;
+use crate::base::release::{KeepAlive, relaxed};
 use crate::base::sync::atomic::{AtomicU64, Ordering};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::driver::event::Event;
@@ -16,22 +17,20 @@ use std::sync::PoisonError;
 
 /// The launches of an executable graph.
 pub(super) struct Launches {
-    /// The identity of a stream that is noted, and that waits for all earlier work, or 0.
+    /// The identity of a noted stream whose launches come after all earlier work, or 0. It is changed
+    /// with the lock of `state`, so it never names a stream that is not in the list.
     admitted: AtomicU64,
     /// Whether each launch is checked, so that no stream is admitted.
     pub(super) is_always_checked: bool,
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
     streams: Vec<Noted>,
     /// The number of streams at which idle ones are removed.
     limit: usize,
-    /// The work that launches must come after, with increasing numbers.
-    earlier: Vec<(u64, Earlier)>,
-    /// The number of the next entry of `earlier`.
-    next: u64,
+    /// The work that launches must come after.
+    earlier: EarlierWork,
 }
 
 /// A stream on which the executable graph was launched.
@@ -46,23 +45,30 @@ pub(super) struct Noted {
 #[must_use]
 pub(super) struct Admitted(u64);
 
-/// The number of noted streams at which idle ones are removed for the first time.
-const LIMIT: usize = 16;
+/// The number of noted streams at which idle ones are removed for the first time. It is small with the
+/// `explore` feature, so that few streams show every order of launches and removals.
+const LIMIT: usize = match cfg!(feature = "explore") {
+    true => 3,
+    false => 16,
+};
 
 impl Launches {
     pub(super) fn new(earlier: impl IntoIterator<Item = Earlier>) -> Self {
         let launches = Self {
             admitted: AtomicU64::new(0),
+            state: Mutex::new(State {
+                streams: Vec::new(),
+                limit: LIMIT,
+                earlier: EarlierWork::default(),
+            }),
             is_always_checked: false,
-            state: Mutex::default(),
         };
-        launches.lock().limit = LIMIT;
         launches.add_earlier(earlier);
         launches
     }
 
-    /// Returns whether the stream is noted and waits for all earlier work. The caller counts a call on
-    /// the stream.
+    /// Returns whether a stream is noted and its launches come after all earlier work. The caller counts a
+    /// call on the stream.
     #[inline(always)]
     pub(super) fn is_admitted(&self, stream: &Stream) -> bool {
         self.admitted.load(Ordering::Acquire) == stream.identity()
@@ -72,13 +78,23 @@ impl Launches {
     ///
     /// No launch is in progress.
     pub(super) fn add_earlier(&self, earlier: impl IntoIterator<Item = Earlier>) {
-        let mut state = self.lock();
-        for earlier in earlier {
-            let number = state.next;
-            state.next += 1;
-            state.earlier.push((number, earlier));
-        }
-        self.admitted.store(0, Ordering::Release);
+        let replaced: Vec<_> = {
+            let mut state = self.lock();
+            self.admitted.store(0, Ordering::Release);
+            let earlier = earlier.into_iter();
+            earlier.filter_map(|its| state.earlier.add(its)).collect()
+        };
+        // Dropped without the lock, because these may be the last clones.
+        drop(replaced);
+    }
+
+    /// Returns whether a stream is noted.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub(super) fn is_noted(&self, stream: &Stream) -> Result<bool> {
+        refuse_in_child()?;
+        Ok(self.lock().notes(stream))
     }
 
     /// Makes a stream wait for all earlier work, and notes it. The caller counts a call on the stream
@@ -91,80 +107,61 @@ impl Launches {
     #[cold]
     #[inline(never)]
     pub(super) fn admit(&self, stream: &Stream) -> Result<Admitted> {
-        let (earlier, next, is_noted) = {
+        refuse_in_child()?;
+        let (earlier, number, is_noted) = {
             let state = self.lock();
-            let is_noted = state.streams.iter().any(|noted| noted.is(stream));
-            (state.earlier.clone(), state.next, is_noted)
+            let (earlier, number) = state.earlier.all();
+            (earlier, number, state.notes(stream))
         };
-        for (_, earlier) in &earlier {
-            earlier.precede(stream)?;
+        earlier.iter().try_for_each(|its| its.precede(stream))?;
+        if !is_noted && !stream.is_borrowed() {
+            self.note(stream)?;
         }
-        if !stream.is_borrowed() {
-            if !is_noted {
-                self.note(stream)?;
-            }
-            if !self.is_always_checked {
-                self.admitted.store(stream.identity(), Ordering::Release);
-            }
-        }
-        Ok(Admitted(next))
+        Ok(Admitted(number))
     }
 
-    /// Forgets the earlier work that a successful launch came after. The driver orders later launches
-    /// after that launch.
-    pub(super) fn has_launched(&self, admitted: &Admitted) {
+    /// Forgets the earlier work that a successful launch came after, because the driver orders later
+    /// launches after that launch. The next launch on the stream is admitted at once.
+    pub(super) fn has_launched(&self, stream: &Stream, admitted: &Admitted) {
         let finished = {
             let mut state = self.lock();
-            let (finished, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut state.earlier)
-                .into_iter()
-                .partition(|(number, _)| *number < admitted.0);
-            state.earlier = rest;
-            finished
+            // Another thread may have taken the stream out of the list to see whether it is idle. Another
+            // object of the stream may be in the list, whose identity this one does not share.
+            let is_noted = state.streams.iter().any(|noted| noted.is(stream));
+            if is_noted && !self.is_always_checked {
+                self.admitted.store(stream.identity(), Ordering::Release);
+            }
+            state.earlier.remove_below(admitted.0)
         };
         // Dropped without the lock, because these may be the last clones.
         drop(finished);
     }
 
+    /// Adds a stream to the list. If the list is long, removes idle streams.
     fn note(&self, stream: &Stream) -> Result<()> {
         let noted = Noted {
             stream: stream.clone(),
             end: stream.context().event()?,
         };
-        let others = {
+        let mut others = {
             let mut state = self.lock();
             let others = match state.streams.len() >= state.limit {
-                true => std::mem::take(&mut state.streams),
+                true => {
+                    self.admitted.store(0, Ordering::Release);
+                    std::mem::take(&mut state.streams)
+                }
                 false => Vec::new(),
             };
             state.streams.push(noted);
             others
         };
         if !others.is_empty() {
-            self.admitted.store(0, Ordering::Release);
-            let mut kept = others;
-            kept.retain(|noted| !self.is_over(noted));
+            others.retain(|noted| !is_over(noted));
             let mut state = self.lock();
-            state.streams.append(&mut kept);
+            state.streams.append(&mut others);
             state.limit = LIMIT.max(state.streams.len() * 2);
         }
         Ok(())
-    }
-
-    /// Returns whether all launches on a stream are complete, and each later one will note the stream
-    /// again.
-    ///
-    /// The stream is not in the list, so a launch notes it again unless it is admitted. A launch that
-    /// found it in the list before is counted as a call on the stream.
-    fn is_over(&self, noted: &Noted) -> bool {
-        let state = noted.stream.state();
-        // A launch whose call is counted after this one sees that the stream is not admitted: the end of
-        // this call releases what was written before.
-        drop(state.enter(Operation::Launch));
-        let call = state.enter(Operation::Launch);
-        let is_unused = call.seen().is_plain() && call.seen().calls() == 0;
-        is_unused
-            && self.admitted.load(Ordering::Acquire) != noted.stream.identity()
-            && noted.stream.is_complete().unwrap_or(false)
     }
 
     /// Makes a stream wait for all launches, and for the earlier work.
@@ -174,10 +171,8 @@ impl Launches {
     /// # Errors
     /// Errors of the driver; one of the streams is capturing.
     pub(super) fn precede(&self, stream: &Stream) -> Result<()> {
-        for earlier in self.all_work() {
-            earlier.precede(stream)?;
-        }
-        Ok(())
+        let work = self.all_work()?;
+        work.iter().try_for_each(|its| its.precede(stream))
     }
 
     /// Blocks until all launches and the earlier work are complete.
@@ -187,15 +182,16 @@ impl Launches {
     /// # Errors
     /// Errors of the work; one of the streams is capturing.
     pub(super) fn wait(&self) -> Result<()> {
-        self.all_work().iter().try_for_each(Earlier::wait)
+        self.all_work()?.iter().try_for_each(Earlier::wait)
     }
 
-    fn all_work(&self) -> Vec<Earlier> {
+    fn all_work(&self) -> Result<Vec<Earlier>> {
+        refuse_in_child()?;
         let state = self.lock();
-        let earlier = state.earlier.iter().map(|(_, earlier)| earlier.clone());
+        let (mut work, _) = state.earlier.all();
         let launched = state.streams.iter();
-        let launched = launched.map(|noted| Earlier::Stream(noted.stream.clone()));
-        earlier.chain(launched).collect()
+        work.extend(launched.map(|noted| Earlier::Stream(noted.stream.clone())));
+        Ok(work)
     }
 
     /// Returns the streams, for objects that are dropped after the launches so far.
@@ -208,16 +204,22 @@ impl Launches {
             .collect()
     }
 
-    /// Takes the streams and the work that no launch has come after yet.
-    pub(super) fn take(&mut self) -> (Vec<Noted>, Vec<Earlier>) {
-        let mut state = self.lock();
-        let earlier = std::mem::take(&mut state.earlier);
-        let earlier = earlier.into_iter().map(|(_, earlier)| earlier).collect();
-        (std::mem::take(&mut state.streams), earlier)
+    /// Takes the streams. Also returns whether launches came after all earlier work.
+    pub(super) fn take(&mut self) -> (Vec<Noted>, bool) {
+        let state = self.state.get_mut();
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        (std::mem::take(&mut state.streams), state.earlier.is_empty())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Returns whether the list has the stream, perhaps as another object of the same handle.
+    fn notes(&self, stream: &Stream) -> bool {
+        self.streams.iter().any(|noted| noted.stream == *stream)
     }
 }
 
@@ -227,35 +229,27 @@ impl Noted {
     }
 }
 
-impl Earlier {
-    /// Makes a stream wait for this work.
-    ///
-    /// # Errors
-    /// Errors of the driver; one of the streams is capturing.
-    pub(super) fn precede(&self, stream: &Stream) -> Result<()> {
-        match self {
-            Self::Event(event) => stream.wait_private(event),
-            Self::Stream(its) if its == stream => Ok(()),
-            Self::Stream(its) => {
-                let reached = its.context().event()?;
-                reached.record_uncaptured(its)?;
-                stream.wait_private(&reached)
-            }
-        }
-    }
+/// Returns whether all launches on a stream are complete, and each later one will note the stream again.
+///
+/// The stream is neither in the list nor admitted, so a launch notes it again. A launch that found it
+/// there before is counted as a call on the stream until it has returned.
+fn is_over(noted: &Noted) -> bool {
+    // A launch whose call is counted after this one sees that the stream is not admitted: the end of this
+    // call releases what was written before.
+    drop(noted.stream.enter(Operation::Launch));
+    let is_over = || {
+        let call = noted.stream.uncaptured(Operation::Launch)?;
+        // After the count, because a launch may have returned before it.
+        Ok(call.seen().calls() == 0 && noted.stream.is_complete()?)
+    };
+    // The query would invalidate a capture of this thread otherwise.
+    relaxed(is_over).unwrap_or(false)
+}
 
-    /// Blocks until this work is complete.
-    ///
-    /// # Errors
-    /// Errors of the work; the stream is capturing.
-    fn wait(&self) -> Result<()> {
-        match self {
-            Self::Event(event) => event.wait_for_record(),
-            Self::Stream(stream) => {
-                // A wait for a captured stream would invalidate the capture.
-                let _call = stream.uncaptured(Operation::HostCopy)?;
-                stream.wait_for_work()
-            }
-        }
+/// Returns an error in a forked child, where a thread that no longer exists may hold a lock.
+fn refuse_in_child() -> Result<()> {
+    match fork::in_child() {
+        true => Err(Error::Forked),
+        false => Ok(()),
     }
 }

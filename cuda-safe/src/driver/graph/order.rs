@@ -5,11 +5,10 @@
 //! work on a buffer before the graph owned it, the work of a stream that accesses it from outside, and
 //! the launches of an earlier executable graph.
 
+use super::earlier::{Earlier, EarlierWork};
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
 use crate::base::sync::{Mutex, MutexGuard};
-use crate::driver::event::Event;
-use crate::driver::stream::Stream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -18,24 +17,8 @@ pub(crate) struct MemoryOrder {
     /// The number of the graph that owns the memory.
     graph: u64,
     is_claimed: AtomicBool,
-    before: Mutex<Before>,
-}
-
-/// The work that launches must come after, with increasing numbers.
-#[derive(Default)]
-struct Before {
-    work: Vec<(u64, Earlier)>,
-    /// The number of the next entry.
-    next: u64,
-}
-
-/// Work that a launch must come after.
-#[derive(Clone)]
-pub(crate) enum Earlier {
-    /// The work before the record of an event that nothing records again.
-    Event(Event),
-    /// The work on a stream.
-    Stream(Stream),
+    /// The work that launches must come after.
+    earlier: Mutex<EarlierWork>,
 }
 
 /// The right to launch work on the memory of a graph. One executable graph has it at a time.
@@ -50,7 +33,7 @@ impl MemoryOrder {
         Arc::new(Self {
             graph,
             is_claimed: AtomicBool::new(false),
-            before: Mutex::default(),
+            earlier: Mutex::default(),
         })
     }
 
@@ -60,14 +43,9 @@ impl MemoryOrder {
 
     /// Adds work that the launches of later executable graphs come after.
     pub(crate) fn add(&self, earlier: Earlier) {
-        let mut before = self.lock();
-        if let Earlier::Stream(stream) = &earlier {
-            let is_same = |its: &Earlier| matches!(its, Earlier::Stream(other) if other == stream);
-            before.work.retain(|(_, its)| !is_same(its));
-        }
-        let number = before.next;
-        before.next += 1;
-        before.work.push((number, earlier));
+        // Dropped without the lock, because it may be the last clone, whose owner may use the graph.
+        let replaced = self.lock().add(earlier);
+        drop(replaced);
     }
 
     /// Claims the memory for an executable graph.
@@ -84,8 +62,8 @@ impl MemoryOrder {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Before> {
-        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, EarlierWork> {
+        self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -96,23 +74,14 @@ impl Claim {
 
     /// Returns the work that launches must come after.
     pub(crate) fn earlier(&mut self) -> Vec<Earlier> {
-        let before = self.order.lock();
-        self.known = before.next;
-        before.work.iter().map(|(_, its)| its.clone()).collect()
+        let (earlier, known) = self.order.lock().all();
+        self.known = known;
+        earlier
     }
 
-    /// Replaces the earlier work by launches that came after all of it.
+    /// Replaces the earlier work that the executable graph knows by launches that came after all of it.
     pub(crate) fn supersede(&self, launched: &[Earlier]) {
-        let finished = {
-            let mut before = self.order.lock();
-            let work = std::mem::take(&mut before.work);
-            let (finished, rest): (Vec<_>, Vec<_>) = work
-                .into_iter()
-                .partition(|(number, _)| *number < self.known);
-            before.work = rest;
-            finished
-        };
-        // Dropped without the lock, because these may be the last clones.
+        let finished = self.order.lock().remove_below(self.known);
         drop(finished);
         launched.iter().for_each(|its| self.order.add(its.clone()));
     }

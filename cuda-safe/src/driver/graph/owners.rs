@@ -19,17 +19,24 @@ use crate::base::report::count_leak;
 use crate::driver::event::Event;
 use crate::driver::stream::Retained;
 use cuda_sys::CUgraphNode;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The nodes of a graph.
 #[derive(Clone)]
 pub(crate) struct Slots {
     /// The number of the graph.
     number: u64,
+    /// The number of the graph from which this one was cloned.
+    original: Option<u64>,
     slots: Vec<Slot>,
-    /// The indices of slots without a node.
+    /// The indices of slots without a node and without edges.
     free: Vec<u32>,
+    /// The indices of slots without a node, to which edges of other slots may still refer.
+    removed: Vec<u32>,
+    /// The nodes by their handles, once a query needs them.
+    by_handle: OnceLock<HashMap<RawNode, NodeId>>,
     /// The objects that the graph needs as a whole: its context, and what a capture retained.
     pub(crate) common: Vec<Retained>,
     /// The memory that belongs to the graph, and to child graphs that were moved into it.
@@ -44,6 +51,8 @@ pub(crate) struct Slots {
     has_memory_nodes: bool,
     /// The conditional handles and nodes of the graph, if it has any.
     pub(super) conditional: Option<Box<Conditional>>,
+    /// Whether the graph was captured, so that `common` has the contexts of its kernels.
+    pub(crate) is_captured: bool,
 }
 
 #[derive(Clone, Default)]
@@ -51,7 +60,10 @@ struct Slot {
     /// The number of nodes that used the slot before.
     generation: u32,
     node: Option<Arc<Entry>>,
+    /// The edges that lead to the node. They may come from removed nodes.
     before: Vec<Before>,
+    /// Whether the node was copied with the graph.
+    is_copied: bool,
 }
 
 /// A node.
@@ -102,6 +114,28 @@ impl Content {
         }
     }
 
+    /// Returns whether the node has neither objects nor accesses.
+    fn is_bare(&self) -> bool {
+        self.owners.is_empty()
+            && self.accesses.is_empty()
+            && self.after.is_empty()
+            && self.child.is_none()
+    }
+
+    /// Returns whether an object of the node is borrowed.
+    fn is_borrowed(&self) -> bool {
+        let child = self.child.as_ref();
+        self.owners.iter().any(Retain::is_borrowed) || child.is_some_and(|child| child.is_borrowed)
+    }
+
+    /// Calls `visit` for each event that a launch must come after, in child graphs too.
+    pub(crate) fn each_after(&self, visit: &mut impl FnMut(&Event)) {
+        self.after.iter().for_each(&mut *visit);
+        if let Some(child) = &self.child {
+            child.each_after(visit);
+        }
+    }
+
     /// Returns the name of the kernel, if the node has one.
     fn kernel_name(&self) -> Option<&str> {
         self.owners.iter().find_map(|owner| match owner {
@@ -132,6 +166,25 @@ fn take_panic_of(owners: &[Retained]) -> Result<()> {
 }
 
 impl Entry {
+    /// Returns whether an object of the node is borrowed.
+    pub(super) fn is_borrowed(&self) -> bool {
+        self.content.is_borrowed()
+    }
+
+    /// Takes a panic of the node's host function that was not returned yet.
+    ///
+    /// # Errors
+    /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
+    pub(super) fn take_panic(&self) -> Result<()> {
+        for owner in &self.content.owners {
+            if let Retained::HostFunction(function) = owner {
+                function.take_panic()?;
+            }
+        }
+        let child = self.content.child.as_ref();
+        child.map_or(Ok(()), |child| child.take_panic())
+    }
+
     /// Leaks the host functions of the node.
     pub(super) fn leak_functions(&self) {
         leak_functions_of(&self.content.owners);
@@ -147,8 +200,11 @@ impl Slots {
         let is_borrowed = common.iter().any(Retain::is_borrowed);
         Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
+            original: None,
             slots: Vec::new(),
             free: Vec::new(),
+            removed: Vec::new(),
+            by_handle: OnceLock::new(),
             common,
             orders: Vec::new(),
             is_borrowed,
@@ -156,6 +212,7 @@ impl Slots {
             is_foreign: false,
             has_memory_nodes: false,
             conditional: None,
+            is_captured: false,
         }
     }
 
@@ -171,11 +228,10 @@ impl Slots {
         content: Content,
         before: Vec<Before>,
     ) -> NodeId {
-        self.is_borrowed |= content.owners.iter().any(Retain::is_borrowed);
+        self.is_borrowed |= content.is_borrowed();
         self.has_memory_nodes |= [kind::Alloc::TYPE, kind::Free::TYPE].contains(&content.node_type);
         if let Some(child) = &content.child {
             self.has_memory_nodes |= child.has_memory_nodes;
-            self.is_borrowed |= child.is_borrowed;
             self.borrows_memory |= child.borrows_memory;
         }
         let entry = Arc::new(Entry {
@@ -190,29 +246,49 @@ impl Slots {
         let slot = &mut self.slots[index as usize];
         slot.node = Some(entry);
         slot.before = before;
-        NodeId::new(self.number, index, slot.generation)
+        slot.is_copied = false;
+        let id = NodeId::new(self.number, index, slot.generation);
+        if let Some(by_handle) = self.by_handle.get_mut() {
+            by_handle.insert(RawNode(raw), id);
+        }
+        id
     }
 
-    /// Removes a node and its edges. Returns it, so that its objects are dropped by the caller.
+    /// Removes a node. Returns it, so that its objects are dropped by the caller.
     pub(crate) fn remove(&mut self, id: NodeId) -> Option<Arc<Entry>> {
-        let index = id.index();
+        let slot = self.slots.get_mut(id.index())?;
+        let removed = slot.node.take()?;
+        slot.before = Vec::new();
+        if let Some(by_handle) = self.by_handle.get_mut() {
+            by_handle.remove(&removed.raw);
+        }
+        self.removed.extend(u32::try_from(id.index()));
+        // Not at each removal, because that takes time for all edges.
+        if self.removed.len() * 2 > self.slots.len() {
+            self.free_removed();
+        }
+        Some(removed)
+    }
+
+    /// Removes the edges of removed nodes, so that their slots can be used again.
+    fn free_removed(&mut self) {
+        let is_alive: Vec<bool> = self.slots.iter().map(|slot| slot.node.is_some()).collect();
         for slot in &mut self.slots {
-            slot.before.retain(|edge| edge.index as usize != index);
+            slot.before.retain(|edge| is_alive[edge.index as usize]);
         }
-        let slot = self.slots.get_mut(index)?;
-        slot.before.clear();
-        let removed = slot.node.take();
-        // A slot whose generations are used up stays empty.
-        if let Some(generation) = slot.generation.checked_add(1) {
-            slot.generation = generation;
-            self.free.extend(u32::try_from(index));
+        for index in std::mem::take(&mut self.removed) {
+            let slot = &mut self.slots[index as usize];
+            // A slot whose generations are used up stays empty.
+            if let Some(generation) = slot.generation.checked_add(1) {
+                slot.generation = generation;
+                self.free.push(index);
+            }
         }
-        removed
     }
 
     /// Replaces the content of a node, which exists. Returns the entry from before.
     pub(crate) fn replace(&mut self, id: NodeId, content: Content) -> Option<Arc<Entry>> {
-        self.is_borrowed |= content.owners.iter().any(Retain::is_borrowed);
+        self.is_borrowed |= content.is_borrowed();
         let place = self.slots.get_mut(id.index())?.node.as_mut()?;
         let raw = place.raw;
         Some(std::mem::replace(place, Arc::new(Entry { raw, content })))
@@ -238,6 +314,29 @@ impl Slots {
             }
             .into()
         })
+    }
+
+    /// Returns the node of this graph that was copied from `node` when the graph was cloned.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    pub(crate) fn copy_of(&self, node: NodeId) -> Result<NodeId> {
+        let missing = || Invalid::NoSuchNode {
+            node: node.to_string(),
+        };
+        if self.original != Some(node.graph()) {
+            return Err(Invalid::OtherGraphNode {
+                node: node.to_string(),
+                graph: self.number,
+            }
+            .into());
+        }
+        let copy = node.in_graph(self.number);
+        self.get(copy).map_err(|_| missing())?;
+        match self.slots[copy.index()].is_copied {
+            true => Ok(copy),
+            false => Err(missing().into()),
+        }
     }
 
     /// Returns the handle of a node with its kind.
@@ -276,12 +375,27 @@ impl Slots {
         })
     }
 
+    /// Replaces all edges by those of the driver.
+    pub(crate) fn set_edges(&mut self, edges: impl IntoIterator<Item = (NodeId, NodeId, bool)>) {
+        for slot in &mut self.slots {
+            slot.before.clear();
+        }
+        for (from, to, is_full) in edges {
+            if let Some(slot) = self.slots.get_mut(to.index()) {
+                slot.before.push(Before {
+                    // The index of a slot.
+                    index: from.index() as u32,
+                    is_full,
+                });
+            }
+        }
+    }
+
     /// Returns the node with this driver handle.
     pub(crate) fn find(&self, raw: CUgraphNode) -> Option<NodeId> {
-        let mut nodes = self.iter();
-        nodes
-            .find(|(_, entry)| entry.raw.0 == raw)
-            .map(|(id, _)| id)
+        let nodes = || self.iter().map(|(id, entry)| (entry.raw, id)).collect();
+        let by_handle = self.by_handle.get_or_init(nodes);
+        by_handle.get(&RawNode(raw)).copied()
     }
 
     /// Returns the description of a node for messages: its kind, the name of its kernel, and its number.
@@ -317,14 +431,16 @@ impl Slots {
         };
         let mut of_children: Vec<Vec<Access>> = Vec::new();
         for index in 0..self.slots.len() {
+            let mut accesses = Vec::new();
             let child = content(index).and_then(|content| content.child.as_ref());
-            of_children.push(match child {
-                Some(child) => {
+            if let Some(child) = child {
+                // The nodes of a child graph do not change.
+                if changed.is_none() {
                     child.check_level(None, true)?;
-                    child.all_accesses()
                 }
-                None => Vec::new(),
-            });
+                child.each_access(&mut |access| accesses.push(access.clone()));
+            }
+            of_children.push(accesses);
         }
         let nodes: Vec<_> = (0..self.slots.len())
             .map(|index| Checked {
@@ -387,24 +503,33 @@ impl Slots {
         }
     }
 
-    /// Returns the accesses of all nodes.
-    pub(crate) fn all_accesses(&self) -> Vec<Access> {
-        let nodes = self.iter();
-        let accesses = nodes.flat_map(|(_, entry)| match &entry.content.child {
-            Some(child) => child.all_accesses(),
-            None => entry.content.accesses.clone(),
-        });
-        accesses.collect()
+    /// Calls `visit` for each access of the nodes, in child graphs too.
+    fn each_access(&self, visit: &mut impl FnMut(&Access)) {
+        for (_, entry) in self.iter() {
+            entry.content.accesses.iter().for_each(&mut *visit);
+            if let Some(child) = &entry.content.child {
+                child.each_access(visit);
+            }
+        }
     }
 
-    /// Returns the events that a launch must come after.
+    /// Calls `visit` for each event that a launch must come after, in child graphs too.
+    fn each_after(&self, visit: &mut impl FnMut(&Event)) {
+        for (_, entry) in self.iter() {
+            entry.content.each_after(visit);
+        }
+    }
+
+    /// Returns the events that a launch must come after, each one once.
     pub(crate) fn all_after(&self) -> Vec<Event> {
-        let nodes = self.iter();
-        let after = nodes.flat_map(|(_, entry)| match &entry.content.child {
-            Some(child) => child.all_after(),
-            None => entry.content.after.clone(),
+        let mut handles = HashSet::new();
+        let mut events = Vec::new();
+        self.each_after(&mut |event| {
+            if handles.insert(event.raw().addr()) {
+                events.push(event.clone());
+            }
         });
-        after.collect()
+        events
     }
 
     /// Marks the handles of retained events as known to foreign code, which can find them in the graph.
@@ -430,13 +555,8 @@ impl Slots {
     /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
     pub(crate) fn take_panic(&self) -> Result<()> {
         take_panic_of(&self.common)?;
-        for (_, entry) in self.iter() {
-            take_panic_of(&entry.content.owners)?;
-            if let Some(child) = &entry.content.child {
-                child.take_panic()?;
-            }
-        }
-        Ok(())
+        let mut nodes = self.iter();
+        nodes.try_for_each(|(_, entry)| entry.take_panic())
     }
 
     /// Returns a copy for a clone of the graph, whose nodes `raw` finds.
@@ -449,9 +569,12 @@ impl Slots {
     ) -> Result<Self> {
         let mut clone = Self {
             number: Self::new(Vec::new()).number,
+            original: Some(self.number),
+            by_handle: OnceLock::new(),
             ..self.clone()
         };
         for slot in &mut clone.slots {
+            slot.is_copied = slot.node.is_some();
             if let Some(entry) = &mut slot.node {
                 *entry = Arc::new(Entry {
                     raw: RawNode(raw(entry.raw.0)?),
@@ -462,17 +585,23 @@ impl Slots {
         Ok(clone)
     }
 
+    /// Returns whether no node has objects or accesses, and the user has added no objects.
+    pub(crate) fn has_no_owners(&self) -> bool {
+        let mut nodes = self.iter();
+        nodes.all(|(_, entry)| entry.content.is_bare())
+            && !self.common.iter().any(UserObject::is_in)
+    }
+
     /// Returns a copy without the objects of the nodes and of the user, which another graph provides from
     /// now on.
     pub(crate) fn without_owners(&self) -> Self {
         let mut bare = self.clone();
         bare.common.retain(|object| !UserObject::is_in(object));
-        for slot in &mut bare.slots {
-            if let Some(entry) = &mut slot.node {
-                let node_type = entry.content.node_type;
+        for entry in bare.slots.iter_mut().filter_map(|slot| slot.node.as_mut()) {
+            if !entry.content.is_bare() {
                 *entry = Arc::new(Entry {
                     raw: entry.raw,
-                    content: Content::of_type(node_type, Vec::new()),
+                    content: Content::of_type(entry.content.node_type, Vec::new()),
                 });
             }
         }

@@ -38,7 +38,7 @@ impl Graph {
         config: LaunchConfig,
         arguments: impl NodeArguments<P>,
     ) -> Result<()> {
-        let launch = KernelLaunch::new(kernel.kernel(), context.home().0, config)?;
+        let launch = KernelLaunch::new(kernel.kernel(), context.home()?.0, config)?;
         let uses = NodeUses::new(kernel.kernel().context());
         arguments.with_pointers(uses, |pointers, uses| {
             let content = launch.content(self.slots(), uses)?;

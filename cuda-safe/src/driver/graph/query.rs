@@ -1,6 +1,5 @@
 //! Queries: nodes, edges, parameters, numbers, and a drawing.
 
-use super::access::Before;
 use super::owners::Content;
 use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeType, kind, kind::Kind};
 use crate::base::call::{call, newest_or};
@@ -13,7 +12,6 @@ use cuda_sys::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUevent,
     CUgraphDebugDot_flags, CUgraphEdgeData, CUgraphNode, CUgraphNodeType,
 };
-use std::collections::HashMap;
 use std::ffi::CString;
 use std::path::Path;
 
@@ -28,9 +26,8 @@ impl Graph {
     /// Since CUDA 10.0. Raw: [`cuGraphGetNodes`](fn@cuda_sys::cuGraphGetNodes).
     #[doc(alias = "cuGraphGetNodes")]
     pub fn nodes(&mut self) -> Result<Vec<NodeId>> {
-        self.find_nodes()?;
         let nodes = self.raw_nodes()?;
-        Ok(self.ids(nodes))
+        self.ids(&nodes)
     }
 
     /// Returns the nodes without dependencies. Calls `cuGraphGetRootNodes`.
@@ -41,13 +38,12 @@ impl Graph {
     /// Since CUDA 10.0. Raw: [`cuGraphGetRootNodes`](fn@cuda_sys::cuGraphGetRootNodes).
     #[doc(alias = "cuGraphGetRootNodes")]
     pub fn roots(&mut self) -> Result<Vec<NodeId>> {
-        self.find_nodes()?;
         let graph = self.raw;
         let nodes = list(|nodes, count| {
             // SAFETY: the graph is alive, and `nodes` is null or has room for `count` handles.
             unsafe { call!(cuGraphGetRootNodes(graph, nodes, count)) }
         })?;
-        Ok(self.ids(nodes))
+        self.ids(&nodes)
     }
 
     /// Returns all edges. Calls `cuGraphGetEdges`.
@@ -61,15 +57,15 @@ impl Graph {
     pub fn edges(&mut self) -> Result<Vec<Edge>> {
         self.find_nodes()?;
         let edges = self.raw_edges()?;
-        let ids = self.ids_by_handle();
-        let edge = |(from, to, data): &(CUgraphNode, CUgraphNode, CUgraphEdgeData)| {
+        let slots = self.slots();
+        let edge = |(from, to, data): (CUgraphNode, CUgraphNode, CUgraphEdgeData)| {
             Some(Edge {
-                from: *ids.get(from)?,
-                to: *ids.get(to)?,
-                kind: EdgeKind::from_raw(*data),
+                from: slots.find(from)?,
+                to: slots.find(to)?,
+                kind: EdgeKind::from_raw(data),
             })
         };
-        Ok(edges.iter().filter_map(edge).collect())
+        Ok(edges.into_iter().filter_map(edge).collect())
     }
 
     /// Returns the nodes that a node comes after. Calls `cuGraphNodeGetDependencies`.
@@ -81,7 +77,6 @@ impl Graph {
     /// [`cuGraphNodeGetDependencies_v2`](fn@cuda_sys::cuGraphNodeGetDependencies_v2).
     #[doc(alias = "cuGraphNodeGetDependencies")]
     pub fn dependencies(&mut self, node: impl Into<NodeId>) -> Result<Vec<NodeId>> {
-        self.find_nodes()?;
         let node = self.raw_node(node.into())?;
         let nodes = list_with_data(
             |nodes, data, count| {
@@ -93,7 +88,7 @@ impl Graph {
                 unsafe { call!(abi::cuGraphNodeGetDependencies(node, nodes, count)) }
             },
         )?;
-        Ok(self.ids(nodes))
+        self.ids(&nodes)
     }
 
     /// Returns the nodes that come after a node. Calls `cuGraphNodeGetDependentNodes`.
@@ -105,7 +100,6 @@ impl Graph {
     /// [`cuGraphNodeGetDependentNodes_v2`](fn@cuda_sys::cuGraphNodeGetDependentNodes_v2).
     #[doc(alias = "cuGraphNodeGetDependentNodes")]
     pub fn dependents(&mut self, node: impl Into<NodeId>) -> Result<Vec<NodeId>> {
-        self.find_nodes()?;
         let node = self.raw_node(node.into())?;
         let nodes = list_with_data(
             |nodes, data, count| {
@@ -117,7 +111,7 @@ impl Graph {
                 unsafe { call!(abi::cuGraphNodeGetDependentNodes(node, nodes, count)) }
             },
         )?;
-        Ok(self.ids(nodes))
+        self.ids(&nodes)
     }
 
     /// Returns the type of a node.
@@ -223,7 +217,7 @@ impl Graph {
         Ok(event)
     }
 
-    /// Returns the number by which tools identify the graph. Calls `cuGraphGetId`.
+    /// Returns the ID of the graph in tools, such as profilers. Calls `cuGraphGetId`.
     ///
     /// # Errors
     /// [`Error::Missing`].
@@ -237,8 +231,7 @@ impl Graph {
         Ok(id)
     }
 
-    /// Returns the number of a node within its graph, by which tools identify it. Calls
-    /// `cuGraphNodeGetLocalId`.
+    /// Returns the ID of a node in tools, which is unique within its graph. Calls `cuGraphNodeGetLocalId`.
     ///
     /// # Errors
     /// [`Error::Missing`]; [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
@@ -253,7 +246,7 @@ impl Graph {
         Ok(id)
     }
 
-    /// Returns the number by which tools identify a node. Calls `cuGraphNodeGetToolsId`.
+    /// Returns the ID of a node in tools. Calls `cuGraphNodeGetToolsId`.
     ///
     /// # Errors
     /// [`Error::Missing`]; [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
@@ -289,14 +282,13 @@ impl Graph {
         unsafe { call!(cuGraphDebugDotPrint(self.raw, text.as_ptr(), flags.0)) }
     }
 
-    /// Adds the nodes of a graph to the slots that other code may have added: those of a captured graph.
+    /// Finds the nodes and edges that other code has added: those of a captured graph.
     pub(super) fn find_nodes(&mut self) -> Result<()> {
         if !self.slots().is_foreign {
             return Ok(());
         }
-        let known = self.ids_by_handle();
         for raw in self.raw_nodes()? {
-            if known.contains_key(&raw) {
+            if self.slots().find(raw).is_some() {
                 continue;
             }
             let mut node_type = CUgraphNodeType(0);
@@ -305,21 +297,14 @@ impl Graph {
             let content = Content::of_type(NodeType(node_type), Vec::new());
             self.slots_mut().insert(raw, content, Vec::new());
         }
-        let ids = self.ids_by_handle();
-        for (from, to, data) in self.raw_edges()? {
-            let (Some(from), Some(to)) = (ids.get(&from), ids.get(&to)) else {
-                continue;
-            };
-            let edge = Before {
-                // The index of a slot.
-                index: from.index() as u32,
-                is_full: EdgeKind::from_raw(data) == EdgeKind::Full,
-            };
-            let before = self.slots_mut().before_mut(*to);
-            if let Some(before) = before.filter(|before| !before.contains(&edge)) {
-                before.push(edge);
-            }
-        }
+        let edges = self.raw_edges()?;
+        let slots = self.slots_mut();
+        let edge = |(from, to, data): (CUgraphNode, CUgraphNode, CUgraphEdgeData)| {
+            let is_full = EdgeKind::from_raw(data) == EdgeKind::Full;
+            Some((slots.find(from)?, slots.find(to)?, is_full))
+        };
+        let edges: Vec<_> = edges.into_iter().filter_map(edge).collect();
+        slots.set_edges(edges);
         Ok(())
     }
 
@@ -360,18 +345,14 @@ impl Graph {
         Ok(edges.map(|((from, to), data)| (from, to, data)).collect())
     }
 
-    fn ids_by_handle(&self) -> HashMap<CUgraphNode, NodeId> {
-        let nodes = self.slots().iter();
-        nodes.map(|(id, entry)| (entry.raw.0, id)).collect()
-    }
-
-    /// Returns the handles of nodes, which all have slots.
-    fn ids(&self, nodes: Vec<CUgraphNode>) -> Vec<NodeId> {
-        let ids = self.ids_by_handle();
-        nodes
-            .iter()
-            .filter_map(|node| ids.get(node).copied())
-            .collect()
+    /// Returns the nodes with these handles, which the driver has just listed.
+    fn ids(&mut self, nodes: &[CUgraphNode]) -> Result<Vec<NodeId>> {
+        // Not at each query, because that takes time for all nodes.
+        if nodes.iter().any(|node| self.slots().find(*node).is_none()) {
+            self.find_nodes()?;
+        }
+        let slots = self.slots();
+        Ok(nodes.iter().filter_map(|node| slots.find(*node)).collect())
     }
 }
 

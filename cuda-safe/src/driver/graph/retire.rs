@@ -1,14 +1,16 @@
 //! Objects that are dropped after the launches that use them.
 
+use super::earlier::Earlier;
 use super::launches::Noted;
-use super::order::Earlier;
 use crate::base::call::Answer;
 use crate::base::capture::Operation;
+use crate::base::current::ContextHandle;
 use crate::base::error::{Error, Result, is_fatal};
 use crate::base::fork;
-use crate::base::release::{Destroy, relaxed};
-use crate::base::sync::Mutex;
+use crate::base::release::{Destroy, KeepAlive, relaxed, release};
+use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::zone::in_host_function;
+use crate::driver::context::Context;
 use crate::driver::event::Event;
 use crate::driver::stream::Stream;
 use cuda_sys::CUresult;
@@ -22,7 +24,8 @@ pub(super) struct AfterLaunches<O> {
     launches: Mutex<Vec<Launched>>,
     /// Whether the release must not be deferred, so that it waits instead.
     waits: bool,
-    pub(super) objects: O,
+    /// `None` only after they were leaked.
+    objects: Mutex<Option<O>>,
 }
 
 /// Objects that launches use.
@@ -47,9 +50,17 @@ enum Progress {
     Complete,
 }
 
-impl<O> AfterLaunches<O> {
-    /// Returns a handle of objects that the launches on these streams use.
-    pub(super) fn new(streams: Vec<Noted>, waits: bool, objects: O) -> Self {
+/// What the release needs until it is done.
+#[derive(Clone)]
+struct Owners {
+    context: Context,
+    is_borrowed: bool,
+}
+
+impl AfterLaunches<()> {
+    /// Returns a handle of the launches on these streams, for objects that they use. If one of these
+    /// objects is borrowed, the release waits.
+    pub(super) fn new(streams: Vec<Noted>, is_borrowed: bool) -> Self {
         let launches = streams.into_iter().map(|Noted { stream, end }| Launched {
             stream,
             end,
@@ -57,17 +68,17 @@ impl<O> AfterLaunches<O> {
         });
         Self {
             launches: Mutex::new(launches.collect()),
-            waits,
-            objects,
+            waits: is_borrowed,
+            objects: Mutex::new(Some(())),
         }
     }
 
-    /// Returns the handle of other objects that the same launches use.
-    pub(super) fn with_objects<U>(self, objects: U) -> AfterLaunches<U> {
+    /// Returns the handle of objects that the launches use.
+    pub(super) fn with_objects<O: Used>(self, objects: O) -> AfterLaunches<O> {
         AfterLaunches {
             launches: self.launches,
             waits: self.waits,
-            objects,
+            objects: Mutex::new(Some(objects)),
         }
     }
 
@@ -95,6 +106,21 @@ impl<O> AfterLaunches<O> {
     }
 }
 
+impl<O: Used> AfterLaunches<O> {
+    fn objects(&self) -> MutexGuard<'_, Option<O>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Drops the objects after the launches. `context` is that of the graph.
+    pub(super) fn release(self, context: &Context) {
+        let owners = Owners {
+            context: context.clone(),
+            is_borrowed: self.waits,
+        };
+        release(self, &owners);
+    }
+}
+
 impl Launched {
     /// Finds out whether the launches are complete, or else records the event.
     ///
@@ -119,13 +145,15 @@ impl Launched {
     /// # Errors
     /// The stream is capturing; errors of the driver.
     fn is_over(&mut self, waits: bool) -> Result<bool> {
-        if self.record()? == Progress::Complete {
-            return Ok(true);
+        match self.record()? {
+            Progress::Complete => Ok(true),
+            // An event that is not recorded counts as complete.
+            Progress::Unknown => Ok(false),
+            Progress::Recorded => relaxed(|| match waits {
+                true => self.end.wait_for_record().map(|()| true),
+                false => self.end.is_complete(),
+            }),
         }
-        relaxed(|| match waits {
-            true => self.end.wait_for_record().map(|()| true),
-            false => self.end.is_complete(),
-        })
     }
 }
 
@@ -155,18 +183,42 @@ impl<O: Used> Destroy for AfterLaunches<O> {
         let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(launched) = launches.last_mut() {
             match launched.is_over(self.waits) {
-                Ok(true) => {}
-                // A host function may still run.
-                Err(error) if ends_all_work(&error) => self.objects.leak_functions(),
+                Ok(true) => drop(launches.pop()),
+                Err(error) if ends_all_work(&error) => {
+                    // A host function may still run.
+                    if let Some(objects) = &*self.objects() {
+                        objects.leak_functions();
+                    }
+                    launches.clear();
+                }
                 Ok(false) | Err(_) => return answer(CUresult::CUDA_ERROR_NOT_READY),
             }
-            launches.pop();
         }
         answer(CUresult::CUDA_SUCCESS)
     }
 
-    /// The calls are made in the relaxed capture mode, and refused calls are repeated.
+    /// The calls are made in the relaxed capture mode, and refused calls are repeated. A wait is not
+    /// permitted on callback threads.
     fn is_quiet(&self) -> bool {
-        true
+        !self.waits
+    }
+
+    /// Leaks the objects, because launches may use them.
+    fn has_leaked(&self, _: &dyn KeepAlive) {
+        std::mem::forget(self.objects().take());
+    }
+}
+
+impl KeepAlive for Owners {
+    fn context(&self) -> Option<&dyn ContextHandle> {
+        Some(&self.context)
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.is_borrowed
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
     }
 }

@@ -21,7 +21,8 @@ use std::sync::Arc;
 /// The nodes of an executable graph, which can be changed. Returned by [`ExecutableGraph::nodes`].
 ///
 /// A change affects the launches that are enqueued from now on, and makes one driver call. Objects that
-/// are not used any more are released after the earlier launches.
+/// are not used any more are released after the earlier launches, in batches of 64 changes. A node that then uses other memory of the
+/// graph is checked against all nodes, which takes time that grows with the graph.
 ///
 /// If a change fails, the node is as before.
 #[derive(Debug)]
@@ -125,7 +126,11 @@ impl ExecutableGraph {
 
     /// Changes all nodes to those of a graph with the same nodes and edges. Calls `cuGraphExecUpdate`.
     ///
-    /// Afterwards [`nodes`](Self::nodes) still takes the graph from which this was instantiated.
+    /// Objects that are not used any more are released after the earlier launches, in batches of 4 updates.
+    ///
+    /// Afterwards [`nodes`](Self::nodes) still takes the graph from which this was instantiated. If `graph` is
+    /// another one, `nodes` cannot change the memory that a node uses until this is updated from its own
+    /// graph again.
     ///
     /// # Errors
     /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE` if the graphs differ too much;
@@ -189,7 +194,7 @@ impl ExecutableGraph {
         Ok(())
     }
 
-    /// Returns the number by which tools identify the executable graph. Calls `cuGraphExecGetId`.
+    /// Returns the ID of the executable graph in tools, such as profilers. Calls `cuGraphExecGetId`.
     ///
     /// # Errors
     /// [`Error::Missing`].
@@ -244,7 +249,7 @@ impl ExecutableNodes<'_> {
         config: LaunchConfig,
         arguments: impl NodeArguments<P>,
     ) -> Result<()> {
-        let launch = KernelLaunch::new(kernel.kernel(), context.home().0, config)?;
+        let launch = KernelLaunch::new(kernel.kernel(), context.home()?.0, config)?;
         let uses = NodeUses::new(kernel.kernel().context());
         arguments.with_pointers(uses, |pointers, uses| {
             let content = launch.content(self.graph.slots(), uses)?;
