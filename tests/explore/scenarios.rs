@@ -1,6 +1,7 @@
 //! The scenarios. Each file has one subject.
 
 mod captures;
+mod graphs;
 mod holes;
 mod managers;
 mod memory;
@@ -42,6 +43,7 @@ impl Scenario {
 /// All scenarios.
 pub(crate) fn all() -> Vec<Scenario> {
     let mut all = holes::all();
+    all.extend(graphs::all());
     all.extend(pairs::all());
     all
 }
