@@ -2,9 +2,10 @@
 
 use super::{expect, invalid, primary, raw};
 use crate::trace::Trace;
-use cuda_safe::graph::InstantiateOptions;
-use cuda_safe::{CaptureMode, CaptureStatus, DeviceBuffer, Error, Graph, Invalid, LaunchConfig};
-use cuda_safe::{Module, PinnedBuffer, Result};
+use cuda_safe::graph::{EdgeKind, InstantiateOptions};
+use cuda_safe::sys::CUgraphDebugDot_flags;
+use cuda_safe::{CUresult, CaptureMode, CaptureStatus, CudaVersion, DeviceBuffer, Error, Graph};
+use cuda_safe::{Invalid, LaunchConfig, Module, PinnedBuffer, Result};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
@@ -121,6 +122,117 @@ pub(super) fn built(trace: &mut Trace) -> Result<()> {
     stream.synchronize()?;
     other.synchronize()?;
     trace.drop(executable);
+    trace.drop(graph);
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// The queries of a graph, edges of other kinds, and child graphs that are moved.
+pub(super) fn queried(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let scale = Module::from_ptx(&context, super::VECTOR)?
+        .kernel("scale")?
+        .typed::<(&mut [i32], i32, i32, u32)>()?;
+    let config = LaunchConfig::linear(1, 8);
+
+    let mut graph = Graph::new(&context)?;
+    let mut a = graph.own(DeviceBuffer::<i32>::zeroed(&stream, 8)?)?;
+    let mut b = graph.own(DeviceBuffer::<i32>::zeroed(&stream, 8)?)?;
+    let fill = graph.add_fill(&[], &mut a, 7)?;
+    let copy = graph.add_copy(&[fill.id()], &mut b, &a)?;
+    // SAFETY: the kernel accesses the 8 elements.
+    let first =
+        unsafe { graph.add_kernel(&[copy.id()], &stream, &scale, config, (&mut a, 2, 0, 8)) }?;
+    // SAFETY: as above.
+    let second =
+        unsafe { graph.add_kernel(&[copy.id()], &context, &scale, config, (&mut b, 3, 0, 8)) }?;
+    graph.add_dependency_with(first, second, EdgeKind::Programmatic)?;
+    assert_eq!(graph.roots()?, [fill.id()]);
+    assert_eq!(graph.dependencies(copy)?, [fill.id()]);
+    assert_eq!(graph.dependents(fill)?, [copy.id()]);
+    assert_eq!(graph.edges()?.len(), 4);
+    assert_eq!(graph.kernel_config(first)?.grid, config.grid);
+    assert_eq!(graph.copy_parameters(copy)?.WidthInBytes, 32);
+    assert_eq!(graph.fill_parameters(fill)?.value, 7);
+    let file = std::env::temp_dir().join(format!("faults-{}.dot", std::process::id()));
+    let written = graph.write_dot(&file, CUgraphDebugDot_flags(0));
+    // There is no file if the call failed.
+    let _ = std::fs::remove_file(&file);
+    written?;
+
+    let mut parent = Graph::new(&context)?;
+    let mut last = parent.add_empty(&[])?.id();
+    if cuda_safe::version()? >= CudaVersion::new(12, 9) {
+        last = parent.add_child_moved(&[last], graph)?.id();
+    } else {
+        trace.drop(graph);
+    }
+    parent.add_empty(&[last])?;
+    let mut executable = parent.instantiate()?;
+    executable.flags()?;
+    executable.upload(&stream)?;
+    executable.launch(&stream)?;
+    let other = Graph::new(&context)?;
+    expect(executable.update(&other), |error: &Error| {
+        error.code() == Some(CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
+    })?;
+    trace.drop(other);
+    stream.synchronize()?;
+    trace.drop(executable);
+    trace.drop(parent);
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// Launches on two streams that are not complete when their objects are replaced and dropped.
+pub(super) fn busy(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let (stream, other) = (context.stream()?, context.stream()?);
+    let (event, later) = (context.event()?, context.event()?);
+    let mut graph = Graph::new(&context)?;
+    let mut data = graph.own(DeviceBuffer::<i32>::zeroed(&stream, 8)?)?;
+    let fill = graph.add_fill(&[], &mut data, 7)?;
+    let record = graph.add_event_record(&[fill.id()], &event)?;
+    let mut same = Graph::new(&context)?;
+    let mut its = same.own(DeviceBuffer::<i32>::zeroed(&stream, 8)?)?;
+    let its_fill = same.add_fill(&[], &mut its, 8)?;
+    same.add_event_record(&[its_fill.id()], &event)?;
+
+    let mut executable = graph.instantiate()?;
+    executable.launch(&stream)?;
+    executable.launch(&other)?;
+    let mut nodes = executable.nodes(&graph)?;
+    assert!(nodes.is_enabled(fill)?);
+    nodes.set_event_record(record, &later)?;
+    executable.launch(&stream)?;
+    executable.update(&same)?;
+    executable.launch(&other)?;
+    let access = executable.access(&mut its, &stream)?;
+    trace.drop(access);
+    executable.launch(&stream)?;
+    trace.drop(executable);
+    // Each call attempts the deferred release of the objects first.
+    trace.drops_before(|| stream.synchronize())?;
+    trace.drops_before(|| other.synchronize())?;
+    trace.drops(cuda_safe::attempt_deferred_releases);
+
+    // A second executable graph uses the memory after the launches of the first.
+    let mut again = same.instantiate()?;
+    again.launch(&other)?;
+    let access = again.access(&mut its, &stream)?;
+    assert_eq!(access.as_slice().to_vec()?, [8; 8]);
+    trace.drop(access);
+    trace.drop(again);
+
+    let mut graph_of_call = Graph::new(&context)?;
+    graph_of_call.add_host_function(&[], || ())?;
+    let executable = graph_of_call.instantiate()?;
+    executable.launch(&stream)?;
+    executable.launch(&other)?;
+    trace.drop(graph_of_call);
+    trace.drop(executable);
+    trace.drop(same);
     trace.drop(graph);
     trace.drops_from_here();
     Ok(())

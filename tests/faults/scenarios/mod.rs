@@ -119,6 +119,8 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("capture into graph", graph_capture::into),
     scenario("recorded graph", graph_capture::recorded),
     since((13, 3), "recapture", graph_capture::recaptured),
+    scenario("queried graph", graph::queried),
+    scenario("busy graph", graph::busy),
     scenario("callback", capture::drops_in_a_callback),
     scenario("devices.rs", examples::devices),
     scenario("vector_add.rs", examples::vector_add),
