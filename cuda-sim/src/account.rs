@@ -152,6 +152,12 @@ pub struct Alive {
     pub managed_allocations: usize,
     /// Memory pools, except the default pools of devices.
     pub pools: usize,
+    /// Physical memory of `cuMemCreate` that a handle or a mapping keeps. Its bytes on devices are among
+    /// `device_bytes`.
+    pub physical_allocations: usize,
+    /// Reserved address ranges.
+    pub reservations: usize,
+    pub mappings: usize,
 }
 
 impl fmt::Display for Alive {
@@ -160,7 +166,8 @@ impl fmt::Display for Alive {
             f,
             "{} retains, {} contexts, {} green contexts, {} streams, {} events, {} modules, \
              {} libraries, {} linkers, {} graphs, {} executable graphs, {} user objects, {} device allocations ({} bytes), {} pinned allocations, \
-             {} registered, {} managed allocations, {} pools",
+             {} registered, {} managed allocations, {} pools, {} physical allocations, \
+             {} reservations, {} mappings",
             self.retains,
             self.contexts,
             self.green_contexts,
@@ -177,7 +184,10 @@ impl fmt::Display for Alive {
             self.pinned_allocations,
             self.registered,
             self.managed_allocations,
-            self.pools
+            self.pools,
+            self.physical_allocations,
+            self.reservations,
+            self.mappings
         )
     }
 }

@@ -34,6 +34,7 @@ pub(crate) mod settings;
 pub(crate) mod split;
 pub(crate) mod stream;
 pub(crate) mod variable;
+pub(crate) mod virtual_memory;
 pub(crate) mod workqueue;
 
 use crate::account::arguments;
@@ -54,7 +55,8 @@ use cuda_sys::{
     CUipcMemHandle, CUjit_option, CUjitInputType, CUkernel, CUkernelNodeAttrID,
     CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit, CUlinkState,
     CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemPool_attribute,
+    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute,
     CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool, CUmodule,
     CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUsharedconfig,
     CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
@@ -396,6 +398,20 @@ functions! { find_newest newest
     Usual cuMemGetDefaultMemPool(pool: out CUmemoryPool, location: val *mut CUmemLocation [1], kind: val CUmemAllocationType) => pool::default_at;
     Usual cuMemGetMemPool(pool: out CUmemoryPool, location: val *mut CUmemLocation [1], kind: val CUmemAllocationType) => pool::at;
     Usual cuMemSetMemPool(location: val *mut CUmemLocation [1], kind: val CUmemAllocationType, pool: val CUmemoryPool) => pool::set_at;
+
+    Usual cuMemAddressReserve(address: out CUdeviceptr, size: val usize, alignment: val usize, hint: val CUdeviceptr, flags: val c_ulonglong) => virtual_memory::reserve;
+    Usual cuMemAddressFree(address: val CUdeviceptr, size: val usize) => virtual_memory::free;
+    Usual cuMemCreate(handle: out CUmemGenericAllocationHandle, size: val usize, properties: val *const CUmemAllocationProp [1], flags: val c_ulonglong) => virtual_memory::create;
+    Usual cuMemRelease(handle: val CUmemGenericAllocationHandle) => virtual_memory::release;
+    Usual cuMemMap(address: val CUdeviceptr, size: val usize, offset: val usize, handle: val CUmemGenericAllocationHandle, flags: val c_ulonglong) => virtual_memory::map;
+    Usual cuMemUnmap(address: val CUdeviceptr, size: val usize) => virtual_memory::unmap;
+    Usual cuMemSetAccess(address: val CUdeviceptr, size: val usize, access: val *const CUmemAccessDesc [count], count: val usize) => virtual_memory::set_access;
+    Usual cuMemGetAccess(flags: out c_ulonglong, location: val *const CUmemLocation [1], address: val CUdeviceptr) => virtual_memory::access;
+    Usual cuMemGetAllocationGranularity(granularity: out usize, properties: val *const CUmemAllocationProp [1], option: val CUmemAllocationGranularity_flags) => virtual_memory::granularity;
+    Usual cuMemGetAllocationPropertiesFromHandle(properties: out CUmemAllocationProp, handle: val CUmemGenericAllocationHandle) => virtual_memory::properties_of;
+    Usual cuMemRetainAllocationHandle(handle: out CUmemGenericAllocationHandle, address: val *mut c_void) => virtual_memory::retain;
+    Usual cuMemExportToShareableHandle(place: val *mut c_void, handle: val CUmemGenericAllocationHandle, kind: val CUmemAllocationHandleType, flags: val c_ulonglong) => virtual_memory::export;
+    Usual cuMemImportFromShareableHandle(handle: out CUmemGenericAllocationHandle, descriptor: val *mut c_void, kind: val CUmemAllocationHandleType) => virtual_memory::import;
 
     Usual cuPointerGetAttribute(data: val *mut c_void, attribute: val CUpointer_attribute, address: val CUdeviceptr) => pointer::attribute;
     Usual cuPointerGetAttributes(count: val c_uint, attributes: val *mut CUpointer_attribute [count], data: val *mut *mut c_void, address: val CUdeviceptr) => pointer::attributes;

@@ -243,6 +243,11 @@ impl Executor {
         self.give(usize::MAX - self.asides, work, after)
     }
 
+    /// Returns the number of the next operation.
+    pub(crate) fn next_operation(&self) -> u64 {
+        self.next
+    }
+
     pub(crate) fn is_done(&self, operation: u64) -> bool {
         !self.operations.contains_key(&operation)
     }
@@ -304,7 +309,10 @@ impl Executor {
             return Some(Done::Well);
         }
         memory.running = stream;
-        Some(run(work, memory, self.ticks))
+        memory.running_operation = Some(id);
+        let done = run(work, memory, self.ticks);
+        memory.running_operation = None;
+        Some(done)
     }
 
     /// Runs all frees that are ready. A driver reclaims this memory before it reports that it is out of
@@ -375,7 +383,7 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
     let done = match work {
         Work::Kernel(call) => run_kernel(*call, memory),
         Work::CopyIn { to, bytes } => memory
-            .bytes(to, bytes.len())
+            .target(to, bytes.len())
             .map(|target| target.copy_from_slice(&bytes)),
         Work::CopyInPinned { to, from, len } => copy_in(memory, to, from, len),
         Work::CopyOut { from, to, len } => copy_out(memory, from, to, len),
@@ -389,11 +397,11 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             .bytes(from, len)
             .map(|source| source.to_vec())
             .and_then(|source| {
-                memory.bytes(to, len)?.copy_from_slice(&source);
+                memory.target(to, len)?.copy_from_slice(&source);
                 Ok(())
             }),
         Work::Fill { at, pattern, count } => {
-            memory.bytes(at, pattern.len() * count).map(|target| {
+            memory.target(at, pattern.len() * count).map(|target| {
                 for element in target.chunks_exact_mut(pattern.len()) {
                     element.copy_from_slice(&pattern);
                 }
@@ -464,7 +472,7 @@ fn holds(condition: u32, word: u64, value: u64, size: usize) -> bool {
 
 fn write_value(memory: &mut Memory, at: u64, bytes: &[u8]) -> Result<(), String> {
     let Some(host) = memory.host_reached(at, bytes.len()) else {
-        memory.bytes(at, bytes.len())?.copy_from_slice(bytes);
+        memory.target(at, bytes.len())?.copy_from_slice(bytes);
         return Ok(());
     };
     for (offset, byte) in bytes.iter().enumerate() {
@@ -492,7 +500,7 @@ fn copy_in(memory: &mut Memory, to: u64, from: usize, len: usize) -> Result<(), 
             "the pinned source of a copy, {len} bytes, was freed"
         ));
     }
-    for (offset, byte) in memory.bytes(to, len)?.iter_mut().enumerate() {
+    for (offset, byte) in memory.target(to, len)?.iter_mut().enumerate() {
         // SAFETY: the source is alive and `len` bytes long, as checked above, and the lock is held.
         let source = unsafe { pinned_byte(from + offset) };
         *byte = source.load(Ordering::Relaxed);

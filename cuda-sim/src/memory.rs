@@ -2,16 +2,21 @@
 //! devices can access.
 
 mod conditional;
+mod contents;
 mod graph;
 mod host;
+mod physical;
+mod space;
 mod totals;
+mod virtual_memory;
 
+pub(crate) use contents::Contents;
 pub(crate) use host::{Attached, Host, HostKind, PAGE, Page, pinned_byte};
+pub(crate) use physical::{Location, Properties};
+pub(crate) use virtual_memory::{GRANULARITY, MapError, READ_WRITE, Use, is_of_host};
 
 use cuda_sys::CUresult;
-use std::alloc::{Layout, alloc_zeroed};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
 /// Start of the device addresses. It is above the addresses that are mapped in a process, so an access
@@ -40,7 +45,7 @@ pub(crate) struct Allocation {
     pub(crate) kind: Kind,
     pub(crate) context: usize,
     pub(crate) device: usize,
-    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes: Contents,
     /// A unique id that is never reused.
     pub(crate) id: u64,
     /// The memory pool of the allocation, if any.
@@ -50,28 +55,6 @@ pub(crate) struct Allocation {
     /// Number of frees that were enqueued and have not run. More than one only for memory of a graph,
     /// which each launch allocates again at the same address.
     pub(crate) frees: u32,
-}
-
-/// Allocations of this size or more are not filled with [`UNINIT`], because that would make the system
-/// commit all of the memory at once.
-const LARGE: u64 = 1 << 30;
-
-/// Allocates the host memory that holds an allocation's contents. Returns `None` if the host has not
-/// enough memory.
-fn host_memory(size: u64) -> Option<Vec<u8>> {
-    let len = usize::try_from(size).ok()?;
-    let mut bytes = Vec::new();
-    if size < LARGE {
-        bytes.try_reserve_exact(len).ok()?;
-        bytes.resize(len, UNINIT);
-        return Some(bytes);
-    }
-    let layout = Layout::array::<u8>(len).ok()?;
-    // SAFETY: the size is not zero.
-    let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
-    // SAFETY: the memory was allocated by the global allocator with the layout of a vector of `len`
-    // bytes, all bytes are initialized to zero, and nothing else refers to the memory.
-    Some(unsafe { Vec::from_raw_parts(start.as_ptr(), len, len) })
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +76,9 @@ pub(crate) struct Memory {
     pub(crate) disjoint: bool,
     /// The stream whose operation is running.
     pub(crate) running: usize,
+    /// The operation that is running.
+    pub(crate) running_operation: Option<u64>,
+    pub(crate) virtual_memory: virtual_memory::VirtualMemory,
     /// The executable graphs that kernels may launch.
     pub(crate) device_launchable: BTreeSet<usize>,
     /// Launches by the kernel that has just run: the executable graph of the kernel, and the launched
@@ -119,7 +105,7 @@ impl Memory {
         if self.used(device).saturating_add(size) > limit {
             return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         }
-        let bytes = host_memory(size).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let bytes = Contents::new(size).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
         let address = BASE + self.next;
         // Addresses are never reused, so the use of a stale address can be detected.
         self.next += (size + GAP).next_multiple_of(ALIGNMENT);
@@ -185,9 +171,28 @@ impl Memory {
         (address - start < allocation.bytes.len() as u64).then_some((*start, allocation))
     }
 
-    /// Returns the bytes at an address, if all of them are in one allocation that may be used now.
+    /// Returns the bytes at an address to read them, if all of them are in one allocation, or in adjacent
+    /// mappings, and may be used now.
     pub(crate) fn bytes(&mut self, address: u64, len: usize) -> Result<&mut [u8], String> {
+        self.bytes_for(address, len, Use::Read)
+    }
+
+    /// The same to write them.
+    pub(crate) fn target(&mut self, address: u64, len: usize) -> Result<&mut [u8], String> {
+        self.bytes_for(address, len, Use::Write)
+    }
+
+    pub(crate) fn bytes_for(
+        &mut self,
+        address: u64,
+        len: usize,
+        wanted: Use,
+    ) -> Result<&mut [u8], String> {
         if address < BASE {
+            if self.is_virtual(address) {
+                let found = self.virtual_bytes(address, len, wanted);
+                return found.unwrap_or_else(|| Err(format!("{address:#x} is not mapped")));
+            }
             return self.host_bytes(address, len);
         }
         let wrong = |what: &str| Err(format!("{len} bytes at {address:#x} {what}"));
@@ -214,13 +219,20 @@ impl Memory {
         }
     }
 
-    /// Fails for memory of another device that kernels of `context` cannot access.
+    /// Fails for memory of another device that kernels of `context` cannot access, and for `len` bytes of
+    /// a reservation that the device may not use.
     pub(crate) fn check_reach(
         &self,
-        address: u64,
+        (address, len): (u64, usize),
         context: usize,
         device: usize,
+        wanted: Use,
     ) -> Result<(), String> {
+        if self.is_virtual(address) {
+            let kind = cuda_sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
+            let id = i32::try_from(device).unwrap_or(-1);
+            return self.check_virtual(address, len, Some((kind, id)), wanted);
+        }
         let Some((_, allocation)) = self.containing(address) else {
             return Ok(());
         };
@@ -246,6 +258,8 @@ impl Memory {
                 let source = unsafe { pinned_byte(host + offset) };
                 *byte = source.load(Ordering::Relaxed);
             }
+        } else if self.is_virtual(address) {
+            word[..size].copy_from_slice(self.virtual_bytes_to_read(address, size)?);
         } else {
             let (start, allocation) = self.containing(address)?;
             if let Kind::Ordered { ready: false, .. } = allocation.kind {

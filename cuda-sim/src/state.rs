@@ -13,6 +13,7 @@ pub(crate) mod needs;
 pub(crate) mod objects;
 pub(crate) mod pool;
 pub(crate) mod shared;
+mod virtual_memory;
 mod world;
 
 pub(crate) use world::{Answer, World, lock, renew, start, with};

@@ -68,7 +68,7 @@ fn current_is_dead() -> bool {
 
 /// The number of objects of each kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Objects([(&'static str, usize); 15]);
+pub(crate) struct Objects([(&'static str, usize); 18]);
 
 impl Objects {
     pub(crate) fn now() -> Self {
@@ -88,6 +88,9 @@ impl Objects {
             registered,
             managed_allocations,
             pools,
+            physical_allocations,
+            reservations,
+            mappings,
             ..
         } = cuda_sim::alive();
         Self([
@@ -107,6 +110,9 @@ impl Objects {
             ("registration", registered),
             ("managed allocation", managed_allocations),
             ("pool", pools),
+            ("physical allocation", physical_allocations),
+            ("reservation", reservations),
+            ("mapping", mappings),
         ])
     }
 

@@ -73,6 +73,8 @@ mod release_orders;
 mod releases;
 mod stale_graphs;
 mod streams;
+mod virtual_memory;
+mod virtual_memory_misuse;
 mod waits;
 
 use cuda_safe::Context;

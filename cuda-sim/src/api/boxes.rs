@@ -4,6 +4,7 @@ use super::Out;
 use super::memory::{check_given, check_given_on, copy_to_host, host_bytes};
 use crate::account::misuse;
 use crate::exec::Work;
+use crate::memory::Use;
 use crate::state::graph::copy::{self as graph, CopyNode};
 use crate::state::graph::fill::FillNode;
 use crate::state::graph::node::Kind;
@@ -171,10 +172,10 @@ impl BoxCopy {
         self.rows()
             .map(|(from, to)| {
                 if !self.from.is_host() {
-                    check_given(world, from as u64, len)?;
+                    check_given(world, from as u64, len, Use::Read)?;
                 }
                 if !self.to.is_host() {
-                    check_given(world, to as u64, len)?;
+                    check_given(world, to as u64, len, Use::Write)?;
                 }
                 Ok(match (self.from.is_host(), self.to.is_host()) {
                     (false, false) => Work::CopyOnDevice {
@@ -306,7 +307,7 @@ fn fill(
         context: 0,
     };
     for (at, len) in node.rows() {
-        check_given_on(world, stream, at, len)?;
+        check_given_on(world, stream, at, len, Use::Write)?;
     }
     match world.recording(stream)? {
         Some(capture) => {
@@ -418,8 +419,8 @@ pub(super) fn copy_batch(
         if len == 0 {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        check_given(world, to, len)?;
-        check_given(world, from, len)?;
+        check_given(world, to, len, Use::Write)?;
+        check_given(world, from, len, Use::Read)?;
         work.push(Work::CopyOnDevice { from, to, len });
     }
     world.give_or_capture(stream, Work::All(work))

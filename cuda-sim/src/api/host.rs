@@ -76,7 +76,7 @@ pub(super) fn register(
     flags: c_uint,
 ) -> Answer {
     let home = world.home()?;
-    if start.is_null() || size == 0 {
+    if start.is_null() || size == 0 || world.memory.is_virtual(start.addr() as u64) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     if flags & !(CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP) != 0 {

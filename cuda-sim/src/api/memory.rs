@@ -4,7 +4,7 @@ use super::Out;
 use crate::account::misuse;
 use crate::call::fault;
 use crate::exec::Work;
-use crate::memory::Kind;
+use crate::memory::{Kind, Use};
 use crate::state::{Answer, World};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{CUdeviceptr, CUresult, CUstream};
@@ -50,6 +50,9 @@ pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
     world.forbidden_in_capture()?;
     if super::managed::free(world, address)? {
         return Ok(());
+    }
+    if world.memory.is_virtual(address) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     if world.memory.is_variable(address) {
         misuse("cuMemFree of a variable of a module");
@@ -141,6 +144,9 @@ pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
         return super::graph::memory::capture_free(world, address, stream);
     }
     world.forbidden_in_capture()?;
+    if world.memory.is_virtual(address) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     match world.memory.starts_at(address).map(|its| its.kind) {
         Some(Kind::Ordered { freed: false, .. }) => {}
         Some(Kind::Plain) => {
@@ -170,7 +176,7 @@ pub(super) fn copy_in(
         let current = world.current()?;
         let legacy = world.context(current)?.legacy;
         if size != 0 {
-            check_given(world, to, size)?;
+            check_given(world, to, size, Use::Write)?;
         }
         let bytes = host_bytes(from, size)?;
         Ok(Some(world.give(
@@ -202,6 +208,9 @@ pub(super) fn copy_to_host(
     if to.is_null() && size != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
+    if world.memory.is_virtual(from) {
+        check_given(world, from, size, Use::Read)?;
+    }
     match world.memory.bytes(from, size) {
         // SAFETY: the caller passes `size` bytes. The source has the same length and does not overlap
         // them.
@@ -226,7 +235,10 @@ pub(super) fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
 
 /// Checks, when an operation is enqueued, that its memory is in one allocation and that no free was
 /// enqueued for it.
-pub(super) fn check_given(world: &World, address: CUdeviceptr, size: usize) -> Answer {
+pub(super) fn check_given(world: &World, address: CUdeviceptr, size: usize, wanted: Use) -> Answer {
+    if world.memory.is_virtual(address) {
+        return super::virtual_memory::check_mapped(world, address, size, wanted);
+    }
     // Host memory, named by its device address.
     if world.memory.host_reached(address, size).is_some() {
         return Ok(());
@@ -257,13 +269,16 @@ pub(super) fn check_given_on(
     stream: usize,
     address: CUdeviceptr,
     size: usize,
+    wanted: Use,
 ) -> Answer {
     let stream = world.streams.get(stream);
     let is_capturing = stream.is_some_and(|its| its.capture.is_some());
-    if is_capturing && world.memory.is_reserved(address, size as u64) {
+    // A capture does not check that reserved addresses are mapped (measured).
+    let is_later = || world.memory.is_virtual(address);
+    if is_capturing && (world.memory.is_reserved(address, size as u64) || is_later()) {
         return Ok(());
     }
-    check_given(world, address, size)
+    check_given(world, address, size, wanted)
 }
 
 pub(super) fn copy_in_async(
@@ -274,7 +289,7 @@ pub(super) fn copy_in_async(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    check_given_on(world, stream, to, size)?;
+    check_given_on(world, stream, to, size, Use::Write)?;
     if size == 0 && world.recording(stream)?.is_some() {
         // Measured: no node.
         return Ok(());
@@ -310,7 +325,7 @@ pub(super) fn copy_out_async(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    check_given_on(world, stream, from, size)?;
+    check_given_on(world, stream, from, size, Use::Read)?;
     if size == 0 && world.recording(stream)?.is_some() {
         return Ok(());
     }
@@ -344,8 +359,8 @@ pub(super) fn copy_on_device_async(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    check_given_on(world, stream, from, size)?;
-    check_given_on(world, stream, to, size)?;
+    check_given_on(world, stream, from, size, Use::Read)?;
+    check_given_on(world, stream, to, size, Use::Write)?;
     if size == 0 && world.recording(stream)?.is_some() {
         return Ok(());
     }
@@ -371,7 +386,8 @@ pub(super) fn copy_async(
         let host = around.map_or(address as usize, |(_, host, _)| host);
         std::ptr::with_exposed_provenance_mut(host)
     };
-    let on_device = |address| world.memory.containing(address).is_some();
+    let on_device =
+        |address| world.memory.containing(address).is_some() || world.memory.is_virtual(address);
     match (on_device(to), on_device(from)) {
         (true, true) => copy_on_device_async(world, to, from, size, stream),
         (true, false) => {
@@ -403,6 +419,7 @@ fn fill(
         stream,
         at,
         size.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?,
+        Use::Write,
     )?;
     world.give_or_capture(stream, Work::Fill { at, pattern, count })
 }

@@ -2,7 +2,7 @@
 //! were measured on an H200; the rest is unverified (from documentation).
 
 use crate::exec::Work;
-use crate::memory::Kind;
+use crate::memory::{Kind, Use};
 use crate::state::graph::node::{Kind as NodeKind, OperationsNode};
 use crate::state::{Answer, World};
 use core::ffi::c_uint;
@@ -15,7 +15,7 @@ use cuda_sys::{
 pub(super) const BATCH: c_uint = 255;
 
 /// Checks that the word exists when the operation is enqueued.
-fn check(world: &World, address: u64, size: usize) -> Answer {
+fn check(world: &World, address: u64, size: usize, wanted: Use) -> Answer {
     if address % size as u64 != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
@@ -25,14 +25,14 @@ fn check(world: &World, address: u64, size: usize) -> Answer {
     if managed || matches!(holder, Some(Kind::Ordered { .. })) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    super::memory::check_given(world, address, size)
+    super::memory::check_given(world, address, size, wanted)
 }
 
 fn write(world: &World, address: u64, bytes: Vec<u8>, flags: c_uint) -> Answer<Work> {
     if flags != Write::CU_STREAM_WRITE_VALUE_DEFAULT.0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    check(world, address, bytes.len())?;
+    check(world, address, bytes.len(), Use::Write)?;
     Ok(Work::WriteValue { at: address, bytes })
 }
 
@@ -41,7 +41,7 @@ fn wait(world: &World, address: u64, value: u64, size: usize, flags: c_uint) -> 
     if condition > Wait::CU_STREAM_WAIT_VALUE_NOR.0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    check(world, address, size)?;
+    check(world, address, size, Use::Read)?;
     Ok(Work::WaitValue {
         at: address,
         value,

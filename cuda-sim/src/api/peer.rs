@@ -3,6 +3,7 @@
 
 use super::Out;
 use crate::exec::Work;
+use crate::memory::Use;
 use crate::state::{Answer, World};
 use core::ffi::{CStr, c_char, c_int, c_uint};
 use cuda_sys::{
@@ -174,9 +175,9 @@ pub(super) fn copy(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    for (address, context) in [(to, its), (from, others)] {
+    for (address, context, wanted) in [(to, its, Use::Write), (from, others, Use::Read)] {
         let device = world.context(context.addr())?.device;
-        super::memory::check_given(world, address, size)?;
+        super::memory::check_given(world, address, size, wanted)?;
         let holder = world.memory.containing(address);
         if holder.is_some_and(|(_, holder)| holder.device != device) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

@@ -1,7 +1,7 @@
 //! Pointer attributes.
 
 use super::Out;
-use crate::memory::Kind;
+use crate::memory::{Kind, is_of_host};
 use crate::state::{Answer, World};
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
@@ -25,6 +25,46 @@ struct Known {
     id: u64,
     /// `None` if the memory is not from a pool.
     pool: Option<usize>,
+    /// `None` if the memory is not in a reservation.
+    mapped: Option<Mapped>,
+}
+
+/// A mapping in a reservation.
+struct Mapped {
+    start: u64,
+    size: u64,
+    handle_types: u32,
+    access: u32,
+}
+
+/// Measured on an H200: the range is that of the whole reservation, and no context owns the memory.
+fn known_mapping(world: &World, address: CUdeviceptr) -> Option<Known> {
+    let virtual_memory = &world.memory.virtual_memory;
+    let (start, reservation) = virtual_memory.reservation(address)?;
+    let (first, mapping) = virtual_memory.mapping(address)?;
+    let its = virtual_memory.properties_of(mapping.physical)?;
+    let is_of_host = is_of_host(&its.location);
+    Some(Known {
+        context: 0,
+        device: usize::try_from(its.location.1).unwrap_or(0),
+        memory_type: match is_of_host {
+            true => CUmemorytype::CU_MEMORYTYPE_HOST,
+            false => CUmemorytype::CU_MEMORYTYPE_DEVICE,
+        },
+        device_address: address,
+        host_address: is_of_host.then_some(address),
+        managed: false,
+        start,
+        size: reservation.size,
+        id: mapping.id,
+        pool: None,
+        mapped: Some(Mapped {
+            start: first,
+            size: mapping.size,
+            handle_types: its.handle_types,
+            access: mapping.access.values().copied().max().unwrap_or(0),
+        }),
+    })
 }
 
 fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
@@ -40,7 +80,11 @@ fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
             size: its.bytes.len() as u64,
             id: its.id,
             pool: its.pool,
+            mapped: None,
         });
+    }
+    if world.memory.is_virtual(address) {
+        return known_mapping(world, address);
     }
     let (start, host, its) = world.memory.host_around(address)?;
     Some(Known {
@@ -54,6 +98,7 @@ fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
         size: its.len as u64,
         id: its.id,
         pool: None,
+        mapped: None,
     })
 }
 
@@ -68,6 +113,7 @@ enum Value {
 fn value(its: Option<&Known>, attribute: Attribute, driver: CudaVersion) -> Answer<Value> {
     let of = |value: fn(&Known) -> u64| its.map_or(0, value);
     let is = |value: fn(&Known) -> bool| its.is_some_and(value);
+    let mapped = its.and_then(|its| its.mapped.as_ref());
     Ok(match attribute {
         Attribute::CU_POINTER_ATTRIBUTE_CONTEXT => {
             // Pool memory belongs to the device, not to a context.
@@ -96,13 +142,26 @@ fn value(its: Option<&Known>, attribute: Attribute, driver: CudaVersion) -> Answ
             Value::Int(ordinal as u32)
         }
         Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => {
-            Value::Flag(is(|its| its.host_address.is_none() && its.pool.is_none()))
+            let is_plain = |its: &Known| its.host_address.is_none() && its.pool.is_none();
+            Value::Flag(its.is_some_and(|its| is_plain(its) && its.mapped.is_none()))
         }
         Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Address(of(|its| its.start)),
         Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(of(|its| its.size)),
         Attribute::CU_POINTER_ATTRIBUTE_MAPPED => Value::Flag(its.is_some()),
-        Attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => Value::Long(0),
-        Attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => Value::Int(its.map_or(0, |_| 3)),
+        Attribute::CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES => {
+            Value::Long(mapped.map_or(0, |its| its.handle_types.into()))
+        }
+        Attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS => {
+            let usual = its.map_or(0, |_| 3);
+            Value::Int(mapped.map_or(usual, |its| its.access))
+        }
+        // Of other memory the whole allocation. Unverified (from documentation).
+        Attribute::CU_POINTER_ATTRIBUTE_MAPPING_SIZE => {
+            Value::Long(mapped.map_or(of(|its| its.size), |its| its.size))
+        }
+        Attribute::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => {
+            Value::Address(mapped.map_or(of(|its| its.start), |its| its.start))
+        }
         Attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => {
             Value::Address(its.and_then(|its| its.pool).unwrap_or(0) as u64)
         }
@@ -161,7 +220,9 @@ pub(super) fn attribute(
     attribute: Attribute,
     address: CUdeviceptr,
 ) -> Answer {
-    if known(world, address).is_none() {
+    let its = known(world, address).ok_or(INVALID)?;
+    let is_host_pointer = attribute == Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER;
+    if is_host_pointer && its.mapped.is_some() && its.host_address.is_none() {
         return Err(INVALID);
     }
     let (mut attribute, mut data) = (attribute, data);
@@ -178,6 +239,7 @@ pub(super) fn set_attribute(
         return Err(INVALID);
     }
     match known(world, address) {
+        Some(its) if its.mapped.is_some() => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         // Pool memory does not have this setting. Unverified (from documentation).
         Some(its) if its.pool.is_none() && !its.managed => Ok(()),
         _ => Err(INVALID),
@@ -198,8 +260,10 @@ pub(super) fn range(
         .is_none_or(|(_, its)| ready(its.kind));
     match known(world, address) {
         Some(its) if is_there => {
-            start.set(its.start);
-            size.set(usize::try_from(its.size).unwrap_or(usize::MAX));
+            let whole = (its.start, its.size);
+            let (first, len) = its.mapped.map_or(whole, |its| (its.start, its.size));
+            start.set(first);
+            size.set(usize::try_from(len).unwrap_or(usize::MAX));
             Ok(())
         }
         _ => Err(CUresult::CUDA_ERROR_NOT_FOUND),

@@ -20,7 +20,7 @@
 
 use super::Call;
 use crate::code::{Contents, KernelInfo};
-use crate::memory::Memory;
+use crate::memory::{Memory, Use};
 use crate::thread;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -277,7 +277,7 @@ impl<'a> Launch<'a> {
     /// # Errors
     /// The memory is shorter, not yet allocated, or freed.
     pub fn read<T: Plain>(&mut self, argument: usize, len: usize) -> Result<Vec<T>, String> {
-        let bytes = self.bytes::<T>(argument, len)?;
+        let bytes = self.bytes::<T>(argument, len, Use::Read)?;
         Ok(bytes
             .chunks_exact(size_of::<T>())
             .filter_map(T::read)
@@ -295,7 +295,7 @@ impl<'a> Launch<'a> {
         len: usize,
         mut f: impl FnMut(usize, T) -> T,
     ) -> Result<(), String> {
-        let bytes = self.bytes::<T>(argument, len)?;
+        let bytes = self.bytes::<T>(argument, len, Use::Write)?;
         for (index, element) in bytes.chunks_exact_mut(size_of::<T>()).enumerate() {
             if let Some(before) = T::read(element) {
                 f(index, before).write(element);
@@ -373,7 +373,12 @@ impl<'a> Launch<'a> {
         self.memory.bytes(*address, size)
     }
 
-    fn bytes<T: Plain>(&mut self, argument: usize, len: usize) -> Result<&mut [u8], String> {
+    fn bytes<T: Plain>(
+        &mut self,
+        argument: usize,
+        len: usize,
+        wanted: Use,
+    ) -> Result<&mut [u8], String> {
         let address = self.value::<u64>(argument)?;
         if len == 0 {
             return Ok(&mut []);
@@ -383,8 +388,9 @@ impl<'a> Launch<'a> {
         let Call {
             context, device, ..
         } = *self.call;
-        self.memory.check_reach(address, context, device)?;
-        self.memory.bytes(address, size)
+        let range = (address, size);
+        self.memory.check_reach(range, context, device, wanted)?;
+        self.memory.bytes_for(address, size, wanted)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Memory of allocation nodes. A node has an address from the time it is added, and memory there only
 //! between an allocation and a free that a launch enqueues.
 
-use super::{ALIGNMENT, Allocation, BASE, GAP, Kind, Memory, UNINIT, host_memory};
+use super::{ALIGNMENT, Allocation, BASE, Contents, GAP, Kind, Memory};
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,7 +113,7 @@ impl Memory {
             },
             context: its.context,
             device: its.device,
-            bytes: host_memory(size).ok_or(out_of_memory)?,
+            bytes: Contents::new(size).ok_or(out_of_memory)?,
             id: self.new_id(),
             pool: None,
             is_of_graph: true,
@@ -182,7 +182,7 @@ impl Memory {
             // A later launch allocates the same memory again.
             Kind::Ordered { ready, freed } if !*freed || allocation.frees != 0 => {
                 *ready = false;
-                allocation.bytes.fill(UNINIT);
+                allocation.bytes.reset();
             }
             _ => {
                 self.free(address);

@@ -37,6 +37,17 @@ impl Totals {
         self.contexts.remove(&(allocation.context, address));
     }
 
+    /// Physical memory of a device, which is allocated without an address.
+    pub(super) fn add_physical(&mut self, device: usize, bytes: u64) {
+        *self.devices.entry(device).or_default() += bytes;
+        self.all += bytes;
+    }
+
+    pub(super) fn remove_physical(&mut self, device: usize, bytes: u64) {
+        subtract(&mut self.devices, device, bytes);
+        self.all -= bytes;
+    }
+
     pub(super) fn add_variable(&mut self, bytes: usize) {
         self.variables += bytes as u64;
     }

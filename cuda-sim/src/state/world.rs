@@ -494,6 +494,7 @@ impl World {
 
     pub(crate) fn alive(&self) -> Alive {
         let [pinned, registered, managed] = self.memory.host_counts();
+        let [reservations, mappings] = self.memory.virtual_memory.counts();
         Alive {
             retains: self.primaries.iter().map(|(_, retains)| retains).sum(),
             contexts: self.created_contexts,
@@ -512,6 +513,9 @@ impl World {
             registered,
             managed_allocations: managed,
             pools: self.pools.len() - self.default_pools.len(),
+            physical_allocations: self.memory.virtual_memory.physical.len(),
+            reservations,
+            mappings,
         }
     }
 }

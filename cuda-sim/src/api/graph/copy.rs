@@ -3,7 +3,7 @@
 use super::super::Out;
 use super::super::context::pointer;
 use super::{INVALID, Made, Place, home, set};
-use crate::memory::Kind as MemoryKind;
+use crate::memory::{Kind as MemoryKind, Use};
 use crate::state::graph::copy::{CopyNode, Side};
 use crate::state::graph::node::{Kind, Node};
 use crate::state::{Answer, World};
@@ -19,6 +19,10 @@ pub(crate) fn check_device(world: &World, address: u64, len: u64) -> Answer {
     let len_on_host = usize::try_from(len).unwrap_or(usize::MAX);
     if memory.is_reserved(address, len) || memory.host_reached(address, len_on_host).is_some() {
         return Ok(());
+    }
+    if memory.is_virtual(address) {
+        // Which rights are needed is checked when the node runs. Unverified.
+        return super::super::virtual_memory::check_mapped(world, address, len_on_host, Use::Read);
     }
     let (start, its) = memory.containing(address).ok_or(INVALID)?;
     let is_freed = matches!(its.kind, MemoryKind::Ordered { freed: true, .. });

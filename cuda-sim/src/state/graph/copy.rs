@@ -87,7 +87,8 @@ impl Side {
             Type::CU_MEMORYTYPE_HOST => true,
             Type::CU_MEMORYTYPE_UNIFIED => {
                 let start = self.start();
-                memory.containing(start).is_none() && !memory.is_reserved(start, 1)
+                let is_device = memory.containing(start).is_some() || memory.is_virtual(start);
+                !is_device && !memory.is_reserved(start, 1)
             }
             _ => false,
         }

@@ -174,6 +174,7 @@ impl World {
             let stale = |code| (code, Outcome::CUDA_GRAPH_INSTANTIATE_ERROR, *handle);
             self.check_node(&node.kind, &node.needs, "instantiated")
                 .map_err(stale)?;
+            self.check_mapped_node(&node.kind).map_err(stale)?;
             if is_body || is_device_launch {
                 self.check_body_node(node)
                     .map_err(|outcome| (INVALID, outcome, *handle))?;

@@ -1,0 +1,207 @@
+//! Physical memory, which `cuMemCreate` allocates and reservations map.
+
+use super::space;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::sync::Arc;
+
+/// Start of the handles. They are like the handles of other objects, of a kind of their own.
+const HANDLES: usize = 0x00c0_1f00_0000_0000;
+
+/// A location: its type in C, and its id.
+pub(crate) type Location = (u32, i32);
+
+/// The properties that the program has requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Properties {
+    pub(crate) location: Location,
+    pub(crate) handle_types: u32,
+    pub(crate) compression: u8,
+    pub(crate) is_rdma_capable: bool,
+    pub(crate) usage: u16,
+}
+
+/// Memory without an address.
+#[derive(Debug)]
+pub(crate) struct Physical {
+    pub(crate) properties: Properties,
+    pub(crate) size: u64,
+    /// The file with the contents, and where they start.
+    pub(super) file: Arc<File>,
+    pub(super) offset: u64,
+    /// Whether it was imported, from this process or another one.
+    pub(crate) is_imported: bool,
+    /// Number of times that the program must release the handle.
+    pub(super) references: u32,
+    pub(super) mappings: u32,
+}
+
+/// The physical memory of the process.
+#[derive(Debug, Default)]
+pub(crate) struct PhysicalMemory {
+    /// By handle. Memory whose handle was released is here while it is mapped.
+    all: BTreeMap<usize, Physical>,
+    last: usize,
+    /// The file with the contents of memory that cannot be exported, and its size. Parts are not used
+    /// twice. Memory that is allocated and mapped in one order then takes one mapping of the system,
+    /// whose number is limited.
+    common: Option<(Arc<File>, u64)>,
+}
+
+impl PhysicalMemory {
+    /// Allocates memory. Returns its handle, or `None` if the system has no such files.
+    pub(crate) fn create(&mut self, properties: Properties, size: u64) -> Option<usize> {
+        let (file, offset) = if properties.handle_types == 0 {
+            let (file, used) = match &mut self.common {
+                Some(common) => common,
+                none => none.insert((Arc::new(space::create_file(c"cuda-sim memory")?), 0)),
+            };
+            let offset = *used;
+            file.set_len(offset + size).ok()?;
+            *used += size;
+            (file.clone(), offset)
+        } else {
+            // A descriptor names this memory and no other. The name says which device has it.
+            let (_, device) = properties.location;
+            let name = std::ffi::CString::new(format!("{}{device}", Self::NAME)).ok()?;
+            let file = space::create_file(&name)?;
+            file.set_len(size).ok()?;
+            (Arc::new(file), 0)
+        };
+        Some(self.add(Physical {
+            properties,
+            size,
+            file,
+            offset,
+            is_imported: false,
+            references: 1,
+            mappings: 0,
+        }))
+    }
+
+    /// The name of a file with memory that can be exported, without the number of the device.
+    const NAME: &'static str = "cuda-sim memory of device ";
+
+    fn add(&mut self, physical: Physical) -> usize {
+        self.last += 1;
+        let handle = HANDLES | self.last << 4;
+        self.all.insert(handle, physical);
+        handle
+    }
+
+    /// Imports the memory of an exported file. Returns `None` if it is another file.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn import(&mut self, descriptor: core::ffi::c_int) -> Option<usize> {
+        use std::os::fd::BorrowedFd;
+        if descriptor < 0 {
+            return None;
+        }
+        let path = std::fs::read_link(format!("/proc/self/fd/{descriptor}")).ok()?;
+        let name = path.to_str()?.strip_prefix("/memfd:")?;
+        let device = name.strip_prefix(Self::NAME)?.split(' ').next()?;
+        let device = device.parse().ok()?;
+        // SAFETY: the descriptor is not -1, and it is open, because it has a link.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let file = File::from(borrowed.try_clone_to_owned().ok()?);
+        let size = file.metadata().ok()?.len();
+        Some(self.add(Physical {
+            properties: Properties {
+                location: (
+                    cuda_sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0,
+                    device,
+                ),
+                handle_types: 0,
+                compression: 0,
+                is_rdma_capable: false,
+                usage: 0,
+            },
+            size,
+            file: Arc::new(file),
+            offset: 0,
+            is_imported: true,
+            references: 1,
+            mappings: 0,
+        }))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn import(&mut self, _: core::ffi::c_int) -> Option<usize> {
+        None
+    }
+
+    /// Returns a new descriptor of memory.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn export(&self, handle: usize) -> Option<core::ffi::c_int> {
+        use std::os::fd::IntoRawFd;
+        let file = self.get(handle)?.file.try_clone().ok()?;
+        Some(file.into_raw_fd())
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(crate) fn export(&self, _: usize) -> Option<core::ffi::c_int> {
+        None
+    }
+
+    /// Returns the memory of a handle that was not released.
+    pub(crate) fn get(&self, handle: usize) -> Option<&Physical> {
+        self.all.get(&handle).filter(|its| its.references != 0)
+    }
+
+    /// Returns memory, also if only a mapping keeps it.
+    pub(super) fn kept(&self, handle: usize) -> Option<&Physical> {
+        self.all.get(&handle)
+    }
+
+    /// Returns whether a handle was once valid.
+    pub(crate) fn was_released(&self, handle: usize) -> bool {
+        let range = HANDLES | 1 << 4..=HANDLES | self.last << 4;
+        range.contains(&handle) && handle % 16 == 0 && self.get(handle).is_none()
+    }
+
+    pub(crate) fn retain(&mut self, handle: usize) {
+        if let Some(its) = self.all.get_mut(&handle) {
+            its.references += 1;
+        }
+    }
+
+    /// Releases a handle once. Returns the memory if nothing keeps it.
+    pub(crate) fn release(&mut self, handle: usize) -> Option<Physical> {
+        if let Some(its) = self.all.get_mut(&handle) {
+            its.references = its.references.saturating_sub(1);
+        }
+        self.free_unused(handle)
+    }
+
+    pub(super) fn add_mapping(&mut self, handle: usize) {
+        if let Some(its) = self.all.get_mut(&handle) {
+            its.mappings += 1;
+        }
+    }
+
+    pub(super) fn remove_mapping(&mut self, handle: usize) -> Option<Physical> {
+        if let Some(its) = self.all.get_mut(&handle) {
+            its.mappings = its.mappings.saturating_sub(1);
+        }
+        self.free_unused(handle)
+    }
+
+    fn free_unused(&mut self, handle: usize) -> Option<Physical> {
+        let its = self.all.get(&handle)?;
+        if its.references != 0 || its.mappings != 0 {
+            return None;
+        }
+        let its = self.all.remove(&handle)?;
+        if self
+            .common
+            .as_ref()
+            .is_some_and(|(file, _)| Arc::ptr_eq(file, &its.file))
+        {
+            space::punch(&its.file, its.offset, its.size);
+        }
+        Some(its)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+}

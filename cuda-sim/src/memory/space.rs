@@ -1,0 +1,269 @@
+//! Ranges of the process's address space, and files in memory that can be mapped there. Pages take host
+//! memory when they are first written.
+
+#[cfg(target_os = "linux")]
+mod system {
+    use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
+    use std::fs::File;
+    use std::os::fd::{AsRawFd, FromRawFd};
+
+    unsafe extern "C" {
+        // Functions of the C library, which every Rust program on Linux links.
+        fn mmap(
+            start: *mut c_void,
+            len: usize,
+            rights: c_int,
+            flags: c_int,
+            file: c_int,
+            offset: i64,
+        ) -> *mut c_void;
+        fn munmap(start: *mut c_void, len: usize) -> c_int;
+        fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
+        fn fallocate(file: c_int, mode: c_int, offset: i64, len: i64) -> c_int;
+        fn sysconf(name: c_int) -> c_long;
+    }
+
+    const SHARED: c_int = 1;
+    const PRIVATE: c_int = 2;
+    const FIXED: c_int = 0x10;
+    const ANONYMOUS: c_int = 0x20;
+    const NO_RESERVE: c_int = 0x4000;
+    /// Keeps the size and removes the contents.
+    const PUNCH_HOLE: c_int = 1 | 2;
+    const CLOSE_ON_EXEC: c_uint = 1;
+
+    fn pointer(address: usize) -> *mut c_void {
+        core::ptr::with_exposed_provenance_mut(address)
+    }
+
+    /// Maps a range at any address, or at `hint` if that is free.
+    pub(super) fn reserve(hint: usize, len: usize, rights: c_int) -> Option<usize> {
+        let flags = PRIVATE | ANONYMOUS | NO_RESERVE;
+        // SAFETY: without a fixed address, the system chooses addresses that are not in use.
+        let start = unsafe { mmap(pointer(hint), len, rights, flags, -1, 0) };
+        (start.addr() != usize::MAX).then(|| start.expose_provenance())
+    }
+
+    /// Replaces a range by private memory that is zero.
+    ///
+    /// # Safety
+    /// The range belongs to the caller, and nothing refers to it.
+    pub(super) unsafe fn clear(start: usize, len: usize, rights: c_int) -> bool {
+        let flags = PRIVATE | ANONYMOUS | NO_RESERVE | FIXED;
+        // SAFETY: the caller guarantees that the range may be replaced.
+        let done = unsafe { mmap(pointer(start), len, rights, flags, -1, 0) };
+        done.addr() == start
+    }
+
+    /// Replaces a range by a part of a file.
+    ///
+    /// # Safety
+    /// The range belongs to the caller, and nothing refers to it.
+    pub(super) unsafe fn map(
+        start: usize,
+        len: usize,
+        rights: c_int,
+        file: &File,
+        offset: u64,
+    ) -> bool {
+        let Ok(offset) = i64::try_from(offset) else {
+            return false;
+        };
+        let flags = SHARED | NO_RESERVE | FIXED;
+        // SAFETY: the caller guarantees that the range may be replaced.
+        let done = unsafe { mmap(pointer(start), len, rights, flags, file.as_raw_fd(), offset) };
+        done.addr() == start
+    }
+
+    /// # Safety
+    /// The range belongs to the caller, and nothing uses it any more.
+    pub(super) unsafe fn unmap(start: usize, len: usize) {
+        // SAFETY: the caller guarantees that nothing uses the range.
+        unsafe { munmap(pointer(start), len) };
+    }
+
+    pub(super) fn create_file(name: &core::ffi::CStr) -> Option<File> {
+        // SAFETY: the name is a string that lives through the call.
+        let made = unsafe { memfd_create(name.as_ptr(), CLOSE_ON_EXEC) };
+        // SAFETY: the descriptor is new, so nothing else owns it.
+        (made >= 0).then(|| unsafe { File::from_raw_fd(made) })
+    }
+
+    pub(super) fn punch(file: &File, offset: u64, len: u64) {
+        if let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) {
+            // SAFETY: the function accesses no memory of this process. The file has no mapping that a
+            // reference goes to: the caller removes memory that nothing maps.
+            unsafe { fallocate(file.as_raw_fd(), PUNCH_HOLE, offset, len) };
+        }
+    }
+
+    pub(super) fn page() -> usize {
+        const PAGE_SIZE: c_int = 30;
+        // SAFETY: the function accesses no memory of the caller.
+        let size = unsafe { sysconf(PAGE_SIZE) };
+        usize::try_from(size).unwrap_or(4096)
+    }
+}
+
+/// Systems where virtual memory is not simulated.
+#[cfg(not(target_os = "linux"))]
+mod system {
+    use core::ffi::c_int;
+    use std::fs::File;
+
+    pub(super) fn reserve(_: usize, _: usize, _: c_int) -> Option<usize> {
+        None
+    }
+
+    /// # Safety
+    /// None.
+    pub(super) unsafe fn clear(_: usize, _: usize, _: c_int) -> bool {
+        false
+    }
+
+    /// # Safety
+    /// None.
+    pub(super) unsafe fn map(_: usize, _: usize, _: c_int, _: &File, _: u64) -> bool {
+        false
+    }
+
+    /// # Safety
+    /// None.
+    pub(super) unsafe fn unmap(_: usize, _: usize) {}
+
+    pub(super) fn create_file(_: &core::ffi::CStr) -> Option<File> {
+        None
+    }
+
+    pub(super) fn punch(_: &File, _: u64, _: u64) {}
+
+    pub(super) fn page() -> usize {
+        4096
+    }
+}
+
+use std::fs::File;
+
+/// The accesses that the host's threads, this driver included, may make to a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rights {
+    None = 0,
+    Read = 1,
+    ReadWrite = 3,
+}
+
+/// A range of addresses that belongs to this value.
+#[derive(Debug)]
+pub(super) struct Space {
+    start: usize,
+    len: usize,
+}
+
+impl Space {
+    /// Reserves a range, at `hint` if that is free. The start is a multiple of `alignment`, which is a
+    /// power of two.
+    pub(super) fn reserve(hint: usize, len: usize, alignment: usize) -> Option<Self> {
+        Self::with_rights(hint, len, alignment, Rights::None)
+    }
+
+    /// Returns a range of memory that is zero.
+    pub(super) fn of_zeros(len: usize) -> Option<Self> {
+        let len = len.checked_next_multiple_of(system::page())?;
+        Self::with_rights(0, len, system::page(), Rights::ReadWrite)
+    }
+
+    fn with_rights(hint: usize, len: usize, alignment: usize, rights: Rights) -> Option<Self> {
+        if hint != 0 {
+            let at = system::reserve(hint, len, rights as i32)?;
+            let made = Self { start: at, len };
+            if at == hint && at % alignment == 0 {
+                return Some(made);
+            }
+        }
+        let more = len.checked_add(alignment)?;
+        let whole = system::reserve(0, more, rights as i32)?;
+        let start = whole.next_multiple_of(alignment);
+        let (before, after) = (start - whole, whole + more - start - len);
+        if before != 0 {
+            // SAFETY: the range was made here, and only the part from `start` on is returned.
+            unsafe { system::unmap(whole, before) };
+        }
+        if after != 0 {
+            // SAFETY: the range was made here, and only the part before this one is returned.
+            unsafe { system::unmap(start + len, after) };
+        }
+        Some(Self { start, len })
+    }
+
+    pub(super) fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Replaces a part by a part of a file. Returns whether it could. No reference to the part may exist.
+    pub(super) fn map(
+        &mut self,
+        at: usize,
+        len: usize,
+        rights: Rights,
+        (file, offset): (&File, u64),
+    ) -> bool {
+        // SAFETY: the part is in this range, which belongs to this value, and references to the range's
+        // memory borrow the value.
+        self.has(at, len)
+            && unsafe { system::map(self.start + at, len, rights as i32, file, offset) }
+    }
+
+    /// Replaces a part by memory that cannot be accessed.
+    pub(super) fn clear(&mut self, at: usize, len: usize) -> bool {
+        // SAFETY: the part is in this range, which belongs to this value, and references to the range's
+        // memory borrow the value.
+        self.has(at, len) && unsafe { system::clear(self.start + at, len, Rights::None as i32) }
+    }
+
+    /// Makes memory of [`of_zeros`](Self::of_zeros) zero again.
+    pub(super) fn reset(&mut self) {
+        // SAFETY: the range belongs to this value, and references to its memory borrow the value.
+        unsafe { system::clear(self.start, self.len, Rights::ReadWrite as i32) };
+    }
+
+    fn has(&self, at: usize, len: usize) -> bool {
+        at.checked_add(len).is_some_and(|end| end <= self.len)
+    }
+
+    /// # Safety
+    /// The part is mapped, readable and writable, and nothing else refers to it. Other mappings of the
+    /// same file are not accessed while the result is used, except as a device accesses memory that is
+    /// shared.
+    pub(super) unsafe fn bytes(&mut self, at: usize, len: usize) -> &mut [u8] {
+        let start = core::ptr::with_exposed_provenance_mut(self.start + at);
+        // SAFETY: the caller guarantees that the bytes can be accessed, and the reference borrows the
+        // range.
+        unsafe { core::slice::from_raw_parts_mut(start, len) }
+    }
+
+    /// # Safety
+    /// See [`bytes`](Self::bytes).
+    pub(super) unsafe fn bytes_to_read(&self, at: usize, len: usize) -> &[u8] {
+        let start = core::ptr::with_exposed_provenance(self.start + at);
+        // SAFETY: the caller guarantees that the bytes can be accessed, and the reference borrows the
+        // range.
+        unsafe { core::slice::from_raw_parts(start, len) }
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // SAFETY: the range belongs to this value, and references to its memory borrow the value.
+        unsafe { system::unmap(self.start, self.len) };
+    }
+}
+
+/// Creates an empty file in memory.
+pub(super) fn create_file(name: &core::ffi::CStr) -> Option<File> {
+    system::create_file(name)
+}
+
+/// Frees the memory of a part of a file that is not mapped.
+pub(super) fn punch(file: &File, offset: u64, len: u64) {
+    system::punch(file, offset, len);
+}
