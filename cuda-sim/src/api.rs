@@ -8,6 +8,7 @@
 //! number of values that the driver reads there; see [`record_arguments`](crate::record_arguments).
 
 pub(crate) mod attributes;
+pub(crate) mod batch;
 pub(crate) mod boxes;
 pub(crate) mod capture;
 pub(crate) mod context;
@@ -45,23 +46,23 @@ use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUDA_BATCH_MEM_OP_NODE_PARAMS,
     CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS,
     CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
-    CUatomicOperation, CUcontext, CUctxCreateParams, CUdevResource, CUdevResourceDesc,
-    CUdevResourceType, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUevent,
-    CUexecAffinityParam, CUexecAffinityType, CUfunc_cache, CUfunction, CUfunction_attribute,
-    CUfunctionLoadingState, CUgraph, CUgraphConditionalHandle, CUgraphEdgeData, CUgraphExec,
-    CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNode,
-    CUgraphNodeParams, CUgraphNodeType, CUgraphRecaptureCallback, CUgreenCtx, CUhostFn,
-    CUipcMemHandle, CUjit_option, CUjitInputType, CUkernel, CUkernelNodeAttrID,
-    CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit, CUlinkState,
-    CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute,
-    CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool, CUmodule,
-    CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUsharedconfig,
-    CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
-    CUstreamCaptureMode, CUstreamCaptureStatus, CUstreamCigCaptureParams, CUuserObject, CUuuid,
-    Function,
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP,
+    CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUatomicOperation, CUcontext, CUctxCreateParams,
+    CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice, CUdevice_P2PAttribute,
+    CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam, CUexecAffinityType,
+    CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUgraph,
+    CUgraphConditionalHandle, CUgraphEdgeData, CUgraphExec, CUgraphExecUpdateResult,
+    CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams,
+    CUgraphNodeType, CUgraphRecaptureCallback, CUgreenCtx, CUhostFn, CUipcMemHandle, CUjit_option,
+    CUjitInputType, CUkernel, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary,
+    CUlibraryOption, CUlimit, CUlinkState, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags,
+    CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation,
+    CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool,
+    CUmodule, CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult,
+    CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams,
+    CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUstreamCigCaptureParams,
+    CUuserObject, CUuuid, Function,
 };
 
 /// An output parameter: null, or a place where one value can be written. It is not a reference, because
@@ -430,7 +431,12 @@ functions! { find_newest newest
     Usual cuMemcpy2DAsync_v2(copy: val *const CUDA_MEMCPY2D [1], stream: val CUstream) => boxes::copy_plane_async;
     Usual cuMemcpy3D_v2(copy: val *const CUDA_MEMCPY3D [1]) => boxes::copy_volume;
     Usual cuMemcpy3DAsync_v2(copy: val *const CUDA_MEMCPY3D [1], stream: val CUstream) => boxes::copy_volume_async;
-    Usual cuMemcpyBatchAsync_v2(to: val *mut CUdeviceptr [count], from: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize [sets], sets: val usize, stream: val CUstream) => boxes::copy_batch;
+    Usual cuMemcpyBatchAsync_v2(to: val *mut CUdeviceptr [count], from: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize [sets], sets: val usize, stream: val CUstream) => batch::copy_batch;
+    Usual cuMemcpy3DBatchAsync_v2(count: val usize, copies: val *mut CUDA_MEMCPY3D_BATCH_OP [count], flags: val c_ulonglong, stream: val CUstream) => batch::copy_volume_batch;
+    Usual cuMemcpyWithAttributesAsync(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, attributes: val *mut CUmemcpyAttributes [1], stream: val CUstream) => batch::copy_with_attributes;
+    Usual cuMemcpy3DWithAttributesAsync(copy: val *mut CUDA_MEMCPY3D_BATCH_OP [1], flags: val c_ulonglong, stream: val CUstream) => batch::copy_volume_with_attributes;
+    Usual cuMemcpy3DPeer(copy: val *const CUDA_MEMCPY3D_PEER [1]) => boxes::copy_between;
+    Usual cuMemcpy3DPeerAsync(copy: val *const CUDA_MEMCPY3D_PEER [1], stream: val CUstream) => boxes::copy_between_async;
     Usual cuMemsetD2D8Async(at: val CUdeviceptr, pitch: val usize, value: val u8, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_8;
     Usual cuMemsetD2D16Async(at: val CUdeviceptr, pitch: val usize, value: val u16, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_16;
     Usual cuMemsetD2D32Async(at: val CUdeviceptr, pitch: val usize, value: val c_uint, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_32;
@@ -499,7 +505,8 @@ functions! { find_older older
     Usual cuDeviceGetUuid(uuid: out CUuuid, device: val CUdevice) => device::uuid;
     Usual cuCtxCreate_v3(context: out CUcontext, params: val *mut CUexecAffinityParam [count.max(0)], count: val c_int, flags: val c_uint, device: val CUdevice) => context::create_v3;
     Usual cuCtxCreate_v2(context: out CUcontext, flags: val c_uint, device: val CUdevice) => context::create;
-    Usual cuMemcpyBatchAsync(to: val *mut CUdeviceptr, from: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize, sets: val usize, failed: out usize, stream: val CUstream) => boxes::copy_batch_telling;
+    Usual cuMemcpyBatchAsync(to: val *mut CUdeviceptr, from: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize, sets: val usize, failed: out usize, stream: val CUstream) => batch::copy_batch_telling;
+    Usual cuMemcpy3DBatchAsync(count: val usize, copies: val *mut CUDA_MEMCPY3D_BATCH_OP [count], failed: out usize, flags: val c_ulonglong, stream: val CUstream) => batch::copy_volume_batch_telling;
     Usual cuStreamBeginCapture(stream: val CUstream) => capture::begin_global;
     Usual cuStreamGetCaptureInfo(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong) => capture::info_short;
     Usual cuStreamGetCaptureInfo_v2(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong, graph: out CUgraph, nodes: out *const CUgraphNode, count: out usize) => capture::info;

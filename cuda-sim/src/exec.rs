@@ -47,13 +47,14 @@ pub(crate) enum Work {
         to: usize,
         len: usize,
     },
-    /// A graph's copy from pageable memory, which is [staged](Work::staged) when the graph is launched.
+    /// A copy from pageable memory. That of a graph is [staged](Work::staged) when the graph is launched,
+    /// and that of a batch is read when the copy runs.
     CopyInHost {
         to: u64,
         from: usize,
         len: usize,
     },
-    /// A graph's copy to pageable memory, for which the launch waits.
+    /// A copy to pageable memory. The launch of a graph waits for it, and a batch does not.
     CopyOutHost {
         from: u64,
         to: usize,
@@ -62,6 +63,11 @@ pub(crate) enum Work {
     CopyOnDevice {
         from: u64,
         to: u64,
+        len: usize,
+    },
+    CopyOnHost {
+        from: usize,
+        to: usize,
         len: usize,
     },
     Fill {
@@ -389,10 +395,26 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
         Work::CopyOut { from, to, len } => copy_out(memory, from, to, len),
         Work::CopyOutHost { from, to, len } => memory.bytes(from, len).map(|source| {
             let target = core::ptr::with_exposed_provenance_mut(to);
-            // SAFETY: the launch of the graph waits for this copy, and its caller guarantees that `len`
-            // bytes are writable. The source has the same length and does not overlap the target.
+            // SAFETY: the caller of the function that enqueued the copy guarantees that `len` bytes are
+            // writable until the copy is complete. The source has the same length and does not overlap
+            // the target.
             unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target, len) };
         }),
+        Work::CopyInHost { to, from, len } => memory.target(to, len).map(|target| {
+            let source = core::ptr::with_exposed_provenance(from);
+            // SAFETY: the caller of the function that enqueued the copy guarantees that `len` bytes are
+            // readable until the copy is complete. The target has the same length and does not overlap
+            // the source.
+            unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), len) };
+        }),
+        Work::CopyOnHost { from, to, len } => {
+            let source = core::ptr::with_exposed_provenance::<u8>(from);
+            let target = core::ptr::with_exposed_provenance_mut(to);
+            // SAFETY: the caller of the function that enqueued the copy guarantees that both ranges can
+            // be accessed until the copy is complete.
+            unsafe { core::ptr::copy(source, target, len) };
+            Ok(())
+        }
         Work::CopyOnDevice { from, to, len } => memory
             .bytes(from, len)
             .map(|source| source.to_vec())
@@ -439,9 +461,8 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             return Done::Well;
         }
         Work::Record { event } => return Done::Recorded(event, tick),
-        // Callbacks and conditional nodes do not run here, and pageable memory is read before.
+        // Callbacks and conditional nodes do not run here.
         Work::HostFn { .. }
-        | Work::CopyInHost { .. }
         | Work::WaitFor { .. }
         | Work::Conditional(_)
         | Work::EndOfBody(_)

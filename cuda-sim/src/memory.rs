@@ -161,6 +161,11 @@ impl Memory {
         self.totals.without_variables()
     }
 
+    /// Returns whether an address cannot be one of the host.
+    pub(crate) fn is_of_device(&self, address: u64) -> bool {
+        address >= 1 << 47
+    }
+
     pub(crate) fn starts_at(&mut self, address: u64) -> Option<&mut Allocation> {
         self.device.get_mut(&address)
     }

@@ -16,6 +16,7 @@ mod capture_graphs;
 mod capture_joins;
 mod capture_retained;
 mod contexts;
+mod copy_batches;
 mod devices;
 mod disjoint;
 mod explore;

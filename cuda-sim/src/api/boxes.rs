@@ -1,8 +1,7 @@
-//! 2-D and 3-D copies and fills, and batches of copies.
+//! 2-D and 3-D copies and fills.
 
 use super::Out;
 use super::memory::{check_given, check_given_on, copy_to_host, host_bytes};
-use crate::account::misuse;
 use crate::exec::Work;
 use crate::memory::Use;
 use crate::state::graph::copy::{self as graph, CopyNode};
@@ -11,8 +10,8 @@ use crate::state::graph::node::Kind;
 use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
-    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemcpyAttributes, CUmemcpySrcAccessOrder,
-    CUmemorytype as Type, CUresult, CUstream,
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUdeviceptr, CUmemorytype as Type, CUresult,
+    CUstream, Zeroable,
 };
 
 /// Alignment of rows. Unverified (from documentation).
@@ -282,6 +281,68 @@ pub(super) fn copy_volume_async(
     BoxCopy::of_volume(copy)?.give(world, stream)
 }
 
+/// Returns a copy between contexts as a copy, and checks the contexts.
+fn between(world: &World, copy: *const CUDA_MEMCPY3D_PEER) -> Answer<BoxCopy> {
+    // SAFETY: the caller passes null or a pointer to a copy.
+    let copy = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let plain = CUDA_MEMCPY3D {
+        srcXInBytes: copy.srcXInBytes,
+        srcY: copy.srcY,
+        srcZ: copy.srcZ,
+        srcLOD: copy.srcLOD,
+        srcMemoryType: copy.srcMemoryType,
+        srcHost: copy.srcHost,
+        srcDevice: copy.srcDevice,
+        srcArray: copy.srcArray,
+        srcPitch: copy.srcPitch,
+        srcHeight: copy.srcHeight,
+        dstXInBytes: copy.dstXInBytes,
+        dstY: copy.dstY,
+        dstZ: copy.dstZ,
+        dstLOD: copy.dstLOD,
+        dstMemoryType: copy.dstMemoryType,
+        dstHost: copy.dstHost,
+        dstDevice: copy.dstDevice,
+        dstArray: copy.dstArray,
+        dstPitch: copy.dstPitch,
+        dstHeight: copy.dstHeight,
+        WidthInBytes: copy.WidthInBytes,
+        Height: copy.Height,
+        Depth: copy.Depth,
+        ..CUDA_MEMCPY3D::zeroed()
+    };
+    let made = BoxCopy::of_volume(&raw const plain)?;
+    let sides = [(&made.from, copy.srcContext), (&made.to, copy.dstContext)];
+    for (side, context) in sides {
+        if side.is_host() {
+            continue;
+        }
+        let device = world.context(context.addr())?.device;
+        let holder = world.memory.containing(side.device);
+        if holder.is_some_and(|(_, holder)| holder.device != device) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+    }
+    Ok(made)
+}
+
+/// Unverified (from documentation), as the next one.
+pub(super) fn copy_between(world: &mut World, copy: *const CUDA_MEMCPY3D_PEER) -> Answer {
+    between(world, copy)?.make(world)
+}
+
+/// Like the function for 1-D copies, it cannot be captured.
+pub(super) fn copy_between_async(
+    world: &mut World,
+    copy: *const CUDA_MEMCPY3D_PEER,
+    stream: CUstream,
+) -> Answer {
+    let copy = between(world, copy)?;
+    let home = world.stream(stream.addr())?;
+    world.forbidden_on_capturing(home)?;
+    copy.give(world, stream)
+}
+
 fn fill(
     world: &mut World,
     at: CUdeviceptr,
@@ -356,92 +417,4 @@ pub(super) fn fill_32(
 ) -> Answer {
     let pattern = value.to_ne_bytes();
     fill(world, at, pitch, &pattern, [width, height], stream)
-}
-
-/// # Safety
-/// `array` has an element at `index`.
-unsafe fn element<T: Copy>(array: *const T, index: usize) -> T {
-    // SAFETY: the caller guarantees that the array has this element.
-    let place = unsafe { array.add(index) };
-    // SAFETY: the caller guarantees that the array has this element.
-    unsafe { place.read() }
-}
-
-/// Enqueues copies on the device. Their sources are read in stream order.
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
-pub(super) fn copy_batch(
-    world: &mut World,
-    to: *mut CUdeviceptr,
-    from: *mut CUdeviceptr,
-    sizes: *mut usize,
-    count: usize,
-    attributes: *mut CUmemcpyAttributes,
-    firsts: *mut usize,
-    sets: usize,
-    stream: CUstream,
-) -> Answer {
-    // The legacy default stream does not accept batches. Other streams accept them only while a context
-    // is current.
-    let legacy = stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr();
-    if legacy || world.current().is_err() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    let stream = world.stream(stream.addr())?;
-    if count == 0 || sets == 0 || to.is_null() || from.is_null() || sizes.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    // SAFETY: the caller passes null or a pointer to a set of attributes.
-    let set = unsafe { attributes.as_ref() };
-    // SAFETY: the caller passes null or a pointer to a number.
-    let first = unsafe { firsts.as_ref() };
-    let in_order = set.is_some_and(|set| {
-        set.srcAccessOrder == CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
-    });
-    if !in_order || first != Some(&0) || sets != 1 {
-        misuse("a batch of copies has attributes that cuda-sim does not support");
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
-    if world
-        .streams
-        .get(stream)
-        .is_some_and(|its| its.capture.is_some())
-    {
-        return Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    }
-    let mut work = Vec::new();
-    for index in 0..count {
-        // SAFETY: the caller passes `count` targets.
-        let to = unsafe { element(to, index) };
-        // SAFETY: the caller passes `count` sources.
-        let from = unsafe { element(from, index) };
-        // SAFETY: the caller passes `count` sizes.
-        let len = unsafe { element(sizes, index) };
-        if len == 0 {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        check_given(world, to, len, Use::Write)?;
-        check_given(world, from, len, Use::Read)?;
-        work.push(Work::CopyOnDevice { from, to, len });
-    }
-    world.give_or_capture(stream, Work::All(work))
-}
-
-#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
-pub(super) fn copy_batch_telling(
-    world: &mut World,
-    to: *mut CUdeviceptr,
-    from: *mut CUdeviceptr,
-    sizes: *mut usize,
-    count: usize,
-    attributes: *mut CUmemcpyAttributes,
-    firsts: *mut usize,
-    sets: usize,
-    failed: &mut Out<usize>,
-    stream: CUstream,
-) -> Answer {
-    // This value means that the error does not belong to a particular copy.
-    failed.set(usize::MAX);
-    copy_batch(
-        world, to, from, sizes, count, attributes, firsts, sets, stream,
-    )
 }
