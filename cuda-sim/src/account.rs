@@ -158,6 +158,13 @@ pub struct Alive {
     /// Reserved address ranges.
     pub reservations: usize,
     pub mappings: usize,
+    /// Arrays, except levels of mipmapped arrays.
+    pub arrays: usize,
+    pub mipmapped_arrays: usize,
+    /// Texture objects.
+    pub textures: usize,
+    /// Surface objects.
+    pub surfaces: usize,
 }
 
 impl fmt::Display for Alive {
@@ -167,7 +174,7 @@ impl fmt::Display for Alive {
             "{} retains, {} contexts, {} green contexts, {} streams, {} events, {} modules, \
              {} libraries, {} linkers, {} graphs, {} executable graphs, {} user objects, {} device allocations ({} bytes), {} pinned allocations, \
              {} registered, {} managed allocations, {} pools, {} physical allocations, \
-             {} reservations, {} mappings",
+             {} reservations, {} mappings, {} arrays, {} mipmapped arrays, {} textures, {} surfaces",
             self.retains,
             self.contexts,
             self.green_contexts,
@@ -187,7 +194,11 @@ impl fmt::Display for Alive {
             self.pools,
             self.physical_allocations,
             self.reservations,
-            self.mappings
+            self.mappings,
+            self.arrays,
+            self.mipmapped_arrays,
+            self.textures,
+            self.surfaces
         )
     }
 }

@@ -7,6 +7,7 @@
 //! take arrays and text justify their accesses themselves. A length in brackets after a pointer is the
 //! number of values that the driver reads there; see [`record_arguments`](crate::record_arguments).
 
+pub(crate) mod array;
 pub(crate) mod attributes;
 pub(crate) mod batch;
 pub(crate) mod boxes;
@@ -34,6 +35,7 @@ pub(crate) mod pool_ipc;
 pub(crate) mod settings;
 pub(crate) mod split;
 pub(crate) mod stream;
+pub(crate) mod texture;
 pub(crate) mod variable;
 pub(crate) mod virtual_memory;
 pub(crate) mod workqueue;
@@ -43,11 +45,13 @@ use crate::call::{Class, call};
 use crate::state::Answer;
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
-    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUDA_BATCH_MEM_OP_NODE_PARAMS,
+    CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS,
+    CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_DESCRIPTOR, CUDA_BATCH_MEM_OP_NODE_PARAMS,
     CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS,
     CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
     CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP,
-    CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUatomicOperation, CUcontext, CUctxCreateParams,
+    CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC,
+    CUDA_TEXTURE_DESC, CUarray, CUarrayMapInfo, CUatomicOperation, CUcontext, CUctxCreateParams,
     CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice, CUdevice_P2PAttribute,
     CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam, CUexecAffinityType,
     CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUgraph,
@@ -59,10 +63,10 @@ use cuda_sys::{
     CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
     CUmemAllocationProp, CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation,
     CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool,
-    CUmodule, CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute, CUresult,
-    CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams,
-    CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUstreamCigCaptureParams,
-    CUuserObject, CUuuid, Function,
+    CUmipmappedArray, CUmodule, CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute,
+    CUresult, CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue,
+    CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUstreamCigCaptureParams, CUsurfObject, CUtexObject, CUuserObject, CUuuid, Function,
 };
 
 /// An output parameter: null, or a place where one value can be written. It is not a reference, because
@@ -444,6 +448,39 @@ functions! { find_newest newest
     Usual cuMemsetD8Async(at: val CUdeviceptr, value: val u8, count: val usize, stream: val CUstream) => memory::fill_8;
     Usual cuMemsetD16Async(at: val CUdeviceptr, value: val u16, count: val usize, stream: val CUstream) => memory::fill_16;
     Usual cuMemsetD32Async(at: val CUdeviceptr, value: val c_uint, count: val usize, stream: val CUstream) => memory::fill_32;
+
+    Usual cuMemcpy2DUnaligned_v2(copy: val *const CUDA_MEMCPY2D [1]) => boxes::copy_plane;
+    Usual cuMemcpyDtoD_v2(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize) => memory::copy_on_device;
+    Usual cuMemcpyHtoA_v2(array: val CUarray, offset: val usize, from: val *const c_void, size: val usize) => array::copy_in;
+    Usual cuMemcpyHtoAAsync_v2(array: val CUarray, offset: val usize, from: val *const c_void, size: val usize, stream: val CUstream) => array::copy_in_async;
+    Usual cuMemcpyAtoH_v2(to: val *mut c_void, array: val CUarray, offset: val usize, size: val usize) => array::copy_out;
+    Usual cuMemcpyAtoHAsync_v2(to: val *mut c_void, array: val CUarray, offset: val usize, size: val usize, stream: val CUstream) => array::copy_out_async;
+    Usual cuMemcpyDtoA_v2(array: val CUarray, offset: val usize, from: val CUdeviceptr, size: val usize) => array::copy_from_device;
+    Usual cuMemcpyAtoD_v2(to: val CUdeviceptr, array: val CUarray, offset: val usize, size: val usize) => array::copy_to_device;
+    Usual cuMemcpyAtoA_v2(to: val CUarray, to_offset: val usize, from: val CUarray, from_offset: val usize, size: val usize) => array::copy_to_array;
+
+    Usual cuArrayCreate_v2(array: out CUarray, descriptor: val *const CUDA_ARRAY_DESCRIPTOR [1]) => array::create;
+    Usual cuArray3DCreate_v2(array: out CUarray, descriptor: val *const CUDA_ARRAY3D_DESCRIPTOR [1]) => array::create_3d;
+    InCallbacks cuArrayDestroy(array: val CUarray) => array::destroy;
+    Usual cuArrayGetDescriptor_v2(descriptor: out CUDA_ARRAY_DESCRIPTOR, array: val CUarray) => array::descriptor;
+    Usual cuArray3DGetDescriptor_v2(descriptor: out CUDA_ARRAY3D_DESCRIPTOR, array: val CUarray) => array::descriptor_3d;
+    Usual cuArrayGetPlane(plane: out CUarray, array: val CUarray, index: val c_uint) => array::plane;
+    Usual cuArrayGetSparseProperties(properties: out CUDA_ARRAY_SPARSE_PROPERTIES, array: val CUarray) => array::sparse_properties;
+    Usual cuArrayGetMemoryRequirements(requirements: out CUDA_ARRAY_MEMORY_REQUIREMENTS, array: val CUarray, device: val CUdevice) => array::memory_requirements;
+    Usual cuMipmappedArrayCreate(array: out CUmipmappedArray, descriptor: val *const CUDA_ARRAY3D_DESCRIPTOR [1], levels: val c_uint) => array::create_mipmapped;
+    InCallbacks cuMipmappedArrayDestroy(array: val CUmipmappedArray) => array::destroy_mipmapped;
+    Usual cuMipmappedArrayGetLevel(level: out CUarray, array: val CUmipmappedArray, index: val c_uint) => array::level;
+    Usual cuMipmappedArrayGetSparseProperties(properties: out CUDA_ARRAY_SPARSE_PROPERTIES, array: val CUmipmappedArray) => array::mipmapped_sparse_properties;
+    Usual cuMipmappedArrayGetMemoryRequirements(requirements: out CUDA_ARRAY_MEMORY_REQUIREMENTS, array: val CUmipmappedArray, device: val CUdevice) => array::mipmapped_memory_requirements;
+    Usual cuMemMapArrayAsync(list: val *mut CUarrayMapInfo [count], count: val c_uint, stream: val CUstream) => array::map;
+    Usual cuTexObjectCreate(object: out CUtexObject, resource: val *const CUDA_RESOURCE_DESC [1], texture: val *const CUDA_TEXTURE_DESC [1], view: val *const CUDA_RESOURCE_VIEW_DESC [1]) => texture::create;
+    Usual cuTexObjectDestroy(object: val CUtexObject) => texture::destroy;
+    Usual cuTexObjectGetResourceDesc(resource: out CUDA_RESOURCE_DESC, object: val CUtexObject) => texture::resource;
+    Usual cuTexObjectGetTextureDesc(texture: out CUDA_TEXTURE_DESC, object: val CUtexObject) => texture::texture;
+    Usual cuTexObjectGetResourceViewDesc(view: out CUDA_RESOURCE_VIEW_DESC, object: val CUtexObject) => texture::view;
+    Usual cuSurfObjectCreate(object: out CUsurfObject, resource: val *const CUDA_RESOURCE_DESC [1]) => texture::create_surface;
+    Usual cuSurfObjectDestroy(object: val CUsurfObject) => texture::destroy_surface;
+    Usual cuSurfObjectGetResourceDesc(resource: out CUDA_RESOURCE_DESC, object: val CUsurfObject) => texture::surface_resource;
 
     Usual cuModuleLoadData(module: out CUmodule, image: val *const c_void) => module::load;
     Usual cuModuleLoadDataEx(module: out CUmodule, image: val *const c_void, count: val c_uint, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count]) => module::load_ex;

@@ -3,16 +3,20 @@
 
 mod conditional;
 mod contents;
+mod format;
 mod graph;
 mod host;
 mod physical;
 mod space;
+mod texture;
 mod totals;
 mod virtual_memory;
 
 pub(crate) use contents::Contents;
+pub(crate) use format::{Format, Number};
 pub(crate) use host::{Attached, Host, HostKind, PAGE, Page, pinned_byte};
 pub(crate) use physical::{Location, Properties};
+pub(crate) use texture::{Object, Outside, Sampler, Texels};
 pub(crate) use virtual_memory::{GRANULARITY, MapError, READ_WRITE, Use, is_of_host};
 
 use cuda_sys::CUresult;
@@ -79,6 +83,8 @@ pub(crate) struct Memory {
     /// The operation that is running.
     pub(crate) running_operation: Option<u64>,
     pub(crate) virtual_memory: virtual_memory::VirtualMemory,
+    /// Texture and surface objects.
+    pub(crate) objects: texture::Objects,
     /// The executable graphs that kernels may launch.
     pub(crate) device_launchable: BTreeSet<usize>,
     /// Launches by the kernel that has just run: the executable graph of the kernel, and the launched
@@ -280,7 +286,8 @@ impl Memory {
         self.device.len() - self.variables.len()
     }
 
-    /// Marks an allocation as a module variable, which is not counted and which the program cannot free.
+    /// Marks an allocation as a variable of a module or as the texels of an array, which are not counted and
+    /// which the program cannot free.
     pub(crate) fn add_variable(&mut self, address: u64) {
         if let Some(allocation) = self.device.get(&address) {
             if self.variables.insert(address) {

@@ -1,5 +1,6 @@
 //! The state of the driver: its objects, under one lock, and the operations on them.
 
+pub(crate) mod array;
 pub(crate) mod blocking;
 pub(crate) mod capture;
 pub(crate) mod context;

@@ -68,7 +68,7 @@ fn current_is_dead() -> bool {
 
 /// The number of objects of each kind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Objects([(&'static str, usize); 18]);
+pub(crate) struct Objects([(&'static str, usize); 22]);
 
 impl Objects {
     pub(crate) fn now() -> Self {
@@ -91,6 +91,10 @@ impl Objects {
             physical_allocations,
             reservations,
             mappings,
+            arrays,
+            mipmapped_arrays,
+            textures,
+            surfaces,
             ..
         } = cuda_sim::alive();
         Self([
@@ -113,6 +117,10 @@ impl Objects {
             ("physical allocation", physical_allocations),
             ("reservation", reservations),
             ("mapping", mappings),
+            ("array", arrays),
+            ("mipmapped array", mipmapped_arrays),
+            ("texture", textures),
+            ("surface", surfaces),
         ])
     }
 

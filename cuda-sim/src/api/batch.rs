@@ -76,6 +76,21 @@ pub(super) fn place(world: &World, address: u64, len: usize, wanted: Use) -> Ans
     Ok(Place::Pageable(host))
 }
 
+/// Returns whether all bytes of a range are in live memory that devices can access.
+pub(super) fn is_in_memory(world: &World, address: u64, len: usize) -> bool {
+    let memory = &world.memory;
+    let is_alive = |kind| !matches!(kind, Kind::Ordered { freed: true, .. });
+    match memory.containing(address) {
+        Some((start, its)) => {
+            is_alive(its.kind) && start + its.bytes.len() as u64 - address >= len as u64
+        }
+        None if memory.is_virtual(address) => {
+            memory.check_virtual(address, len, None, Use::Read).is_ok()
+        }
+        None => memory.host_reached(address, len).is_some(),
+    }
+}
+
 /// The work of a call.
 #[derive(Default)]
 pub(super) struct Plan {
@@ -133,8 +148,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Enqueues the work, and waits for it if the call does.
-    fn give(self, world: &mut World, stream: usize) -> Option<u64> {
+    /// Enqueues the work. Returns the operation if the call waits for it.
+    pub(super) fn give(self, world: &mut World, stream: usize) -> Option<u64> {
         let id = world.give(stream, Work::All(self.work), Vec::new());
         self.waits.then_some(id)
     }

@@ -1,7 +1,8 @@
 //! 2-D and 3-D copies and fills.
 
 use super::Out;
-use super::memory::{check_given, check_given_on, copy_to_host, host_bytes};
+use super::batch::Plan;
+use super::memory::{check_given, check_given_on, host_bytes};
 use crate::exec::Work;
 use crate::memory::Use;
 use crate::state::graph::copy::{self as graph, CopyNode};
@@ -10,8 +11,8 @@ use crate::state::graph::node::Kind;
 use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
-    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUdeviceptr, CUmemorytype as Type, CUresult,
-    CUstream, Zeroable,
+    CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_PEER, CUarray, CUdeviceptr, CUmemorytype as Type,
+    CUresult, CUstream, Zeroable,
 };
 
 /// Alignment of rows. Unverified (from documentation).
@@ -40,27 +41,84 @@ pub(super) fn allocate(
     Ok(())
 }
 
-/// One side of a copy, from which the start of each row is computed.
+/// One side of a copy, from which the start of each row is computed. Arrays are device memory here.
 #[derive(Clone, Copy)]
 struct Side {
-    kind: Type,
-    host: usize,
-    device: u64,
+    is_host: bool,
+    /// Where the first row starts.
+    start: usize,
     pitch: usize,
     rows: usize,
 }
 
+/// One side as the caller describes it.
+struct Described {
+    kind: Type,
+    host: usize,
+    device: u64,
+    array: CUarray,
+    /// The position in bytes, rows and slices.
+    at: [usize; 3],
+    pitch: usize,
+    rows: usize,
+}
+
+impl Described {
+    fn find(&self, world: &World, [width, height, depth]: [usize; 3]) -> Answer<Side> {
+        let [x, y, z] = self.at;
+        let (is_host, base, pitch, rows) = match self.kind {
+            Type::CU_MEMORYTYPE_HOST => (true, self.host, self.pitch, self.rows),
+            Type::CU_MEMORYTYPE_DEVICE => (false, address(self.device), self.pitch, self.rows),
+            Type::CU_MEMORYTYPE_UNIFIED => {
+                let memory = &world.memory;
+                let is_device =
+                    memory.containing(self.device).is_some() || memory.is_virtual(self.device);
+                let host = memory.host_around(self.device).map(|(_, host, _)| host);
+                let start = host.unwrap_or(address(self.device));
+                (!is_device, start, self.pitch, self.rows)
+            }
+            Type::CU_MEMORYTYPE_ARRAY => {
+                let array = world.array(self.array.addr())?;
+                let texels = array.texels();
+                let rows = texels.slice / texels.pitch.max(1);
+                let fits = |at: usize, len: usize, all: usize| {
+                    at.checked_add(len).is_some_and(|end| end <= all)
+                };
+                let slices = texels.extent[2].max(1);
+                if !fits(x, width, texels.pitch)
+                    || !fits(y, height, rows)
+                    || !fits(z, depth, slices)
+                {
+                    return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+                }
+                (false, address(texels.address), texels.pitch, rows)
+            }
+            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        };
+        let is_apart = pitch >= width && (depth <= 1 || rows >= height);
+        if !is_apart {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let offset = z.checked_mul(rows).and_then(|its| its.checked_add(y));
+        let offset = offset.and_then(|its| its.checked_mul(pitch)?.checked_add(x));
+        let start = offset.and_then(|its| base.checked_add(its));
+        Ok(Side {
+            is_host,
+            start: start.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?,
+            pitch,
+            rows,
+        })
+    }
+}
+
+fn address(device: u64) -> usize {
+    usize::try_from(device).unwrap_or(usize::MAX)
+}
+
 impl Side {
     fn row(&self, row: usize, slice: usize) -> usize {
-        let start = match self.kind {
-            Type::CU_MEMORYTYPE_HOST => self.host,
-            _ => usize::try_from(self.device).unwrap_or(usize::MAX),
-        };
-        start + (slice * self.rows + row) * self.pitch
-    }
-
-    fn is_host(&self) -> bool {
-        self.kind == Type::CU_MEMORYTYPE_HOST
+        let rows = slice.saturating_mul(self.rows).saturating_add(row);
+        self.start.saturating_add(rows.saturating_mul(self.pitch))
     }
 }
 
@@ -74,23 +132,26 @@ struct BoxCopy {
 }
 
 impl BoxCopy {
-    fn of_plane(copy: *const CUDA_MEMCPY2D) -> Answer<Self> {
+    fn of_plane(world: &World, copy: *const CUDA_MEMCPY2D) -> Answer<Self> {
         // SAFETY: the caller passes null or a pointer to a copy.
         let copy = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let from = copy.srcY * copy.srcPitch + copy.srcXInBytes;
-        let to = copy.dstY * copy.dstPitch + copy.dstXInBytes;
         Self::new(
-            Side {
+            world,
+            &Described {
                 kind: copy.srcMemoryType,
-                host: copy.srcHost.expose_provenance() + from,
-                device: copy.srcDevice + from as u64,
+                host: copy.srcHost.expose_provenance(),
+                device: copy.srcDevice,
+                array: copy.srcArray,
+                at: [copy.srcXInBytes, copy.srcY, 0],
                 pitch: copy.srcPitch,
                 rows: copy.Height,
             },
-            Side {
+            &Described {
                 kind: copy.dstMemoryType,
-                host: copy.dstHost.expose_provenance() + to,
-                device: copy.dstDevice + to as u64,
+                host: copy.dstHost.expose_provenance(),
+                device: copy.dstDevice,
+                array: copy.dstArray,
+                at: [copy.dstXInBytes, copy.dstY, 0],
                 pitch: copy.dstPitch,
                 rows: copy.Height,
             },
@@ -98,37 +159,29 @@ impl BoxCopy {
         )
     }
 
-    fn of_volume(copy: *const CUDA_MEMCPY3D) -> Answer<Self> {
+    fn of_volume(world: &World, copy: *const CUDA_MEMCPY3D) -> Answer<Self> {
         // SAFETY: the caller passes null or a pointer to a copy.
         let copy = unsafe { copy.as_ref() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
-        let begin =
-            |x: usize, y: usize, z: usize, pitch: usize, rows: usize| (z * rows + y) * pitch + x;
-        let from = begin(
-            copy.srcXInBytes,
-            copy.srcY,
-            copy.srcZ,
-            copy.srcPitch,
-            copy.srcHeight,
-        );
-        let to = begin(
-            copy.dstXInBytes,
-            copy.dstY,
-            copy.dstZ,
-            copy.dstPitch,
-            copy.dstHeight,
-        );
+        if copy.srcLOD != 0 || copy.dstLOD != 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         Self::new(
-            Side {
+            world,
+            &Described {
                 kind: copy.srcMemoryType,
-                host: copy.srcHost.expose_provenance() + from,
-                device: copy.srcDevice + from as u64,
+                host: copy.srcHost.expose_provenance(),
+                device: copy.srcDevice,
+                array: copy.srcArray,
+                at: [copy.srcXInBytes, copy.srcY, copy.srcZ],
                 pitch: copy.srcPitch,
                 rows: copy.srcHeight,
             },
-            Side {
+            &Described {
                 kind: copy.dstMemoryType,
-                host: copy.dstHost.expose_provenance() + to,
-                device: copy.dstDevice + to as u64,
+                host: copy.dstHost.expose_provenance(),
+                device: copy.dstDevice,
+                array: copy.dstArray,
+                at: [copy.dstXInBytes, copy.dstY, copy.dstZ],
                 pitch: copy.dstPitch,
                 rows: copy.dstHeight,
             },
@@ -136,23 +189,11 @@ impl BoxCopy {
         )
     }
 
-    fn new(from: Side, to: Side, [width, height, depth]: [usize; 3]) -> Answer<Self> {
-        for side in [&from, &to] {
-            // Arrays are not supported, nor memory of the unified type.
-            if !matches!(
-                side.kind,
-                Type::CU_MEMORYTYPE_HOST | Type::CU_MEMORYTYPE_DEVICE
-            ) {
-                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-            }
-            let apart = side.pitch >= width && (depth <= 1 || side.rows >= height);
-            if !apart {
-                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-            }
-        }
+    fn new(world: &World, from: &Described, to: &Described, extent: [usize; 3]) -> Answer<Self> {
+        let [width, height, depth] = extent;
         Ok(Self {
-            from,
-            to,
+            from: from.find(world, extent)?,
+            to: to.find(world, extent)?,
             width,
             height,
             depth,
@@ -165,41 +206,53 @@ impl BoxCopy {
         slices.map(|(y, z)| (self.from.row(y, z), self.to.row(y, z)))
     }
 
-    /// Returns the copies of the rows as stream-ordered work.
-    fn work(&self, world: &World) -> Answer<Vec<Work>> {
+    /// Returns the copies of the rows. The call waits for a copy to pageable memory, as for one within
+    /// host memory.
+    fn plan(&self, world: &World) -> Answer<Plan> {
         let len = self.width;
-        self.rows()
-            .map(|(from, to)| {
-                if !self.from.is_host() {
-                    check_given(world, from as u64, len, Use::Read)?;
+        let mut plan = Plan::default();
+        for (from, to) in self.rows() {
+            let is_pinned = |host: usize| world.memory.is_pinned(host, len);
+            if !self.from.is_host {
+                check_given(world, from as u64, len, Use::Read)?;
+            }
+            if !self.to.is_host {
+                check_given(world, to as u64, len, Use::Write)?;
+            }
+            let is_null = (self.from.is_host && from == 0) || (self.to.is_host && to == 0);
+            if is_null && len != 0 {
+                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            }
+            plan.work.push(match (self.from.is_host, self.to.is_host) {
+                (false, false) => Work::CopyOnDevice {
+                    from: from as u64,
+                    to: to as u64,
+                    len,
+                },
+                (true, false) if is_pinned(from) => {
+                    let to = to as u64;
+                    Work::CopyInPinned { to, from, len }
                 }
-                if !self.to.is_host() {
-                    check_given(world, to as u64, len, Use::Write)?;
+                (true, false) => Work::CopyIn {
+                    to: to as u64,
+                    bytes: host_bytes(core::ptr::with_exposed_provenance(from), len)?,
+                },
+                (false, true) if is_pinned(to) => {
+                    let from = from as u64;
+                    Work::CopyOut { from, to, len }
                 }
-                Ok(match (self.from.is_host(), self.to.is_host()) {
-                    (false, false) => Work::CopyOnDevice {
-                        from: from as u64,
-                        to: to as u64,
-                        len,
-                    },
-                    (true, false) if world.memory.is_pinned(from, len) => {
-                        let to = to as u64;
-                        Work::CopyInPinned { to, from, len }
-                    }
-                    (true, false) => Work::CopyIn {
-                        to: to as u64,
-                        bytes: host_bytes(core::ptr::with_exposed_provenance(from), len)?,
-                    },
-                    (false, true) if world.memory.is_pinned(to, len) => {
-                        let from = from as u64;
-                        Work::CopyOut { from, to, len }
-                    }
-                    // Host-to-host copies, and copies to memory that may be written only after a wait,
-                    // are not supported.
-                    _ => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-                })
-            })
-            .collect()
+                (false, true) => {
+                    plan.waits = true;
+                    let from = from as u64;
+                    Work::CopyOutHost { from, to, len }
+                }
+                (true, true) => {
+                    plan.waits = true;
+                    Work::CopyOnHost { from, to, len }
+                }
+            });
+        }
+        Ok(plan)
     }
 
     fn give(&self, world: &mut World, stream: CUstream) -> Answer {
@@ -210,18 +263,20 @@ impl BoxCopy {
             copy.is_pinned = !copy.is_pageable(&world.memory);
             return world.capture_node(capture, stream, Kind::Copy(Box::new(copy)));
         }
-        let work = Work::All(self.work(world)?);
-        world.give_or_capture(stream, work)
+        world.wait_for(|world| Ok(self.plan(world)?.give(world, stream)))
     }
 
     fn node(&self) -> CopyNode {
         let side = |side: &Side| graph::Side {
-            kind: side.kind,
+            kind: match side.is_host {
+                true => Type::CU_MEMORYTYPE_HOST,
+                false => Type::CU_MEMORYTYPE_DEVICE,
+            },
             x: 0,
             y: 0,
             z: 0,
-            host: side.host,
-            device: side.device,
+            host: if side.is_host { side.start } else { 0 },
+            device: if side.is_host { 0 } else { side.start as u64 },
             pitch: side.pitch,
             rows: side.rows,
         };
@@ -238,27 +293,16 @@ impl BoxCopy {
     fn make(&self, world: &mut World) -> Answer {
         let current = world.current()?;
         let legacy = world.context(current)?.legacy;
-        let to_host = !self.from.is_host() && self.to.is_host();
         world.wait_for(|world| {
-            let work = if to_host {
-                Vec::new()
-            } else {
-                self.work(world)?
-            };
-            Ok(Some(world.give(legacy, Work::All(work), Vec::new())))
-        })?;
-        if to_host {
-            for (from, to) in self.rows() {
-                let to = core::ptr::with_exposed_provenance_mut(to);
-                copy_to_host(world, to, from as u64, self.width)?;
-            }
-        }
-        Ok(())
+            let mut plan = self.plan(world)?;
+            plan.waits = true;
+            Ok(plan.give(world, legacy))
+        })
     }
 }
 
 pub(super) fn copy_plane(world: &mut World, copy: *const CUDA_MEMCPY2D) -> Answer {
-    BoxCopy::of_plane(copy)?.make(world)
+    BoxCopy::of_plane(world, copy)?.make(world)
 }
 
 pub(super) fn copy_plane_async(
@@ -266,11 +310,11 @@ pub(super) fn copy_plane_async(
     copy: *const CUDA_MEMCPY2D,
     stream: CUstream,
 ) -> Answer {
-    BoxCopy::of_plane(copy)?.give(world, stream)
+    BoxCopy::of_plane(world, copy)?.give(world, stream)
 }
 
 pub(super) fn copy_volume(world: &mut World, copy: *const CUDA_MEMCPY3D) -> Answer {
-    BoxCopy::of_volume(copy)?.make(world)
+    BoxCopy::of_volume(world, copy)?.make(world)
 }
 
 pub(super) fn copy_volume_async(
@@ -278,7 +322,7 @@ pub(super) fn copy_volume_async(
     copy: *const CUDA_MEMCPY3D,
     stream: CUstream,
 ) -> Answer {
-    BoxCopy::of_volume(copy)?.give(world, stream)
+    BoxCopy::of_volume(world, copy)?.give(world, stream)
 }
 
 /// Returns a copy between contexts as a copy, and checks the contexts.
@@ -311,14 +355,14 @@ fn between(world: &World, copy: *const CUDA_MEMCPY3D_PEER) -> Answer<BoxCopy> {
         Depth: copy.Depth,
         ..CUDA_MEMCPY3D::zeroed()
     };
-    let made = BoxCopy::of_volume(&raw const plain)?;
+    let made = BoxCopy::of_volume(world, &raw const plain)?;
     let sides = [(&made.from, copy.srcContext), (&made.to, copy.dstContext)];
     for (side, context) in sides {
-        if side.is_host() {
+        if side.is_host {
             continue;
         }
         let device = world.context(context.addr())?.device;
-        let holder = world.memory.containing(side.device);
+        let holder = world.memory.containing(side.start as u64);
         if holder.is_some_and(|(_, holder)| holder.device != device) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }

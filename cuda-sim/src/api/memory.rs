@@ -372,6 +372,24 @@ pub(super) fn copy_on_device_async(
     world.give_or_capture(stream, work)
 }
 
+/// Copies on the device, in the order of the legacy default stream, and waits.
+pub(super) fn copy_on_device(
+    world: &mut World,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    size: usize,
+) -> Answer {
+    let current = world.current()?;
+    let legacy = world.context(current)?.legacy;
+    world.wait_for(|world| {
+        check_given(world, from, size, Use::Read)?;
+        check_given(world, to, size, Use::Write)?;
+        let len = size;
+        let work = Work::CopyOnDevice { from, to, len };
+        Ok(Some(world.give(legacy, work, Vec::new())))
+    })
+}
+
 /// Copies between any two addresses. Host-to-host copies are not supported.
 pub(super) fn copy_async(
     world: &mut World,

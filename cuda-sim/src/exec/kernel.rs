@@ -366,6 +366,56 @@ impl<'a> Launch<'a> {
         Ok(())
     }
 
+    /// Reads a texture object at coordinates, with the object's filter and address modes. Coordinates that
+    /// the texture does not have are ignored. The weights of a linear filter have 8 bits, as on a GPU.
+    /// A mipmapped texture is read at its first level. Returns the channels; those that the format lacks
+    /// are zero.
+    ///
+    /// # Errors
+    /// The argument is no texture object of the kernel's context, or its memory was freed.
+    pub fn sample(&mut self, argument: usize, at: [f32; 3]) -> Result<[f64; 4], String> {
+        let object = self.value::<u64>(argument)?;
+        self.memory.sample(self.call.context, object, at)
+    }
+
+    /// Reads a texel of a texture object of linear memory by its index, as `tex1Dfetch` does. Outside of
+    /// the object the result is zero.
+    ///
+    /// # Errors
+    /// See [`sample`](Self::sample).
+    pub fn fetch(&mut self, argument: usize, at: i32) -> Result<[f64; 4], String> {
+        let object = self.value::<u64>(argument)?;
+        self.memory.fetch(self.call.context, object, at)
+    }
+
+    /// Reads a value from a surface object. As in CUDA C++, the first coordinate is in bytes.
+    ///
+    /// # Errors
+    /// The argument is no surface object of the kernel's context, its memory was freed, or the coordinates
+    /// are outside of it.
+    pub fn read_surface<T: Plain>(&mut self, argument: usize, at: [usize; 3]) -> Result<T, String> {
+        let object = self.value::<u64>(argument)?;
+        let context = self.call.context;
+        let bytes = self.memory.surface(context, object, at, size_of::<T>())?;
+        T::read(bytes).ok_or_else(|| "no such value".to_owned())
+    }
+
+    /// Writes a value to a surface object. See [`read_surface`](Self::read_surface).
+    ///
+    /// # Errors
+    /// See [`read_surface`](Self::read_surface).
+    pub fn write_surface<T: Plain>(
+        &mut self,
+        argument: usize,
+        at: [usize; 3],
+        value: T,
+    ) -> Result<(), String> {
+        let object = self.value::<u64>(argument)?;
+        let context = self.call.context;
+        value.write(self.memory.surface(context, object, at, size_of::<T>())?);
+        Ok(())
+    }
+
     fn variable(&mut self, name: &str, size: usize) -> Result<&mut [u8], String> {
         let mut all = self.call.kernel.variables.iter();
         let found = all.find(|(its, ..)| its == name);

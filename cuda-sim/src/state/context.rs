@@ -75,6 +75,7 @@ impl World {
         for module in self.members.modules.of(handle).collect::<Vec<_>>() {
             self.remove_module(module);
         }
+        self.forget_arrays_of(handle);
         self.memory.free_of_context(handle);
         if let Some(context) = self.contexts.remove(handle) {
             self.created_contexts -= usize::from(context.kind == ContextKind::Created);

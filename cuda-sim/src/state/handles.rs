@@ -79,6 +79,11 @@ impl<T> Handles<T> {
         Some(object)
     }
 
+    /// Returns the objects in the order of their handles.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+        self.alive.iter().map(|(handle, object)| (*handle, object))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.alive.len()
     }

@@ -1,5 +1,6 @@
 //! The state of the process's driver, under one lock.
 
+use super::array::Arrays;
 use super::blocking::Stoppers;
 use super::capture::Captures;
 use super::graph::Graph;
@@ -79,6 +80,7 @@ pub(crate) struct World {
     pub(crate) default_pools: Vec<usize>,
     pub(crate) current_pools: Vec<usize>,
     pub(crate) memory: Memory,
+    pub(crate) arrays: Arrays,
     /// Memory shared between processes.
     pub(crate) shared: SharedMemory,
     pub(crate) pool_shared: SharedPools,
@@ -167,6 +169,7 @@ impl World {
             default_pools: Vec::new(),
             current_pools: Vec::new(),
             memory: Memory::default(),
+            arrays: Arrays::new(),
             shared: SharedMemory::default(),
             pool_shared: SharedPools::default(),
             executor: Executor::new(account::note_seed(profile.seed)),
@@ -494,6 +497,8 @@ impl World {
 
     pub(crate) fn alive(&self) -> Alive {
         let [pinned, registered, managed] = self.memory.host_counts();
+        let [arrays, mipmapped_arrays] = self.arrays.counts();
+        let [textures, surfaces] = self.memory.objects.counts();
         let [reservations, mappings] = self.memory.virtual_memory.counts();
         Alive {
             retains: self.primaries.iter().map(|(_, retains)| retains).sum(),
@@ -516,6 +521,10 @@ impl World {
             physical_allocations: self.memory.virtual_memory.physical.len(),
             reservations,
             mappings,
+            arrays,
+            mipmapped_arrays,
+            textures,
+            surfaces,
         }
     }
 }

@@ -1,0 +1,187 @@
+//! Arrays, whose texels are in memory without an address for the program.
+
+use super::handles::{Handles, State};
+use super::{Answer, World};
+use crate::account::misuse;
+use crate::memory::{Format, Kind, Texels};
+use cuda_sys::{
+    CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_LAYERED, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC,
+    CUDA_TEXTURE_DESC, CUresult,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) struct Array {
+    pub(crate) context: usize,
+    pub(crate) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
+    pub(crate) format: Format,
+    /// The address of the texels.
+    pub(crate) storage: u64,
+    /// Whether it is a level of a mipmapped array.
+    pub(crate) is_level: bool,
+}
+
+impl Array {
+    pub(crate) fn texels(&self) -> Texels {
+        let its = &self.descriptor;
+        let (pitch, rows) = self.format.rows(its.Width, its.Height);
+        Texels {
+            address: self.storage,
+            format: self.format,
+            extent: [its.Width, its.Height, its.Depth],
+            pitch,
+            slice: pitch * rows,
+            is_layered: its.Flags & CUDA_ARRAY3D_LAYERED != 0,
+        }
+    }
+
+    /// Returns the size of the texels in bytes.
+    pub(crate) fn size(&self) -> usize {
+        self.texels().slice * self.descriptor.Depth.max(1)
+    }
+}
+
+pub(crate) struct Mipmapped {
+    pub(crate) context: usize,
+    pub(crate) descriptor: CUDA_ARRAY3D_DESCRIPTOR,
+    pub(crate) levels: Vec<usize>,
+}
+
+/// What a texture or surface object was created from, for the queries.
+#[derive(Clone, Copy)]
+pub(crate) struct Description {
+    pub(crate) resource: CUDA_RESOURCE_DESC,
+    /// `None` for a surface.
+    pub(crate) texture: Option<CUDA_TEXTURE_DESC>,
+    pub(crate) view: Option<CUDA_RESOURCE_VIEW_DESC>,
+}
+
+// SAFETY: the handles in a description are never dereferenced.
+unsafe impl Send for Description {}
+
+/// The arrays of all contexts, and what their texture and surface objects were created from.
+pub(crate) struct Arrays {
+    pub(crate) plain: Handles<Array>,
+    pub(crate) mipmapped: Handles<Mipmapped>,
+    /// Arrays that were destroyed with their context.
+    of_ended: BTreeSet<usize>,
+    /// Number of levels among `plain`.
+    levels: usize,
+    /// By context and number.
+    pub(crate) descriptions: BTreeMap<(usize, u64), Description>,
+}
+
+impl Arrays {
+    pub(crate) const fn new() -> Self {
+        Self {
+            plain: Handles::new(14),
+            mipmapped: Handles::new(15),
+            of_ended: BTreeSet::new(),
+            levels: 0,
+            descriptions: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the numbers of arrays and of mipmapped arrays.
+    pub(crate) fn counts(&self) -> [usize; 2] {
+        [self.plain.len() - self.levels, self.mipmapped.len()]
+    }
+}
+
+/// Returns the answer to a call with a handle that is not alive. A real driver takes it for the address of
+/// an object: it crashes, or answers falsely.
+fn not_alive(state: State, is_of_ended: bool) -> CUresult {
+    if is_of_ended {
+        return CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    misuse(match state {
+        State::Dead => "an array is used after it was destroyed",
+        _ => "a handle that is not an array is used as an array",
+    });
+    CUresult::CUDA_ERROR_INVALID_HANDLE
+}
+
+impl World {
+    pub(crate) fn array(&self, handle: usize) -> Answer<&Array> {
+        if handle == 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        let its = &self.arrays;
+        let state = its.plain.state(handle);
+        let found = its.plain.get(handle);
+        found.ok_or_else(|| not_alive(state, its.of_ended.contains(&handle)))
+    }
+
+    pub(crate) fn mipmapped(&self, handle: usize) -> Answer<&Mipmapped> {
+        if handle == 0 {
+            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+        }
+        let its = &self.arrays;
+        let state = its.mipmapped.state(handle);
+        let found = its.mipmapped.get(handle);
+        found.ok_or_else(|| not_alive(state, its.of_ended.contains(&handle)))
+    }
+
+    /// Allocates an array whose descriptor was checked, in the current context.
+    pub(crate) fn make_array(
+        &mut self,
+        descriptor: CUDA_ARRAY3D_DESCRIPTOR,
+        format: Format,
+        is_level: bool,
+        limit: u64,
+    ) -> Answer<usize> {
+        let (context, device) = self.home()?;
+        let mut array = Array {
+            context,
+            descriptor,
+            format,
+            storage: 0,
+            is_level,
+        };
+        let size = array.size();
+        array.storage = self
+            .memory
+            .allocate(size, Kind::Plain, context, device, limit)?;
+        self.memory.add_variable(array.storage);
+        self.arrays.levels += usize::from(is_level);
+        Ok(self.arrays.plain.insert(array))
+    }
+
+    pub(crate) fn remove_array(&mut self, handle: usize) {
+        if let Some(array) = self.arrays.plain.remove(handle) {
+            self.arrays.levels -= usize::from(array.is_level);
+            self.memory.free(array.storage);
+        }
+    }
+
+    pub(crate) fn remove_mipmapped(&mut self, handle: usize) {
+        let levels = self.arrays.mipmapped.remove(handle);
+        for level in levels.into_iter().flat_map(|its| its.levels) {
+            self.remove_array(level);
+        }
+    }
+
+    /// Removes the arrays, textures and surfaces of a context that is destroyed.
+    pub(crate) fn forget_arrays_of(&mut self, context: usize) {
+        let plain = self.arrays.plain.iter();
+        let plain: Vec<usize> = plain
+            .filter(|(_, its)| its.context == context)
+            .map(|(handle, _)| handle)
+            .collect();
+        let mipmapped = self.arrays.mipmapped.iter();
+        let mipmapped: Vec<usize> = mipmapped
+            .filter(|(_, its)| its.context == context)
+            .map(|(handle, _)| handle)
+            .collect();
+        self.arrays.of_ended.extend(&plain);
+        self.arrays.of_ended.extend(&mipmapped);
+        for handle in mipmapped {
+            self.remove_mipmapped(handle);
+        }
+        for handle in plain {
+            self.remove_array(handle);
+        }
+        self.memory.objects.remove_of(context);
+        let descriptions = &mut self.arrays.descriptions;
+        descriptions.retain(|(its, _), _| *its != context);
+    }
+}
