@@ -35,6 +35,7 @@ pub(crate) mod pool_ipc;
 pub(crate) mod settings;
 pub(crate) mod split;
 pub(crate) mod stream;
+pub(crate) mod tensor_map;
 pub(crate) mod texture;
 pub(crate) mod variable;
 pub(crate) mod virtual_memory;
@@ -66,7 +67,9 @@ use cuda_sys::{
     CUmipmappedArray, CUmodule, CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute,
     CUresult, CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue,
     CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus,
-    CUstreamCigCaptureParams, CUsurfObject, CUtexObject, CUuserObject, CUuuid, Function,
+    CUstreamCigCaptureParams, CUsurfObject, CUtensorMap, CUtensorMapDataType,
+    CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
+    CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUuserObject, CUuuid, Function,
 };
 
 /// An output parameter: null, or a place where one value can be written. It is not a reference, because
@@ -481,6 +484,11 @@ functions! { find_newest newest
     Usual cuSurfObjectCreate(object: out CUsurfObject, resource: val *const CUDA_RESOURCE_DESC [1]) => texture::create_surface;
     Usual cuSurfObjectDestroy(object: val CUsurfObject) => texture::destroy_surface;
     Usual cuSurfObjectGetResourceDesc(resource: out CUDA_RESOURCE_DESC, object: val CUsurfObject) => texture::surface_resource;
+
+    Usual cuTensorMapEncodeTiled(place: val *mut CUtensorMap, kind: val CUtensorMapDataType, rank: val u32, address: val *mut c_void, dimensions: val *const u64 [rank.min(5)], strides: val *const u64 [rank.clamp(1, 6) - 1], extents: val *const u32 [rank.min(5)], element_strides: val *const u32 [rank.min(5)], interleave: val CUtensorMapInterleave, swizzle: val CUtensorMapSwizzle, promotion: val CUtensorMapL2promotion, fill: val CUtensorMapFloatOOBfill) => tensor_map::tiled;
+    Usual cuTensorMapEncodeIm2col(place: val *mut CUtensorMap, kind: val CUtensorMapDataType, rank: val u32, address: val *mut c_void, dimensions: val *const u64 [rank.min(5)], strides: val *const u64 [rank.clamp(1, 6) - 1], lower: val *const c_int [rank.clamp(2, 5) - 2], upper: val *const c_int [rank.clamp(2, 5) - 2], channels: val u32, pixels: val u32, element_strides: val *const u32 [rank.min(5)], interleave: val CUtensorMapInterleave, swizzle: val CUtensorMapSwizzle, promotion: val CUtensorMapL2promotion, fill: val CUtensorMapFloatOOBfill) => tensor_map::im2col;
+    Usual cuTensorMapEncodeIm2colWide(place: val *mut CUtensorMap, kind: val CUtensorMapDataType, rank: val u32, address: val *mut c_void, dimensions: val *const u64 [rank.min(5)], strides: val *const u64 [rank.clamp(1, 6) - 1], lower: val c_int, upper: val c_int, channels: val u32, pixels: val u32, element_strides: val *const u32 [rank.min(5)], interleave: val CUtensorMapInterleave, mode: val CUtensorMapIm2ColWideMode, swizzle: val CUtensorMapSwizzle, promotion: val CUtensorMapL2promotion, fill: val CUtensorMapFloatOOBfill) => tensor_map::im2col_wide;
+    Usual cuTensorMapReplaceAddress(place: val *mut CUtensorMap, address: val *mut c_void) => tensor_map::replace_address;
 
     Usual cuModuleLoadData(module: out CUmodule, image: val *const c_void) => module::load;
     Usual cuModuleLoadDataEx(module: out CUmodule, image: val *const c_void, count: val c_uint, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count]) => module::load_ex;

@@ -41,8 +41,9 @@
 //! kernels, but does not execute it. A kernel is a [host function](kernel) that is registered under the
 //! kernel's name. Timing is not modeled. The driver implements the functions that `cuda-safe` calls, all
 //! functions about graphs except `cuStreamBeginRecaptureToGraph`, those of virtual memory (on Linux), of
-//! arrays, textures and surfaces, and a few that C programs call instead. The texels of compressed and
-//! packed formats can be copied but not sampled, and formats of video do not exist. Every other function returns `CUDA_ERROR_NOT_SUPPORTED`. In graphs, arrays, external semaphores and
+//! arrays, textures, surfaces and tensor maps, and a few that C programs call instead. The texels of
+//! compressed and packed formats can be copied but not sampled, formats of video do not exist, and kernels
+//! cannot load through tensor maps. Every other function returns `CUDA_ERROR_NOT_SUPPORTED`. In graphs, arrays, external semaphores and
 //! copies within host memory are not simulated, and a programmatic edge orders as an ordinary one.
 
 mod account;

@@ -75,6 +75,7 @@ mod release_orders;
 mod releases;
 mod stale_graphs;
 mod streams;
+mod tensor_maps;
 mod textures;
 mod virtual_memory;
 mod virtual_memory_misuse;
