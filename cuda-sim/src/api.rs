@@ -27,6 +27,7 @@ pub(crate) mod managed;
 pub(crate) mod memory;
 pub(crate) mod memory_op;
 pub(crate) mod module;
+pub(crate) mod multicast;
 pub(crate) mod occupancy;
 pub(crate) mod peer;
 pub(crate) mod pointer;
@@ -63,8 +64,9 @@ use cuda_sys::{
     CUlibraryOption, CUlimit, CUlinkState, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags,
     CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
     CUmemAllocationProp, CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation,
-    CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemcpyAttributes, CUmemoryPool,
-    CUmipmappedArray, CUmodule, CUmoduleLoadingMode, CUoccupancyB2DSize, CUpointer_attribute,
+    CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemRangeHandleType,
+    CUmemcpyAttributes, CUmemoryPool, CUmipmappedArray, CUmodule, CUmoduleLoadingMode,
+    CUmulticastGranularity_flags, CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute,
     CUresult, CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue,
     CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus,
     CUstreamCigCaptureParams, CUsurfObject, CUtensorMap, CUtensorMapDataType,
@@ -420,6 +422,16 @@ functions! { find_newest newest
     Usual cuMemRetainAllocationHandle(handle: out CUmemGenericAllocationHandle, address: val *mut c_void) => virtual_memory::retain;
     Usual cuMemExportToShareableHandle(place: val *mut c_void, handle: val CUmemGenericAllocationHandle, kind: val CUmemAllocationHandleType, flags: val c_ulonglong) => virtual_memory::export;
     Usual cuMemImportFromShareableHandle(handle: out CUmemGenericAllocationHandle, descriptor: val *mut c_void, kind: val CUmemAllocationHandleType) => virtual_memory::import;
+
+    Usual cuMemGetHandleForAddressRange(place: val *mut c_void, address: val CUdeviceptr, size: val usize, kind: val CUmemRangeHandleType, flags: val c_ulonglong) => virtual_memory::range_handle;
+    Usual cuMulticastCreate(object: out CUmemGenericAllocationHandle, properties: val *const CUmulticastObjectProp [1]) => multicast::create;
+    Usual cuMulticastAddDevice(object: val CUmemGenericAllocationHandle, device: val CUdevice) => multicast::add_device;
+    Usual cuMulticastBindMem(object: val CUmemGenericAllocationHandle, offset: val usize, memory: val CUmemGenericAllocationHandle, start: val usize, size: val usize, flags: val c_ulonglong) => multicast::bind_memory;
+    Usual cuMulticastBindMem_v2(object: val CUmemGenericAllocationHandle, device: val CUdevice, offset: val usize, memory: val CUmemGenericAllocationHandle, start: val usize, size: val usize, flags: val c_ulonglong) => multicast::bind_memory_on;
+    Usual cuMulticastBindAddr(object: val CUmemGenericAllocationHandle, offset: val usize, address: val CUdeviceptr, size: val usize, flags: val c_ulonglong) => multicast::bind_address;
+    Usual cuMulticastBindAddr_v2(object: val CUmemGenericAllocationHandle, device: val CUdevice, offset: val usize, address: val CUdeviceptr, size: val usize, flags: val c_ulonglong) => multicast::bind_address_on;
+    Usual cuMulticastUnbind(object: val CUmemGenericAllocationHandle, device: val CUdevice, offset: val usize, size: val usize) => multicast::unbind;
+    Usual cuMulticastGetGranularity(granularity: out usize, properties: val *const CUmulticastObjectProp [1], option: val CUmulticastGranularity_flags) => multicast::granularity;
 
     Usual cuPointerGetAttribute(data: val *mut c_void, attribute: val CUpointer_attribute, address: val CUdeviceptr) => pointer::attribute;
     Usual cuPointerGetAttributes(count: val c_uint, attributes: val *mut CUpointer_attribute [count], data: val *mut *mut c_void, address: val CUdeviceptr) => pointer::attributes;

@@ -270,6 +270,7 @@ fn levels_belong_to_their_mipmapped_array() {
 }
 
 #[test]
+#[cfg(target_os = "linux")]
 fn sparse_and_deferred_arrays_tell_their_needs() {
     well_used(|bench| {
         let sparse = array(FLOAT, 1, [1024, 1024, 0], SPARSE);

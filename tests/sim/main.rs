@@ -66,6 +66,7 @@ mod manager_shared;
 mod manager_wrappers;
 mod memory;
 mod modules;
+mod multicast;
 mod planted;
 mod pool_frees;
 mod ranges;

@@ -5,22 +5,22 @@
 use crate::common;
 use crate::graph_calls::{
     Bench, INVALID, UNSUPPORTED, fill, fill_node, graph, instantiate, made, read, refused, well,
-    well_used,
+    well_used, well_used_on,
 };
 use core::ffi::{c_int, c_void};
 use core::ptr::{null, null_mut};
 use cuda_safe::sys::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
     CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUmemLocation,
-    CUmemLocationType, CUresult, CUstream, Zeroable, cuCtxSetCurrent, cuGraphDestroy,
-    cuGraphExecDestroy, cuGraphInstantiateWithFlags, cuGraphLaunch, cuLaunchHostFunc,
-    cuLaunchKernel, cuMemAddressFree, cuMemAddressReserve, cuMemAlloc_v2, cuMemCreate,
-    cuMemExportToShareableHandle, cuMemFree_v2, cuMemFreeAsync, cuMemGetAccess,
+    CUmemLocationType, CUmemRangeHandleType, CUresult, CUstream, Zeroable, cuCtxSetCurrent,
+    cuGraphDestroy, cuGraphExecDestroy, cuGraphInstantiateWithFlags, cuGraphLaunch,
+    cuLaunchHostFunc, cuLaunchKernel, cuMemAddressFree, cuMemAddressReserve, cuMemAlloc_v2,
+    cuMemCreate, cuMemExportToShareableHandle, cuMemFree_v2, cuMemFreeAsync, cuMemGetAccess,
     cuMemGetAddressRange_v2, cuMemGetAllocationGranularity, cuMemGetAllocationPropertiesFromHandle,
-    cuMemGetInfo_v2, cuMemImportFromShareableHandle, cuMemMap, cuMemRelease,
-    cuMemRetainAllocationHandle, cuMemSetAccess, cuMemUnmap, cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2,
-    cuMemcpyHtoD_v2, cuMemsetD8_v2, cuMemsetD32Async, cuStreamBeginCapture_v2, cuStreamEndCapture,
-    cuStreamSynchronize,
+    cuMemGetHandleForAddressRange, cuMemGetInfo_v2, cuMemImportFromShareableHandle, cuMemMap,
+    cuMemRelease, cuMemRetainAllocationHandle, cuMemSetAccess, cuMemUnmap, cuMemcpyDtoDAsync_v2,
+    cuMemcpyDtoH_v2, cuMemcpyHtoD_v2, cuMemsetD8_v2, cuMemsetD32Async, cuStreamBeginCapture_v2,
+    cuStreamEndCapture, cuStreamSynchronize,
 };
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -63,6 +63,15 @@ pub(crate) fn reserve(size: usize) -> u64 {
 
 pub(crate) fn create(size: usize) -> u64 {
     made!(cuMemCreate(size, &properties(), 0))
+}
+
+/// Creates memory on a device.
+pub(crate) fn create_on(device: c_int) -> u64 {
+    let wanted = CUmemAllocationProp {
+        location: location(1, device),
+        ..properties()
+    };
+    made!(cuMemCreate(PAGE, &raw const wanted, 0))
 }
 
 pub(crate) fn set_access(address: u64, size: usize, flags: u32) {
@@ -676,5 +685,67 @@ fn exports_and_imports_check_types_and_descriptors() {
         }
         well!(cuMemRelease(plain));
         well!(cuMemRelease(shared));
+    });
+}
+
+#[test]
+fn a_range_of_whole_pages_has_a_descriptor_for_other_drivers() {
+    well_used(|_| {
+        let kind = CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
+        let start = reserve(4 * PAGE);
+        map_new(start, PAGE);
+        map_new(start + PAGE as u64, PAGE);
+        let mut descriptor: c_int = -1;
+        let place: *mut c_void = (&raw mut descriptor).cast();
+        well!(cuMemGetHandleForAddressRange(
+            place,
+            start,
+            2 * PAGE,
+            kind,
+            0
+        ));
+        // SAFETY: the descriptor is new, so nothing else owns it.
+        drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
+        for (address, size) in [
+            (start, 3 * PAGE),
+            (start + 8, 4096),
+            (start, 100),
+            (start, 0),
+        ] {
+            refused!(
+                INVALID,
+                cuMemGetHandleForAddressRange(place, address, size, kind, 0)
+            );
+        }
+        refused!(
+            INVALID,
+            cuMemGetHandleForAddressRange(place, start, PAGE, kind, 2)
+        );
+        well!(cuMemUnmap(start, 2 * PAGE));
+        well!(cuMemAddressFree(start, 4 * PAGE));
+    });
+}
+
+#[test]
+fn memory_of_a_locality_domain_belongs_to_its_device() {
+    let profile = "b200@13.4".parse().expect("a profile");
+    well_used_on(profile, |_| {
+        let mut wanted = properties();
+        wanted.location = location(6, 1 << 8);
+        let handle: u64 = made!(cuMemCreate(PAGE, &raw const wanted, 0));
+        let start = reserve(PAGE);
+        well!(cuMemMap(start, PAGE, 0, handle, 0));
+        set_access(start, PAGE, READ_WRITE);
+        well!(cuMemsetD8_v2(start, 1, 4));
+        assert_eq!(read::<1>(start), [0x0101_0101]);
+        let mut other = 0;
+        wanted.location = location(6, 2 << 8);
+        refused!(
+            INVALID,
+            cuMemCreate(&raw mut other, PAGE, &raw const wanted, 0)
+        );
+        well!(cuMemUnmap(start, PAGE));
+        well!(cuMemRelease(handle));
+        well!(cuMemAddressFree(start, PAGE));
     });
 }

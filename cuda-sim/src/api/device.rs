@@ -126,7 +126,9 @@ pub(super) fn attribute(
         }
         Attribute::CU_DEVICE_ATTRIBUTE_CLOCK_RATE => gpu.clock,
         // Nonzero only if several devices are linked (measured).
-        Attribute::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED => 0,
+        Attribute::CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED => {
+            u32::from(super::multicast::is_supported(world))
+        }
         Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT => gpu.sms,
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR => gpu.capability.0,
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR => gpu.capability.1,

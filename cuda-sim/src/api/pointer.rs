@@ -1,7 +1,7 @@
 //! Pointer attributes.
 
 use super::Out;
-use crate::memory::{Kind, is_of_host};
+use crate::memory::{Kind, device_of, is_of_host};
 use crate::state::{Answer, World};
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
@@ -46,7 +46,7 @@ fn known_mapping(world: &World, address: CUdeviceptr) -> Option<Known> {
     let is_of_host = is_of_host(&its.location);
     Some(Known {
         context: 0,
-        device: usize::try_from(its.location.1).unwrap_or(0),
+        device: device_of(&its.location).unwrap_or(0),
         memory_type: match is_of_host {
             true => CUmemorytype::CU_MEMORYTYPE_HOST,
             false => CUmemorytype::CU_MEMORYTYPE_DEVICE,

@@ -5,14 +5,17 @@
 use super::Out;
 use crate::account::misuse;
 use crate::call::fault;
-use crate::memory::{GRANULARITY, Location, MapError, Properties, READ_WRITE, Use, is_of_host};
+use crate::memory::{
+    GRANULARITY, Location, MapError, PAGE, Properties, READ_WRITE, Use, device_of, is_of_host,
+};
 use crate::state::{Answer, World};
 use core::ffi::{c_int, c_ulonglong, c_void};
 use cuda_sys::{
     CUdeviceptr, CUmemAccessDesc, CUmemAllocationGranularity_flags as Granularity,
     CUmemAllocationHandleType as HandleType, CUmemAllocationProp,
     CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CUmemGenericAllocationHandle,
-    CUmemLocation, CUmemLocation_st__bindgen_ty_1, CUmemLocationType as LocationType, CUresult,
+    CUmemLocation, CUmemLocation_st__bindgen_ty_1, CUmemLocationType as LocationType,
+    CUmemRangeFlags, CUmemRangeHandleType, CUresult, CudaVersion,
 };
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -100,6 +103,16 @@ fn properties(world: &World, wanted: &CUmemAllocationProp) -> Answer<Properties>
         LocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
             world.device(id)?;
         }
+        // Unverified (from documentation): memory of a part of a device.
+        LocationType::CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN
+            if world.profile.driver >= CudaVersion::new(13, 4) =>
+        {
+            let [device, domain, ..] = id.to_ne_bytes();
+            world.device(device.into())?;
+            if u32::from(domain) >= world.profile.gpu.locality_domains {
+                return Err(INVALID);
+            }
+        }
         LocationType::CU_MEM_LOCATION_TYPE_HOST if handle_types == 0 => {}
         LocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA if id == 0 => {}
         _ => return Err(INVALID),
@@ -139,8 +152,7 @@ pub(super) fn create(
     let properties = properties(world, wanted)?;
     // The host is taken to have as much memory as the device.
     let limit = fault::memory_limit(world.profile.gpu.memory);
-    let device = usize::try_from(properties.location.1).ok();
-    let device = device.filter(|_| !is_of_host(&properties.location));
+    let device = device_of(&properties.location);
     let used = device.map_or(0, |device| world.memory.used(device));
     if used.saturating_add(size) > limit {
         return Err(OUT_OF_MEMORY);
@@ -387,6 +399,33 @@ pub(super) fn import(
     let descriptor = descriptor.addr() as c_int;
     let made = world.memory.virtual_memory.physical.import(descriptor);
     handle.set(made.ok_or(CUresult::CUDA_ERROR_UNKNOWN)? as c_ulonglong);
+    Ok(())
+}
+
+/// Returns a descriptor of a range for other drivers (DMA-BUF). Such a range is whole pages of memory of one
+/// device. The descriptor keeps nothing here.
+pub(super) fn range_handle(
+    world: &mut World,
+    place: *mut c_void,
+    address: CUdeviceptr,
+    size: usize,
+    kind: CUmemRangeHandleType,
+    flags: c_ulonglong,
+) -> Answer {
+    let is_buffer = kind == CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
+    let pcie = CUmemRangeFlags::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE.0;
+    let is_whole = size != 0 && size % PAGE == 0 && address % PAGE as u64 == 0;
+    let is_device = world.memory.is_virtual(address) || world.memory.containing(address).is_some();
+    if place.is_null() || !is_buffer || flags > pcie.into() || !is_whole || !is_device {
+        return Err(INVALID);
+    }
+    if !super::batch::is_in_memory(world, address, size) {
+        return Err(INVALID);
+    }
+    let made = crate::memory::range_descriptor();
+    let made = made.ok_or(CUresult::CUDA_ERROR_OPERATING_SYSTEM)?;
+    // SAFETY: the handle type says that the caller passes a place for a descriptor.
+    unsafe { place.cast::<c_int>().write(made) };
     Ok(())
 }
 

@@ -416,6 +416,31 @@ impl<'a> Launch<'a> {
         Ok(())
     }
 
+    /// Updates the first `len` elements of the multicast mapping that an argument points to, as the
+    /// `multimem` instructions do. `f` gets the index of an element and its value on each device, and
+    /// returns the value that is stored on all of them.
+    ///
+    /// # Errors
+    /// The memory is not a mapping of a multicast object, or not bound on every device of it.
+    pub fn update_multicast<T: Plain>(
+        &mut self,
+        argument: usize,
+        len: usize,
+        mut f: impl FnMut(usize, &[T]) -> T,
+    ) -> Result<(), String> {
+        let start = self.value::<u64>(argument)?;
+        let size = size_of::<T>();
+        for index in 0..len {
+            let address = start + (index * size) as u64;
+            let found = self.memory.multicast(address, size, None)?;
+            let values: Vec<T> = found.iter().filter_map(|its| T::read(its)).collect();
+            let mut written = vec![0; size];
+            f(index, &values).write(&mut written);
+            self.memory.multicast(address, size, Some(&written))?;
+        }
+        Ok(())
+    }
+
     fn variable(&mut self, name: &str, size: usize) -> Result<&mut [u8], String> {
         let mut all = self.call.kernel.variables.iter();
         let found = all.find(|(its, ..)| its == name);

@@ -2,11 +2,26 @@
 
 use super::UNINIT;
 use super::space::Space;
+use std::alloc::{Layout, alloc_zeroed};
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 /// Allocations of this size or more are not filled with [`UNINIT`], because that would make the system
 /// commit all of the memory at once.
 const LARGE: usize = 1 << 30;
+
+/// Allocates zeros, which most systems commit when they are written. Returns `None` if there is not enough
+/// memory.
+fn zeros(len: usize) -> Option<Vec<u8>> {
+    let layout = Layout::array::<u8>(len)
+        .ok()
+        .filter(|its| its.size() != 0)?;
+    // SAFETY: the size is not zero.
+    let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+    // SAFETY: the memory was allocated by the global allocator with the layout of a vector of `len`
+    // bytes, all bytes are initialized to zero, and nothing else refers to the memory.
+    Some(unsafe { Vec::from_raw_parts(start.as_ptr(), len, len) })
+}
 
 /// The bytes of an allocation, in memory of the host.
 #[derive(Debug)]
@@ -27,10 +42,11 @@ impl Contents {
     pub(super) fn new(size: u64) -> Option<Self> {
         let len = usize::try_from(size).ok()?;
         if len >= LARGE {
-            if let Some(space) = Space::of_zeros(len) {
-                let place = Place::Large(space);
-                return Some(Self { len, place });
-            }
+            let place = match Space::of_zeros(len) {
+                Some(space) => Place::Large(space),
+                None => Place::Small(zeros(len)?),
+            };
+            return Some(Self { len, place });
         }
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).ok()?;

@@ -1,5 +1,6 @@
 //! Physical memory, which `cuMemCreate` allocates and reservations map.
 
+use super::multicast::Team;
 use super::space;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -33,7 +34,10 @@ pub(crate) struct Physical {
     pub(crate) is_imported: bool,
     /// Number of times that the program must release the handle.
     pub(super) references: u32,
+    /// Number of mappings, and of bindings to multicast objects.
     pub(super) mappings: u32,
+    /// `None` if it is not a multicast object.
+    pub(crate) team: Option<Box<Team>>,
 }
 
 /// The physical memory of the process.
@@ -76,6 +80,7 @@ impl PhysicalMemory {
             is_imported: false,
             references: 1,
             mappings: 0,
+            team: None,
         }))
     }
 
@@ -121,6 +126,7 @@ impl PhysicalMemory {
             is_imported: true,
             references: 1,
             mappings: 0,
+            team: None,
         }))
     }
 
@@ -147,8 +153,13 @@ impl PhysicalMemory {
         self.all.get(&handle).filter(|its| its.references != 0)
     }
 
+    pub(super) fn get_mut(&mut self, handle: usize) -> Option<&mut Physical> {
+        let its = self.all.get_mut(&handle);
+        its.filter(|its| its.references != 0)
+    }
+
     /// Returns memory, also if only a mapping keeps it.
-    pub(super) fn kept(&self, handle: usize) -> Option<&Physical> {
+    pub(crate) fn kept(&self, handle: usize) -> Option<&Physical> {
         self.all.get(&handle)
     }
 

@@ -263,6 +263,39 @@ pub(super) fn create_file(name: &core::ffi::CStr) -> Option<File> {
     system::create_file(name)
 }
 
+/// Reads a part of a file.
+pub(super) fn read(file: &File, offset: u64, bytes: &mut [u8]) -> std::io::Result<()> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset);
+    #[cfg(not(unix))]
+    {
+        let _ = (file, offset, bytes);
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Writes a part of a file.
+pub(super) fn write(file: &File, offset: u64, bytes: &[u8]) -> std::io::Result<()> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::write_all_at(file, bytes, offset);
+    #[cfg(not(unix))]
+    {
+        let _ = (file, offset, bytes);
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Returns a descriptor that stands for a range of device memory.
+pub(crate) fn range_descriptor() -> Option<core::ffi::c_int> {
+    #[cfg(unix)]
+    {
+        use std::os::fd::IntoRawFd;
+        create_file(c"cuda-sim range").map(IntoRawFd::into_raw_fd)
+    }
+    #[cfg(not(unix))]
+    None
+}
+
 /// Frees the memory of a part of a file that is not mapped.
 pub(super) fn punch(file: &File, offset: u64, len: u64) {
     system::punch(file, offset, len);

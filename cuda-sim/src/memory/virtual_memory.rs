@@ -33,6 +33,8 @@ pub(crate) struct Mapping {
     pub(crate) access: BTreeMap<Location, u32>,
     /// A unique id that is never reused.
     pub(crate) id: u64,
+    /// Whether the memory is a multicast object.
+    is_team: bool,
     /// The first operation that may use the mapping. Operations before it were enqueued while other
     /// memory was mapped there.
     since: u64,
@@ -138,6 +140,11 @@ impl Reservation {
             let Some((start, its)) = self.mapping(at) else {
                 return wrong("are not mapped, or were unmapped");
             };
+            if its.is_team {
+                return wrong(
+                    "are a multicast object, which only `Launch::update_multicast` can access",
+                );
+            }
             if !its.allows(location, wanted) {
                 return wrong(match wanted {
                     Use::Read => "are mapped, but may not be read",
@@ -230,6 +237,7 @@ impl VirtualMemory {
             physical: handle,
             access: BTreeMap::new(),
             id,
+            is_team: physical.team.is_some(),
             since: its.since(address, end),
         };
         its.mappings.insert(address, mapping);
@@ -325,7 +333,9 @@ impl VirtualMemory {
 
 /// Returns whether a location is the host, or a NUMA node of it.
 pub(crate) fn is_of_host(location: &Location) -> bool {
-    location.0 != cuda_sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0
+    use cuda_sys::CUmemLocationType as Type;
+    let kind = Type(location.0);
+    kind == Type::CU_MEM_LOCATION_TYPE_HOST || kind == Type::CU_MEM_LOCATION_TYPE_HOST_NUMA
 }
 
 impl Memory {
@@ -401,8 +411,9 @@ impl Memory {
         self.forget_physical(unused);
     }
 
-    fn forget_physical(&mut self, unused: impl IntoIterator<Item = Physical>) {
+    pub(super) fn forget_physical(&mut self, unused: impl IntoIterator<Item = Physical>) {
         for its in unused {
+            self.forget_team(&its);
             // Imported memory counts where it was allocated.
             let device = device_of(&its.properties.location).filter(|_| !its.is_imported);
             if let Some(device) = device {
@@ -418,7 +429,15 @@ impl Memory {
     }
 }
 
-fn device_of(location: &Location) -> Option<usize> {
-    let device = usize::try_from(location.1).ok();
-    device.filter(|_| !is_of_host(location))
+/// Returns the device of a location, if it is one of a device or of a part of it.
+pub(crate) fn device_of(location: &Location) -> Option<usize> {
+    use cuda_sys::CUmemLocationType as Type;
+    match Type(location.0) {
+        Type::CU_MEM_LOCATION_TYPE_DEVICE => usize::try_from(location.1).ok(),
+        // The id has the device in its first byte, and the domain in the second one.
+        Type::CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN => {
+            Some(usize::from(location.1.to_ne_bytes()[0]))
+        }
+        _ => None,
+    }
 }
