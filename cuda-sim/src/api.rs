@@ -14,6 +14,7 @@ pub(crate) mod boxes;
 pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod device;
+pub(crate) mod endpoint;
 pub(crate) mod event;
 pub(crate) mod function;
 pub(crate) mod graph;
@@ -61,17 +62,18 @@ use cuda_sys::{
     CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams,
     CUgraphNodeType, CUgraphRecaptureCallback, CUgreenCtx, CUhostFn, CUipcMemHandle, CUjit_option,
     CUjitInputType, CUkernel, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary,
-    CUlibraryOption, CUlimit, CUlinkState, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags,
-    CUmemAccessDesc, CUmemAllocationGranularity_flags, CUmemAllocationHandleType,
-    CUmemAllocationProp, CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation,
-    CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemRangeHandleType,
-    CUmemcpyAttributes, CUmemoryPool, CUmipmappedArray, CUmodule, CUmoduleLoadingMode,
-    CUmulticastGranularity_flags, CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute,
-    CUresult, CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue,
-    CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus,
-    CUstreamCigCaptureParams, CUsurfObject, CUtensorMap, CUtensorMapDataType,
-    CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
-    CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUuserObject, CUuuid, Function,
+    CUlibraryOption, CUlimit, CUlinkState, CUlogicalEndpointId, CUlogicalEndpointProp,
+    CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
+    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute,
+    CUmemPoolProps, CUmemPoolPtrExportData, CUmemRangeHandleType, CUmemcpyAttributes, CUmemoryPool,
+    CUmipmappedArray, CUmodule, CUmoduleLoadingMode, CUmulticastGranularity_flags,
+    CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUsharedconfig,
+    CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
+    CUstreamCaptureMode, CUstreamCaptureStatus, CUstreamCigCaptureParams, CUsurfObject,
+    CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode,
+    CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUuserObject,
+    CUuuid, Function,
 };
 
 /// An output parameter: null, or a place where one value can be written. It is not a reference, because
@@ -432,6 +434,17 @@ functions! { find_newest newest
     Usual cuMulticastBindAddr_v2(object: val CUmemGenericAllocationHandle, device: val CUdevice, offset: val usize, address: val CUdeviceptr, size: val usize, flags: val c_ulonglong) => multicast::bind_address_on;
     Usual cuMulticastUnbind(object: val CUmemGenericAllocationHandle, device: val CUdevice, offset: val usize, size: val usize) => multicast::unbind;
     Usual cuMulticastGetGranularity(granularity: out usize, properties: val *const CUmulticastObjectProp [1], option: val CUmulticastGranularity_flags) => multicast::granularity;
+
+    Usual cuLogicalEndpointIdReserve(first: out CUlogicalEndpointId, count: val u32) => endpoint::reserve_ids;
+    Usual cuLogicalEndpointIdRelease(first: val CUlogicalEndpointId, count: val u32) => endpoint::release_ids;
+    Usual cuLogicalEndpointGetLimits(alignment: out u64, size: out u64, properties: val *const CUlogicalEndpointProp [1]) => endpoint::limits;
+    Usual cuLogicalEndpointCreate(id: val CUlogicalEndpointId, properties: val *const CUlogicalEndpointProp [1]) => endpoint::create;
+    Usual cuLogicalEndpointAddDevice(id: val CUlogicalEndpointId, device: val CUdevice) => endpoint::add_device;
+    Usual cuLogicalEndpointQuery(first: val CUlogicalEndpointId, count: val u32, status: out c_int) => endpoint::query;
+    Usual cuLogicalEndpointDestroy(id: val CUlogicalEndpointId) => endpoint::destroy;
+    Usual cuLogicalEndpointBindMem(id: val CUlogicalEndpointId, device: val CUdevice, offset: val u64, memory: val CUmemGenericAllocationHandle, start: val u64, size: val u64, flags: val c_ulonglong) => endpoint::bind_memory;
+    Usual cuLogicalEndpointBindAddr(id: val CUlogicalEndpointId, device: val CUdevice, offset: val u64, address: val *mut c_void, size: val u64, flags: val c_ulonglong) => endpoint::bind_address;
+    Usual cuLogicalEndpointUnbind(id: val CUlogicalEndpointId, device: val CUdevice, offset: val u64, size: val u64) => endpoint::unbind;
 
     Usual cuPointerGetAttribute(data: val *mut c_void, attribute: val CUpointer_attribute, address: val CUdeviceptr) => pointer::attribute;
     Usual cuPointerGetAttributes(count: val c_uint, attributes: val *mut CUpointer_attribute [count], data: val *mut *mut c_void, address: val CUdeviceptr) => pointer::attributes;

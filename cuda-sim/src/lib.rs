@@ -40,9 +40,9 @@
 //! This is not an emulator. It parses PTX for variables and for the names, parameters and limits of
 //! kernels, but does not execute it. A kernel is a [host function](kernel) that is registered under the
 //! kernel's name. Timing is not modeled. The driver implements the functions that `cuda-safe` calls, all
-//! functions about graphs except `cuStreamBeginRecaptureToGraph`, those of virtual memory and multicast
-//! objects (on Linux), of arrays, textures, surfaces and tensor maps, and a few that C programs call
-//! instead. Every other function returns `CUDA_ERROR_NOT_SUPPORTED`.
+//! functions about graphs except `cuStreamBeginRecaptureToGraph`, those of virtual memory, multicast objects
+//! and logical endpoints (on Linux), of arrays, textures, surfaces and tensor maps, and a few that C
+//! programs call instead. Every other function returns `CUDA_ERROR_NOT_SUPPORTED`.
 //!
 //! The texels of compressed and packed formats can be copied but not sampled, formats of video do not
 //! exist, and kernels cannot load through tensor maps. In graphs, external semaphores, copies within host

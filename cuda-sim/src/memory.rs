@@ -3,6 +3,7 @@
 
 mod conditional;
 mod contents;
+mod endpoint;
 mod format;
 mod graph;
 mod host;
@@ -14,9 +15,10 @@ mod totals;
 mod virtual_memory;
 
 pub(crate) use contents::Contents;
+pub(crate) use endpoint::Endpoint;
 pub(crate) use format::{Format, Number};
 pub(crate) use host::{Attached, Host, HostKind, PAGE, Page, pinned_byte};
-pub(crate) use multicast::Binding;
+pub(crate) use multicast::{Binding, Team};
 pub(crate) use physical::{Location, Properties};
 pub(crate) use space::range_descriptor;
 pub(crate) use texture::{Object, Outside, Sampler, Texels};
@@ -86,6 +88,7 @@ pub(crate) struct Memory {
     /// The operation that is running.
     pub(crate) running_operation: Option<u64>,
     pub(crate) virtual_memory: virtual_memory::VirtualMemory,
+    pub(crate) endpoints: endpoint::Endpoints,
     /// Texture and surface objects.
     pub(crate) objects: texture::Objects,
     /// The executable graphs that kernels may launch.

@@ -52,6 +52,7 @@ mod host_functions;
 mod kernels;
 mod kinds;
 mod launch;
+mod logical_endpoints;
 mod manager;
 mod manager_caching;
 mod manager_host;

@@ -151,9 +151,7 @@ pub(super) fn bind_memory(
     size: usize,
     flags: c_ulonglong,
 ) -> Answer {
-    let physical = known(world, memory)?;
-    let physical = world.memory.virtual_memory.physical.get(physical);
-    let device = physical.map_or(-1, |its| device_number(&its.properties));
+    let device = device_of_handle(world, known(world, memory)?);
     bind_memory_on(world, object, device, offset, memory, start, size, flags)
 }
 
@@ -163,8 +161,14 @@ fn device_number(properties: &Properties) -> CUdevice {
     device.and_then(|its| its.try_into().ok()).unwrap_or(-1)
 }
 
+/// Returns the device of the memory of a handle, or -1.
+pub(super) fn device_of_handle(world: &World, handle: usize) -> CUdevice {
+    let properties = world.memory.virtual_memory.properties_of(handle);
+    properties.map_or(-1, |its| device_number(&its))
+}
+
 /// Returns the memory that is mapped at an address: its handle, the offset in it, and its device.
-fn mapped(world: &World, address: CUdeviceptr) -> Answer<(usize, u64, i32)> {
+pub(super) fn mapped(world: &World, address: CUdeviceptr) -> Answer<(usize, u64, i32)> {
     let virtual_memory = &world.memory.virtual_memory;
     let (start, mapping) = virtual_memory.mapping(address).ok_or(INVALID)?;
     let its = virtual_memory
