@@ -81,6 +81,7 @@ mod tensor_maps;
 mod textures;
 mod virtual_memory;
 mod virtual_memory_misuse;
+mod virtual_memory_shared;
 mod waits;
 
 use cuda_safe::Context;

@@ -2,7 +2,6 @@
 //! driver 580.
 #![cfg(target_os = "linux")]
 
-use crate::common;
 use crate::graph_calls::{
     Bench, INVALID, UNSUPPORTED, fill, fill_node, graph, instantiate, made, read, refused, well,
     well_used, well_used_on,
@@ -12,17 +11,15 @@ use core::ptr::{null, null_mut};
 use cuda_safe::sys::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
     CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUmemLocation,
-    CUmemLocationType, CUmemRangeHandleType, CUresult, CUstream, Zeroable, cuCtxSetCurrent,
-    cuGraphDestroy, cuGraphExecDestroy, cuGraphInstantiateWithFlags, cuGraphLaunch,
-    cuLaunchHostFunc, cuLaunchKernel, cuMemAddressFree, cuMemAddressReserve, cuMemAlloc_v2,
-    cuMemCreate, cuMemExportToShareableHandle, cuMemFree_v2, cuMemFreeAsync, cuMemGetAccess,
-    cuMemGetAddressRange_v2, cuMemGetAllocationGranularity, cuMemGetAllocationPropertiesFromHandle,
-    cuMemGetHandleForAddressRange, cuMemGetInfo_v2, cuMemImportFromShareableHandle, cuMemMap,
-    cuMemRelease, cuMemRetainAllocationHandle, cuMemSetAccess, cuMemUnmap, cuMemcpyDtoDAsync_v2,
-    cuMemcpyDtoH_v2, cuMemcpyHtoD_v2, cuMemsetD8_v2, cuMemsetD32Async, cuStreamBeginCapture_v2,
-    cuStreamEndCapture, cuStreamSynchronize,
+    CUmemLocationType, CUresult, CUstream, Zeroable, cuCtxSetCurrent, cuGraphDestroy,
+    cuGraphExecDestroy, cuGraphInstantiateWithFlags, cuGraphLaunch, cuLaunchHostFunc,
+    cuLaunchKernel, cuMemAddressFree, cuMemAddressReserve, cuMemAlloc_v2, cuMemCreate,
+    cuMemFree_v2, cuMemFreeAsync, cuMemGetAccess, cuMemGetAddressRange_v2,
+    cuMemGetAllocationGranularity, cuMemGetAllocationPropertiesFromHandle, cuMemGetInfo_v2,
+    cuMemMap, cuMemRelease, cuMemRetainAllocationHandle, cuMemSetAccess, cuMemUnmap,
+    cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyHtoD_v2, cuMemsetD8_v2, cuMemsetD32Async,
+    cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamSynchronize,
 };
-use std::os::fd::{FromRawFd, OwnedFd};
 
 const MIB: usize = 1 << 20;
 pub(crate) const PAGE: usize = 2 * MIB;
@@ -50,7 +47,7 @@ pub(crate) fn properties() -> CUmemAllocationProp {
     }
 }
 
-fn shareable() -> CUmemAllocationProp {
+pub(crate) fn shareable() -> CUmemAllocationProp {
     CUmemAllocationProp {
         requestedHandleTypes: CUmemAllocationHandleType(1),
         ..properties()
@@ -586,143 +583,6 @@ fn host_functions_may_not_call() {
         well!(cuLaunchHostFunc(bench.stream, Some(unmap_page), data));
         well!(cuStreamSynchronize(bench.stream));
         well!(cuMemAddressFree(start, PAGE));
-    });
-}
-
-#[test]
-fn a_descriptor_shares_memory_with_another_process() {
-    well_used(|_| {
-        let kind = CUmemAllocationHandleType(1);
-        let wanted = shareable();
-        let handle: u64 = made!(cuMemCreate(PAGE, &raw const wanted, 0));
-        let mut descriptor: c_int = -1;
-        let place = (&raw mut descriptor).cast();
-        well!(cuMemExportToShareableHandle(place, handle, kind, 0));
-        // SAFETY: the descriptor is new, so nothing else owns it.
-        let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        let start = reserve(2 * PAGE);
-        well!(cuMemMap(start, PAGE, 0, handle, 0));
-        set_access(start, PAGE, READ_WRITE);
-        well!(cuMemsetD8_v2(start, 1, 8));
-
-        let number = core::ptr::without_provenance_mut(descriptor as usize);
-        let use_import = || {
-            let imported = made!(cuMemImportFromShareableHandle(number, kind));
-            assert_ne!(imported, handle);
-            let shown: CUmemAllocationProp =
-                made!(cuMemGetAllocationPropertiesFromHandle(imported));
-            assert_eq!(shown.requestedHandleTypes.0, 0);
-            let at = start + PAGE as u64;
-            refused!(UNSUPPORTED, cuMemMap(at, 2 * PAGE, 0, imported, 0));
-            well!(cuMemMap(at, PAGE, 0, imported, 0));
-            set_access(at, PAGE, READ_WRITE);
-            let [before] = read::<1>(at);
-            let after = before + 1;
-            well!(cuMemcpyHtoD_v2(at, (&raw const after).cast(), 4));
-            // An import cannot be exported again.
-            let mut other: c_int = -1;
-            let place = (&raw mut other).cast();
-            refused!(
-                INVALID,
-                cuMemExportToShareableHandle(place, imported, kind, 0)
-            );
-            well!(cuMemUnmap(at, PAGE));
-            well!(cuMemRelease(imported));
-            before == 0x0101_0101
-        };
-        // In the same process, and in another one.
-        assert!(use_import());
-        assert_eq!(read::<1>(start), [0x0101_0102]);
-        well!(cuMemsetD8_v2(start, 1, 8));
-        read::<1>(start);
-        assert!(common::fork::in_fork(use_import));
-        assert_eq!(read::<1>(start), [0x0101_0102]);
-
-        // The descriptor keeps the memory.
-        well!(cuMemUnmap(start, PAGE));
-        well!(cuMemRelease(handle));
-        let again = made!(cuMemImportFromShareableHandle(number, kind));
-        well!(cuMemMap(start, PAGE, 0, again, 0));
-        set_access(start, PAGE, READ);
-        assert_eq!(read::<1>(start), [0x0101_0102]);
-        well!(cuMemUnmap(start, PAGE));
-        well!(cuMemRelease(again));
-        well!(cuMemAddressFree(start, 2 * PAGE));
-        drop(owned);
-    });
-}
-
-#[test]
-fn exports_and_imports_check_types_and_descriptors() {
-    well_used(|_| {
-        let kind = CUmemAllocationHandleType;
-        let wanted = shareable();
-        let (plain, shared) = (create(PAGE), made!(cuMemCreate(PAGE, &raw const wanted, 0)));
-        let mut place: c_int = -1;
-        let to = (&raw mut place).cast();
-        refused!(INVALID, cuMemExportToShareableHandle(to, plain, kind(1), 0));
-        refused!(
-            INVALID,
-            cuMemExportToShareableHandle(to, shared, kind(8), 0)
-        );
-        refused!(
-            INVALID,
-            cuMemExportToShareableHandle(to, shared, kind(1), 1)
-        );
-        let null_device = std::fs::File::open("/dev/null").expect("it exists");
-        let mut handle = 0;
-        let unknown = CUresult::CUDA_ERROR_UNKNOWN;
-        for number in [std::os::fd::AsRawFd::as_raw_fd(&null_device), -1, 900] {
-            let number = core::ptr::without_provenance_mut(number as usize);
-            refused!(
-                unknown,
-                cuMemImportFromShareableHandle(&raw mut handle, number, kind(1))
-            );
-            refused!(
-                UNSUPPORTED,
-                cuMemImportFromShareableHandle(&raw mut handle, number, kind(8))
-            );
-        }
-        well!(cuMemRelease(plain));
-        well!(cuMemRelease(shared));
-    });
-}
-
-#[test]
-fn a_range_of_whole_pages_has_a_descriptor_for_other_drivers() {
-    well_used(|_| {
-        let kind = CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
-        let start = reserve(4 * PAGE);
-        map_new(start, PAGE);
-        map_new(start + PAGE as u64, PAGE);
-        let mut descriptor: c_int = -1;
-        let place: *mut c_void = (&raw mut descriptor).cast();
-        well!(cuMemGetHandleForAddressRange(
-            place,
-            start,
-            2 * PAGE,
-            kind,
-            0
-        ));
-        // SAFETY: the descriptor is new, so nothing else owns it.
-        drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
-        for (address, size) in [
-            (start, 3 * PAGE),
-            (start + 8, 4096),
-            (start, 100),
-            (start, 0),
-        ] {
-            refused!(
-                INVALID,
-                cuMemGetHandleForAddressRange(place, address, size, kind, 0)
-            );
-        }
-        refused!(
-            INVALID,
-            cuMemGetHandleForAddressRange(place, start, PAGE, kind, 2)
-        );
-        well!(cuMemUnmap(start, 2 * PAGE));
-        well!(cuMemAddressFree(start, 4 * PAGE));
     });
 }
 
