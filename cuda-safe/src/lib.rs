@@ -119,6 +119,7 @@ mod memory;
 #[cfg(doctest)]
 mod must_not_compile;
 pub mod reference;
+pub mod virtual_memory;
 
 pub use base::call::check;
 pub use base::error::{

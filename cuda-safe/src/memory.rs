@@ -25,6 +25,7 @@ mod scope;
 mod shared;
 mod slice;
 mod stream_ops;
+pub(crate) mod virtual_memory;
 
 pub use crate::base::region::{Extent, Region};
 pub use batch::CopyBatch;

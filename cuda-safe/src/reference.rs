@@ -298,7 +298,7 @@ pub mod threads {
             Library, Linked, Linker, ManagedBuffer, ManagedRange, MappedBuffer, MemoryPool, Module,
             PeerReader, Pending, PinnedBuffer, PinnedRange, PitchedBuffer, PointerInfo,
             SharedBuffer, SharedReader, Stream, StreamFuture, TypedKernel, WeakStream, green,
-            interop, manager,
+            interop, manager, virtual_memory,
         };
 
         const fn send<T: Send>() {}
@@ -338,6 +338,10 @@ pub mod threads {
         send_and_sync::<Pending<f32>>();
         send_and_sync::<Pending<f32, PinnedRange<f32>>>();
         send_and_sync::<MappedBuffer<f32>>();
+        send_and_sync::<virtual_memory::PhysicalMemory>();
+        send_and_sync::<virtual_memory::Reservation>();
+        send_and_sync::<virtual_memory::Mapping>();
+        send_and_sync::<virtual_memory::GrowableBuffer<f32>>();
         send_and_sync::<ManagedBuffer<f32>>();
         send_and_sync::<interop::ArrayView<'_, f32>>();
         send_and_sync::<interop::ArrayViewMut<'_, f32>>();

@@ -87,3 +87,4 @@ mod stream;
 mod stress;
 mod timeline;
 mod views;
+mod virtual_memory;

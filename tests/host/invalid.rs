@@ -550,6 +550,26 @@ fn of_modules() -> Vec<(Invalid, &'static [&'static str])> {
 fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
     vec![
         (Invalid::OtherManager, &["memory manager"]),
+        (
+            Invalid::Granularity {
+                what: "the size",
+                bytes: 4097,
+                granularity: 2_097_152,
+            },
+            &["the size", "4097", "2097152"],
+        ),
+        (
+            Invalid::NoAccess { device: 3 },
+            &["device 3", "Mapping::set_access"],
+        ),
+        (Invalid::NotMapping, &["mapping of virtual memory"]),
+        (
+            Invalid::AboveCapacity {
+                len: 91,
+                capacity: 90,
+            },
+            &["91", "90"],
+        ),
         (Invalid::NoMemoryManager, &["no memory manager"]),
         (
             Invalid::ManagerVersion {

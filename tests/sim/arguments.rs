@@ -22,6 +22,7 @@ mod memory_op;
 mod module;
 mod pool;
 mod stream;
+mod virtual_memory;
 
 use crate::common;
 use cuda_safe::{Context, Device, Kernel, Module, Result, Stream};
@@ -299,6 +300,7 @@ fn rows() -> Vec<Row> {
         module::rows(),
         pool::rows(),
         stream::rows(),
+        virtual_memory::rows(),
     ]
     .into_iter()
     .flatten()

@@ -197,6 +197,15 @@ pub(crate) fn is_fatal(code: CUresult) -> bool {
     code.is_fatal()
 }
 
+/// Returns whether a code means that no work runs or will run.
+pub(crate) fn ends_all_work(code: CUresult) -> bool {
+    is_fatal(code)
+        || matches!(
+            code,
+            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED | CUresult::CUDA_ERROR_DEINITIALIZED
+        )
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

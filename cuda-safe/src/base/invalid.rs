@@ -384,6 +384,18 @@ pub enum Invalid {
     NotDeviceLaunch,
     /// Text for the driver that is not Unicode.
     NotUnicode,
+    /// A size or an offset of virtual memory that is not a positive multiple of the granularity.
+    Granularity {
+        what: &'static str,
+        bytes: usize,
+        granularity: usize,
+    },
+    /// Virtual memory that a device cannot read and write. `device` is an ordinal.
+    NoAccess { device: u32 },
+    /// A buffer that is not a mapping of virtual memory.
+    NotMapping,
+    /// A length above the number of elements for which a growable buffer has addresses.
+    AboveCapacity { len: usize, capacity: usize },
     /// A raw handle that is not an object of the kind `what`.
     Handle { what: &'static str, value: usize },
 }

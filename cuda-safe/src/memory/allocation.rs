@@ -11,6 +11,7 @@ use crate::driver::context::SyncMemory;
 use crate::driver::graph::NodeAllocation;
 use crate::driver::stream::Stream;
 use crate::memory::manager::{Block, ManagerSlot, Order};
+use crate::memory::virtual_memory::{MappedMemory, Mapping};
 use cuda_sys::{CUdeviceptr, CUstream};
 use std::any::Any;
 use std::sync::Arc;
@@ -38,6 +39,8 @@ pub(super) enum Release {
     Managed(Managed),
     /// Freed in stream order. The memory belongs to an allocation node of a graph.
     OfNode(Arc<NodeAllocation>),
+    /// Unmapped after the work on the stream.
+    Mapped(Box<MappedMemory>),
     /// Borrowed from other code, which guarantees that the memory stays allocated.
     Borrowed,
     /// Kept allocated by an owner, which is dropped with this.
@@ -90,6 +93,27 @@ impl Allocation {
             owner => std::mem::forget(owner),
         }
         (self.address, self.stream.clone())
+    }
+
+    /// Returns the mapping of memory that is unmapped with the allocation, or the allocation. The caller
+    /// ensures that no work uses the memory.
+    pub(super) fn into_mapping(mut self) -> Result<Mapping, Self> {
+        match std::mem::replace(&mut self.release, Release::Nothing) {
+            Release::Mapped(mapped) => Ok(mapped.into_mapping()),
+            release => {
+                self.release = release;
+                Err(self)
+            }
+        }
+    }
+
+    /// Unmaps virtual memory.
+    #[cold]
+    #[inline(never)]
+    fn unmap(&mut self) {
+        if let Release::Mapped(mapped) = std::mem::replace(&mut self.release, Release::Nothing) {
+            mapped.release_after(&self.stream);
+        }
     }
 
     /// Frees memory of a pool. This is a separate cold function, so that other drops do not pay for
@@ -216,6 +240,7 @@ impl Drop for Allocation {
             Release::Managed(managed) => self.free_managed(managed),
             Release::OfPool(pool) => self.free_of_pool(pool),
             Release::OfNode(node) => node.free(&self.stream),
+            Release::Mapped(_) => self.unmap(),
             Release::Nothing | Release::Borrowed | Release::Foreign(_) => {}
         }
     }

@@ -1,5 +1,6 @@
 //! Buffers and slices as kernel arguments.
 
+use super::virtual_memory::GrowableBuffer;
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, MappedBuffer, SharedReader};
 use crate::base::error::Result;
 use crate::driver::launch::{Argument, LaunchArgument, sealed};
@@ -37,8 +38,10 @@ arguments! {
     DeviceSlice<'_, T> => &'static [T];
     &DeviceBuffer<T> => &'static [T];
     &MappedBuffer<T> => &'static [T];
+    &GrowableBuffer<T> => &'static [T];
     &SharedReader<T> => &'static [T];
     DeviceSliceMut<'_, T> => &'static mut [T];
     &mut DeviceBuffer<T> => &'static mut [T];
     &mut MappedBuffer<T> => &'static mut [T];
+    &mut GrowableBuffer<T> => &'static mut [T];
 }

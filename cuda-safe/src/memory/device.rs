@@ -6,11 +6,12 @@ use super::slice::{self, DeviceSlice, DeviceSliceMut};
 use super::{bytes_of, expect_memory};
 use crate::base::call::{answer, call, without_current};
 use crate::base::capture::Operation;
-use crate::base::error::Result;
+use crate::base::error::{Rejected, Result};
 use crate::base::invalid::Invalid;
 use crate::base::release;
 use crate::driver::stream::{Stream, same_context};
 use crate::memory::manager::ManagerSlot;
+use crate::memory::virtual_memory::Mapping;
 use bytemuck::NoUninit;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
@@ -292,6 +293,22 @@ impl<T> DeviceBuffer<T> {
     /// never freed, and its context is never released.
     pub fn into_raw(self) -> (CUdeviceptr, Stream) {
         self.memory.into_raw()
+    }
+
+    /// Waits for the work on the stream, and returns the mapping of virtual memory that the buffer was
+    /// created from ([`Mapping::into_buffer`]).
+    ///
+    /// # Errors
+    /// [`Invalid::NotMapping`] for other buffers; [`Error::InHostFunction`](crate::Error::InHostFunction);
+    /// errors of the work. The buffer is returned with the error.
+    pub fn into_mapping(self) -> Result<Mapping, Rejected<Self>> {
+        if let Err(error) = self.stream().synchronize() {
+            return Err(Rejected::new(error, self));
+        }
+        let Self { memory, len, .. } = self;
+        memory
+            .into_mapping()
+            .map_err(|memory| Rejected::new(Invalid::NotMapping, Self::of_allocation(memory, len)))
     }
 
     /// Returns the number of elements.

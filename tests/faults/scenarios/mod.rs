@@ -26,6 +26,7 @@ mod raw;
 mod settings;
 mod shortage;
 mod stream;
+mod virtual_memory;
 
 use crate::Scenario;
 use crate::trace::Trace;
@@ -121,6 +122,8 @@ pub(crate) static ALL: &[Scenario] = &[
     since((13, 3), "recapture", graph_capture::recaptured),
     scenario("queried graph", graph::queried),
     scenario("busy graph", graph::busy),
+    scenario("mapping", virtual_memory::mapping),
+    scenario("growable buffer", virtual_memory::growable),
     scenario("callback", capture::drops_in_a_callback),
     scenario("devices.rs", examples::devices),
     scenario("vector_add.rs", examples::vector_add),

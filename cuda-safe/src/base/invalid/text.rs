@@ -668,6 +668,25 @@ impl fmt::Display for Invalid {
                  device_launch",
             ),
             Self::NotUnicode => f.write_str("the text is not Unicode"),
+            Self::Granularity {
+                what,
+                bytes,
+                granularity,
+            } => write!(
+                f,
+                "{what} of {bytes} bytes is not a positive multiple of the granularity, which is \
+                 {granularity} bytes"
+            ),
+            Self::NoAccess { device } => write!(
+                f,
+                "device {device} cannot read and write this virtual memory: call \
+                 Mapping::set_access first"
+            ),
+            Self::NotMapping => f.write_str("the buffer is not a mapping of virtual memory"),
+            Self::AboveCapacity { len, capacity } => write!(
+                f,
+                "{len} elements exceed the capacity of the growable buffer, which is {capacity}"
+            ),
             Self::Handle { what, value } => write!(f, "{value:#x} is not a valid {what}"),
         }
     }

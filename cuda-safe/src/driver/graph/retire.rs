@@ -5,7 +5,7 @@ use super::launches::Noted;
 use crate::base::call::Answer;
 use crate::base::capture::Operation;
 use crate::base::current::ContextHandle;
-use crate::base::error::{Error, Result, is_fatal};
+use crate::base::error::{Error, Result, ends_all_work};
 use crate::base::fork;
 use crate::base::release::{Destroy, KeepAlive, relaxed, release};
 use crate::base::sync::{Mutex, MutexGuard};
@@ -157,17 +157,6 @@ impl Launched {
     }
 }
 
-/// Returns whether an error means that no launch runs or will run.
-fn ends_all_work(error: &Error) -> bool {
-    error.code().is_some_and(|code| {
-        is_fatal(code)
-            || matches!(
-                code,
-                CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED | CUresult::CUDA_ERROR_DEINITIALIZED
-            )
-    })
-}
-
 impl<O: Used> Destroy for AfterLaunches<O> {
     fn name(&self) -> &'static str {
         "the objects of a graph"
@@ -184,7 +173,7 @@ impl<O: Used> Destroy for AfterLaunches<O> {
         while let Some(launched) = launches.last_mut() {
             match launched.is_over(self.waits) {
                 Ok(true) => drop(launches.pop()),
-                Err(error) if ends_all_work(&error) => {
+                Err(Error::Driver(error)) if ends_all_work(error.code) => {
                     // A host function may still run.
                     if let Some(objects) = &*self.objects() {
                         objects.leak_functions();

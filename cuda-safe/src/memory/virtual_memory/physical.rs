@@ -1,0 +1,290 @@
+//! Physical memory.
+
+use super::options::{PhysicalOptions, Shareable};
+use crate::base::call::{Answer, answer, call};
+use crate::base::error::Result;
+use crate::base::invalid::Invalid;
+use crate::base::release::{self, Destroy, Leftover, Root, release};
+use crate::driver::device::Device;
+use crate::memory::MemoryLocation;
+use cuda_sys::{
+    CUmemAllocationCompType, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemGenericAllocationHandle,
+};
+use std::fmt;
+
+/// Physical memory on a device or on the host (`CUmemGenericAllocationHandle`).
+///
+/// It has no address: [`Reservation::map`](super::Reservation::map) maps it to one. It belongs to no
+/// context, and survives the reset of a primary context. A value of this type can be mapped once at a
+/// time, because two mappings would be two names of the same elements.
+///
+/// The memory is zero when it is created (driver 580), and is released when this value is dropped, its
+/// mapping is gone, and every [export](Self::export) is closed. Releasing it waits for no work
+/// (`cuMemRelease`).
+///
+/// ```no_run
+/// use cuda_safe::Device;
+/// use cuda_safe::virtual_memory::{PhysicalMemory, Reservation};
+///
+/// let memory = PhysicalMemory::new(Device::get(0)?, 64 << 20)?;
+/// let space = Reservation::new(1 << 40)?;
+/// let mapping = space.map(0, memory)?;
+/// assert_eq!(mapping.address(), space.address());
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub struct PhysicalMemory {
+    /// 0 if ownership was released.
+    handle: CUmemGenericAllocationHandle,
+    size: usize,
+    granularity: usize,
+    location: MemoryLocation,
+}
+
+/// The properties of physical memory (`CUmemAllocationProp`). Returned by
+/// [`PhysicalMemory::properties`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PhysicalProperties {
+    /// The location. `None` if the driver names none.
+    pub location: Option<MemoryLocation>,
+    /// The kinds of handles that share the memory.
+    pub handle_types: CUmemAllocationHandleType,
+    /// Whether the memory is compressible.
+    pub compressible: bool,
+    /// Whether other PCI devices can access the memory.
+    pub gpu_direct_rdma: bool,
+}
+
+impl PhysicalMemory {
+    /// Allocates memory on a device or on the host. Calls `cuMemCreate`.
+    ///
+    /// # Errors
+    /// - [`Invalid::Granularity`] if `size` is 0 or not a multiple of the
+    ///   [granularity](PhysicalOptions::granularity), which is 2 MiB on current devices.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    ///
+    /// Since CUDA 10.2. Raw: [`cuMemCreate`](fn@cuda_sys::cuMemCreate),
+    /// [`cuMemRelease`](fn@cuda_sys::cuMemRelease).
+    #[doc(alias = "cuMemCreate")]
+    #[doc(alias = "cuMemRelease")]
+    pub fn new(location: impl Into<MemoryLocation>, size: usize) -> Result<Self> {
+        Self::with_options(size, &PhysicalOptions::new(location))
+    }
+
+    /// Allocates memory with options. Calls `cuMemCreate`.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new). In addition: `CUDA_ERROR_NOT_PERMITTED` for handle types that the system
+    /// does not permit, such as fabric handles; [`Invalid::NeedsNewerDriver`] for them before CUDA 12.4.
+    ///
+    /// Since CUDA 10.2. Raw: [`cuMemCreate`](fn@cuda_sys::cuMemCreate).
+    #[doc(alias = "cuMemCreate")]
+    pub fn with_options(size: usize, options: &PhysicalOptions) -> Result<Self> {
+        crate::base::init::init()?;
+        release::drain();
+        if matches!(
+            options.shareable,
+            Shareable::Fabric | Shareable::DescriptorOrFabric
+        ) {
+            let since = cuda_sys::CudaVersion::new(12, 4);
+            crate::base::init::needs("physical memory with a fabric handle", since)?;
+        }
+        let granularity = options.check_size(size)?;
+        let properties = options.properties();
+        let mut handle = 0;
+        let (place, from) = (&raw mut handle, &raw const properties);
+        // SAFETY: the pointers refer to local variables.
+        unsafe { call!(cuMemCreate(place, size, from, 0)) }
+            .map_err(|error| error.with_requested_bytes(size))?;
+        Ok(Self::own(handle, size, granularity, options.location))
+    }
+
+    pub(super) fn own(
+        handle: CUmemGenericAllocationHandle,
+        size: usize,
+        granularity: usize,
+        location: MemoryLocation,
+    ) -> Self {
+        Self {
+            handle,
+            size,
+            granularity,
+            location,
+        }
+    }
+
+    /// Takes ownership of a handle. The memory is released when the returned object is dropped.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`] if `raw` is 0; [`Invalid::Granularity`]; errors from the driver.
+    ///
+    /// # Safety
+    /// - `raw` must be a live handle of `size` bytes, and no other code may release it.
+    /// - While an address is mapped to this object, no other code may access the memory in a way that
+    ///   races with the uses of that mapping.
+    pub unsafe fn from_raw(raw: CUmemGenericAllocationHandle, size: usize) -> Result<Self> {
+        if raw == 0 {
+            return Err(Invalid::Handle {
+                what: "physical memory",
+                value: 0,
+            }
+            .into());
+        }
+        let properties = raw_properties(raw)?;
+        let location = properties.location().unwrap_or(MemoryLocation::Host);
+        let granularity = PhysicalOptions::new(location).check_size(size)?;
+        Ok(Self::own(raw, size, granularity, location))
+    }
+
+    /// Returns another handle of the memory that is mapped at an address. Calls
+    /// `cuMemRetainAllocationHandle`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` if no physical memory is mapped there.
+    ///
+    /// # Safety
+    /// `size` must be the size of the mapping that contains `address`. While an address is mapped to the
+    /// returned object, no work may use both mappings in a way that races.
+    ///
+    /// Since CUDA 11.0. Raw:
+    /// [`cuMemRetainAllocationHandle`](fn@cuda_sys::cuMemRetainAllocationHandle).
+    #[doc(alias = "cuMemRetainAllocationHandle")]
+    pub unsafe fn retain(address: cuda_sys::CUdeviceptr, size: usize) -> Result<Self> {
+        crate::base::init::init()?;
+        let mut handle = 0;
+        let pointer = std::ptr::without_provenance_mut(address as usize);
+        // SAFETY: the driver looks the address up, and the pointer refers to a local variable.
+        unsafe { call!(cuMemRetainAllocationHandle(&raw mut handle, pointer)) }?;
+        // SAFETY: the driver has just created a reference, and the caller knows the size.
+        unsafe { Self::from_raw(handle, size) }
+    }
+
+    /// Returns the size in bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Returns the unit of the offsets at which the memory can be mapped, in bytes.
+    pub fn granularity(&self) -> usize {
+        self.granularity
+    }
+
+    /// Returns the location.
+    pub fn location(&self) -> MemoryLocation {
+        self.location
+    }
+
+    /// Takes the memory, and leaves a value without a handle.
+    pub(super) fn take(&mut self) -> Self {
+        Self {
+            handle: std::mem::take(&mut self.handle),
+            ..*self
+        }
+    }
+
+    /// Returns whether the memory was not taken.
+    pub(super) fn has_handle(&self) -> bool {
+        self.handle != 0
+    }
+
+    /// Returns the device on which the memory is located.
+    pub(super) fn device(&self) -> Option<Device> {
+        match self.location {
+            MemoryLocation::Device(device) => Some(device),
+            _ => None,
+        }
+    }
+
+    /// Returns the properties of the memory. Calls `cuMemGetAllocationPropertiesFromHandle`.
+    ///
+    /// # Errors
+    /// Errors from the driver.
+    ///
+    /// Since CUDA 10.2. Raw:
+    /// [`cuMemGetAllocationPropertiesFromHandle`](fn@cuda_sys::cuMemGetAllocationPropertiesFromHandle).
+    #[doc(alias = "cuMemGetAllocationPropertiesFromHandle")]
+    pub fn properties(&self) -> Result<PhysicalProperties> {
+        let properties = raw_properties(self.handle)?;
+        let generic = CUmemAllocationCompType::CU_MEM_ALLOCATION_COMP_GENERIC.0;
+        Ok(PhysicalProperties {
+            location: properties.location(),
+            handle_types: properties.raw.requestedHandleTypes,
+            compressible: u32::from(properties.raw.allocFlags.compressionType) == generic,
+            gpu_direct_rdma: properties.raw.allocFlags.gpuDirectRDMACapable != 0,
+        })
+    }
+
+    /// Returns the raw handle without giving up ownership. Do not release it.
+    pub fn as_raw(&self) -> CUmemGenericAllocationHandle {
+        self.handle
+    }
+
+    /// Releases ownership. The caller releases the handle (`cuMemRelease`).
+    pub fn into_raw(mut self) -> CUmemGenericAllocationHandle {
+        std::mem::take(&mut self.handle)
+    }
+}
+
+/// Properties as the driver returns them.
+struct RawProperties {
+    raw: CUmemAllocationProp,
+}
+
+impl RawProperties {
+    fn location(&self) -> Option<MemoryLocation> {
+        let location = &self.raw.location;
+        // SAFETY: every bit pattern of the union is a valid integer.
+        let id = unsafe { location.__bindgen_anon_1.id };
+        MemoryLocation::from_numbers(location.type_.0, id)
+    }
+}
+
+fn raw_properties(handle: CUmemGenericAllocationHandle) -> Result<RawProperties> {
+    let mut raw = CUmemAllocationProp::default();
+    let place = &raw mut raw;
+    // SAFETY: the handle is alive, and the pointer refers to a local variable.
+    unsafe { call!(cuMemGetAllocationPropertiesFromHandle(place, handle)) }?;
+    Ok(RawProperties { raw })
+}
+
+/// A handle that is released.
+struct PhysicalHandle(CUmemGenericAllocationHandle);
+
+impl Destroy for PhysicalHandle {
+    fn name(&self) -> &'static str {
+        "physical memory"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for the handle, and the caller promises that this is the first call.
+        // A mapping keeps the memory until it is unmapped.
+        unsafe { answer!(cuMemRelease(self.0)) }
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+}
+
+impl Drop for PhysicalMemory {
+    fn drop(&mut self) {
+        if self.handle != 0 {
+            release(PhysicalHandle(self.handle), &Root { is_borrowed: false });
+        }
+    }
+}
+
+impl fmt::Debug for PhysicalMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PhysicalMemory")
+            .field("raw", &format_args!("{:#x}", self.handle))
+            .field("size", &self.size)
+            .field("location", &self.location)
+            .finish()
+    }
+}

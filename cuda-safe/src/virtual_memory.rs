@@ -1,0 +1,27 @@
+//! Virtual memory management: physical memory that is mapped to addresses of the program's choice.
+//!
+//! | Type | What it is | C |
+//! |---|---|---|
+//! | [`PhysicalMemory`] | memory without an address | `cuMemCreate` |
+//! | [`Reservation`] | addresses without memory | `cuMemAddressReserve` |
+//! | [`Mapping`] | memory at addresses, with the access of devices | `cuMemMap`, `cuMemSetAccess` |
+//! | [`GrowableBuffer`] | a buffer that grows without moving | all of these |
+//!
+//! None of the first three belongs to a context, and all of them may be used on any thread. A mapping is
+//! used by work after it was [bound to a stream](Mapping::into_buffer).
+//!
+//! # Unmapping
+//! The driver unmaps at once, whether work uses the memory or not: such work then fails with
+//! `CUDA_ERROR_ILLEGAL_ADDRESS`, which ends all contexts of the process (driver 580). Here, memory that is
+//! bound to a stream is unmapped after the work on the stream. The thread does not wait: an event is
+//! recorded, and a later call of this crate unmaps the memory. See
+//! [`reference::releases`](crate::reference::releases).
+//!
+//! # Sharing
+//! [`PhysicalMemory::export`] returns a file descriptor, with which another process
+//! [imports](PhysicalMemory::import) the memory. [`FabricHandle`]s do the same between machines.
+
+pub use crate::memory::virtual_memory::{
+    FabricHandle, GrowableBuffer, GrowableOptions, Mapping, PhysicalMemory, PhysicalOptions,
+    PhysicalProperties, Reservation, ReservationOptions, Shareable,
+};
