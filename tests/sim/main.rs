@@ -37,6 +37,7 @@ mod graph_nodes;
 mod graph_owners;
 mod graph_queries;
 mod graph_recaptures;
+mod graph_rechecks;
 mod graph_retained;
 mod graph_updates;
 mod graph_user_objects;

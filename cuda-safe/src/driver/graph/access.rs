@@ -88,15 +88,17 @@ pub(crate) enum NotAllocated {
 }
 
 /// Checks that all conflicting accesses are ordered, and that memory is used only while it is allocated.
-/// If no node writes or uses memory of an allocation node, this looks at the accesses only.
+/// If no node writes or uses memory of an allocation node, this looks at the accesses only. If the nodes
+/// form a chain, it looks at the edges once.
 ///
 /// A graph that is nested in another one can use memory that the other one allocates.
 ///
 /// # Errors
 /// The first conflict in topological order, or a node on a cycle.
 pub(crate) fn check(nodes: &[Checked<'_>], is_nested: bool) -> Result<(), Unordered> {
-    let mut accesses = nodes.iter().flat_map(|node| node.accesses);
-    if !accesses.any(|access| access.writes || access.lifetime != Lifetime::OfGraph) {
+    let any = |is: fn(&Access) -> bool| nodes.iter().flat_map(|node| node.accesses).any(is);
+    let is_of_node = any(|access| access.lifetime != Lifetime::OfGraph);
+    if !is_of_node && (!any(|access| access.writes) || is_chain(nodes)) {
         return Ok(());
     }
     let positions = topological_positions(nodes)?;
@@ -124,6 +126,30 @@ pub(crate) fn check(nodes: &[Checked<'_>], is_nested: bool) -> Result<(), Unorde
         check_lifetime(uses, &positions, is_nested)?;
     }
     Ok(())
+}
+
+/// Returns whether a full edge leads from each node to the next one, and no edge leads back.
+fn is_chain(nodes: &[Checked<'_>]) -> bool {
+    nodes.iter().enumerate().all(|(index, node)| {
+        let follows = |edge: &Before| edge.is_full && edge.index as usize + 1 == index;
+        let mut before = node.before.iter();
+        before.all(|edge| (edge.index as usize) < index)
+            && (index == 0 || node.before.iter().any(follows))
+    })
+}
+
+/// Returns whether a node with some accesses needs no order, and no memory, that the same node with the
+/// earlier accesses did not need. It neither allocates nor frees memory.
+pub(crate) fn covers(earlier: &[Access], accesses: &[Access]) -> bool {
+    accesses.iter().all(|access| {
+        earlier.iter().any(|its| {
+            its.buffer == access.buffer
+                && its.lifetime == access.lifetime
+                && its.bytes.start <= access.bytes.start
+                && access.bytes.end <= its.bytes.end
+                && (its.writes || !access.writes)
+        })
+    })
 }
 
 /// A range of bytes that each access of a buffer covers entirely or not at all.

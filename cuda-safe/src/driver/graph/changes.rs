@@ -1,5 +1,6 @@
 //! The objects of an executable graph when its nodes change.
 
+use super::access::covers;
 use super::earlier::Earlier;
 use super::executable::ExecutableGraph;
 use super::launches::Noted;
@@ -97,7 +98,7 @@ impl ExecutableGraph {
         }
         let slots = &self.objects.slots;
         let before = &slots.get_in_bodies(id)?.content.accesses;
-        if *before == content.accesses {
+        if covers(before, &content.accesses) {
             return Ok(Vec::new());
         }
         if id.graph() == slots.number() {
@@ -175,6 +176,7 @@ impl ExecutableGraph {
         if let Some(updated) = updated {
             self.retire(Objects::Graph(updated));
         }
+        // Also if there is none: the next launch then checks whether safe code may launch the graph.
         self.launches.add_earlier(earlier);
     }
 

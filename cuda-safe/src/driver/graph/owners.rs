@@ -5,8 +5,10 @@
 //! changes a node.
 
 mod bodies;
+mod facts;
 
-use super::access::{Access, Before, Checked, NotAllocated, Unordered, check};
+use self::facts::SlotList;
+use super::access::{Access, Before};
 use super::allocation::NodeAllocation;
 use super::conditional::Conditional;
 use super::node::{Node, NodeId, NodeType, kind, kind::Kind};
@@ -30,7 +32,7 @@ pub(crate) struct Slots {
     number: u64,
     /// The number of the graph from which this one was cloned.
     original: Option<u64>,
-    slots: Vec<Slot>,
+    slots: SlotList,
     /// The indices of slots without a node and without edges.
     free: Vec<u32>,
     /// The indices of slots without a node, to which edges of other slots may still refer.
@@ -201,7 +203,7 @@ impl Slots {
         Self {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             original: None,
-            slots: Vec::new(),
+            slots: SlotList::default(),
             free: Vec::new(),
             removed: Vec::new(),
             by_handle: OnceLock::new(),
@@ -273,7 +275,7 @@ impl Slots {
     /// Removes the edges of removed nodes, so that their slots can be used again.
     fn free_removed(&mut self) {
         let is_alive: Vec<bool> = self.slots.iter().map(|slot| slot.node.is_some()).collect();
-        for slot in &mut self.slots {
+        for slot in self.slots.iter_mut() {
             slot.before.retain(|edge| is_alive[edge.index as usize]);
         }
         for index in std::mem::take(&mut self.removed) {
@@ -369,7 +371,7 @@ impl Slots {
 
     /// Returns all nodes, in the order of their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Arc<Entry>)> {
-        (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
+        (0u32..).zip(self.slots.iter()).filter_map(|(index, slot)| {
             let id = NodeId::new(self.number, index, slot.generation);
             Some((id, slot.node.as_ref()?))
         })
@@ -377,7 +379,7 @@ impl Slots {
 
     /// Replaces all edges by those of the driver.
     pub(crate) fn set_edges(&mut self, edges: impl IntoIterator<Item = (NodeId, NodeId, bool)>) {
-        for slot in &mut self.slots {
+        for slot in self.slots.iter_mut() {
             slot.before.clear();
         }
         for (from, to, is_full) in edges {
@@ -412,71 +414,6 @@ impl Slots {
             Some(name) => format!("node {index} (kernel \"{name}\")"),
             None => format!("node {index} ({})", entry.content.node_type),
         }
-    }
-
-    /// Checks that the accesses to the memory of the graph are ordered, in child graphs too. `changed`
-    /// is the content that replaces that of a node.
-    ///
-    /// # Errors
-    /// [`Invalid::UnorderedAccess`]; [`Invalid::UnallocatedAccess`]; [`Invalid::GraphCycle`].
-    pub(crate) fn check_accesses(&self, changed: Option<(NodeId, &Content)>) -> Result<()> {
-        self.check_level(changed, false)
-    }
-
-    /// Checks the accesses in a graph, which may be nested in another one.
-    fn check_level(&self, changed: Option<(NodeId, &Content)>, is_nested: bool) -> Result<()> {
-        let content = |index: usize| match changed {
-            Some((id, content)) if id.index() == index => Some(content),
-            _ => Some(&self.slots[index].node.as_ref()?.content),
-        };
-        let mut of_children: Vec<Vec<Access>> = Vec::new();
-        for index in 0..self.slots.len() {
-            let mut accesses = Vec::new();
-            let child = content(index).and_then(|content| content.child.as_ref());
-            if let Some(child) = child {
-                // The nodes of a child graph do not change.
-                if changed.is_none() {
-                    child.check_level(None, true)?;
-                }
-                child.each_access(&mut |access| accesses.push(access.clone()));
-            }
-            of_children.push(accesses);
-        }
-        let nodes: Vec<_> = (0..self.slots.len())
-            .map(|index| Checked {
-                before: &self.slots[index].before,
-                accesses: match content(index) {
-                    Some(content) if content.child.is_none() => &content.accesses,
-                    _ => &of_children[index],
-                },
-            })
-            .collect();
-        check(&nodes, is_nested).map_err(|unordered| match unordered {
-            Unordered::Cycle(node) => Invalid::GraphCycle {
-                node: self.describe_index(node),
-            }
-            .into(),
-            Unordered::Conflict {
-                first,
-                second,
-                buffer,
-            } => Invalid::UnorderedAccess {
-                first: self.describe_index(first),
-                second: self.describe_index(second),
-                buffer,
-            }
-            .into(),
-            Unordered::NotAllocated { node, buffer, why } => Invalid::UnallocatedAccess {
-                node: self.describe_index(node),
-                allocation: buffer,
-                problem: match why {
-                    NotAllocated::Yet => "its allocation node comes later",
-                    NotAllocated::Anymore => "a free node comes earlier",
-                    NotAllocated::Ever => "its allocation node is not in this graph",
-                },
-            }
-            .into(),
-        })
     }
 
     /// Returns the memory of all allocation nodes that no free node frees.
@@ -522,6 +459,9 @@ impl Slots {
 
     /// Returns the events that a launch must come after, each one once.
     pub(crate) fn all_after(&self) -> Vec<Event> {
+        if !self.has_events() {
+            return Vec::new();
+        }
         let mut handles = HashSet::new();
         let mut events = Vec::new();
         self.each_after(&mut |event| {
@@ -573,7 +513,7 @@ impl Slots {
             by_handle: OnceLock::new(),
             ..self.clone()
         };
-        for slot in &mut clone.slots {
+        for slot in clone.slots.iter_mut() {
             slot.is_copied = slot.node.is_some();
             if let Some(entry) = &mut slot.node {
                 *entry = Arc::new(Entry {
@@ -587,9 +527,7 @@ impl Slots {
 
     /// Returns whether no node has objects or accesses, and the user has added no objects.
     pub(crate) fn has_no_owners(&self) -> bool {
-        let mut nodes = self.iter();
-        nodes.all(|(_, entry)| entry.content.is_bare())
-            && !self.common.iter().any(UserObject::is_in)
+        self.has_bare_nodes() && !self.common.iter().any(UserObject::is_in)
     }
 
     /// Returns a copy without the objects of the nodes and of the user, which another graph provides from

@@ -1,6 +1,6 @@
 //! Examples, and random graphs against a matrix of reachable nodes.
 
-use super::{Access, Before, Checked, Lifetime, NotAllocated, Unordered, check};
+use super::{Access, Before, Checked, Lifetime, NotAllocated, Unordered, check, covers};
 
 const fn full(index: u32) -> Before {
     Before {
@@ -354,4 +354,27 @@ fn random_graphs_agree_with_a_matrix_of_reachable_nodes() {
         }
     }
     assert!(ordered > 2000 && refused > 2000, "{ordered} {refused}");
+}
+
+#[test]
+fn accesses_cover_parts_of_them_that_do_not_write_more() {
+    let part = |bytes, access: Access| Access { bytes, ..access };
+    let all = [read(7), write(8)];
+    for covered in [
+        &[][..],
+        &all,
+        &[part(4..8, read(7)), part(0..16, read(8)), write(8)],
+    ] {
+        assert!(covers(&all, covered), "{covered:?}");
+    }
+    let of_node = Access {
+        lifetime: Lifetime::OfNode,
+        ..read(7)
+    };
+    for other in [write(7), read(9), part(8..17, write(8)), of_node] {
+        assert!(!covers(&all, &[read(7), other.clone()]), "{other:?}");
+    }
+    // One access must cover all of it.
+    let halves = [part(0..8, write(7)), part(8..16, write(7))];
+    assert!(!covers(&halves, &[write(7)]));
 }
