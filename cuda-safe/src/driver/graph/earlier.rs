@@ -85,9 +85,20 @@ impl EarlierWork {
 
     /// Returns all entries, and a number that is greater than those of the entries.
     pub(super) fn all(&self) -> (Vec<Earlier>, u64) {
-        let events = self.events.iter();
+        self.since(0)
+    }
+
+    /// Returns the entries from a number on, and a number that is greater than those of all entries.
+    pub(super) fn since(&self, number: u64) -> (Vec<Earlier>, u64) {
+        // The usual case in updates.
+        if number == self.next {
+            return (Vec::new(), self.next);
+        }
+        let events = self.events.partition_point(|(its, _)| *its < number);
+        let streams = self.streams.partition_point(|(its, _)| *its < number);
+        let events = self.events[events..].iter();
         let events = events.map(|(_, event)| Earlier::Event(event.clone()));
-        let streams = self.streams.iter();
+        let streams = self.streams[streams..].iter();
         let streams = streams.map(|(_, stream)| Earlier::Stream(stream.clone()));
         (events.chain(streams).collect(), self.next)
     }

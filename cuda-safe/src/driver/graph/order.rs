@@ -72,9 +72,11 @@ impl Claim {
         &self.order
     }
 
-    /// Returns the work that launches must come after.
+    /// Returns the work that launches must come after, and that was not returned before. The caller passes
+    /// it to the launches.
+    #[must_use]
     pub(crate) fn earlier(&mut self) -> Vec<Earlier> {
-        let (earlier, known) = self.order.lock().all();
+        let (earlier, known) = self.order.lock().since(self.known);
         self.known = known;
         earlier
     }
