@@ -412,11 +412,16 @@ impl PartialEq for Context {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         // The common case: both are clones of one object.
-        Arc::ptr_eq(&self.inner, &other.inner) || self.is_same(other)
+        self.is_clone_of(other) || self.is_same(other)
     }
 }
 
 impl Context {
+    /// Returns whether both are clones of one object.
+    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     #[inline(never)]
     fn is_same(&self, other: &Self) -> bool {
         let same_id = match (self.inner.id, other.inner.id) {

@@ -38,7 +38,7 @@ mod view;
 pub(crate) use access::Lifetime;
 pub(crate) use add::Place;
 pub(crate) use allocation::NodeAllocation;
-pub(crate) use arguments::{MemoryUse, NodeUses};
+pub(crate) use arguments::{MemoryUse, NodeUses, Retainable};
 pub use arguments::{NodeArgument, NodeArguments};
 pub(crate) use captured::Before;
 pub use captured::CaptureDependency;

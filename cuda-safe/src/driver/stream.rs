@@ -454,6 +454,15 @@ pub(crate) fn query_result(answer: Result<()>) -> Result<bool> {
 }
 
 impl ExecutionContext {
+    /// Returns whether both are clones of one object.
+    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Context(own), Self::Context(other)) => own.is_clone_of(other),
+            (Self::Green(own), Self::Green(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        }
+    }
+
     /// Returns the context of memory and kernels.
     #[inline]
     pub(crate) fn context(&self) -> &Context {

@@ -12,6 +12,7 @@ use crate::driver::launch::{KernelValue, Param, Params, Value};
 use crate::driver::stream::{Retained, same_context};
 use core::ffi::c_void;
 use cuda_sys::CUtensorMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -51,6 +52,8 @@ pub trait NodeArguments<P: Params> {
 pub struct NodeUses<'a> {
     /// The context in which the memory is used.
     context: &'a Context,
+    /// The node that changes, while its uses so far are those from before.
+    unchanged: Option<Unchanged<'a>>,
     owners: Vec<Retained>,
     accesses: Vec<Access>,
     after: Vec<Event>,
@@ -60,9 +63,35 @@ pub struct NodeUses<'a> {
     graph_of_handles: Option<u64>,
 }
 
+/// The content of a node that changes, and how many of its accesses are known to stay.
+#[derive(Clone, Copy)]
+struct Unchanged<'a> {
+    content: &'a Content,
+    accesses: usize,
+}
+
+/// Memory that a node can keep alive. A use borrows it, because a node that changes usually keeps it alive
+/// already.
+pub(crate) trait Retainable {
+    fn retained(&self) -> Arc<dyn Retain>;
+
+    /// Returns whether this is the object that `owner` keeps alive.
+    fn is(&self, owner: &Arc<dyn Retain>) -> bool;
+}
+
+impl<T: Retain + 'static> Retainable for Arc<T> {
+    fn retained(&self) -> Arc<dyn Retain> {
+        Self::clone(self)
+    }
+
+    fn is(&self, owner: &Arc<dyn Retain>) -> bool {
+        std::ptr::addr_eq(Self::as_ptr(self), Arc::as_ptr(owner))
+    }
+}
+
 /// A use of memory that belongs to a graph.
 pub(crate) struct MemoryUse<'a> {
-    pub(crate) memory: Arc<dyn Retain>,
+    pub(crate) memory: &'a dyn Retainable,
     /// The context of the memory.
     pub(crate) context: &'a Context,
     /// The number of the graph that owns the memory.
@@ -74,15 +103,45 @@ pub(crate) struct MemoryUse<'a> {
     pub(crate) lifetime: Lifetime,
 }
 
+impl Unchanged<'_> {
+    /// Returns whether this is the next access of the node, to memory that it already keeps alive.
+    fn is_next(&self, access: &Access, memory: &dyn Retainable) -> bool {
+        let owner = self.content.owners.get(self.accesses);
+        self.content.accesses.get(self.accesses) == Some(access)
+            && matches!(owner, Some(Retained::Object(its)) if memory.is(its))
+    }
+}
+
+impl fmt::Debug for Unchanged<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unchanged")
+            .field("accesses", &self.accesses)
+            .finish_non_exhaustive()
+    }
+}
+
 impl<'a> NodeUses<'a> {
     pub(crate) fn new(context: &'a Context) -> Self {
         Self {
             context,
+            unchanged: None,
             owners: Vec::new(),
             accesses: Vec::new(),
             after: Vec::new(),
             graphs: Vec::new(),
             graph_of_handles: None,
+        }
+    }
+
+    /// Returns the uses of a node that has this content before a change. While they stay the same, nothing
+    /// is allocated.
+    pub(super) fn of_change(context: &'a Context, content: &'a Content) -> Self {
+        Self {
+            unchanged: Some(Unchanged {
+                content,
+                accesses: 0,
+            }),
+            ..Self::new(context)
         }
     }
 
@@ -97,17 +156,48 @@ impl<'a> NodeUses<'a> {
     /// [`Invalid::OtherContext`].
     pub(crate) fn add(&mut self, used: MemoryUse<'_>) -> Result<()> {
         same_context("the buffer", used.context, self.context)?;
-        if self.graphs.last() != Some(&used.graph) {
-            self.graphs.push(used.graph);
-        }
-        self.accesses.push(Access {
+        let access = Access {
             buffer: used.buffer,
             bytes: used.bytes,
             writes: used.writes,
             lifetime: used.lifetime,
-        });
-        self.owners.push(Retained::Object(used.memory));
+        };
+        if let Some(unchanged) = &mut self.unchanged {
+            if unchanged.is_next(&access, used.memory) {
+                unchanged.accesses += 1;
+                return Ok(());
+            }
+            self.diverge();
+        }
+        if self.graphs.last() != Some(&used.graph) {
+            self.graphs.push(used.graph);
+        }
+        self.accesses.push(access);
+        self.owners.push(Retained::Object(used.memory.retained()));
         Ok(())
+    }
+
+    /// Collects the uses so far, because the node will differ from before. Its graphs are known to own that
+    /// memory.
+    fn diverge(&mut self) {
+        if let Some(Unchanged { content, accesses }) = self.unchanged.take() {
+            // Each access had the owner at the same index.
+            let owners = content.owners[..accesses].iter();
+            self.owners.extend(owners.cloned());
+            let accesses = content.accesses[..accesses].iter();
+            self.accesses.extend(accesses.cloned());
+        }
+    }
+
+    /// Returns the objects that the node needs in addition to its memory, if all its uses are those from
+    /// before.
+    pub(super) fn other_owners(&self) -> Option<&'a [Retained]> {
+        let Unchanged { content, accesses } = self.unchanged?;
+        let is_same = accesses == content.accesses.len()
+            && content.after.is_empty()
+            // The handle must belong to the graph.
+            && self.graph_of_handles.is_none();
+        is_same.then(|| content.owners.get(accesses..))?
     }
 
     /// Adds a use of memory that is only read, and that was written before the event.
@@ -135,6 +225,7 @@ impl<'a> NodeUses<'a> {
         after: &Event,
     ) -> Result<()> {
         same_context(what, context, self.context)?;
+        self.diverge();
         self.owners.push(Retained::Object(object));
         self.after.push(after.clone());
         Ok(())
@@ -162,6 +253,7 @@ impl<'a> NodeUses<'a> {
         slots: &Slots,
         owners: impl IntoIterator<Item = Retained>,
     ) -> Result<Content> {
+        self.diverge();
         for graph in self.graphs {
             if !slots.orders.iter().any(|order| order.graph() == graph) {
                 return Err(Invalid::BufferOfOtherGraph {

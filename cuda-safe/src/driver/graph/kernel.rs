@@ -221,6 +221,25 @@ impl<'a> KernelLaunch<'a> {
         uses.content::<kind::Kernel>(slots, [kernel, home])
     }
 
+    /// Returns the content of a node that changes, or `None` if it needs the same objects as before.
+    ///
+    /// # Errors
+    /// See [`content`](Self::content).
+    pub(super) fn changed_content(
+        &self,
+        slots: &Slots,
+        uses: NodeUses<'_>,
+    ) -> Result<Option<Content>> {
+        match uses.other_owners() {
+            Some([Retained::Kernel(kernel), Retained::ExecutionContext(home)])
+                if kernel.is_clone_of(self.kernel) && home.is_clone_of(&self.home) =>
+            {
+                Ok(None)
+            }
+            _ => self.content(slots, uses).map(Some),
+        }
+    }
+
     /// Calls the driver with the context of the node current. The driver uses the current context if it
     /// is a green context, and the one of the function otherwise (measured).
     pub(super) fn call(

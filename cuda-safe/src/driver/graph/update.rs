@@ -4,6 +4,7 @@ use super::arguments::{NodeArguments, NodeUses};
 use super::executable::ExecutableGraph;
 use super::kernel::{KernelLaunch, Parameters};
 use super::kind::{self, Kind};
+use super::order::Claim;
 use super::owners::Content;
 use super::{Graph, HostFunction, Node, NodeContext, NodeId};
 use crate::base::call::{call, newest_or};
@@ -250,10 +251,12 @@ impl ExecutableNodes<'_> {
         arguments: impl NodeArguments<P>,
     ) -> Result<()> {
         let launch = KernelLaunch::new(kernel.kernel(), context.home()?.0, config)?;
-        let uses = NodeUses::new(kernel.kernel().context());
-        arguments.with_pointers(uses, |pointers, uses| {
-            let content = launch.content(self.graph.slots(), uses)?;
-            self.change(node, content, |executable, node| {
+        let id = node.id();
+        let before = &self.executable.slots().get_in_bodies(id)?.content;
+        let uses = NodeUses::of_change(kernel.kernel().context(), before);
+        let changed = arguments.with_pointers(uses, |pointers, uses| {
+            let content = launch.changed_content(self.graph.slots(), uses)?;
+            let claims = self.set(id, content.as_ref(), |executable, node| {
                 launch.call(pointers, |parameters| match parameters {
                     // SAFETY: the executable graph and the node exist, and the node is a kernel. The
                     // context of the node is current. The kernel is alive, and there are as many
@@ -266,8 +269,13 @@ impl ExecutableNodes<'_> {
                         call!(abi::cuGraphExecKernelNodeSetParams(executable, node, its))
                     },
                 })
-            })
-        })
+            })?;
+            Ok(content.map(|content| (content, claims)))
+        })?;
+        if let Some((content, claims)) = changed {
+            self.executable.replace(id, content, claims);
+        }
+        Ok(())
     }
 
     /// Changes the function of a host node. Calls `cuGraphExecHostNodeSetParams`.
@@ -420,11 +428,29 @@ impl ExecutableNodes<'_> {
         set: impl FnOnce(CUgraphExec, CUgraphNode) -> Result<()>,
     ) -> Result<()> {
         let id = node.id();
-        let raw = self.existing(id)?;
-        let claims = self.executable.check_change(self.graph, id, &content)?;
-        set(self.executable.raw(), raw)?;
+        let claims = self.set(id, Some(&content), set)?;
         self.executable.replace(id, content, claims);
         Ok(())
+    }
+
+    /// Calls `set`, which calls the driver, for a node that gets this content, or that needs the same
+    /// objects as before if there is none. Returns claims for [`replace`](ExecutableGraph::replace).
+    ///
+    /// # Errors
+    /// See [`change`](Self::change).
+    fn set(
+        &self,
+        id: NodeId,
+        content: Option<&Content>,
+        set: impl FnOnce(CUgraphExec, CUgraphNode) -> Result<()>,
+    ) -> Result<Vec<Claim>> {
+        let raw = self.existing(id)?;
+        let claims = match content {
+            Some(content) => self.executable.check_change(self.graph, id, content)?,
+            None => Vec::new(),
+        };
+        set(self.executable.raw(), raw)?;
+        Ok(claims)
     }
 }
 

@@ -112,6 +112,11 @@ impl Kernel {
         self.inner.raw
     }
 
+    /// Returns whether both are clones of one object.
+    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
     /// Returns the kernel's name in the module.
     pub fn name(&self) -> &str {
         &self.inner.name

@@ -3,14 +3,13 @@
 use super::buffer::NodeMemory;
 use super::{CopySource, CopyTarget, GraphSlice, GraphSliceMut};
 use crate::base::call::call;
-use crate::base::capture::Retain;
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
 use crate::driver::context::Context;
 use crate::driver::device::Device;
 use crate::driver::graph::{
     ExecutableGraph, Graph, Lifetime, MemoryUse, Node, NodeAllocation, NodeArgument, NodeId,
-    NodeUses, Place, kind,
+    NodeUses, Place, Retainable, kind,
 };
 use crate::driver::stream::{Retained, Stream};
 use crate::memory::allocation::Release;
@@ -404,7 +403,7 @@ impl<T> GraphAllocation<T> {
     /// Returns the use of the memory by its allocation node or its free node.
     fn whole(&self, lifetime: Lifetime) -> MemoryUse<'_> {
         MemoryUse {
-            memory: self.memory.retained(),
+            memory: self.memory.retainable(),
             context: self.memory.context(),
             graph: self.memory.graph(),
             buffer: self.memory.number(),
@@ -416,8 +415,8 @@ impl<T> GraphAllocation<T> {
 }
 
 impl NodeMemory for Arc<NodeAllocation> {
-    fn retained(&self) -> Arc<dyn Retain> {
-        Self::clone(self)
+    fn retainable(&self) -> &dyn Retainable {
+        self
     }
 
     fn address(&self) -> CUdeviceptr {

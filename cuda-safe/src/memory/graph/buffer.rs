@@ -7,7 +7,9 @@ use crate::base::capture::Retain;
 use crate::base::error::{Rejected, Result};
 use crate::base::release::{self, KeepAlive};
 use crate::driver::context::Context;
-use crate::driver::graph::{Earlier, Graph, Lifetime, MemoryOrder, MemoryUse, new_buffer_number};
+use crate::driver::graph::{
+    Earlier, Graph, Lifetime, MemoryOrder, MemoryUse, Retainable, new_buffer_number,
+};
 use crate::driver::stream::Stream;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
@@ -50,7 +52,7 @@ pub struct GraphSliceMut<'a, T> {
 /// Memory that nodes of a graph can use.
 pub(super) trait NodeMemory: fmt::Debug + Send + Sync {
     /// Returns the memory for the nodes that use it.
-    fn retained(&self) -> Arc<dyn Retain>;
+    fn retainable(&self) -> &dyn Retainable;
 
     fn address(&self) -> CUdeviceptr;
 
@@ -238,7 +240,7 @@ impl<'a, T> GraphSlice<'a, T> {
     pub(super) fn used(&self, range: Range<usize>, writes: bool) -> MemoryUse<'a> {
         let byte = |index| (self.start + index) * size_of::<T>();
         MemoryUse {
-            memory: self.memory.retained(),
+            memory: self.memory.retainable(),
             context: self.context(),
             graph: self.memory.graph(),
             buffer: self.memory.number(),
@@ -311,8 +313,8 @@ impl GraphMemory {
 }
 
 impl NodeMemory for Arc<GraphMemory> {
-    fn retained(&self) -> Arc<dyn Retain> {
-        Self::clone(self)
+    fn retainable(&self) -> &dyn Retainable {
+        self
     }
 
     fn address(&self) -> CUdeviceptr {

@@ -104,13 +104,13 @@ impl<T: Send + 'static> GraphPinned<T> {
 
     /// Returns the use of the elements in this range, for a node that runs in `context`.
     pub(super) fn used<'a>(
-        &self,
+        &'a self,
         range: Range<usize>,
         writes: bool,
         context: &'a Context,
     ) -> MemoryUse<'a> {
         MemoryUse {
-            memory: Arc::<HostMemory<T>>::clone(&self.memory),
+            memory: &self.memory,
             // Pinned memory belongs to all contexts.
             context,
             graph: self.memory.order.graph(),
