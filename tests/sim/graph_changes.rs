@@ -3,7 +3,10 @@
 
 use crate::on;
 use cuda_safe::graph::node_attribute;
-use cuda_safe::{Context, DeviceBuffer, Graph, LaunchConfig, Module, TypedKernel};
+use cuda_safe::{
+    CaptureMode, Context, DeviceBuffer, Error, Graph, GraphBuffer, Invalid, LaunchConfig, Module,
+    TypedKernel,
+};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 use std::sync::Arc;
@@ -15,6 +18,22 @@ fn nothing(context: &Context) -> TypedKernel<()> {
     let module = Module::from_ptx(context, VECTOR).expect("a module");
     let kernel = module.kernel("nothing").expect("a kernel");
     kernel.typed().expect("no parameters")
+}
+
+type Add = TypedKernel<(&'static [f32], &'static [f32], &'static mut [f32], u32)>;
+
+fn add(context: &Context) -> Add {
+    let module = Module::from_ptx(context, VECTOR).expect("a module");
+    let kernel = module.kernel("add").expect("a kernel");
+    kernel.typed().expect("its parameters")
+}
+
+/// Returns the driver calls of a function, without those that make the context current.
+fn calls(of: impl FnOnce()) -> Vec<&'static str> {
+    cuda_sim::clear_calls();
+    of();
+    let calls = cuda_sim::calls().into_iter().map(|call| call.function);
+    calls.filter(|name| !name.starts_with("cuCtx")).collect()
 }
 
 /// Returns a function that owns a clone of the object.
@@ -192,5 +211,162 @@ fn kernel_nodes_are_changed_with_their_context_current() {
             let pushed = place("cuCtxPushCurrent_v2").expect("no context was current");
             assert!(Some(pushed) < place(function), "{names:?}");
         }
+    });
+}
+
+#[test]
+fn a_kernel_that_changes_some_of_its_memory_keeps_all_of_it_alive() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let mut graph = Graph::new(&context).expect("a graph");
+        let mut own = |value: f32| -> GraphBuffer<f32> {
+            let buffer = DeviceBuffer::from_slice(&stream, &[value; 8]);
+            graph
+                .own(buffer.expect("memory"))
+                .expect("the graph owns it")
+        };
+        let (one, two, four, mut sum) = (own(1.0), own(2.0), own(4.0), own(0.0));
+        let kernel = add(&context);
+        // SAFETY: the kernel accesses the 8 elements.
+        let node =
+            unsafe { graph.add_kernel(&[], &context, &kernel, ONE, (&one, &two, &mut sum, 8)) };
+        let node = node.expect("a node");
+        let before = nothing(&context);
+        // SAFETY: the kernel accesses nothing.
+        let other = unsafe { graph.add_kernel(&[node.id()], &context, &before, ONE, ()) };
+        let other = other.expect("a node");
+        let mut executable = graph.instantiate().expect("an executable graph");
+        executable.launch(&stream).expect("a launch");
+        let mut nodes = executable.nodes(&graph).expect("its graph");
+        // SAFETY: as above.
+        unsafe { nodes.set_kernel(node, &context, &kernel, ONE, (&one, &four, &mut sum, 8)) }
+            .expect("a change");
+        // Enough changes that the objects from before the first one are released.
+        let others = [nothing(&context), nothing(&context)];
+        for kernel in others.iter().cycle().take(64) {
+            // SAFETY: the kernel accesses nothing.
+            unsafe { nodes.set_kernel(other, &context, kernel, ONE, ()) }.expect("a change");
+        }
+        stream.synchronize().expect("a wait");
+        drop((one, two, four, graph, kernel));
+        // Retries deferred releases.
+        drop(context.event().expect("an event"));
+        assert_eq!(cuda_sim::alive().device_allocations, 3);
+        executable.launch(&stream).expect("everything is alive");
+        let access = executable.access(&mut sum, &stream).expect("access");
+        assert_eq!(access.as_slice().to_vec().expect("a copy"), [5.0; 8]);
+    });
+}
+
+#[test]
+fn a_node_with_the_kernel_of_another_module_keeps_that_module_alive() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let mut graph = Graph::new(&context).expect("a graph");
+        let mut own = || {
+            let buffer = DeviceBuffer::<f32>::zeroed(&stream, 8).expect("memory");
+            graph.own(buffer).expect("the graph owns it")
+        };
+        let (from, mut sum) = (own(), own());
+        // SAFETY: the kernel accesses the 8 elements.
+        let node = unsafe {
+            let kernel = add(&context);
+            graph.add_kernel(&[], &context, &kernel, ONE, (&from, &from, &mut sum, 8))
+        };
+        let node = node.expect("a node");
+        let mut executable = graph.instantiate().expect("an executable graph");
+        let kernel = add(&context);
+        let mut nodes = executable.nodes(&graph).expect("its graph");
+        // SAFETY: as above.
+        unsafe { nodes.set_kernel(node, &context, &kernel, ONE, (&from, &from, &mut sum, 8)) }
+            .expect("a change");
+        drop(kernel);
+        drop(graph);
+        assert_eq!(cuda_sim::alive().modules, 2, "the node may be in use");
+        executable.launch(&stream).expect("the module is loaded");
+        stream.synchronize().expect("a wait");
+    });
+}
+
+#[test]
+fn changes_of_values_and_updates_release_nothing_and_later_launches_wait_for_nothing() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let kernel = add(&context);
+        let graph = || {
+            let mut graph = Graph::new(&context).expect("a graph");
+            let mut own = || {
+                let buffer = DeviceBuffer::<f32>::zeroed(&stream, 8).expect("memory");
+                graph.own(buffer).expect("the graph owns it")
+            };
+            let (from, mut sum) = (own(), own());
+            // SAFETY: the kernel accesses the 8 elements.
+            let node = unsafe {
+                graph.add_kernel(&[], &context, &kernel, ONE, (&from, &from, &mut sum, 8))
+            };
+            (graph, node.expect("a node"), from, sum)
+        };
+        let (first, node, from, mut sum) = graph();
+        let (second, third) = (graph().0, graph().0);
+        let mut executable = first.instantiate().expect("an executable graph");
+        executable.launch(&stream).expect("a launch");
+        let changes = calls(|| {
+            let mut nodes = executable.nodes(&first).expect("its graph");
+            // More changes than are released together.
+            for count in 0..8 * 10 {
+                let arguments = (&from, &from, &mut sum, count % 8);
+                // SAFETY: the kernel accesses fewer elements than there are.
+                unsafe { nodes.set_kernel(node, &context, &kernel, ONE, arguments) }
+                    .expect("a change");
+            }
+        });
+        assert_eq!(changes, ["cuGraphExecKernelNodeSetParams_v2"; 80]);
+        let launches = calls(|| executable.launch(&stream).expect("a launch"));
+        assert_eq!(launches, ["cuGraphLaunch"]);
+        for graph in [&second, &third] {
+            executable.update(graph).expect("an update");
+            executable.launch(&stream).expect("a launch");
+        }
+        for graph in [&second, &third] {
+            executable.update(graph).expect("an update");
+            let launches = calls(|| executable.launch(&stream).expect("a launch"));
+            assert_eq!(launches, ["cuGraphLaunch"]);
+        }
+        stream.synchronize().expect("a wait");
+        // Retries deferred releases.
+        drop(context.event().expect("an event"));
+    });
+}
+
+#[test]
+fn safe_code_cannot_launch_a_graph_that_borrows_memory_after_unsafe_code_did() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
+        let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(7));
+        let executable = graph.and_then(|graph| graph.instantiate());
+        let mut executable = executable.expect("an executable graph");
+        for _ in 0..2 {
+            // SAFETY: the buffer is alive and is used on this stream only.
+            unsafe { executable.launch_unchecked(&stream) }.expect("a launch");
+            let refused = executable.launch(&stream);
+            assert!(matches!(refused, Err(Error::Invalid(why)) if *why == Invalid::GraphBorrows));
+        }
+        // An update decides again who may launch it.
+        let mut own = Graph::new(&context).expect("a graph");
+        let memory = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
+        let mut memory = own.own(memory).expect("the graph owns it");
+        own.add_fill(&[], &mut memory, 8).expect("a node");
+        executable.update(&own).expect("the same nodes");
+        executable
+            .launch(&stream)
+            .expect("the graph owns its memory");
+        let captured = stream.capture(CaptureMode::default(), |_| buffer.fill(9));
+        executable
+            .update(&captured.expect("a graph"))
+            .expect("the same nodes");
+        let refused = executable.launch(&stream);
+        assert!(matches!(refused, Err(Error::Invalid(why)) if *why == Invalid::GraphBorrows));
+        stream.synchronize().expect("a wait");
     });
 }

@@ -11,7 +11,7 @@ use super::retire::{AfterLaunches, Used};
 use crate::base::call::{Answer, answer, without_current};
 use crate::base::capture::Operation;
 use crate::base::current::ContextHandle;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::fork;
 use crate::base::invalid::Invalid;
 use crate::base::ownership::{Ownership, expect_handle};
@@ -277,12 +277,19 @@ impl ExecutableGraph {
     /// Since CUDA 10.0. Raw: [`cuGraphLaunch`](fn@cuda_sys::cuGraphLaunch).
     #[doc(alias = "cuGraphLaunch")]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        if !self.is_owned {
-            return Err(not_owned());
-        }
         let _call = stream.uncaptured(Operation::Launch)?;
         if self.launches.is_admitted(stream) {
             return self.enqueue(stream);
+        }
+        self.check_and_enqueue_first(stream)
+    }
+
+    /// Does the same as [`enqueue_first`](Self::enqueue_first) for safe code.
+    #[cold]
+    #[inline(never)]
+    fn check_and_enqueue_first(&self, stream: &Stream) -> Result<()> {
+        if !self.is_owned {
+            return Err(Invalid::GraphBorrows.into());
         }
         if stream.is_borrowed() {
             return Err(Invalid::BorrowedStream.into());
@@ -331,7 +338,7 @@ impl ExecutableGraph {
     #[doc(alias = "cuGraphLaunch")]
     pub unsafe fn launch_unchecked(&self, stream: &Stream) -> Result<()> {
         let _call = stream.uncaptured(Operation::Launch)?;
-        if self.launches.is_admitted(stream) {
+        if self.launches.is_admitted_for_unsafe(stream) {
             return self.enqueue(stream);
         }
         self.enqueue_first(stream)
@@ -346,7 +353,7 @@ impl ExecutableGraph {
         let kept = self.kept.begin_launch(stream)?;
         let admitted = self.launches.admit(stream)?;
         self.enqueue(stream)?;
-        self.launches.has_launched(stream, &admitted);
+        self.launches.has_launched(stream, &admitted, self.is_owned);
         kept.has_succeeded(stream);
         Ok(())
     }
@@ -371,7 +378,7 @@ impl ExecutableGraph {
     #[doc(alias = "cuGraphUpload")]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         let _call = stream.uncaptured(Operation::Launch)?;
-        if !self.launches.is_admitted(stream) {
+        if !self.launches.is_admitted_for_unsafe(stream) {
             if stream.is_borrowed() {
                 return Err(Invalid::BorrowedStream.into());
             }
@@ -387,7 +394,7 @@ impl ExecutableGraph {
     /// Returns the panic of a host function of the graph that was not returned yet, as an error.
     ///
     /// # Errors
-    /// [`Error::HostFunctionPanicked`].
+    /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
     pub fn take_panic(&self) -> Result<()> {
         self.retired.take_panic()?;
         self.objects.slots.take_panic()?;
@@ -412,7 +419,7 @@ impl ExecutableGraph {
     /// Blocks until all launches are complete.
     ///
     /// # Errors
-    /// [`Error::InHostFunction`]; errors of the work; a stream on which the graph was launched is
+    /// [`Error::InHostFunction`](crate::Error::InHostFunction); errors of the work; a stream on which the graph was launched is
     /// capturing.
     pub(crate) fn wait_for_launches(&mut self) -> Result<()> {
         crate::base::zone::refuse_in_host_function()?;
@@ -461,12 +468,6 @@ impl ExecutableGraph {
     pub(super) fn raw(&self) -> CUgraphExec {
         self.raw
     }
-}
-
-#[cold]
-#[inline(never)]
-fn not_owned() -> Error {
-    Invalid::GraphBorrows.into()
 }
 
 impl Objects {

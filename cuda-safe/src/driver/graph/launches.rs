@@ -17,8 +17,9 @@ use std::sync::PoisonError;
 
 /// The launches of an executable graph.
 pub(super) struct Launches {
-    /// The identity of a noted stream whose launches come after all earlier work, or 0. It is changed
-    /// with the lock of `state`, so it never names a stream that is not in the list.
+    /// The identity of a noted stream whose launches come after all earlier work, or 0. In addition
+    /// [`UNSAFE`] if safe code may not launch the graph, so that a launch compares only this. It is
+    /// changed with the lock of `state`, so it never names a stream that is not in the list.
     admitted: AtomicU64,
     /// Whether each launch is checked, so that no stream is admitted.
     pub(super) is_always_checked: bool,
@@ -45,6 +46,9 @@ pub(super) struct Noted {
 #[must_use]
 pub(super) struct Admitted(u64);
 
+/// A bit that is 0 in the identities of streams, which are addresses.
+const UNSAFE: u64 = 1;
+
 /// The number of noted streams at which idle ones are removed for the first time. It is small with the
 /// `explore` feature, so that few streams show every order of launches and removals.
 const LIMIT: usize = match cfg!(feature = "explore") {
@@ -67,11 +71,18 @@ impl Launches {
         launches
     }
 
-    /// Returns whether a stream is noted and its launches come after all earlier work. The caller counts a
-    /// call on the stream.
+    /// Returns whether a stream is noted and its launches come after all earlier work, and safe code may
+    /// launch the graph. The caller counts a call on the stream.
     #[inline(always)]
     pub(super) fn is_admitted(&self, stream: &Stream) -> bool {
         self.admitted.load(Ordering::Acquire) == stream.identity()
+    }
+
+    /// Returns whether a stream is noted and its launches come after all earlier work. The caller counts a
+    /// call on the stream.
+    #[inline(always)]
+    pub(super) fn is_admitted_for_unsafe(&self, stream: &Stream) -> bool {
+        self.admitted.load(Ordering::Acquire) & !UNSAFE == stream.identity()
     }
 
     /// Adds work that all launches from now on must come after.
@@ -121,15 +132,18 @@ impl Launches {
     }
 
     /// Forgets the earlier work that a successful launch came after, because the driver orders later
-    /// launches after that launch. The next launch on the stream is admitted at once.
-    pub(super) fn has_launched(&self, stream: &Stream, admitted: &Admitted) {
+    /// launches after that launch. The next launch on the stream is admitted at once: that of safe code
+    /// only if `is_owned` is set.
+    pub(super) fn has_launched(&self, stream: &Stream, admitted: &Admitted, is_owned: bool) {
         let finished = {
             let mut state = self.lock();
             // Another thread may have taken the stream out of the list to see whether it is idle. Another
             // object of the stream may be in the list, whose identity this one does not share.
             let is_noted = state.streams.iter().any(|noted| noted.is(stream));
             if is_noted && !self.is_always_checked {
-                self.admitted.store(stream.identity(), Ordering::Release);
+                let mark = if is_owned { 0 } else { UNSAFE };
+                let admitted = stream.identity() | mark;
+                self.admitted.store(admitted, Ordering::Release);
             }
             state.earlier.remove_below(admitted.0)
         };
