@@ -5,7 +5,7 @@ use cuda_safe::CUresult;
 
 /// The functions that release an object. `Drop` returns nothing; a failure is counted as a leak and
 /// reported to the report hook.
-const RELEASES: [&str; 16] = [
+const RELEASES: [&str; 19] = [
     "cuStreamDestroy_v2",
     "cuEventDestroy_v2",
     "cuModuleUnload",
@@ -22,6 +22,9 @@ const RELEASES: [&str; 16] = [
     "cuGreenCtxDestroy",
     "cuGraphDestroy",
     "cuGraphExecDestroy",
+    "cuMemUnmap",
+    "cuMemRelease",
+    "cuMemAddressFree",
 ];
 
 /// The functions that memory managers allocate with.

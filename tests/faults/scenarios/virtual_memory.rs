@@ -1,10 +1,10 @@
 //! Virtual memory: mappings that move, and buffers that grow and shrink.
 
-use super::{expect, invalid, primary};
+use super::primary;
 use crate::trace::Trace;
 use cuda_safe::pool::MemoryAccess;
 use cuda_safe::virtual_memory::{GrowableBuffer, PhysicalMemory, PhysicalOptions, Reservation};
-use cuda_safe::{Invalid, Result};
+use cuda_safe::{Error, Result};
 
 /// A mapping that is used, moved, and dropped after its work.
 pub(super) fn mapping(trace: &mut Trace) -> Result<()> {
@@ -25,10 +25,10 @@ pub(super) fn mapping(trace: &mut Trace) -> Result<()> {
     let mapping = space.map(2 * size, memory)?;
     let buffer = mapping.into_buffer::<u32>(&stream)?;
     assert_eq!(buffer.slice(..2)?.to_vec()?, [7; 2]);
-    expect(
-        space.map(4 * size, PhysicalMemory::new(context.device(), size)?),
-        invalid(|why| matches!(why, Invalid::Range { .. })),
-    )?;
+    let rejected = space.try_map(4 * size, PhysicalMemory::new(context.device(), size)?);
+    let rejected = rejected.expect_err("it does not fit");
+    assert!(matches!(rejected.error, Error::Invalid(_)));
+    trace.drop(rejected);
     trace.drop(buffer);
     trace.drop(space);
     trace.drop(stream);
@@ -45,9 +45,14 @@ pub(super) fn growable(trace: &mut Trace) -> Result<()> {
     buffer.extend_from_slice(&[1, 2, 3])?;
     buffer.resize_zeroed(2 * size)?;
     buffer.grow(3 * size)?;
-    buffer.truncate(size)?;
+    trace.drops_after("cuEventCreate", || buffer.truncate(size))?;
+    trace.drops_before(|| stream.synchronize())?;
     buffer.resize_zeroed(2 * size)?;
     assert_eq!(buffer.as_slice().slice(..4)?.to_vec()?, [1, 2, 3, 0]);
+    // What cannot be unmapped now is unmapped when the buffer is dropped.
+    trace.drops_after("cuEventCreate", || buffer.truncate(0))?;
+    trace.drops_before(|| stream.synchronize())?;
+    trace.drops(cuda_safe::attempt_deferred_releases);
     trace.drop(buffer);
     trace.drops_from_here();
     Ok(())

@@ -8,7 +8,8 @@ use super::reservation::Reservation;
 use crate::base::call::{Answer, answer};
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
-use crate::base::release::{self, Destroy, Leftover, release};
+use crate::base::release::{self, Destroy, KeepAlive, Leftover, release};
+use crate::base::report::count_leak;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::driver::device::Device;
 use crate::driver::event::Event;
@@ -320,12 +321,12 @@ impl<T> GrowableBuffer<T> {
         }
         let end = self.stream.context().event()?;
         self.len = len;
-        self.shrink(len * size_of::<T>(), end);
+        self.shrink(len * size_of::<T>(), end, false);
         Ok(())
     }
 
     /// Unmaps all ranges after the first `bytes`, after the work on the stream.
-    fn shrink(&self, bytes: usize, end: Event) {
+    fn shrink(&self, bytes: usize, end: Event, is_last: bool) {
         let number = {
             let mut mapped = self.space.lock();
             mapped.required = bytes;
@@ -340,6 +341,7 @@ impl<T> GrowableBuffer<T> {
             let tail = Tail {
                 space: Arc::clone(&self.space),
                 number,
+                is_last,
                 last_use: LastUse::new(&self.stream, end),
             };
             release(tail, &self.stream);
@@ -352,6 +354,8 @@ struct Tail {
     space: Arc<Space>,
     /// Which shrink made them superfluous. A later one waits for later work, and unmaps them too.
     number: u64,
+    /// Whether the buffer was dropped.
+    is_last: bool,
     last_use: LastUse,
 }
 
@@ -385,17 +389,38 @@ impl Destroy for Tail {
         drop(mapped);
         // Released without the lock.
         drop(unmapped);
+        if answer.code == CUresult::CUDA_ERROR_DEINITIALIZED {
+            // The process exits. Nothing is released any more.
+            self.leak();
+        }
         answer
     }
 
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
+
+    fn has_leaked(&self, _: &dyn KeepAlive) {
+        // A buffer that exists unmaps the ranges when it is dropped.
+        if self.is_last {
+            let ranges = self.leak();
+            // The release itself is counted for one mapping: the others, the memory, and the addresses.
+            (0..2 * ranges).for_each(|_| count_leak());
+        }
+    }
+}
+
+impl Tail {
+    /// Leaks the space with its ranges. Returns how many there are.
+    fn leak(&self) -> usize {
+        std::mem::forget(Arc::clone(&self.space));
+        self.space.lock().ranges.len()
+    }
 }
 
 impl<T> Drop for GrowableBuffer<T> {
     fn drop(&mut self) {
-        self.shrink(0, self.end.clone());
+        self.shrink(0, self.end.clone(), true);
     }
 }
 

@@ -33,6 +33,7 @@ use std::fmt;
 /// let mapping = Reservation::new(2 << 20)?.map(0, PhysicalMemory::new(device, 2 << 20)?)?;
 /// let mut buffer = mapping.into_buffer::<f32>(&stream)?;
 /// buffer.fill(1.5)?;
+/// assert_eq!(buffer.slice(..2)?.to_vec()?, [1.5; 2]);
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 pub struct Mapping {

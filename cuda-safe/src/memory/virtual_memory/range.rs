@@ -164,9 +164,4 @@ impl Destroy for Unmap {
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
-
-    fn has_leaked(&self, _: &dyn KeepAlive) {
-        // A reservation with a mapping cannot be freed.
-        std::mem::forget(self.range.reservation.clone());
-    }
 }
