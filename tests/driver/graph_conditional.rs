@@ -176,13 +176,13 @@ fn without_a_default_the_value_persists_from_launch_to_launch() {
     let set = stage.set(handle, 1);
     stage.graph.add_dependency(branch, set).expect("an edge");
     let mut executable = stage.graph.instantiate().expect("an executable graph");
-    for expected in [0, 7] {
-        executable.launch(&stage.stream).expect("a launch");
-        let access = executable
-            .access(&mut stage.data, &stage.stream)
-            .expect("access");
-        assert_eq!(access.as_slice().to_vec().expect("a copy"), [expected]);
-    }
+    // The value of the first launch is 0, or what an earlier handle of the process has left.
+    executable.launch(&stage.stream).expect("a launch");
+    executable.launch(&stage.stream).expect("a launch");
+    let access = executable
+        .access(&mut stage.data, &stage.stream)
+        .expect("access");
+    assert_eq!(access.as_slice().to_vec().expect("a copy"), [7]);
 }
 
 #[test]

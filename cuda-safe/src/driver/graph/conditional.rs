@@ -112,8 +112,9 @@ impl Graph {
     /// Creates a handle for one conditional node of this graph or of a body in it. Calls
     /// `cuGraphConditionalHandleCreate`.
     ///
-    /// `default` is the value at the start of each launch. Without it, the value is 0 at first, and
-    /// persists from launch to launch.
+    /// `default` is the value at the start of each launch. Without it, the value persists from launch to
+    /// launch, and is not specified at first: a driver (580) begins with 0, or with the value that an
+    /// earlier handle of the process has left.
     ///
     /// `context` is the context of the conditional node, and of the kernels in its bodies.
     ///
