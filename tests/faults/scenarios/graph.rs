@@ -225,13 +225,6 @@ pub(super) fn busy(trace: &mut Trace) -> Result<()> {
     trace.drop(access);
     trace.drop(again);
 
-    let mut graph_of_call = Graph::new(&context)?;
-    graph_of_call.add_host_function(&[], || ())?;
-    let executable = graph_of_call.instantiate()?;
-    executable.launch(&stream)?;
-    executable.launch(&other)?;
-    trace.drop(graph_of_call);
-    trace.drop(executable);
     trace.drop(same);
     trace.drop(graph);
     trace.drops_from_here();
