@@ -96,7 +96,16 @@ impl Drop for Exported {
 /// Runs a release that may block without the GIL, which the caller may hold.
 fn without_gil(release: impl FnOnce() + Send) {
     let mut release = Some(release);
-    Python::try_attach(|py| release.take().map(|release| let_go(py, release)));
+    Python::try_attach(|py| {
+        let Some(release) = release.take() else { return };
+        // A consumer may have released the GIL within a call of this package, as PyTorch does when a
+        // tensor is dropped that a graph kept. The thread then counts as attached without the GIL.
+        // SAFETY: the interpreter is running, and the GIL is released below.
+        let state = unsafe { ffi::PyGILState_Ensure() };
+        let_go(py, release);
+        // SAFETY: the state is that of the call above, on the same thread.
+        unsafe { ffi::PyGILState_Release(state) };
+    });
     if let Some(release) = release {
         release();
     }
