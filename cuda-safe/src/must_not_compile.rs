@@ -532,7 +532,7 @@ struct HostFunctions;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0499
+/// ```compile_fail,E0501
 /// // The graph is not used while a body is changed.
 /// use cuda_safe::Graph;
 /// use cuda_safe::graph::ConditionalHandle;
@@ -925,7 +925,7 @@ struct Parameters;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0525
+/// ```compile_fail,E0507
 /// // Each launch calls a captured host function.
 /// fn capture(stream: &cuda_safe::Stream) {
 ///     let text = String::from("text");
