@@ -97,7 +97,9 @@ impl Drop for Exported {
 fn without_gil(release: impl FnOnce() + Send) {
     let mut release = Some(release);
     Python::try_attach(|py| {
-        let Some(release) = release.take() else { return };
+        let Some(release) = release.take() else {
+            return;
+        };
         // A consumer may have released the GIL within a call of this package, as PyTorch does when a
         // tensor is dropped that a graph kept. The thread then counts as attached without the GIL.
         // SAFETY: the interpreter is running, and the GIL is released below.

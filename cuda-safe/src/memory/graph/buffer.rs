@@ -397,7 +397,7 @@ impl<T> fmt::Debug for GraphBuffer<T> {
 impl<T> fmt::Debug for GraphSlice<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GraphSlice")
-            .field("memory", self.memory)
+            .field("memory", &self.memory)
             .field("start", &self.start)
             .field("len", &self.len)
             .finish()
