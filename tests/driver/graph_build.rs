@@ -9,10 +9,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 fn stage() -> Option<(Context, Stream)> {
-    common::since(12, 3)?;
-    let context = common::context()?;
-    let stream = context.stream().expect("a stream");
+    let (context, stream, _) = stage_with_graph()?;
     Some((context, stream))
+}
+
+/// Returns a context with a stream and an empty graph.
+pub(crate) fn stage_with_graph() -> Option<(Context, Stream, Graph)> {
+    let context = common::context()?;
+    common::since(12, 3)?;
+    let stream = context.stream().expect("a stream");
+    let graph = Graph::new(&context).expect("a graph");
+    Some((context, stream, graph))
 }
 
 /// Checks an error that this crate found.

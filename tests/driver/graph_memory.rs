@@ -1,6 +1,6 @@
 //! Memory that graphs own: copies, fills, kernels, and access from outside.
 
-use super::graph_build::invalid;
+use super::graph_build::{invalid, stage_with_graph as stage};
 use crate::common;
 use crate::kernels::{VECTOR, kernel};
 use crate::need;
@@ -11,14 +11,6 @@ use cuda_safe::{
 };
 
 type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
-
-fn stage() -> Option<(Context, Stream, Graph)> {
-    common::since(12, 3)?;
-    let context = common::context()?;
-    let stream = context.stream().expect("a stream");
-    let graph = Graph::new(&context).expect("a graph");
-    Some((context, stream, graph))
-}
 
 /// Returns a buffer of the graph with these elements.
 fn own(graph: &mut Graph, stream: &Stream, elements: &[i32]) -> GraphBuffer<i32> {

@@ -1,28 +1,20 @@
 //! Nodes of graphs that are changed and read: parameters, attributes, child graphs, memory operations,
 //! and semaphores.
 
-use super::graph_build::invalid;
+use super::graph_build::{invalid, stage_with_graph as stage};
 use crate::common;
 use crate::kernels::{VECTOR, kernel, nothing};
 use crate::need;
 use cuda_safe::graph::{kind, kind::Kind, node_attribute};
 use cuda_safe::{
-    BarrierScope, CaptureMode, Context, DeviceBuffer, Graph, Invalid, LaunchConfig,
-    MemoryOperation, Stream, TypedKernel, WaitCondition,
+    BarrierScope, CaptureMode, DeviceBuffer, Graph, Invalid, LaunchConfig, MemoryOperation,
+    TypedKernel, WaitCondition,
 };
 use std::sync::{Arc, Mutex};
 
 type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
 
 const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
-
-fn stage() -> Option<(Context, Stream, Graph)> {
-    let context = common::context()?;
-    common::since(12, 3)?;
-    let stream = context.stream().expect("a stream");
-    let graph = Graph::new(&context).expect("a graph");
-    Some((context, stream, graph))
-}
 
 #[test]
 fn a_kernel_that_is_changed_in_the_graph_runs_in_executable_graphs_made_later() {

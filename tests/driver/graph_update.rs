@@ -1,7 +1,6 @@
 //! Changes of executable graphs.
 
-use super::graph_build::invalid;
-use crate::common;
+use super::graph_build::{invalid, stage_with_graph as stage};
 use crate::kernels::{VECTOR, kernel};
 use crate::need;
 use cuda_safe::graph::UpdateProblem;
@@ -11,14 +10,6 @@ use std::sync::{Arc, Mutex};
 type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
 
 const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
-
-fn stage() -> Option<(Context, Stream, Graph)> {
-    common::since(12, 3)?;
-    let context = common::context()?;
-    let stream = context.stream().expect("a stream");
-    let graph = Graph::new(&context).expect("a graph");
-    Some((context, stream, graph))
-}
 
 fn scale(context: &Context) -> Scale {
     kernel(context, VECTOR, "scale")
