@@ -7,6 +7,8 @@ mod cast;
 mod chunks;
 mod copy;
 mod copy_3d;
+#[cfg(unix)]
+mod descriptor;
 mod device;
 mod global;
 mod graph;

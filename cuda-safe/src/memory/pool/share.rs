@@ -32,8 +32,8 @@ impl MemoryPool {
     #[doc(alias = "cuMemPoolExportToShareableHandle")]
     pub fn export(&self) -> Result<std::os::fd::OwnedFd> {
         use crate::base::call::{answer, without_current};
+        use crate::memory::descriptor;
         use cuda_sys::CUmemAllocationHandleType;
-        use std::os::fd::{FromRawFd, OwnedFd};
 
         crate::base::release::drain();
         let mut descriptor: core::ffi::c_int = -1;
@@ -52,13 +52,9 @@ impl MemoryPool {
             }
         })
         .map_err(not_shareable)?;
-        if descriptor < 0 {
-            return Err(Invalid::NotShareable { memory: THIS_POOL }.into());
-        }
         // SAFETY: the driver has just opened the descriptor for the caller.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        // The duplicate is closed on exec. If duplicating fails, the driver's descriptor is used.
-        Ok(descriptor.try_clone().unwrap_or(descriptor))
+        let descriptor = unsafe { descriptor::receive(descriptor) };
+        descriptor.ok_or_else(|| Invalid::NotShareable { memory: THIS_POOL }.into())
     }
 
     /// Returns an [IPC handle](IpcHandle) of memory from this pool, for a process that has
@@ -193,22 +189,12 @@ impl ImportedPool {
     pub unsafe fn import(context: &Context, descriptor: &impl std::os::fd::AsFd) -> Result<Self> {
         use crate::base::call::call;
         use crate::base::ownership::Ownership;
+        use crate::memory::descriptor::DescriptorArgument;
         use cuda_sys::CUmemAllocationHandleType;
-        use std::os::fd::AsRawFd;
 
         crate::base::release::drain();
-        let given = descriptor.as_fd();
-        // The C function takes the descriptor as a pointer, and drivers reject a null pointer,
-        // which descriptor 0 (the standard input) would be. A duplicate has another number.
-        let duplicate = match given.as_raw_fd() {
-            0 => given.try_clone_to_owned().ok(),
-            _ => None,
-        };
-        let number = duplicate
-            .as_ref()
-            .map_or(given.as_raw_fd(), AsRawFd::as_raw_fd);
-        let handle = usize::try_from(number).unwrap_or(usize::MAX);
-        let handle = std::ptr::without_provenance_mut(handle);
+        let argument = DescriptorArgument::new(descriptor);
+        let handle = argument.as_ptr();
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         let mut raw = std::ptr::null_mut();
         let place = &raw mut raw;

@@ -47,19 +47,14 @@ impl PhysicalMemory {
     #[cfg(unix)]
     #[doc(alias = "cuMemExportToShareableHandle")]
     pub fn export(&self) -> Result<std::os::fd::OwnedFd> {
-        use std::os::fd::{FromRawFd, OwnedFd};
+        use crate::memory::descriptor;
 
         let mut descriptor: core::ffi::c_int = -1;
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         // SAFETY: the pointer refers to a local variable of the type that this handle type requires.
         unsafe { self.export_to((&raw mut descriptor).cast(), kind) }?;
-        if descriptor < 0 {
-            return Err(not_shareable());
-        }
         // SAFETY: the driver has just opened the descriptor for the caller.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        // The duplicate is closed on exec. If duplicating fails, the driver's descriptor is used.
-        Ok(descriptor.try_clone().unwrap_or(descriptor))
+        unsafe { descriptor::receive(descriptor) }.ok_or_else(not_shareable)
     }
 
     /// Exports the memory as a fabric handle, which another process can [import](Self::import_fabric).
@@ -113,23 +108,13 @@ impl PhysicalMemory {
     #[cfg(unix)]
     #[doc(alias = "cuMemImportFromShareableHandle")]
     pub unsafe fn import(descriptor: &impl std::os::fd::AsFd, size: usize) -> Result<Self> {
-        use std::os::fd::AsRawFd;
+        use crate::memory::descriptor::DescriptorArgument;
 
-        let given = descriptor.as_fd();
-        // The C function takes the descriptor as a pointer. A driver may reject a null pointer, which
-        // descriptor 0 (the standard input) would be. A duplicate has another number.
-        let duplicate = match given.as_raw_fd() {
-            0 => given.try_clone_to_owned().ok(),
-            _ => None,
-        };
-        let number = duplicate
-            .as_ref()
-            .map_or(given.as_raw_fd(), AsRawFd::as_raw_fd);
-        let number = usize::try_from(number).unwrap_or(usize::MAX);
+        let argument = DescriptorArgument::new(descriptor);
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         // SAFETY: the pointer is the number of a descriptor that is open during the call. The caller
         // promises the rest.
-        unsafe { Self::import_from(std::ptr::without_provenance_mut(number), kind, size) }
+        unsafe { Self::import_from(argument.as_ptr(), kind, size) }
     }
 
     /// Imports memory that another process has [exported](Self::export_fabric). Calls
