@@ -129,10 +129,7 @@ impl Graph {
             }
             .into());
         }
-        let describe = |(device, access): &(Device, MemoryAccess)| CUmemAccessDesc {
-            location: MemoryLocation::Device(*device).raw(),
-            flags: access.raw(),
-        };
+        let describe = |(device, access): &(Device, MemoryAccess)| access.at((*device).into());
         let access: Vec<CUmemAccessDesc> = access.iter().map(describe).collect();
         let mut parameters = CUDA_MEM_ALLOC_NODE_PARAMS {
             poolProps: CUmemPoolProps {

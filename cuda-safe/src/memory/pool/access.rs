@@ -23,12 +23,20 @@ pub enum MemoryAccess {
 }
 
 impl MemoryAccess {
-    pub(in crate::memory) fn raw(self) -> CUmemAccess_flags {
+    fn raw(self) -> CUmemAccess_flags {
         match self {
             Self::None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
             Self::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
             Self::ReadWrite => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
             Self::Other(number) => CUmemAccess_flags(number),
+        }
+    }
+
+    /// Returns this access of a location in the driver's format.
+    pub(in crate::memory) fn at(self, location: MemoryLocation) -> CUmemAccessDesc {
+        CUmemAccessDesc {
+            location: location.raw(),
+            flags: self.raw(),
         }
     }
 
@@ -94,10 +102,7 @@ impl MemoryPool {
     /// Since CUDA 11.2. Raw: [`cuMemPoolSetAccess`](fn@cuda_sys::cuMemPoolSetAccess).
     #[doc(alias = "cuMemPoolSetAccess")]
     pub unsafe fn set_access(&self, device: &Device, access: MemoryAccess) -> Result<()> {
-        let map = CUmemAccessDesc {
-            location: MemoryLocation::Device(*device).raw(),
-            flags: access.raw(),
-        };
+        let map = access.at(MemoryLocation::Device(*device));
         without_current(self.context(), || {
             // SAFETY: the pool is alive, and the pointer is to a single local variable. The caller
             // guarantees that revoked access is not used.

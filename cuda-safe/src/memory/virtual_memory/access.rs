@@ -34,34 +34,26 @@ impl AccessList {
         if self.0.is_empty() {
             return Ok(());
         }
-        let descriptions: Vec<_> = self.0.iter().map(|its| description(*its)).collect();
-        let (first, count) = (descriptions.as_ptr(), descriptions.len());
-        // SAFETY: the array has `count` elements. The caller promises that no work loses its access.
-        unsafe { call!(cuMemSetAccess(address, size, first, count)) }
+        let descriptions = self.0.iter().map(|(location, access)| access.at(*location));
+        let descriptions: Vec<_> = descriptions.collect();
+        // SAFETY: the caller keeps the promise for all entries.
+        unsafe { set_access(address, size, &descriptions) }
     }
 }
 
-/// Sets the access of one location to a range that consists of whole mappings.
+/// Sets the access of locations to a range that consists of whole mappings.
 ///
 /// # Errors
 /// Errors from the driver.
 ///
 /// # Safety
-/// No work uses the range, unless the access increases.
+/// No work uses the range, unless each access is at least what it was before.
 pub(super) unsafe fn set_access(
     address: CUdeviceptr,
     size: usize,
-    location: MemoryLocation,
-    access: MemoryAccess,
+    access: &[CUmemAccessDesc],
 ) -> Result<()> {
-    let description = description((location, access));
-    // SAFETY: the pointer refers to a local variable. The caller promises that no work loses its access.
-    unsafe { call!(cuMemSetAccess(address, size, &raw const description, 1)) }
-}
-
-fn description((location, access): (MemoryLocation, MemoryAccess)) -> CUmemAccessDesc {
-    CUmemAccessDesc {
-        location: location.raw(),
-        flags: access.raw(),
-    }
+    let (first, count) = (access.as_ptr(), access.len());
+    // SAFETY: the array has `count` elements. The caller promises that no work loses its access.
+    unsafe { call!(cuMemSetAccess(address, size, first, count)) }
 }

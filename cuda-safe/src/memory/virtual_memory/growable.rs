@@ -128,7 +128,8 @@ impl Space {
         // other thread maps memory, because the buffer is borrowed mutably.
         let wanted = round_up((bytes - end).max(self.step), self.granularity)?;
         let size = wanted.min(self.reservation.size() - end);
-        let memory = PhysicalMemory::with_options(size, &self.options)?;
+        self.options.check_handles()?;
+        let memory = PhysicalMemory::create(size, &self.options, self.granularity)?;
         let range = self.reservation.map_range(end, memory)?;
         // SAFETY: no work uses the range yet.
         if let Err(error) = unsafe { self.access.apply(range.address(), range.size()) } {

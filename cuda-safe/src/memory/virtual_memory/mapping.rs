@@ -88,7 +88,7 @@ impl Mapping {
     ) -> Result<()> {
         let location = location.into();
         // SAFETY: no work uses a mapping that is not bound to a stream.
-        unsafe { set_access(self.address(), self.size(), location, access) }?;
+        unsafe { set_access(self.address(), self.size(), &[access.at(location)]) }?;
         self.access.set(location, access);
         Ok(())
     }

@@ -1,13 +1,14 @@
 //! Options for the creation of physical memory.
 
 use crate::base::call::call;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
+use crate::base::init;
 use crate::base::invalid::Invalid;
 use crate::memory::MemoryLocation;
 use cuda_sys::{
     CUmemAllocationCompType, CUmemAllocationGranularity_flags as Granularity,
     CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1,
-    CUmemAllocationType,
+    CUmemAllocationType, CudaVersion,
 };
 
 /// Options for [`PhysicalMemory::with_options`](super::PhysicalMemory::with_options).
@@ -103,13 +104,27 @@ impl PhysicalOptions {
     }
 
     fn query_granularity(&self, which: Granularity) -> Result<usize> {
-        crate::base::init::init()?;
+        init::init()?;
         let mut bytes = 0;
         let properties = self.properties();
         let (place, properties) = (&raw mut bytes, &raw const properties);
         // SAFETY: both pointers refer to local variables.
         unsafe { call!(cuMemGetAllocationGranularity(place, properties, which)) }?;
         Ok(bytes)
+    }
+
+    /// Checks that the driver knows the kinds of handles.
+    ///
+    /// # Errors
+    /// [`Invalid::NeedsNewerDriver`].
+    pub(super) fn check_handles(&self) -> Result<()> {
+        match self.shareable {
+            Shareable::No | Shareable::Descriptor => Ok(()),
+            Shareable::Fabric | Shareable::DescriptorOrFabric => {
+                let since = CudaVersion::new(12, 4);
+                init::needs("physical memory with a fabric handle", since)
+            }
+        }
     }
 
     /// Returns the granularity if `bytes` is a positive multiple of it.
@@ -157,11 +172,7 @@ pub(super) fn check_multiple(what: &'static str, bytes: usize, granularity: usiz
     }
 }
 
-fn granularity_error(
-    what: &'static str,
-    bytes: usize,
-    granularity: usize,
-) -> crate::base::error::Error {
+fn granularity_error(what: &'static str, bytes: usize, granularity: usize) -> Error {
     Invalid::Granularity {
         what,
         bytes,

@@ -1,6 +1,6 @@
 //! Physical memory.
 
-use super::options::{PhysicalOptions, Shareable};
+use super::options::PhysicalOptions;
 use crate::base::call::{Answer, answer, call};
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
@@ -83,14 +83,20 @@ impl PhysicalMemory {
     pub fn with_options(size: usize, options: &PhysicalOptions) -> Result<Self> {
         crate::base::init::init()?;
         release::drain();
-        if matches!(
-            options.shareable,
-            Shareable::Fabric | Shareable::DescriptorOrFabric
-        ) {
-            let since = cuda_sys::CudaVersion::new(12, 4);
-            crate::base::init::needs("physical memory with a fabric handle", since)?;
-        }
+        options.check_handles()?;
         let granularity = options.check_size(size)?;
+        Self::create(size, options, granularity)
+    }
+
+    /// Allocates memory with checked options, whose size is a multiple of the granularity.
+    ///
+    /// # Errors
+    /// Errors from the driver.
+    pub(super) fn create(
+        size: usize,
+        options: &PhysicalOptions,
+        granularity: usize,
+    ) -> Result<Self> {
         let properties = options.properties();
         let mut handle = 0;
         let (place, from) = (&raw mut handle, &raw const properties);
@@ -132,7 +138,8 @@ impl PhysicalMemory {
             .into());
         }
         let properties = raw_properties(raw)?;
-        let location = properties.location().unwrap_or(MemoryLocation::Host);
+        let location =
+            MemoryLocation::from_raw(properties.location).unwrap_or(MemoryLocation::Host);
         let granularity = PhysicalOptions::new(location).check_size(size)?;
         Ok(Self::own(raw, size, granularity, location))
     }
@@ -208,10 +215,10 @@ impl PhysicalMemory {
         let properties = raw_properties(self.handle)?;
         let generic = CUmemAllocationCompType::CU_MEM_ALLOCATION_COMP_GENERIC.0;
         Ok(PhysicalProperties {
-            location: properties.location(),
-            handle_types: properties.raw.requestedHandleTypes,
-            compressible: u32::from(properties.raw.allocFlags.compressionType) == generic,
-            gpu_direct_rdma: properties.raw.allocFlags.gpuDirectRDMACapable != 0,
+            location: MemoryLocation::from_raw(properties.location),
+            handle_types: properties.requestedHandleTypes,
+            compressible: u32::from(properties.allocFlags.compressionType) == generic,
+            gpu_direct_rdma: properties.allocFlags.gpuDirectRDMACapable != 0,
         })
     }
 
@@ -226,26 +233,13 @@ impl PhysicalMemory {
     }
 }
 
-/// Properties as the driver returns them.
-struct RawProperties {
-    raw: CUmemAllocationProp,
-}
-
-impl RawProperties {
-    fn location(&self) -> Option<MemoryLocation> {
-        let location = &self.raw.location;
-        // SAFETY: every bit pattern of the union is a valid integer.
-        let id = unsafe { location.__bindgen_anon_1.id };
-        MemoryLocation::from_numbers(location.type_.0, id)
-    }
-}
-
-fn raw_properties(handle: CUmemGenericAllocationHandle) -> Result<RawProperties> {
+/// Returns the properties of a live handle.
+fn raw_properties(handle: CUmemGenericAllocationHandle) -> Result<CUmemAllocationProp> {
     let mut raw = CUmemAllocationProp::default();
     let place = &raw mut raw;
     // SAFETY: the handle is alive, and the pointer refers to a local variable.
     unsafe { call!(cuMemGetAllocationPropertiesFromHandle(place, handle)) }?;
-    Ok(RawProperties { raw })
+    Ok(raw)
 }
 
 /// A handle that is released.
