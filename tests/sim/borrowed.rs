@@ -1,7 +1,7 @@
 //! Borrowed contexts and streams: their owner destroys them after everything created with them is
 //! dropped, and nothing uses them afterwards.
 
-use crate::{common, context, start};
+use crate::releases;
 use cuda_safe::sys::{
     CUcontext, CUevent, CUstream, cuCtxDestroy_v2, cuEventDestroy_v2, cuStreamDestroy_v2,
 };
@@ -9,7 +9,6 @@ use cuda_safe::{
     CaptureMode, Context, ContextFlags, DeviceBuffer, Event, Graph, MemoryPool, Module,
     PinnedBuffer, Stream,
 };
-use cuda_sim::Profile;
 use std::sync::mpsc;
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
@@ -18,8 +17,7 @@ const VECTOR: &str = include_str!("../kernels/vector.ptx");
 /// used after its destruction.
 #[track_caller]
 fn leaking(leaks: u64, body: impl FnOnce(&Context)) {
-    common::child::in_child(&[], || {
-        start(Profile::h200());
+    releases::leaking(|context| {
         let (sender, heard) = mpsc::channel();
         let sender = std::sync::Mutex::new(sender);
         cuda_safe::set_report_hook(move |report| {
@@ -28,7 +26,6 @@ fn leaking(leaks: u64, body: impl FnOnce(&Context)) {
                 .send(report.to_string())
                 .expect("the test receives it");
         });
-        let context = context();
         body(&context);
         cuda_sim::clear_calls();
         // This call would release deferred objects.
@@ -36,7 +33,6 @@ fn leaking(leaks: u64, body: impl FnOnce(&Context)) {
         let calls = cuda_sim::calls();
         let failed = calls.iter().find(|call| !call.result.is_success());
         assert!(failed.is_none(), "{failed:?}");
-        assert_eq!(cuda_sim::misuses(), [""; 0]);
         assert_eq!(cuda_safe::leaked(), leaks);
         let reports: Vec<String> = heard.try_iter().collect();
         assert_eq!(reports.len() as u64, leaks, "{reports:?}");

@@ -1,6 +1,7 @@
 //! What graphs own, and when it is released.
 
 use crate::on;
+use crate::releases::leaking;
 use cuda_safe::{
     CaptureMode, Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, PinnedBuffer,
     Result, Stream, TypedKernel, deferred_releases,
@@ -245,9 +246,7 @@ fn earlier_work_and_forgotten_accesses_come_before_the_next_launch() {
 
 #[test]
 fn a_forgotten_access_leaks_the_memory_and_the_next_launch_waits_for_it() {
-    crate::common::child::in_child(&[], || {
-        crate::start(Profile::h200());
-        let context = crate::context();
+    leaking(|context| {
         let (stream, other) = (context.stream(), context.stream());
         let (stream, other) = (stream.expect("a stream"), other.expect("a stream"));
         let mut graph = Graph::new(&context).expect("a graph");
@@ -267,7 +266,6 @@ fn a_forgotten_access_leaks_the_memory_and_the_next_launch_waits_for_it() {
         drain(&context);
         data.into_buffer()
             .expect_err("the forgotten access keeps the memory");
-        assert_eq!(cuda_sim::misuses(), [""; 0]);
     });
 }
 

@@ -1,23 +1,14 @@
 //! Report hooks that misbehave.
 
-use crate::{common, context, on, start};
+use crate::on;
+use crate::releases::leaking;
 use cuda_safe::sys::CUresult;
-use cuda_safe::{CaptureMode, Context, DeviceBuffer, set_report_hook};
+use cuda_safe::{CaptureMode, DeviceBuffer, set_report_hook};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Injected, Scope};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// Runs `body` in a child process where objects may leak.
-#[track_caller]
-fn leaking(body: impl FnOnce(Context)) {
-    common::child::in_child(&[], || {
-        start(Profile::h200());
-        body(context());
-        assert_eq!(cuda_sim::misuses(), [""; 0]);
-    });
-}
 
 fn no_event_is_destroyed() -> Injected {
     Fault::of_function("cuEventDestroy_v2")
