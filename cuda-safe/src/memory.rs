@@ -2,6 +2,7 @@
 
 mod allocation;
 mod arguments;
+pub(crate) mod array;
 mod batch;
 mod cast;
 mod chunks;

@@ -274,6 +274,11 @@ pub enum Invalid {
     ArrayInterface { key: &'static str, problem: String },
     /// An invalid view of an array.
     View { what: &'static str, problem: String },
+    /// A CUDA array that cannot be created or used this way. `what` is the rejected property.
+    Array { what: &'static str, problem: String },
+    /// A texture or surface object that the driver would accept although it cannot work. `what` is the
+    /// rejected property.
+    Texture { what: &'static str, problem: String },
     /// A field of a DLPack tensor, or an argument of the DLPack protocol, with an invalid value.
     Dlpack {
         field: &'static str,

@@ -244,7 +244,7 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
 
 impl<T> DeviceSlice<'_, T> {
     #[inline]
-    fn copy_pinned<H: Pinned<T>>(
+    pub(in crate::memory) fn copy_pinned<H: Pinned<T>>(
         &self,
         mut host: H,
         copy: impl Fn(usize, cuda_sys::CUstream) -> Answer,

@@ -479,6 +479,10 @@ impl fmt::Display for Invalid {
                 write!(f, "array interface, {key}: {problem}")
             }
             Self::View { what, problem } => write!(f, "array view, {what}: {problem}"),
+            Self::Array { what, problem } => write!(f, "CUDA array, {what}: {problem}"),
+            Self::Texture { what, problem } => {
+                write!(f, "texture or surface object, {what}: {problem}")
+            }
             Self::Dlpack { field, problem } => write!(f, "DLPack, {field}: {problem}"),
             Self::OtherGraphNode { node, graph } => write!(
                 f,

@@ -81,7 +81,7 @@ impl MappedRange {
 }
 
 /// The last use of memory on a stream.
-pub(super) struct LastUse {
+pub(in crate::memory) struct LastUse {
     stream: Stream,
     /// Recorded after the last use. It exists before, because a drop must not fail.
     end: Event,
@@ -90,7 +90,7 @@ pub(super) struct LastUse {
 
 impl LastUse {
     /// Returns the end of the work that is on the stream when [`is_over`](Self::is_over) is called first.
-    pub(super) fn new(stream: &Stream, end: Event) -> Self {
+    pub(in crate::memory) fn new(stream: &Stream, end: Event) -> Self {
         Self {
             stream: stream.clone(),
             end,
@@ -120,7 +120,7 @@ impl LastUse {
     }
 
     /// Returns `None` if the work is complete, and otherwise the answer of a release that is repeated.
-    pub(super) fn obstacle(&self) -> Option<Answer> {
+    pub(in crate::memory) fn obstacle(&self) -> Option<Answer> {
         let code = match self.query() {
             Ok(true) => return None,
             Err(Error::Driver(error)) if ends_all_work(error.code) => return None,
