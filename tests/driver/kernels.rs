@@ -14,6 +14,7 @@ pub(crate) const GLOBALS: &str = include_str!("../kernels/globals.ptx");
 pub(crate) const APPLY: &str = include_str!("../kernels/apply.ptx");
 pub(crate) const PATTERN: &str = include_str!("../kernels/pattern.ptx");
 pub(crate) const CONDITIONAL: &str = include_str!("../kernels/conditional.ptx");
+pub(crate) const TEXTURE: &str = include_str!("../kernels/texture.ptx");
 pub(crate) const TWICE: &str = include_str!("../kernels/twice.ptx");
 
 /// Returns a kernel of a newly loaded module.

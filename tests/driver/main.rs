@@ -16,6 +16,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod arrays;
 mod attributes;
 mod boxes;
 mod capture;
@@ -85,6 +86,7 @@ mod shared;
 mod slices;
 mod stream;
 mod stress;
+mod textures;
 mod timeline;
 mod views;
 mod virtual_memory;
