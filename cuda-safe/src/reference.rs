@@ -25,6 +25,7 @@ pub mod releases {
     //! | [`PinnedBuffer`], last [`PinnedRange`] of one | all work of the context | blocked | keep the buffer and reuse it |
     //! | [`PinnedBuffer`] of a registered vector, [`MappedBuffer`] | its stream, then all work of the context | blocked while unrelated work runs | keep the buffer and reuse it |
     //! | [`DeviceBuffer`] of synchronous memory, [`PitchedBuffer`], [`ManagedBuffer`] | its stream, then all work of the context | blocked while unrelated work runs | use stream-ordered memory ([`DeviceBuffer::zeroed`]) |
+    //! | [`Array`], [`MipmappedArray`] | its stream, then all work of the context | blocked while unrelated work runs | keep it and copy into it again |
     //! | last owner of a [`Library`], its kernels included | all work of the context | blocked | keep a kernel of it |
     //! | last owner of a [`Module`], its kernels included | all work of the context | not blocked | keep a kernel of it |
     //! | last [`IpcMemory`] of an allocation | all work of the context | blocked | keep it |
@@ -46,7 +47,8 @@ pub mod releases {
     //!
     //! These do not wait: [`Stream`], [`Event`], [`Graph`], [`ExecutableGraph`] (whose objects are
     //! released after its launches), [`Linker`],
-    //! [`GreenContext`], stream-ordered [`DeviceBuffer`], [`SharedBuffer`] with its readers, and
+    //! [`GreenContext`], stream-ordered [`DeviceBuffer`], [`SharedBuffer`] with its readers,
+    //! [`Texture`] and [`Surface`] (which are destroyed after the work on their stream), and
     //! leases of a [`GreenPool`]. An [`ExecutableGraph`] to which foreign code added conditional nodes
     //! is an exception: its release waits for all running work.
     //!
@@ -97,6 +99,7 @@ pub mod releases {
     //! the owner may destroy the handle at any time. The object is leaked and reported to the
     //! function that [`set_report_hook`] set.
     //!
+    //! [`Array`]: crate::array::Array
     //! [`Context`]: crate::Context
     //! [`Context::event`]: crate::Context::event
     //! [`CopyBatch::enqueue`]: crate::CopyBatch::enqueue

@@ -4,7 +4,7 @@ use crate::common;
 use crate::kernels::Busy;
 use crate::need;
 use cuda_safe::array::{
-    Array, ArrayOptions, ArrayShape, Half, MipmappedArray, Normalized, Texel, TexelFormat,
+    Array, ArrayOptions, ArrayShape, Half, MipmappedArray, Normalized, Sampler, Texel, TexelFormat, Texture,
 };
 use cuda_safe::{
     CaptureMode, Context, DeviceBuffer, Error, Extent, Invalid, PinnedBuffer, Region, Stream,
@@ -220,7 +220,7 @@ fn copies_of_other_sizes_and_streams_are_refused() {
     let pinned = PinnedBuffer::<u32>::zeroed(&context, 19).expect("memory");
     let refused = made.as_mut().copy_from_pinned(pinned);
     // The memory is returned with the error.
-    assert_eq!(refused.expect_err("too short").into_value().len(), 19);
+    assert_eq!(refused.expect_err("too short").value.len(), 19);
 
     let other = context.stream().expect("a stream");
     let elsewhere = DeviceBuffer::<u32>::zeroed(&other, 20).expect("memory");
@@ -369,11 +369,17 @@ fn an_array_is_created_and_dropped_beside_a_capture() {
     let capture = other
         .begin_capture(CaptureMode::ThreadLocal)
         .expect("a capture");
-    drop(array(&stream, PLANE));
+    // None of these calls breaks the capture of the other stream.
+    let made = Array::<u32>::new(&stream, PLANE).expect("an array");
+    let shape = ArrayShape::OneD { width: 4 };
+    drop(MipmappedArray::<u32>::new(&stream, shape, 2).expect("an array"));
+    drop(Texture::new(made, &Sampler::default()).expect("a texture"));
     let refused = invalid(Array::<u32>::new(&other, PLANE));
     assert_eq!(refused, Invalid::StreamIsCaptured);
     // Destroyed after the capture.
-    drop(captured);
+    let refused = Texture::try_new(captured, &Sampler::default()).expect_err("a capture");
+    assert!(matches!(invalid(Err::<(), _>(refused.error)), Invalid::StreamIsCaptured));
+    drop(refused.value);
     capture.end().expect("an unbroken capture");
 }
 

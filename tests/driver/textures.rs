@@ -524,7 +524,7 @@ fn textures_that_the_driver_would_accept_are_refused() {
     // The memory is returned with the error.
     let integers = DeviceBuffer::<u32>::zeroed(&stream, 10).expect("memory");
     let refused = Texture::try_linear(integers, ReadMode::Normalized).expect_err("no fractions");
-    assert_eq!(refused.into_value().len(), 10);
+    assert_eq!(refused.value.len(), 10);
     let bytes = DeviceBuffer::<Normalized<u8>>::zeroed(&stream, 10).expect("memory");
     assert_eq!(
         rejected(Texture::linear(bytes, ReadMode::Element)),

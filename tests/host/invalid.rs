@@ -385,6 +385,20 @@ fn of_layouts() -> Vec<(Invalid, &'static [&'static str])> {
             &["view", "index", "5 is not within 3"],
         ),
         (
+            Invalid::Array {
+                what: "the width",
+                problem: "200000 is more than 131072".to_owned(),
+            },
+            &["CUDA array", "the width", "200000 is more than 131072"],
+        ),
+        (
+            Invalid::Texture {
+                what: "the pitch",
+                problem: "20 bytes are no multiple of 32".to_owned(),
+            },
+            &["texture", "the pitch", "20 bytes are no multiple of 32"],
+        ),
+        (
             Invalid::Dlpack {
                 field: "ndim",
                 problem: "-1 dimensions".to_owned(),

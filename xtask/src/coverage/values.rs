@@ -148,10 +148,12 @@ fn check(item: &str, sources: &Sources) -> Result<()> {
 }
 
 /// Constants without a type in C, by the prefix of their names; and the attributes of streams.
-const CONSTANTS: [(&str, &str); 4] = [
+const CONSTANTS: [(&str, &str); 6] = [
     ("CU_MEMHOSTALLOC", "macros"),
     ("CU_MEMHOSTREGISTER", "macros"),
     ("CU_MEM_POOL_CREATE_USAGE", "macros"),
+    ("CUDA_ARRAY3D", "macros"),
+    ("CU_TRSF", "macros"),
     ("CUstreamAttrID", "constants"),
 ];
 

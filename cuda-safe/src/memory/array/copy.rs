@@ -131,7 +131,6 @@ impl<T: Texel> ArrayMut<'_, T> {
     /// - Errors from earlier work on the stream.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
-    #[doc(alias = "cuMemcpyHtoA")]
     #[doc(alias = "cuMemcpy3DAsync")]
     pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
         same_length(slice.len(), self.len())?;
@@ -163,7 +162,6 @@ impl<T: Texel> ArrayMut<'_, T> {
     /// [`Invalid::OtherStream`](crate::Invalid::OtherStream).
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
-    #[doc(alias = "cuMemcpyDtoA")]
     #[doc(alias = "cuMemcpy3DAsync")]
     pub fn copy_from<'s>(&mut self, source: impl Into<DeviceSlice<'s, T>>) -> Result<()>
     where
@@ -211,7 +209,6 @@ impl<T: Texel> ArrayMut<'_, T> {
     /// [`Invalid::OtherStream`](crate::Invalid::OtherStream).
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
-    #[doc(alias = "cuMemcpyAtoA")]
     #[doc(alias = "cuMemcpy3DAsync")]
     pub fn copy_from_array<'s>(&mut self, source: impl Into<ArrayRef<'s, T>>) -> Result<()>
     where
@@ -243,7 +240,6 @@ impl<T: Texel> ArrayMut<'_, T> {
     /// See [`DeviceSliceMut::copy_from_pinned`]. The source is returned with the error.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
-    #[doc(alias = "cuMemcpyHtoAAsync")]
     #[doc(alias = "cuMemcpy3DAsync")]
     pub fn copy_from_pinned<H: Pinned<T>>(
         &mut self,
@@ -272,7 +268,6 @@ impl<T: Texel> ArrayRef<'_, T> {
     /// - Errors from earlier work on the stream. In this case nothing is copied.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy3D_v2`](fn@cuda_sys::cuMemcpy3D_v2).
-    #[doc(alias = "cuMemcpyAtoH")]
     #[doc(alias = "cuMemcpy3D")]
     pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()> {
         same_length(self.len(), slice.len())?;
@@ -310,7 +305,6 @@ impl<T: Texel> ArrayRef<'_, T> {
     /// [`Invalid::OtherStream`](crate::Invalid::OtherStream).
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
-    #[doc(alias = "cuMemcpyAtoD")]
     #[doc(alias = "cuMemcpy3DAsync")]
     pub fn copy_to<'s>(&self, target: impl Into<DeviceSliceMut<'s, T>>) -> Result<()>
     where
@@ -353,7 +347,6 @@ impl<T: Texel> ArrayRef<'_, T> {
     /// See [`DeviceSlice::copy_to_pinned`]. The target is returned with the error.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
-    #[doc(alias = "cuMemcpyAtoHAsync")]
     #[doc(alias = "cuMemcpy3DAsync")]
     pub fn copy_to_pinned<H: Pinned<T>>(&self, target: H) -> Result<Pending<T, H>, Rejected<H>> {
         let host = Side::host(target.start(), self.extent());

@@ -237,7 +237,6 @@ impl<T> Array<T> {
     ///
     /// Since CUDA 3.2. Raw: [`cuArray3DGetDescriptor_v2`](fn@cuda_sys::cuArray3DGetDescriptor_v2).
     #[doc(alias = "cuArray3DGetDescriptor")]
-    #[doc(alias = "cuArrayGetDescriptor")]
     pub fn descriptor(&self) -> Result<ArrayDescriptor> {
         // SAFETY: the array is alive.
         unsafe { descriptor_of(self.raw.0, &self.stream) }
