@@ -987,3 +987,68 @@ struct Captures;
 /// }
 /// ```
 struct Managers;
+
+/// Textures and surfaces borrow or own their memory.
+///
+/// ```compile_fail,E0505
+/// use cuda_safe::array::{Array, Sampler, Texture};
+/// fn outlive(array: Array<f32>) {
+///     let texture = Texture::new(&array, &Sampler::default());
+///     drop(array);
+///     drop(texture);
+/// }
+/// ```
+///
+/// ```compile_fail,E0502
+/// // An array is not written while a texture of it exists.
+/// use cuda_safe::array::{Array, Sampler, Texture};
+/// fn write(mut array: Array<f32>) {
+///     let texture = Texture::new(&array, &Sampler::default());
+///     let _ = array.copy_from_slice(&[1.0]);
+///     drop(texture);
+/// }
+/// ```
+///
+/// ```compile_fail,E0502
+/// // A texture and a surface of the same array do not exist at once.
+/// use cuda_safe::array::{Array, Sampler, Surface, Texture};
+/// fn both(mut array: Array<f32>) {
+///     let texture = Texture::new(&array, &Sampler::default());
+///     let surface = Surface::new(&mut array);
+///     drop((texture, surface));
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// use cuda_safe::array::{ReadMode, Texture};
+/// fn outlive(buffer: cuda_safe::DeviceBuffer<f32>) {
+///     let texture = Texture::linear(&buffer, ReadMode::Element);
+///     drop(buffer);
+///     drop(texture);
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// // A level borrows its array.
+/// fn outlive(array: cuda_safe::array::MipmappedArray<f32>) {
+///     let level = array.level(0);
+///     drop(array);
+///     drop(level);
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // No format has three channels.
+/// use cuda_safe::array::{Array, ArrayShape};
+/// fn three(stream: &cuda_safe::Stream) {
+///     let _ = Array::<[f32; 3]>::new(stream, ArrayShape::OneD { width: 4 });
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // Only arrays have surfaces.
+/// fn linear(buffer: cuda_safe::DeviceBuffer<f32>) {
+///     let _ = cuda_safe::array::Surface::new(buffer);
+/// }
+/// ```
+struct Arrays;

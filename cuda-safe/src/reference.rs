@@ -128,6 +128,7 @@ pub mod releases {
     //! [`ManagedBuffer`]: crate::ManagedBuffer
     //! [`MappedBuffer`]: crate::MappedBuffer
     //! [`MemoryPool`]: crate::MemoryPool
+    //! [`MipmappedArray`]: crate::array::MipmappedArray
     //! [`Module`]: crate::Module
     //! [`Pending`]: crate::Pending
     //! [`Pending::synchronize`]: crate::Pending::synchronize
@@ -139,6 +140,8 @@ pub mod releases {
     //! [`Stream::copy_scope`]: crate::Stream::copy_scope
     //! [`Stream::synchronize`]: crate::Stream::synchronize
     //! [`StreamSync`]: crate::interop::StreamSync
+    //! [`Surface`]: crate::array::Surface
+    //! [`Texture`]: crate::array::Texture
     //! [`deferred_releases`]: crate::deferred_releases
     //! [`set_report_hook`]: crate::set_report_hook
 }
@@ -327,6 +330,10 @@ pub mod threads {
         send_and_sync::<green::PooledPartition>();
         send_and_sync::<green::SmProbe>();
         send_and_sync::<green::SmProbing>();
+        send_and_sync::<crate::array::Array<f32>>();
+        send_and_sync::<crate::array::MipmappedArray<f32>>();
+        send_and_sync::<crate::array::Texture<crate::array::Array<f32>>>();
+        send_and_sync::<crate::array::Surface<crate::array::Array<f32>>>();
         send_and_sync::<DeviceBuffer<f32>>();
         send_and_sync::<SharedBuffer<f32>>();
         send_and_sync::<SharedReader<f32>>();

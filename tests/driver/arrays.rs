@@ -4,7 +4,8 @@ use crate::common;
 use crate::kernels::Busy;
 use crate::need;
 use cuda_safe::array::{
-    Array, ArrayOptions, ArrayShape, Half, MipmappedArray, Normalized, Sampler, Texel, TexelFormat, Texture,
+    Array, ArrayOptions, ArrayShape, Half, MipmappedArray, Normalized, Sampler, Texel, TexelFormat,
+    Texture,
 };
 use cuda_safe::{
     CaptureMode, Context, DeviceBuffer, Error, Extent, Invalid, PinnedBuffer, Region, Stream,
@@ -378,7 +379,10 @@ fn an_array_is_created_and_dropped_beside_a_capture() {
     assert_eq!(refused, Invalid::StreamIsCaptured);
     // Destroyed after the capture.
     let refused = Texture::try_new(captured, &Sampler::default()).expect_err("a capture");
-    assert!(matches!(invalid(Err::<(), _>(refused.error)), Invalid::StreamIsCaptured));
+    assert!(matches!(
+        invalid(Err::<(), _>(refused.error)),
+        Invalid::StreamIsCaptured
+    ));
     drop(refused.value);
     capture.end().expect("an unbroken capture");
 }

@@ -5,6 +5,7 @@
 //! COVERAGE.md lists the C values, fields and parameters, each with its item of `cuda-safe`, and
 //! the wrapped functions. Each of them needs a row here.
 
+mod arrays;
 mod capture;
 mod context;
 mod copies;
@@ -283,6 +284,7 @@ fn array<T: Clone + 'static>(argument: &'static str) -> impl Fn(&Call) -> Option
 
 fn rows() -> Vec<Row> {
     [
+        arrays::rows(),
         capture::rows(),
         context::rows(),
         copies::rows(),

@@ -1,5 +1,6 @@
 //! The scenarios of the sweep: every feature of the crate, and small versions of the examples.
 
+mod arrays;
 mod boxes;
 mod capture;
 mod context;
@@ -70,6 +71,8 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("shared memory", memory::shared),
     scenario("peer memory", memory::of_peers),
     scenario("boxes", boxes::run),
+    scenario("arrays", arrays::copies),
+    scenario("textures and surfaces", arrays::objects),
     scenario("pinned memory", memory::pinned),
     scenario("pending copies", memory::pending),
     scenario("copies of ranges", memory::ranges),

@@ -74,6 +74,8 @@ pub struct LaunchBuilder<'a> {
 /// | `bool`, `u8`, …, `i64`, `usize`, `isize`, `f32`, `f64` | the same type |
 /// | [`Value<T>`] | a struct by value |
 /// | [`CUtensorMap`] | `const __grid_constant__ CUtensorMap` |
+/// | `&array::Texture` | `cudaTextureObject_t` |
+/// | `&mut array::Surface` | `cudaSurfaceObject_t` |
 ///
 /// Types that convert to a slice of device memory can implement this trait:
 ///

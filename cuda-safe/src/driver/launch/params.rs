@@ -14,6 +14,8 @@ use cuda_sys::{CUdeviceptr, CUtensorMap};
 /// | `u32`, `f32`, …, `bool` | the same | the value |
 /// | [`Value<T>`] | a struct by value | [`Value`] |
 /// | [`CUtensorMap`] | `const __grid_constant__ CUtensorMap` | the value |
+/// | `array::TextureObject` | `cudaTextureObject_t` | `&array::Texture` |
+/// | `array::SurfaceObject` | `cudaSurfaceObject_t` | `&mut array::Surface` |
 ///
 /// A [`DeviceSlice`](crate::DeviceSlice) or [`DeviceSliceMut`](crate::DeviceSliceMut) is passed as its
 /// pointer alone. Kernels take lengths as separate parameters.
