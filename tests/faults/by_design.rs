@@ -5,7 +5,7 @@ use cuda_safe::CUresult;
 
 /// The functions that release an object. `Drop` returns nothing; a failure is counted as a leak and
 /// reported to the report hook.
-const RELEASES: [&str; 19] = [
+const RELEASES: [&str; 23] = [
     "cuStreamDestroy_v2",
     "cuEventDestroy_v2",
     "cuModuleUnload",
@@ -25,6 +25,10 @@ const RELEASES: [&str; 19] = [
     "cuMemUnmap",
     "cuMemRelease",
     "cuMemAddressFree",
+    "cuArrayDestroy",
+    "cuMipmappedArrayDestroy",
+    "cuTexObjectDestroy",
+    "cuSurfObjectDestroy",
 ];
 
 /// The functions that memory managers allocate with.

@@ -6,7 +6,10 @@ use cuda_safe::array::{
     Array, ArrayOptions, ArrayShape, MipmappedArray, ReadMode, Sampler, Surface, SurfaceObject,
     Texture, TextureObject,
 };
-use cuda_safe::{DeviceBuffer, LaunchConfig, Module, PinnedBuffer, PitchedBuffer, Result};
+use cuda_safe::{
+    DeviceBuffer, LaunchConfig, Module, PinnedBuffer, PitchedBuffer, Result,
+    attempt_deferred_releases,
+};
 
 const TEXTURE: &str = include_str!("../../kernels/texture.ptx");
 
@@ -27,13 +30,15 @@ pub(super) fn copies(trace: &mut Trace) -> Result<()> {
     second.as_mut().copy_from_array(&plane)?;
     let pinned = PinnedBuffer::<u32>::zeroed(&context, 8)?;
     let pinned = second.as_ref().copy_to_pinned(pinned)?.synchronize()?;
-    plane.as_mut().copy_from_pinned(pinned)?.synchronize()?;
+    let pinned = plane.as_mut().copy_from_pinned(pinned)?.synchronize()?;
+    trace.drop(pinned);
     assert_eq!(plane.to_vec()?, [3; 8]);
     assert_eq!(plane.descriptor()?.shape, PLANE);
     let mut levels = MipmappedArray::<u32>::new(&stream, PLANE, 3)?;
     levels.level_mut(1)?.copy_from_slice(&[4; 2])?;
     assert_eq!(levels.level(1)?.to_vec()?, [4; 2]);
-    plane.rebind(&context.stream()?)?;
+    let other = context.stream()?;
+    plane.rebind(&other)?;
     trace.drop(levels);
     trace.drops_from_here();
     Ok(())
@@ -55,7 +60,12 @@ pub(super) fn objects(trace: &mut Trace) -> Result<()> {
     let config = LaunchConfig::linear(1, 8);
     // SAFETY: the kernel writes the 4 x 2 texels of the surface.
     unsafe { add.launch(&stream, config, (&mut surface, 4, 2, 1)) }?;
-    let plane = surface.into_target();
+    stream.synchronize()?;
+    let mut plane = None;
+    trace.drops(|| plane = Some(surface.into_target()));
+    let Some(plane) = plane else {
+        return Ok(());
+    };
     let texture = Texture::new(&plane, &Sampler::default())?;
     assert_eq!(texture.sampler()?, Sampler::default());
     trace.drop(texture);
@@ -68,8 +78,12 @@ pub(super) fn objects(trace: &mut Trace) -> Result<()> {
     let mut results = DeviceBuffer::<[f32; 4]>::zeroed(&stream, 2)?;
     // SAFETY: the kernel reads the texture and writes 2 results.
     unsafe { fetch.launch(&stream, config, (&texture, 0, &mut results, 2)) }?;
-    // The launch may not be complete.
+    // The launch may not be complete, so the texture is destroyed later.
     trace.drop(texture);
+    trace.drops_before(|| stream.synchronize())?;
+    trace.drops(|| {
+        attempt_deferred_releases();
+    });
     assert_eq!(results.to_vec()?[1][0], 1.5);
     let rows = PitchedBuffer::<f32>::zeroed(&stream, 4, 2)?;
     let rows = Texture::new(rows, &Sampler::default())?;

@@ -7,7 +7,7 @@
 use super::owned::create;
 use crate::base::call::{Answer, answer};
 use crate::base::current::Entered;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::release::{self, Destroy, release};
 use crate::driver::event::Event;
 use crate::driver::stream::Stream;
@@ -91,17 +91,22 @@ impl Destroy for ObjectHandle {
     }
 
     unsafe fn destroy(&self) -> Answer {
-        if let Some(obstacle) = self.last_use.obstacle() {
+        if let Some(obstacle) = self.last_use.obstacle_in_context() {
             return obstacle;
         }
         // The number means another object in another context.
         let _current = match Entered::new(self.stream.context()) {
             Ok(current) => current,
-            Err(error) => {
-                let code = error.code();
+            Err(Error::Driver(error)) => {
+                return Answer {
+                    call: error.call,
+                    code: error.code,
+                };
+            }
+            Err(_) => {
                 return Answer {
                     call: "cuCtxPushCurrent_v2",
-                    code: code.unwrap_or(CUresult::CUDA_ERROR_INVALID_CONTEXT),
+                    code: CUresult::CUDA_ERROR_INVALID_CONTEXT,
                 };
             }
         };

@@ -120,7 +120,7 @@ impl LastUse {
     }
 
     /// Returns `None` if the work is complete, and otherwise the answer of a release that is repeated.
-    pub(in crate::memory) fn obstacle(&self) -> Option<Answer> {
+    pub(super) fn obstacle(&self) -> Option<Answer> {
         let code = match self.query() {
             Ok(true) => return None,
             Err(Error::Driver(error)) if ends_all_work(error.code) => return None,
@@ -133,6 +133,28 @@ impl LastUse {
             call: "cuEventQuery",
             code,
         })
+    }
+
+    /// Does the same as [`obstacle`](Self::obstacle) for objects of the context: an error that ends all
+    /// work ends the context too, so it is the answer of their release.
+    pub(in crate::memory) fn obstacle_in_context(&self) -> Option<Answer> {
+        let not_ready = Answer {
+            call: "cuEventQuery",
+            code: CUresult::CUDA_ERROR_NOT_READY,
+        };
+        match self.query() {
+            Ok(true) => None,
+            Err(Error::Driver(error))
+                if ends_all_work(error.code)
+                    || error.code == CUresult::CUDA_ERROR_NOT_PERMITTED =>
+            {
+                Some(Answer {
+                    call: error.call,
+                    code: error.code,
+                })
+            }
+            Ok(false) | Err(_) => Some(not_ready),
+        }
     }
 }
 
