@@ -2,9 +2,11 @@
 
 mod after;
 mod ipc;
+mod last_use;
 
 pub(crate) use after::AfterEvents;
 pub use ipc::EventIpcHandle;
+pub(crate) use last_use::{LastUse, Progress};
 
 use crate::base::call::{Answer, answer, call, newest_or, without_current};
 use crate::base::capture::{CapturedBy, Kind, Operation, State};

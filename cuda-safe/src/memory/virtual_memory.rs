@@ -14,6 +14,5 @@ pub(super) use mapping::MappedMemory;
 pub use mapping::Mapping;
 pub use options::{PhysicalOptions, Shareable};
 pub use physical::{PhysicalMemory, PhysicalProperties};
-pub(super) use range::LastUse;
 pub use reservation::{Reservation, ReservationOptions};
 pub use share::FabricHandle;

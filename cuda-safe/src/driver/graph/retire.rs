@@ -11,7 +11,7 @@ use crate::base::release::{Destroy, KeepAlive, relaxed, release};
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::base::zone::in_host_function;
 use crate::driver::context::Context;
-use crate::driver::event::Event;
+use crate::driver::event::{LastUse, Progress};
 use crate::driver::stream::Stream;
 use cuda_sys::CUresult;
 use std::sync::PoisonError;
@@ -21,7 +21,7 @@ use std::sync::PoisonError;
 /// The objects are dropped with this handle. Until then the release is deferred: it never blocks, unless
 /// one of the objects is borrowed.
 pub(super) struct AfterLaunches<O> {
-    launches: Mutex<Vec<Launched>>,
+    launches: Mutex<Vec<LastUse>>,
     /// Whether the release must not be deferred, so that it waits instead.
     waits: bool,
     /// `None` only after they were leaked.
@@ -32,22 +32,6 @@ pub(super) struct AfterLaunches<O> {
 pub(super) trait Used: Send + 'static {
     /// Leaks the host functions, because it is not known whether they run.
     fn leak_functions(&self);
-}
-
-/// The launches on one stream.
-struct Launched {
-    stream: Stream,
-    /// Recorded after the launches, unless they were complete.
-    end: Event,
-    progress: Progress,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
-    /// Nothing is known yet.
-    Unknown,
-    Recorded,
-    Complete,
 }
 
 /// What the release needs until it is done.
@@ -61,11 +45,8 @@ impl AfterLaunches<()> {
     /// Returns a handle of the launches on these streams, for objects that they use. If one of these
     /// objects is borrowed, the release waits.
     pub(super) fn new(streams: Vec<Noted>, is_borrowed: bool) -> Self {
-        let launches = streams.into_iter().map(|Noted { stream, end }| Launched {
-            stream,
-            end,
-            progress: Progress::Unknown,
-        });
+        let launches = streams.into_iter();
+        let launches = launches.map(|Noted { stream, end }| LastUse::new(&stream, end));
         Self {
             launches: Mutex::new(launches.collect()),
             waits: is_borrowed,
@@ -86,13 +67,13 @@ impl AfterLaunches<()> {
     /// on the same memory must come after.
     pub(super) fn record(&mut self) -> Vec<Earlier> {
         let launches = self.launches.get_mut();
-        let launches = launches.unwrap_or_else(PoisonError::into_inner).iter_mut();
+        let launches = launches.unwrap_or_else(PoisonError::into_inner).iter();
         launches
-            .filter_map(|launched| match launched.record() {
+            .filter_map(|launched| match record(launched) {
                 Ok(Progress::Complete) => None,
-                Ok(Progress::Recorded) => Some(Earlier::Event(launched.end.clone())),
+                Ok(Progress::Recorded) => Some(Earlier::Event(launched.end().clone())),
                 // The event is recorded later.
-                Ok(Progress::Unknown) | Err(_) => Some(Earlier::Stream(launched.stream.clone())),
+                Ok(Progress::Unknown) | Err(_) => Some(Earlier::Stream(launched.stream().clone())),
             })
             .collect()
     }
@@ -102,7 +83,7 @@ impl AfterLaunches<()> {
         let launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         launches
             .iter()
-            .all(|its| its.progress == Progress::Complete || its.stream == *stream)
+            .all(|its| its.progress() == Progress::Complete || its.stream() == stream)
     }
 }
 
@@ -121,39 +102,29 @@ impl<O: Used> AfterLaunches<O> {
     }
 }
 
-impl Launched {
-    /// Finds out whether the launches are complete, or else records the event.
-    ///
-    /// # Errors
-    /// The stream is capturing; errors of the driver.
-    fn record(&mut self) -> Result<Progress> {
-        if self.progress == Progress::Unknown && !fork::in_child() && !in_host_function() {
-            let _call = self.stream.uncaptured(Operation::Release)?;
-            self.progress = relaxed(|| match self.stream.is_complete()? {
-                true => Ok(Progress::Complete),
-                false => {
-                    self.end.record_uncaptured(&self.stream)?;
-                    Ok(Progress::Recorded)
-                }
-            })?;
-        }
-        Ok(self.progress)
+/// Finds out whether launches are complete, or else records their event.
+///
+/// # Errors
+/// The stream is capturing; errors of the driver.
+fn record(launches: &LastUse) -> Result<Progress> {
+    let known = launches.progress();
+    if known != Progress::Unknown || fork::in_child() || in_host_function() {
+        return Ok(known);
     }
+    let _call = launches.stream().uncaptured(Operation::Release)?;
+    relaxed(|| launches.record())
+}
 
-    /// Returns whether the launches are complete.
-    ///
-    /// # Errors
-    /// The stream is capturing; errors of the driver.
-    fn is_over(&mut self, waits: bool) -> Result<bool> {
-        match self.record()? {
-            Progress::Complete => Ok(true),
-            // An event that is not recorded counts as complete.
-            Progress::Unknown => Ok(false),
-            Progress::Recorded => relaxed(|| match waits {
-                true => self.end.wait_for_record().map(|()| true),
-                false => self.end.is_complete(),
-            }),
-        }
+/// Returns whether launches are complete.
+///
+/// # Errors
+/// The stream is capturing; errors of the driver.
+fn are_over(launches: &LastUse, waits: bool) -> Result<bool> {
+    match record(launches)? {
+        Progress::Complete => Ok(true),
+        // An event that is not recorded counts as complete.
+        Progress::Unknown => Ok(false),
+        Progress::Recorded => relaxed(|| launches.is_over(waits)),
     }
 }
 
@@ -170,8 +141,8 @@ impl<O: Used> Destroy for AfterLaunches<O> {
             code,
         };
         let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
-        while let Some(launched) = launches.last_mut() {
-            match launched.is_over(self.waits) {
+        while let Some(its) = launches.last() {
+            match are_over(its, self.waits) {
                 Ok(true) => drop(launches.pop()),
                 Err(Error::Driver(error)) if ends_all_work(error.code) => {
                     // A host function may still run.

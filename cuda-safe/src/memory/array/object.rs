@@ -9,9 +9,8 @@ use crate::base::call::{Answer, answer};
 use crate::base::current::Entered;
 use crate::base::error::{Error, Result};
 use crate::base::release::{self, Destroy, release};
-use crate::driver::event::Event;
+use crate::driver::event::{Event, LastUse};
 use crate::driver::stream::Stream;
-use crate::memory::virtual_memory::LastUse;
 use cuda_sys::CUresult;
 
 /// Whether an object is a texture or a surface.
@@ -91,7 +90,7 @@ impl Destroy for ObjectHandle {
     }
 
     unsafe fn destroy(&self) -> Answer {
-        if let Some(obstacle) = self.last_use.obstacle_in_context() {
+        if let Some(obstacle) = self.last_use.obstacle() {
             return obstacle;
         }
         // The number means another object in another context.

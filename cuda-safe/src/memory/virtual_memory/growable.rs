@@ -3,7 +3,7 @@
 use super::access::AccessList;
 use super::options::{PhysicalOptions, check_multiple, round_up};
 use super::physical::PhysicalMemory;
-use super::range::{LastUse, MappedRange};
+use super::range::{MappedRange, obstacle};
 use super::reservation::Reservation;
 use crate::base::call::{Answer, answer};
 use crate::base::error::Result;
@@ -12,7 +12,7 @@ use crate::base::release::{self, Destroy, KeepAlive, Leftover, release};
 use crate::base::report::count_leak;
 use crate::base::sync::{Mutex, MutexGuard};
 use crate::driver::device::Device;
-use crate::driver::event::Event;
+use crate::driver::event::{Event, LastUse};
 use crate::driver::stream::Stream;
 use crate::memory::pool::MemoryAccess;
 use crate::memory::{DeviceSlice, DeviceSliceMut, MemoryLocation, bytes_of, slice};
@@ -366,7 +366,7 @@ impl Destroy for Tail {
     }
 
     unsafe fn destroy(&self) -> Answer {
-        if let Some(obstacle) = self.last_use.obstacle() {
+        if let Some(obstacle) = obstacle(&self.last_use) {
             return obstacle;
         }
         let mut answer = Answer {

@@ -2,13 +2,13 @@
 
 use super::access::{AccessList, set_access};
 use super::physical::PhysicalMemory;
-use super::range::{LastUse, MappedRange};
+use super::range::MappedRange;
 use super::reservation::Reservation;
 use crate::base::call::call;
 use crate::base::error::{Rejected, Result};
 use crate::base::invalid::Invalid;
 use crate::base::release;
-use crate::driver::event::Event;
+use crate::driver::event::{Event, LastUse};
 use crate::driver::stream::Stream;
 use crate::memory::allocation::Release;
 use crate::memory::pool::MemoryAccess;

@@ -6,12 +6,10 @@
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
 use crate::base::call::{Answer, answer, call};
-use crate::base::error::{Error, Result, ends_all_work};
-use crate::base::release::{Destroy, KeepAlive, Leftover, Root, release};
-use crate::driver::event::Event;
-use crate::driver::stream::Stream;
+use crate::base::error::Result;
+use crate::base::release::{Destroy, Leftover, Root, release};
+use crate::driver::event::LastUse;
 use cuda_sys::{CUdeviceptr, CUresult};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A range of addresses that is mapped to physical memory. Dropping it unmaps nothing.
 pub(super) struct MappedRange {
@@ -68,7 +66,7 @@ impl MappedRange {
 
     /// Unmaps a range that work on a stream uses, after that work.
     pub(super) fn unmap_after(self, last_use: LastUse) {
-        let stream = last_use.stream.clone();
+        let stream = last_use.stream().clone();
         let last_use = Some(last_use);
         release(
             Unmap {
@@ -80,82 +78,17 @@ impl MappedRange {
     }
 }
 
-/// The last use of memory on a stream.
-pub(in crate::memory) struct LastUse {
-    stream: Stream,
-    /// Recorded after the last use. It exists before, because a drop must not fail.
-    end: Event,
-    is_recorded: AtomicBool,
-}
-
-impl LastUse {
-    /// Returns the end of the work that is on the stream when [`is_over`](Self::is_over) is called first.
-    pub(in crate::memory) fn new(stream: &Stream, end: Event) -> Self {
-        Self {
-            stream: stream.clone(),
-            end,
-            is_recorded: AtomicBool::new(false),
-        }
-    }
-
-    /// Returns whether the work is complete. Waits for it if the stream is borrowed, since its owner may
-    /// destroy it at any time.
-    ///
-    /// The caller counts a call on the stream.
-    ///
-    /// # Errors
-    /// Errors of the driver.
-    fn query(&self) -> Result<bool> {
-        if !self.is_recorded.load(Ordering::Acquire) {
-            if self.stream.is_complete()? {
-                return Ok(true);
-            }
-            self.end.enqueue_record(&self.stream)?;
-            self.is_recorded.store(true, Ordering::Release);
-        }
-        match self.stream.is_borrowed() {
-            true => self.end.wait_for_record().map(|()| true),
-            false => self.end.is_complete(),
-        }
-    }
-
-    /// Returns `None` if the work is complete, and otherwise the answer of a release that is repeated.
-    pub(super) fn obstacle(&self) -> Option<Answer> {
-        let code = match self.query() {
-            Ok(true) => return None,
-            Err(Error::Driver(error)) if ends_all_work(error.code) => return None,
-            Err(Error::Driver(error)) if error.code == CUresult::CUDA_ERROR_NOT_PERMITTED => {
-                error.code
-            }
-            Ok(false) | Err(_) => CUresult::CUDA_ERROR_NOT_READY,
-        };
-        Some(Answer {
-            call: "cuEventQuery",
-            code,
-        })
-    }
-
-    /// Does the same as [`obstacle`](Self::obstacle) for objects of the context: an error that ends all
-    /// work ends the context too, so it is the answer of their release.
-    pub(in crate::memory) fn obstacle_in_context(&self) -> Option<Answer> {
-        let not_ready = Answer {
-            call: "cuEventQuery",
-            code: CUresult::CUDA_ERROR_NOT_READY,
-        };
-        match self.query() {
-            Ok(true) => None,
-            Err(Error::Driver(error))
-                if ends_all_work(error.code)
-                    || error.code == CUresult::CUDA_ERROR_NOT_PERMITTED =>
-            {
-                Some(Answer {
-                    call: error.call,
-                    code: error.code,
-                })
-            }
-            Ok(false) | Err(_) => Some(not_ready),
-        }
-    }
+/// Returns `None` if the work that used virtual memory is complete, and otherwise the answer of a release.
+///
+/// The memory outlives the context. So if the context was destroyed, which ends its work, the memory is
+/// released.
+pub(super) fn obstacle(last_use: &LastUse) -> Option<Answer> {
+    last_use.obstacle().filter(|answer| {
+        !matches!(
+            answer.code,
+            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED | CUresult::CUDA_ERROR_DEINITIALIZED
+        )
+    })
 }
 
 /// A range that is unmapped after its last use. The reservation and the memory are released with it.
@@ -170,7 +103,7 @@ impl Destroy for Unmap {
     }
 
     unsafe fn destroy(&self) -> Answer {
-        if let Some(obstacle) = self.last_use.as_ref().and_then(LastUse::obstacle) {
+        if let Some(obstacle) = self.last_use.as_ref().and_then(obstacle) {
             return obstacle;
         }
         // SAFETY: this value stands for the mapping, and the caller promises that this is the first call
