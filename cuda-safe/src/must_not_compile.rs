@@ -1037,6 +1037,25 @@ struct Managers;
 /// }
 /// ```
 ///
+/// ```compile_fail,E0502
+/// // Tiles are not unmapped while a texture of the array exists.
+/// use cuda_safe::array::{Sampler, SparseArray, Texture};
+/// fn unmap(mut array: SparseArray<f32>) {
+///     let texture = Texture::new(&array, &Sampler::default());
+///     let _ = array.unmap([0; 3], cuda_safe::Extent::new_2d(128, 128));
+///     drop(texture);
+/// }
+/// ```
+///
+/// ```compile_fail,E0502
+/// // A part of a sparse array keeps its tiles mapped.
+/// fn unmap(mut array: cuda_safe::array::SparseArray<f32>) {
+///     let part = array.part([0; 3], cuda_safe::Extent::new_2d(1, 1));
+///     let _ = array.unmap([0; 3], cuda_safe::Extent::new_2d(128, 128));
+///     drop(part);
+/// }
+/// ```
+///
 /// ```compile_fail,E0277
 /// // No format has three channels.
 /// use cuda_safe::array::{Array, ArrayShape};

@@ -25,7 +25,7 @@ pub mod releases {
     //! | [`PinnedBuffer`], last [`PinnedRange`] of one | all work of the context | blocked | keep the buffer and reuse it |
     //! | [`PinnedBuffer`] of a registered vector, [`MappedBuffer`] | its stream, then all work of the context | blocked while unrelated work runs | keep the buffer and reuse it |
     //! | [`DeviceBuffer`] of synchronous memory, [`PitchedBuffer`], [`ManagedBuffer`] | its stream, then all work of the context | blocked while unrelated work runs | use stream-ordered memory ([`DeviceBuffer::zeroed`]) |
-    //! | [`Array`], [`MipmappedArray`] | its stream, then all work of the context | blocked while unrelated work runs | keep it and copy into it again |
+    //! | [`Array`], [`MipmappedArray`], [`SparseArray`] | its stream, then all work of the context | blocked while unrelated work runs | keep it and copy into it again |
     //! | last owner of a [`Library`], its kernels included | all work of the context | blocked | keep a kernel of it |
     //! | last owner of a [`Module`], its kernels included | all work of the context | not blocked | keep a kernel of it |
     //! | last [`IpcMemory`] of an allocation | all work of the context | blocked | keep it |
@@ -140,6 +140,7 @@ pub mod releases {
     //! [`Stream::copy_scope`]: crate::Stream::copy_scope
     //! [`Stream::synchronize`]: crate::Stream::synchronize
     //! [`StreamSync`]: crate::interop::StreamSync
+    //! [`SparseArray`]: crate::array::SparseArray
     //! [`Surface`]: crate::array::Surface
     //! [`Texture`]: crate::array::Texture
     //! [`deferred_releases`]: crate::deferred_releases
@@ -332,6 +333,7 @@ pub mod threads {
         send_and_sync::<green::SmProbing>();
         send_and_sync::<crate::array::Array<f32>>();
         send_and_sync::<crate::array::MipmappedArray<f32>>();
+        send_and_sync::<crate::array::SparseArray<f32>>();
         send_and_sync::<crate::array::Texture<crate::array::Array<f32>>>();
         send_and_sync::<crate::array::Surface<crate::array::Array<f32>>>();
         send_and_sync::<DeviceBuffer<f32>>();

@@ -84,6 +84,7 @@ mod scope;
 mod settings;
 mod shared;
 mod slices;
+mod sparse_arrays;
 mod stream;
 mod stress;
 mod textures;

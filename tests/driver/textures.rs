@@ -394,6 +394,9 @@ fn a_level_is_a_texture_of_its_own() {
             level as f32 + 1.0
         );
     }
+    // The coordinates of all levels are the same.
+    let refused = Texture::new(&levels, &Sampler::default());
+    assert_eq!(rejected(refused), "the coordinates");
     let normalized = Sampler {
         normalized_coordinates: true,
         ..Sampler::default()

@@ -10,6 +10,7 @@ mod graphs;
 mod green;
 mod ipc;
 mod mapped;
+mod textures;
 mod two_devices;
 
 use cuda_safe::{Context, Device};

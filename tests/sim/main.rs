@@ -52,6 +52,7 @@ mod hooks;
 mod host_functions;
 mod kernels;
 mod kinds;
+mod last_use;
 mod launch;
 mod logical_endpoints;
 mod manager;

@@ -3,11 +3,11 @@
 use super::primary;
 use crate::trace::Trace;
 use cuda_safe::array::{
-    Array, ArrayOptions, ArrayShape, MipmappedArray, ReadMode, Sampler, Surface, SurfaceObject,
-    Texture, TextureObject,
+    Array, ArrayOptions, ArrayShape, MipmappedArray, ReadMode, Sampler, SparseArray, Surface,
+    SurfaceObject, Texture, TextureObject,
 };
 use cuda_safe::{
-    DeviceBuffer, LaunchConfig, Module, PinnedBuffer, PitchedBuffer, Result,
+    DeviceBuffer, Extent, LaunchConfig, Module, PinnedBuffer, PitchedBuffer, Result,
     attempt_deferred_releases,
 };
 
@@ -40,6 +40,31 @@ pub(super) fn copies(trace: &mut Trace) -> Result<()> {
     let other = context.stream()?;
     plane.rebind(&other)?;
     trace.drop(levels);
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// Tiles that are mapped, used, unmapped, and mapped again.
+pub(super) fn sparse(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let shape = ArrayShape::TwoD {
+        width: 300,
+        height: 200,
+    };
+    let mut plane = SparseArray::<u32>::new(&stream, shape)?;
+    let dot = Extent::new_2d(1, 1);
+    plane.map([0; 3], dot)?;
+    plane.part_mut([0; 3], dot)?.copy_from_slice(&[5])?;
+    assert_eq!(plane.part([0; 3], dot)?.to_vec()?, [5]);
+    plane.unmap([0; 3], shape.extent())?;
+    plane.map([0; 3], shape.extent())?;
+    let other = context.stream()?;
+    plane.rebind(&other)?;
+    let texture = Texture::new(plane, &Sampler::default())?;
+    let mut plane = None;
+    trace.drops(|| plane = Some(texture.into_source()));
+    trace.drop(plane);
     trace.drops_from_here();
     Ok(())
 }

@@ -73,6 +73,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("boxes", boxes::run),
     scenario("arrays", arrays::copies),
     scenario("textures and surfaces", arrays::objects),
+    scenario("sparse arrays", arrays::sparse),
     scenario("pinned memory", memory::pinned),
     scenario("pending copies", memory::pending),
     scenario("copies of ranges", memory::ranges),

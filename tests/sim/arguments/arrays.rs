@@ -3,7 +3,7 @@
 use super::{Row, Stage, field, value};
 use cuda_safe::array::{
     AddressMode, Array, ArrayOptions, ArrayShape, FilterMode, Half, MipmappedArray, Normalized,
-    ReadMode, Sampler, Surface, Texel, Texture,
+    ReadMode, Sampler, SparseArray, Surface, Texel, Texture,
 };
 use cuda_safe::sys::{
     CUDA_ARRAY3D_DESCRIPTOR, CUDA_MEMCPY3D, CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CUaddress_mode,
@@ -141,6 +141,31 @@ fn shapes() -> Vec<Row> {
     ]
 }
 
+/// Maps and unmaps a tile.
+fn tiles(s: &Stage) -> Result<()> {
+    let shape = ArrayShape::TwoD {
+        width: 300,
+        height: 200,
+    };
+    let mut plane = SparseArray::<f32>::new(&s.stream, shape)?;
+    plane.map([0; 3], Extent::new_2d(1, 1))?;
+    plane.unmap([0; 3], shape.extent())
+}
+
+fn sparse() -> Vec<Row> {
+    vec![
+        Row::new(
+            "CUDA_ARRAY3D::CUDA_ARRAY3D_SPARSE",
+            tiles,
+            CREATE,
+            field("descriptor", |its: &CUDA_ARRAY3D_DESCRIPTOR| its.Flags),
+            0x40u32,
+        ),
+        Row::call("cuArrayGetSparseProperties", tiles),
+        Row::call("cuMemMapArrayAsync", tiles),
+    ]
+}
+
 fn copies() -> Vec<Row> {
     const AT: [usize; 3] = [1, 2, 1];
     const ONE: Extent = Extent::new_2d(2, 1);
@@ -206,7 +231,13 @@ fn resources() -> Vec<Row> {
         ),
         row(
             "MIPMAPPED_ARRAY",
-            |s, how| Texture::new(MipmappedArray::<u8>::new(&s.stream, PLANE, 2)?, how).map(drop),
+            |s, how| {
+                let how = Sampler {
+                    normalized_coordinates: true,
+                    ..*how
+                };
+                Texture::new(MipmappedArray::<u8>::new(&s.stream, PLANE, 2)?, &how).map(drop)
+            },
             CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY,
         ),
         row(
@@ -382,6 +413,13 @@ fn samplers() -> Vec<Row> {
 }
 
 pub(super) fn rows() -> Vec<Row> {
-    let all = [formats(), shapes(), copies(), resources(), samplers()];
+    let all = [
+        formats(),
+        shapes(),
+        sparse(),
+        copies(),
+        resources(),
+        samplers(),
+    ];
     all.into_iter().flatten().collect()
 }

@@ -110,6 +110,16 @@ impl<T> Array<T> {
         }
     }
 
+    /// Uses an array that this object never destroys.
+    pub(super) fn borrow(
+        raw: CUarray,
+        shape: ArrayShape,
+        options: ArrayOptions,
+        stream: &Stream,
+    ) -> Self {
+        Self::own(raw, shape, options, Ownership::Borrowed, stream)
+    }
+
     /// Takes ownership of an array. Queries its shape (`cuArray3DGetDescriptor`).
     ///
     /// # Errors
@@ -259,14 +269,23 @@ impl<T> Array<T> {
     /// [`Invalid::OtherContext`]; [`Invalid::StreamIsCaptured`]; [`Invalid::ForeignMemory`] if the array is
     /// not owned, because its lifetime was promised for the stream. The array stays bound to its stream.
     pub fn rebind(&mut self, stream: &Stream) -> Result<()> {
+        if self.stream != *stream && !self.ownership.is_owned() {
+            same_context("the stream", stream.context(), self.stream.context())?;
+            return Err(Invalid::ForeignMemory.into());
+        }
+        self.follow(stream)
+    }
+
+    /// Binds the array to another stream, also if it is not owned.
+    ///
+    /// # Errors
+    /// See [`rebind`](Self::rebind).
+    pub(super) fn follow(&mut self, stream: &Stream) -> Result<()> {
         if self.stream == *stream {
             return Ok(());
         }
         let context = self.stream.context();
         same_context("the stream", stream.context(), context)?;
-        if !self.ownership.is_owned() {
-            return Err(Invalid::ForeignMemory.into());
-        }
         let event = context.event()?;
         event.record_uncaptured(&self.stream)?;
         stream.wait_private(&event)?;

@@ -23,7 +23,7 @@ pub struct Sampler {
     pub filter: FilterMode,
     /// What kernels read from integers.
     pub read: ReadMode,
-    /// Whether coordinates are from 0 to 1 instead of counted in texels.
+    /// Whether coordinates are from 0 to 1 instead of counted in texels. Mipmapped arrays require this.
     pub normalized_coordinates: bool,
     /// The channels outside of a texture with [`AddressMode::Border`].
     pub border_color: [f32; 4],

@@ -3,6 +3,7 @@
 use super::object::{Kind, Object};
 use super::owned::Array;
 use super::part::{ArrayMut, ArrayRef};
+use super::sparse::SparseArray;
 use super::texel::{Texel, check_texel};
 use super::texture::of_part;
 use super::texture_error;
@@ -56,8 +57,8 @@ pub struct Surface<S> {
     target: S,
 }
 
-/// What a [`Surface`] accesses: `Array<T>`, `&mut Array<T>` or [`ArrayMut<T>`](ArrayMut), such as a level
-/// of a mipmapped array. This trait is sealed.
+/// What a [`Surface`] accesses: `Array<T>`, `SparseArray<T>`, a mutable reference to one of these, or
+/// [`ArrayMut<T>`](ArrayMut), such as a level of a mipmapped array. This trait is sealed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be written as a surface",
     note = "pass an array, a mutable reference to one, or a level of a mipmapped array: other memory has no \
@@ -89,6 +90,22 @@ impl<T: Texel> sealed::Target for &mut Array<T> {
     }
 }
 impl<T: Texel> SurfaceTarget for &mut Array<T> {}
+
+impl<T: Texel> sealed::Target for SparseArray<T> {
+    type Texel = T;
+    fn array(&self) -> ArrayRef<'_, T> {
+        self.whole()
+    }
+}
+impl<T: Texel> SurfaceTarget for SparseArray<T> {}
+
+impl<T: Texel> sealed::Target for &mut SparseArray<T> {
+    type Texel = T;
+    fn array(&self) -> ArrayRef<'_, T> {
+        self.whole()
+    }
+}
+impl<T: Texel> SurfaceTarget for &mut SparseArray<T> {}
 
 impl<T: Texel> sealed::Target for ArrayMut<'_, T> {
     type Texel = T;

@@ -6,6 +6,7 @@ use super::object::{Kind, Object};
 use super::owned::Array;
 use super::part::ArrayRef;
 use super::sampler::{ReadMode, Sampler};
+use super::sparse::SparseArray;
 use super::texel::{Texel, TexelFormat, check_texel};
 use super::texture_error;
 use crate::base::call::call;
@@ -65,8 +66,8 @@ pub struct Texture<S> {
 }
 
 /// What a [`Texture`] with a [`Sampler`] reads: `Array<T>`, `&Array<T>`, [`ArrayRef<T>`](ArrayRef),
-/// `MipmappedArray<T>`, `&MipmappedArray<T>`, `PitchedBuffer<T>` or `&PitchedBuffer<T>`. This trait is
-/// sealed.
+/// `MipmappedArray<T>`, `SparseArray<T>`, `PitchedBuffer<T>`, or a reference to one of these. This trait
+/// is sealed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be sampled as a texture",
     note = "pass an array or a pitched buffer, or a reference to one; `Texture::linear` takes buffers and \
@@ -126,6 +127,16 @@ fn check_plain(format: TexelFormat) -> Result<()> {
     Ok(())
 }
 
+/// Returns an error for a mipmapped array whose coordinates are counted in texels.
+fn check_mipmapped(resource: &CUDA_RESOURCE_DESC, sampler: &Sampler) -> Result<()> {
+    let is_mipmapped = resource.resType == CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
+    if is_mipmapped && !sampler.normalized_coordinates {
+        let problem = "a mipmapped array needs normalized coordinates: its levels differ in texels";
+        return Err(texture_error("the coordinates", problem));
+    }
+    Ok(())
+}
+
 fn of_linear<T: Texel>(slice: &DeviceSlice<'_, T>) -> Result<CUDA_RESOURCE_DESC> {
     check_plain(T::FORMAT)?;
     let device = slice.stream().context().device();
@@ -177,6 +188,8 @@ sources! {
     Array<T>: TextureSource, |its| its.stream(), Ok(of_array(its.as_raw()));
     &Array<T>: TextureSource, |its| Array::stream(its), Ok(of_array(its.as_raw()));
     ArrayRef<'_, T>: TextureSource, |its| ArrayRef::stream(its), of_part(its);
+    SparseArray<T>: TextureSource, |its| its.stream(), Ok(of_array(its.as_raw()));
+    &SparseArray<T>: TextureSource, |its| SparseArray::stream(its), Ok(of_array(its.as_raw()));
     MipmappedArray<T>: TextureSource, |its| its.stream(), Ok(of_mipmapped(its.as_raw()));
     &MipmappedArray<T>: TextureSource,
         |its| MipmappedArray::stream(its), Ok(of_mipmapped(its.as_raw()));
@@ -195,8 +208,8 @@ impl<S: TextureSource> Texture<S> {
     /// # Errors
     /// On an error, the source is dropped. [`try_new`](Self::try_new) returns it with the error.
     ///
-    /// - [`Invalid::Texture`](crate::Invalid::Texture) if the sampler does not suit the texels, or if
-    ///   pitched memory is not aligned, too large, or of a [`Normalized`](super::Normalized) format. The
+    /// - [`Invalid::Texture`](crate::Invalid::Texture) if the sampler does not suit the texels, if the
+    ///   coordinates of a mipmapped array are not normalized, or if pitched memory is not aligned, too large, or of a [`Normalized`](super::Normalized) format. The
     ///   driver accepts most of these.
     /// - [`Invalid::Array`](crate::Invalid::Array) for a part of an array.
     /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
@@ -249,7 +262,11 @@ impl<S: sealed::Source> Texture<S> {
     fn make(source: S, sampler: &Sampler) -> Result<Self, Rejected<S>> {
         check_texel::<S::Texel>();
         let format = S::Texel::FORMAT;
-        let checked = sampler.check::<S::Texel>().and_then(|()| source.resource());
+        let checked = sampler.check::<S::Texel>().and_then(|()| {
+            let resource = source.resource()?;
+            check_mipmapped(&resource, sampler)?;
+            Ok(resource)
+        });
         let object = checked.and_then(|resource| {
             let texture = sampler.raw(format);
             let (from, how) = (&raw const resource, &raw const texture);

@@ -6,9 +6,9 @@ use crate::base::init;
 use crate::base::invalid::Invalid;
 use crate::memory::MemoryLocation;
 use cuda_sys::{
-    CUmemAllocationCompType, CUmemAllocationGranularity_flags as Granularity,
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1,
-    CUmemAllocationType, CudaVersion,
+    CU_MEM_CREATE_USAGE_TILE_POOL, CUmemAllocationCompType,
+    CUmemAllocationGranularity_flags as Granularity, CUmemAllocationHandleType,
+    CUmemAllocationProp, CUmemAllocationProp_st__bindgen_ty_1, CUmemAllocationType, CudaVersion,
 };
 
 /// Options for [`PhysicalMemory::with_options`](super::PhysicalMemory::with_options).
@@ -29,6 +29,8 @@ pub struct PhysicalOptions {
     /// Whether other PCI devices can access the memory
     /// ([`GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`](crate::attribute::GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)).
     pub gpu_direct_rdma: bool,
+    /// Whether the memory is for tiles of sparse arrays only.
+    pub(super) is_tile_pool: bool,
 }
 
 /// How physical memory can be shared with other processes (`CUmemAllocationHandleType`).
@@ -68,6 +70,7 @@ impl PhysicalOptions {
             shareable: Shareable::No,
             compressible: false,
             gpu_direct_rdma: false,
+            is_tile_pool: false,
         }
     }
 
@@ -154,7 +157,10 @@ impl PhysicalOptions {
                 // The values are below 256.
                 compressionType: compression.0 as u8,
                 gpuDirectRDMACapable: u8::from(self.gpu_direct_rdma),
-                usage: 0,
+                usage: match self.is_tile_pool {
+                    true => CU_MEM_CREATE_USAGE_TILE_POOL as u16,
+                    false => 0,
+                },
                 reserved: [0; 4],
             },
         }

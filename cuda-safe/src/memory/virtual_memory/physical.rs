@@ -1,6 +1,6 @@
 //! Physical memory.
 
-use super::options::PhysicalOptions;
+use super::options::{PhysicalOptions, round_up};
 use crate::base::call::{Answer, answer, call};
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
@@ -104,6 +104,18 @@ impl PhysicalMemory {
         unsafe { call!(cuMemCreate(place, size, from, 0)) }
             .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Self::own(handle, size, granularity, options.location))
+    }
+
+    /// Allocates at least `bytes` of memory for tiles of sparse arrays.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new); [`Invalid::TooLarge`].
+    pub(in crate::memory) fn for_tiles(device: Device, bytes: usize) -> Result<Self> {
+        let options = PhysicalOptions {
+            is_tile_pool: true,
+            ..PhysicalOptions::new(device)
+        };
+        Self::with_options(round_up(bytes, options.granularity()?)?, &options)
     }
 
     pub(super) fn own(
