@@ -55,7 +55,7 @@ fn a_fatal_error_leaves_the_tail_of_a_growable_buffer_mapped() {
         buffer.resize_zeroed(3 * PAGE).expect("memory");
         {
             let refused = fail("cuStreamQuery", 1, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
-            buffer.truncate(PAGE).expect("a shorter buffer");
+            buffer.truncate(0).expect("an empty buffer");
             assert_eq!((refused.hits(), buffer.mapped_bytes()), (1, 3 * PAGE));
         }
         // It is unmapped with the buffer.
@@ -75,9 +75,8 @@ fn a_query_without_an_answer_defers_the_release() {
             {
                 let refused = fail_from(query, 1, CUresult::CUDA_ERROR_UNKNOWN);
                 drop(buffer);
+                assert_eq!((refused.hits(), alive().mappings), (1, 1), "{query}");
                 attempt_deferred_releases();
-                assert!(refused.hits() >= 1, "{query}");
-                assert_eq!(alive().mappings, 1, "{query}");
             }
             stream.synchronize().expect("the fill");
             attempt_deferred_releases();
