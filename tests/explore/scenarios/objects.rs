@@ -2,6 +2,7 @@
 
 use super::pairs::Operation;
 use super::{LEN, Part, Stage, VECTOR, part};
+use cuda_safe::array::{Array, ArrayShape, ReadMode, Sampler, Texture};
 use cuda_safe::green::{
     GreenContext, GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, SmResource,
     SplitByCount,
@@ -20,6 +21,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("destroy-green-context", destroy_green_context),
     Operation::new("return-lease", return_lease),
     Operation::new("destroy-context", destroy_context),
+    Operation::new("destroy-texture", destroy_texture),
+    Operation::new("destroy-array", destroy_array).stopping_others(),
 ];
 
 fn destroy_event(stage: &Stage) -> Part {
@@ -113,6 +116,28 @@ fn return_lease(stage: &Stage) -> Part {
             }
         }
     })
+}
+
+const LINE: ArrayShape = ArrayShape::OneD { width: LEN };
+
+/// The stream of the stage has work when the texture is dropped, and the array is on a stream without.
+fn destroy_texture(stage: &Stage) -> Part {
+    let buffer = DeviceBuffer::<u32>::zeroed(&stage.stream, LEN).expect("memory");
+    let texture = Texture::linear(buffer, ReadMode::Element).expect("a texture");
+    let other = stage.context.stream().expect("a stream");
+    let array = Array::<u32>::new(&other, LINE).expect("an array");
+    let second = Texture::new(&array, &Sampler::default()).map(drop);
+    second.expect("a texture");
+    part(move || {
+        drop(texture);
+        drop(Texture::new(&array, &Sampler::default()));
+    })
+}
+
+fn destroy_array(stage: &Stage) -> Part {
+    let mut array = Array::<u32>::new(&stage.stream, LINE).expect("an array");
+    array.copy_from_slice(&[1; LEN]).expect("a copy");
+    part(move || drop(array))
 }
 
 fn destroy_context(stage: &Stage) -> Part {
