@@ -1070,4 +1070,4 @@ struct Managers;
 ///     let _ = cuda_safe::array::Surface::new(buffer);
 /// }
 /// ```
-struct Arrays;
+struct CudaArrays;
