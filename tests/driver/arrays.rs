@@ -387,6 +387,34 @@ fn an_array_is_created_and_dropped_beside_a_capture() {
     capture.end().expect("an unbroken capture");
 }
 
+#[test]
+fn copies_of_arrays_are_not_captured() {
+    let (_context, stream) = need!(stage());
+    let mut first = array(&stream, PLANE);
+    let second = array(&stream, PLANE);
+    let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, first.len()).expect("memory");
+    let extent = PLANE.extent();
+    let capture = stream
+        .begin_capture(CaptureMode::ThreadLocal)
+        .expect("a capture");
+    let refused = [
+        first.copy_from(&buffer),
+        first.as_mut().copy_3d_from(&buffer, Region::new(extent)),
+        first.as_mut().copy_from_array(&second),
+        first.copy_from_slice(&[1; 20]),
+        first.copy_to(&mut buffer),
+        first.as_ref().copy_3d_to(&mut buffer, Region::new(extent)),
+        first.to_vec().map(drop),
+    ];
+    for refused in refused {
+        assert_eq!(invalid(refused), Invalid::StreamIsCaptured);
+    }
+    // The graph has no copy of the arrays, which are destroyed before it is instantiated.
+    let graph = capture.end().expect("an unbroken capture");
+    drop((first, second));
+    graph.instantiate().expect("an executable graph");
+}
+
 fn shown(value: &impl Debug, parts: &[&str]) {
     let text = format!("{value:?}");
     for part in parts {

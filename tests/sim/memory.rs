@@ -1,14 +1,16 @@
 //! Memory: frees, impossible sizes, and ownership.
 
 use crate::planted::{allocate, found, planted, well};
+use crate::releases::fail;
 use crate::{context, on, start};
+use cuda_safe::array::{Array, ArrayShape, MipmappedArray};
 use cuda_safe::sys::{
     CU_MEMHOSTALLOC_PORTABLE, CUresult, CUstreamCaptureMode as Mode, cuCtxDestroy_v2,
     cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuMemAlloc_v2, cuMemAllocAsync, cuMemFree_v2,
     cuMemFreeAsync, cuMemFreeHost, cuMemGetInfo_v2, cuMemHostAlloc, cuMemcpyHtoD_v2,
     cuMemsetD8Async, cuMemsetD32Async, cuStreamBeginCapture_v2, cuThreadExchangeStreamCaptureMode,
 };
-use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer};
+use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, Error};
 use cuda_sim::Profile;
 
 #[test]
@@ -161,5 +163,30 @@ fn pinned_memory_is_freed_with_its_context() {
         let refused = unsafe { cuMemFreeHost(host) };
         assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_VALUE);
         found("cuMemFreeHost of");
+    });
+}
+
+#[test]
+fn an_array_for_which_memory_does_not_suffice_tells_its_size() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let shape = ArrayShape::TwoD {
+            width: 8,
+            height: 4,
+        };
+        let _arrays = fail("cuArray3DCreate_v2", 1, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        let _levels = fail(
+            "cuMipmappedArrayCreate",
+            1,
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY,
+        );
+        let array = Array::<u32>::new(&stream, shape).map(drop);
+        let levels = MipmappedArray::<[f32; 2]>::new(&stream, shape, 2).map(drop);
+        for (failed, bytes) in [(array, 128), (levels, 8 * (32 + 8))] {
+            match failed {
+                Err(Error::OutOfMemory(error)) => assert_eq!(error.bytes, bytes),
+                other => panic!("{other:?}"),
+            }
+        }
     });
 }

@@ -190,7 +190,11 @@ impl Error {
 /// return the same code for other resources, for example while they make a context current.
 pub(crate) fn is_out_of_memory(error: &DriverError) -> bool {
     error.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY
-        && (error.call.starts_with("cuMem") || error.call == "cuGraphAddMemAllocNode")
+        && (error.call.starts_with("cuMem")
+            || matches!(
+                error.call,
+                "cuGraphAddMemAllocNode" | "cuArray3DCreate_v2" | "cuMipmappedArrayCreate"
+            ))
 }
 
 pub(crate) fn is_fatal(code: CUresult) -> bool {

@@ -24,6 +24,7 @@ pub(crate) enum Operation {
     Allocate,
     Release,
     HostCopy,
+    ArrayCopy,
     PeerCopy,
     Record,
     Wait,
@@ -36,10 +37,11 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    const ALL: [(Self, &'static str); 12] = [
+    const ALL: [(Self, &'static str); 13] = [
         (Self::Allocate, "an allocation"),
         (Self::Release, "a release"),
         (Self::HostCopy, "a copy from or to host memory"),
+        (Self::ArrayCopy, "a copy from or to a CUDA array"),
         (Self::PeerCopy, "a copy between contexts"),
         (Self::Record, "an event record"),
         (Self::Wait, "a wait for an event"),

@@ -2,7 +2,7 @@
 //!
 //! Copies from and to an ordinary (pageable) slice have completed when the call returns, as those of
 //! buffers have: a copy to the array is an asynchronous copy followed by a wait, and a copy from the array
-//! waits first and then makes a synchronous copy.
+//! waits first and then makes a synchronous copy. No copy is captured.
 
 use super::owned::Array;
 use super::part::{ArrayMut, ArrayRef};
@@ -106,11 +106,16 @@ fn copy<T>(extent: Extent, from: &Side, to: &Side) -> CUDA_MEMCPY3D {
     copy
 }
 
-/// Enqueues a copy on a stream.
+/// Enqueues a copy on a stream that is not captured. A graph would have the handles of arrays, which are
+/// pointers of the driver that it follows when the graph is instantiated, also if an array was destroyed.
+///
+/// # Errors
+/// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); errors of the driver.
 ///
 /// # Safety
 /// Both sides stay alive, and are not used by other work, until the copy has completed.
 unsafe fn enqueue(copy: &CUDA_MEMCPY3D, stream: &Stream) -> Result<()> {
+    let _call = stream.uncaptured(Operation::ArrayCopy)?;
     let raw = stream.raw();
     without_current(stream.context(), || {
         // SAFETY: as the caller promises. The pointer is to a borrowed value.
@@ -159,7 +164,8 @@ impl<T: Texel> ArrayMut<'_, T> {
     ///
     /// # Errors
     /// [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ;
-    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream).
+    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream);
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
     #[doc(alias = "cuMemcpy3DAsync")]
@@ -179,7 +185,8 @@ impl<T: Texel> ArrayMut<'_, T> {
     ///
     /// # Errors
     /// [`Invalid::Region`](crate::Invalid::Region) if the region is not within the source, or if its rows
-    /// or slices overlap; [`Invalid::OtherStream`](crate::Invalid::OtherStream).
+    /// or slices overlap; [`Invalid::OtherStream`](crate::Invalid::OtherStream);
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
     pub fn copy_3d_from<'s>(
         &mut self,
         source: impl Into<DeviceSlice<'s, T>>,
@@ -206,7 +213,8 @@ impl<T: Texel> ArrayMut<'_, T> {
     ///
     /// # Errors
     /// [`Invalid::Array`](crate::Invalid::Array) if the extents differ;
-    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream).
+    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream);
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
     #[doc(alias = "cuMemcpy3DAsync")]
@@ -302,7 +310,8 @@ impl<T: Texel> ArrayRef<'_, T> {
     ///
     /// # Errors
     /// [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ;
-    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream).
+    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream);
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
     #[doc(alias = "cuMemcpy3DAsync")]
@@ -321,7 +330,8 @@ impl<T: Texel> ArrayRef<'_, T> {
     ///
     /// # Errors
     /// [`Invalid::Region`](crate::Invalid::Region) if the region is not within the target, or if its rows
-    /// or slices overlap; [`Invalid::OtherStream`](crate::Invalid::OtherStream).
+    /// or slices overlap; [`Invalid::OtherStream`](crate::Invalid::OtherStream);
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
     pub fn copy_3d_to<'s>(&self, target: impl Into<DeviceSliceMut<'s, T>>, to: Region) -> Result<()>
     where
         T: 's,

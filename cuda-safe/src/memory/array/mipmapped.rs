@@ -104,6 +104,10 @@ impl<T> MipmappedArray<T> {
             let (place, from) = (&raw mut raw, &raw const descriptor);
             // SAFETY: the pointers refer to local variables, and the context of the stream is current.
             unsafe { call!(cuMipmappedArrayCreate(place, from, levels)) }
+        })
+        .map_err(|error| {
+            let bytes = (0..levels).map(|level| shape.level(level).bytes::<T>());
+            error.with_requested_bytes(bytes.fold(0, usize::saturating_add))
         })?;
         // Owned from here on, so errors destroy it.
         let mut array = Self {

@@ -89,7 +89,8 @@ impl<T> Array<T> {
             let (place, from) = (&raw mut raw, &raw const descriptor);
             // SAFETY: the pointers refer to local variables, and the context of the stream is current.
             unsafe { call!(cuArray3DCreate_v2(place, from)) }
-        })?;
+        })
+        .map_err(|error| error.with_requested_bytes(shape.bytes::<T>()))?;
         Ok(Self::own(raw, shape, options, Ownership::Owned, stream))
     }
 

@@ -104,6 +104,18 @@ impl ArrayShape {
         }
     }
 
+    /// Returns the size of the texels in bytes.
+    pub(super) fn bytes<T>(self) -> usize {
+        let Extent {
+            width,
+            height,
+            depth,
+        } = self.extent();
+        [height, depth, size_of::<T>()]
+            .into_iter()
+            .fold(width, usize::saturating_mul)
+    }
+
     /// Returns the shape of a level of a mipmapped array.
     pub(super) fn level(self, level: u32) -> Self {
         let half = |extent: usize| extent.checked_shr(level).unwrap_or(0).max(1);

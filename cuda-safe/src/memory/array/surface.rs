@@ -127,7 +127,7 @@ impl<S: SurfaceTarget> Surface<S> {
     ///   [`surface`](super::ArrayOptions::surface). (The driver accepts it.)
     /// - [`Invalid::Array`](crate::Invalid::Array) for a part of an array.
     /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
-    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the context has too many objects.
+    /// - `CUDA_ERROR_OUT_OF_MEMORY` if the context has too many objects.
     ///
     /// Since CUDA 5.0. Raw: [`cuSurfObjectCreate`](fn@cuda_sys::cuSurfObjectCreate),
     /// [`cuSurfObjectDestroy`](fn@cuda_sys::cuSurfObjectDestroy).

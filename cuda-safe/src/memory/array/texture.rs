@@ -213,7 +213,7 @@ impl<S: TextureSource> Texture<S> {
     ///   driver accepts most of these.
     /// - [`Invalid::Array`](crate::Invalid::Array) for a part of an array.
     /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
-    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the context has too many objects (1,040,383
+    /// - `CUDA_ERROR_OUT_OF_MEMORY` if the context has too many objects (1,040,383
     ///   textures and surfaces on a driver 580).
     ///
     /// Since CUDA 5.0. Raw: [`cuTexObjectCreate`](fn@cuda_sys::cuTexObjectCreate),
