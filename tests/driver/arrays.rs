@@ -363,6 +363,47 @@ fn an_array_of_other_code_has_the_format_of_its_type() {
 }
 
 #[test]
+fn a_mipmapped_array_of_other_code_has_the_levels_of_its_shape() {
+    let (context, stream) = need!(stage());
+    let shape = ArrayShape::TwoD {
+        width: 8,
+        height: 4,
+    };
+    let mut levels = MipmappedArray::<u32>::new(&stream, shape, 3).expect("an array");
+    let mut last = levels.level_mut(2).expect("a level");
+    last.copy_from_slice(&[7, 8]).expect("a copy");
+    let (raw, same) = levels.into_raw();
+    assert_eq!(same, stream);
+    // SAFETY: the array is alive, and has three levels.
+    let refused = unsafe { MipmappedArray::<f32>::from_raw(raw, 3, &stream) };
+    assert_eq!(rejected(refused), "the format");
+    // SAFETY: as above.
+    let refused = unsafe { MipmappedArray::<u32>::from_raw(raw, 0, &stream) };
+    assert_eq!(rejected(refused), "the number of levels");
+    // SAFETY: a null handle is refused.
+    let refused = unsafe { MipmappedArray::<u32>::from_raw(std::ptr::null_mut(), 3, &stream) };
+    assert!(matches!(invalid(refused), Invalid::Handle { .. }));
+    let other = context.stream().expect("a stream");
+    {
+        // SAFETY: the array outlives this object, and no other code uses it meanwhile.
+        let borrowed = unsafe { MipmappedArray::<u32>::borrow_raw(raw, 2, &stream) };
+        let mut borrowed = borrowed.expect("an array");
+        assert_eq!((borrowed.shape(), borrowed.levels()), (shape, 2));
+        assert_eq!(invalid(borrowed.rebind(&other)), Invalid::ForeignMemory);
+        // SAFETY: as above.
+        let foreign = unsafe { MipmappedArray::<u32>::from_foreign(raw, 3, &stream, ()) };
+        assert_eq!(foreign.expect("an array").levels(), 3);
+    }
+    // SAFETY: this is the only owner.
+    let levels = unsafe { MipmappedArray::<u32>::from_raw(raw, 3, &stream) };
+    let mut levels = levels.expect("an array");
+    levels.rebind(&other).expect("another stream");
+    let last = levels.level(2).expect("a level");
+    assert_eq!(last.stream(), &other);
+    assert_eq!(last.to_vec().expect("a copy"), [7, 8]);
+}
+
+#[test]
 fn an_array_is_created_and_dropped_beside_a_capture() {
     let (context, stream) = need!(stage());
     let other = context.stream().expect("a stream");

@@ -568,7 +568,15 @@ fn an_object_is_dropped_with_another_context_or_none_current() {
     let at = [[1.5, 0.5, 0.0, 0.0]];
     assert_eq!(sample("sample_2d", &kept, &at)[0][0], bumps()[1]);
     drop(kept);
-    // An array that a forgotten texture borrowed.
-    std::mem::forget(Texture::new(&array, &Sampler::default()).expect("a texture"));
     drop((array, stream, context));
+}
+
+#[test]
+fn a_forgotten_texture_only_leaks() {
+    let (_context, stream) = need!(stage());
+    let mut array = array(&stream, PLANE, &bumps());
+    std::mem::forget(Texture::new(&array, &Sampler::default()).expect("a texture"));
+    array.copy_from_slice(&[1.0; 12]).expect("a copy");
+    drop(array);
+    stream.synchronize().expect("a wait");
 }

@@ -30,6 +30,8 @@ const LEAKING: &[&str] = &[
     "forgotten_objects_only_leak",
     // A test that moves a body out of its graph, which is leaked.
     "a_body_that_is_moved_out_takes_its_graph_out_of_use",
+    // A test that forgets a texture, with its stream and event.
+    "a_forgotten_texture_only_leaks",
     // A test whose guard pops nothing, so its context is kept forever.
     "a_guard_that_finds_another_context_pops_nothing_and_reports_it",
     // Tests whose guards are dropped in the wrong order or find another context.

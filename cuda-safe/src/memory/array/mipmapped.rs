@@ -2,15 +2,17 @@
 
 use super::array_error;
 use super::limits::check_array;
-use super::owned::create;
+use super::owned::{create, descriptor_of, move_between};
 use super::part::{ArrayMut, ArrayRef, RawArray};
 use super::shape::{ArrayOptions, ArrayShape};
 use super::texel::{Texel, check_texel};
 use crate::base::call::{Answer, answer, call, without_current};
 use crate::base::error::Result;
+use crate::base::ownership::{Ownership, expect_handle};
 use crate::base::release::{self, After, Destroy, Handle, release};
 use crate::driver::stream::Stream;
 use cuda_sys::{CUarray, CUmipmappedArray};
+use std::any::Any;
 use std::marker::PhantomData;
 
 /// Several arrays of decreasing size, which one [`Texture`](super::Texture) samples: the levels. Bound to
@@ -38,6 +40,7 @@ pub struct MipmappedArray<T> {
     levels: Vec<RawArray>,
     shape: ArrayShape,
     options: ArrayOptions,
+    ownership: Ownership,
     stream: Stream,
     texels: PhantomData<T>,
 }
@@ -93,11 +96,7 @@ impl<T> MipmappedArray<T> {
         check_texel::<T>();
         release::drain();
         check_array(&stream.context().device(), shape, options, true)?;
-        let most = shape.max_levels();
-        if !(1..=most).contains(&levels) {
-            let problem = format!("{levels} is not between 1 and {most}, the most for {shape:?}");
-            return Err(array_error("the number of levels", problem));
-        }
+        check_levels(shape, levels)?;
         let descriptor = shape.descriptor::<T>(options);
         let mut raw = std::ptr::null_mut();
         create(stream, || {
@@ -115,14 +114,119 @@ impl<T> MipmappedArray<T> {
             levels: Vec::new(),
             shape,
             options,
+            ownership: Ownership::Owned,
             stream: stream.clone(),
             texels: PhantomData,
         };
-        for level in 0..levels {
-            let level = array.find_level(level)?;
-            array.levels.push(RawArray(level));
-        }
+        array.find_levels(levels)?;
         Ok(array)
+    }
+
+    /// Takes ownership of a mipmapped array with this number of levels. Queries the levels
+    /// (`cuMipmappedArrayGetLevel`) and the shape of the first one (`cuArray3DGetDescriptor`).
+    ///
+    /// # Errors
+    /// - [`Invalid::Handle`](crate::Invalid::Handle) if the handle is null.
+    /// - [`Invalid::Array`](crate::Invalid::Array) if the texels do not have the type `T`, or if the shape
+    ///   does not have as many levels.
+    /// - Errors of the driver. The caller keeps ownership in all these cases.
+    ///
+    /// # Safety
+    /// - `raw` is a mipmapped array of the context of the stream, with at least this number of levels. It
+    ///   has all of its memory: it is neither sparse nor mapped later.
+    /// - No other code destroys or uses the array.
+    /// - All previous uses of the array, which may be on other streams, are ordered before the work that is
+    ///   enqueued on `stream` from now on.
+    pub unsafe fn from_raw(raw: CUmipmappedArray, levels: u32, stream: &Stream) -> Result<Self>
+    where
+        T: Texel,
+    {
+        // SAFETY: the caller promises a valid array.
+        unsafe { Self::of_raw(raw, levels, Ownership::Owned, stream) }
+    }
+
+    /// Borrows a mipmapped array that other code owns. The array is never destroyed by this object.
+    ///
+    /// # Errors
+    /// See [`from_raw`](Self::from_raw).
+    ///
+    /// # Safety
+    /// The requirements of [`from_raw`](Self::from_raw) apply. The array stays alive, and no other code uses
+    /// it, until this object has been dropped and the work enqueued on `stream` before the drop has
+    /// completed.
+    pub unsafe fn borrow_raw(raw: CUmipmappedArray, levels: u32, stream: &Stream) -> Result<Self>
+    where
+        T: Texel,
+    {
+        // SAFETY: the caller promises a valid array.
+        unsafe { Self::of_raw(raw, levels, Ownership::Borrowed, stream) }
+    }
+
+    /// Uses a mipmapped array that `owner` keeps alive. Dropping this drops `owner`.
+    ///
+    /// # Errors
+    /// See [`from_raw`](Self::from_raw). `owner` is then dropped.
+    ///
+    /// # Safety
+    /// The requirements of [`borrow_raw`](Self::borrow_raw) apply, except that `owner` keeps the array
+    /// alive. In addition, `owner` may be dropped on any thread and at any time, also in host functions and
+    /// captures, and dropping it waits for the work enqueued on `stream` before, or is ordered after it.
+    pub unsafe fn from_foreign(
+        raw: CUmipmappedArray,
+        levels: u32,
+        stream: &Stream,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self>
+    where
+        T: Texel,
+    {
+        let owner = Ownership::Foreign(Box::new(owner));
+        // SAFETY: the caller promises a valid array, which the owner keeps alive.
+        unsafe { Self::of_raw(raw, levels, owner, stream) }
+    }
+
+    /// # Safety
+    /// The handle is null or a mipmapped array with this number of levels.
+    unsafe fn of_raw(
+        raw: CUmipmappedArray,
+        levels: u32,
+        ownership: Ownership,
+        stream: &Stream,
+    ) -> Result<Self>
+    where
+        T: Texel,
+    {
+        check_texel::<T>();
+        expect_handle("mipmapped array", raw)?;
+        // Not owned until everything is known, so errors do not destroy it.
+        let mut array = Self {
+            raw: RawMipmapped(raw),
+            levels: Vec::new(),
+            shape: ArrayShape::OneD { width: 1 },
+            options: ArrayOptions::default(),
+            ownership: Ownership::Borrowed,
+            stream: stream.clone(),
+            texels: PhantomData,
+        };
+        array.find_levels(levels)?;
+        let Some(first) = array.levels.first() else {
+            return Err(array_error("the number of levels", "0 is less than 1"));
+        };
+        // SAFETY: the first level is an array as long as the mipmapped array is alive.
+        let its = unsafe { descriptor_of(first.0, stream) }?;
+        its.expect_texels::<T>()?;
+        check_levels(its.shape, levels)?;
+        (array.shape, array.options) = (its.shape, its.options);
+        array.ownership = ownership;
+        Ok(array)
+    }
+
+    fn find_levels(&mut self, levels: u32) -> Result<()> {
+        for level in 0..levels {
+            let level = self.find_level(level)?;
+            self.levels.push(RawArray(level));
+        }
+        Ok(())
     }
 
     fn find_level(&self, level: u32) -> Result<CUarray> {
@@ -181,6 +285,34 @@ impl<T> MipmappedArray<T> {
     pub fn as_raw(&self) -> CUmipmappedArray {
         self.raw.0
     }
+
+    /// Releases ownership and returns the handle and the stream. The caller destroys the array
+    /// (`cuMipmappedArrayDestroy`) while its context is alive. A foreign owner is never dropped.
+    pub fn into_raw(mut self) -> (CUmipmappedArray, Stream) {
+        let ownership = std::mem::replace(&mut self.ownership, Ownership::Borrowed);
+        std::mem::forget(ownership);
+        (self.raw.0, self.stream.clone())
+    }
+
+    /// Binds the array to another stream of the context. Makes that stream wait for the work enqueued
+    /// before (`cuEventRecord`, `cuStreamWaitEvent`). Does not block the host.
+    ///
+    /// # Errors
+    /// See [`Array::rebind`](super::Array::rebind).
+    pub fn rebind(&mut self, stream: &Stream) -> Result<()> {
+        move_between(&mut self.stream, stream, self.ownership.is_owned())
+    }
+}
+
+/// # Errors
+/// [`Invalid::Array`](crate::Invalid::Array) if the shape does not have this number of levels.
+fn check_levels(shape: ArrayShape, levels: u32) -> Result<()> {
+    let most = shape.max_levels();
+    if (1..=most).contains(&levels) {
+        return Ok(());
+    }
+    let problem = format!("{levels} is not between 1 and {most}, the most for {shape:?}");
+    Err(array_error("the number of levels", problem))
 }
 
 impl Destroy for Handle<CUmipmappedArray> {
@@ -201,6 +333,8 @@ impl Destroy for Handle<CUmipmappedArray> {
 
 impl<T> Drop for MipmappedArray<T> {
     fn drop(&mut self) {
-        release(Handle(self.raw.0), &self.stream);
+        if self.ownership.is_owned() {
+            release(Handle(self.raw.0), &self.stream);
+        }
     }
 }

@@ -1,6 +1,5 @@
 //! Arrays that are owned.
 
-use super::array_error;
 use super::limits::check_array;
 use super::part::{ArrayMut, ArrayRef, RawArray};
 use super::shape::{ArrayDescriptor, ArrayOptions, ArrayShape};
@@ -190,16 +189,7 @@ impl<T> Array<T> {
         expect_handle("array", raw)?;
         // SAFETY: the handle is an array, as the caller promises.
         let its = unsafe { descriptor_of(raw, stream) }?;
-        if !its.has_texels::<T>() {
-            let problem = format!(
-                "{:?} with {} channels, where {:?} with {} channels are expected",
-                its.format,
-                its.channels,
-                T::FORMAT,
-                T::CHANNELS
-            );
-            return Err(array_error("the format", problem));
-        }
+        its.expect_texels::<T>()?;
         Ok(Self::own(raw, its.shape, its.options, ownership, stream))
     }
 
@@ -270,29 +260,36 @@ impl<T> Array<T> {
     /// [`Invalid::OtherContext`]; [`Invalid::StreamIsCaptured`]; [`Invalid::ForeignMemory`] if the array is
     /// not owned, because its lifetime was promised for the stream. The array stays bound to its stream.
     pub fn rebind(&mut self, stream: &Stream) -> Result<()> {
-        if self.stream != *stream && !self.ownership.is_owned() {
-            same_context("the stream", stream.context(), self.stream.context())?;
-            return Err(Invalid::ForeignMemory.into());
-        }
-        self.follow(stream)
+        move_between(&mut self.stream, stream, self.ownership.is_owned())
     }
 
-    /// Binds the array to another stream, also if it is not owned.
+    /// Does the same as [`rebind`](Self::rebind), also if the array is not owned.
     ///
     /// # Errors
     /// See [`rebind`](Self::rebind).
     pub(super) fn follow(&mut self, stream: &Stream) -> Result<()> {
-        if self.stream == *stream {
-            return Ok(());
-        }
-        let context = self.stream.context();
-        same_context("the stream", stream.context(), context)?;
-        let event = context.event()?;
-        event.record_uncaptured(&self.stream)?;
-        stream.wait_private(&event)?;
-        self.stream = stream.clone();
-        Ok(())
+        move_between(&mut self.stream, stream, true)
     }
+}
+
+/// Orders the work of another stream after that of the stream of an array, and replaces the latter.
+///
+/// # Errors
+/// See [`Array::rebind`].
+pub(super) fn move_between(from: &mut Stream, to: &Stream, is_owned: bool) -> Result<()> {
+    if from == to {
+        return Ok(());
+    }
+    let context = from.context();
+    same_context("the stream", to.context(), context)?;
+    if !is_owned {
+        return Err(Invalid::ForeignMemory.into());
+    }
+    let event = context.event()?;
+    event.record_uncaptured(from)?;
+    to.wait_private(&event)?;
+    *from = to.clone();
+    Ok(())
 }
 
 /// Makes a call that allocates an array, with the context of the stream current. Captures of other streams
@@ -308,7 +305,7 @@ pub(super) fn create(stream: &Stream, allocate: impl FnOnce() -> Result<()>) -> 
 
 /// # Safety
 /// The handle is an array.
-unsafe fn descriptor_of(raw: CUarray, stream: &Stream) -> Result<ArrayDescriptor> {
+pub(super) unsafe fn descriptor_of(raw: CUarray, stream: &Stream) -> Result<ArrayDescriptor> {
     let mut descriptor = CUDA_ARRAY3D_DESCRIPTOR::default();
     let place = &raw mut descriptor;
     crate::base::call::without_current(stream.context(), || {

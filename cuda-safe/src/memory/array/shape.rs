@@ -1,6 +1,8 @@
 //! Shapes and options of arrays.
 
+use super::array_error;
 use super::texel::{Texel, TexelFormat};
+use crate::base::error::Result;
 use crate::base::region::Extent;
 use cuda_sys::{
     CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_SURFACE_LDST,
@@ -281,8 +283,21 @@ impl ArrayDescriptor {
         }
     }
 
-    /// Returns whether the texels of the array have the type `T`.
-    pub(super) fn has_texels<T: Texel>(&self) -> bool {
-        self.format == Some(T::FORMAT) && self.channels == T::CHANNELS
+    /// Checks that the texels of the array have the type `T`.
+    ///
+    /// # Errors
+    /// [`Invalid::Array`](crate::Invalid::Array).
+    pub(super) fn expect_texels<T: Texel>(&self) -> Result<()> {
+        if self.format == Some(T::FORMAT) && self.channels == T::CHANNELS {
+            return Ok(());
+        }
+        let problem = format!(
+            "{:?} with {} channels, where {:?} with {} channels are expected",
+            self.format,
+            self.channels,
+            T::FORMAT,
+            T::CHANNELS
+        );
+        Err(array_error("the format", problem))
     }
 }
