@@ -159,10 +159,10 @@ pub use driver::stream::{
     Stream, StreamFuture, StreamOptions, SynchronizationPolicy, WaitCondition, WeakStream,
 };
 pub use memory::{
-    Advice, CopyBatch, CopyScope, DeviceBuffer, DeviceChunksExact, DeviceChunksExactMut,
-    DeviceSlice, DeviceSliceMut, Extent, GraphAllocation, GraphBuffer, GraphPinned, ImportedPool,
-    ManagedBuffer, ManagedRange, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool,
-    MemoryPoolOptions, MemoryType, PeerReader, Pending, Pinned, PinnedBuffer, PinnedFlags,
-    PinnedOptions, PinnedRange, PitchedBuffer, PointerInfo, RangeInfo, Region, RegisterOptions,
-    SharedBuffer, SharedReader, pool,
+    Advice, CopyAttributes, CopyBatch, CopyScope, DeviceBuffer, DeviceChunksExact,
+    DeviceChunksExactMut, DeviceSlice, DeviceSliceMut, Extent, GraphAllocation, GraphBuffer,
+    GraphPinned, ImportedPool, ManagedBuffer, ManagedRange, MappedBuffer, MemoryAccess,
+    MemoryLocation, MemoryPool, MemoryPoolOptions, MemoryType, PeerReader, Pending, Pinned,
+    PinnedBuffer, PinnedFlags, PinnedOptions, PinnedRange, PitchedBuffer, PointerInfo, RangeInfo,
+    Region, RegisterOptions, SharedBuffer, SharedReader, SourceOrder, pool,
 };

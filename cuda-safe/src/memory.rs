@@ -31,7 +31,7 @@ mod stream_ops;
 pub(crate) mod virtual_memory;
 
 pub use crate::base::region::{Extent, Region};
-pub use batch::CopyBatch;
+pub use batch::{CopyAttributes, CopyBatch, SourceOrder};
 pub use chunks::{DeviceChunksExact, DeviceChunksExactMut};
 pub use device::DeviceBuffer;
 pub use graph::{

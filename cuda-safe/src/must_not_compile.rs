@@ -135,6 +135,31 @@ struct Locks;
 /// }
 /// ```
 ///
+/// ```compile_fail,E0506
+/// // The host cannot change a slice before the batch that copies it was enqueued.
+/// use cuda_safe::{CopyBatch, DeviceBuffer, Stream};
+/// fn lend(stream: &Stream, buffer: &mut DeviceBuffer<u8>) {
+///     let mut slice = [0; 8];
+///     let mut batch = CopyBatch::new(stream);
+///     batch.push_from_slice(buffer, &slice).unwrap();
+///     slice[0] = 1;
+///     batch.enqueue().unwrap();
+/// }
+/// ```
+///
+/// ```compile_fail,E0597
+/// // The device may write to the memory of a batch until the scope ends.
+/// use cuda_safe::{CopyBatch, DeviceBuffer, PinnedBuffer, Stream};
+/// fn lend(stream: &Stream, buffer: &DeviceBuffer<u8>) {
+///     stream.copy_scope(|scope| {
+///         let mut host = PinnedBuffer::zeroed(stream.context(), 8).unwrap();
+///         let mut batch = CopyBatch::new(stream);
+///         batch.push_to_pinned(buffer, &mut host)?;
+///         scope.enqueue(batch)
+///     }).unwrap();
+/// }
+/// ```
+///
 /// ```compile_fail,E0521
 /// // The scope cannot escape from the closure.
 /// use cuda_safe::{CopyScope, Error, Stream};

@@ -67,7 +67,9 @@ pub mod releases {
     //! | [`DeviceBuffer::copy_from_pinned`], [`DeviceBuffer::copy_to_pinned`] | no, except for deferred releases |
     //! | [`Pending::synchronize`] of a [`PinnedRange`] | until its copy has completed |
     //! | [`Pending::synchronize`] of a [`PinnedBuffer`], [`Stream::copy_scope`] | until all work on the stream has completed |
-    //! | [`DeviceBuffer::copy_from`], `copy_3d_from`, `copy_from_peer`, [`CopyBatch::enqueue`] | no |
+    //! | [`DeviceBuffer::copy_from`], `copy_3d_from`, `copy_from_peer`, [`CopyBatch::enqueue`] between device memory | no |
+    //! | [`CopyBatch::enqueue`] with host memory | until all work on the stream has completed; with slices of at most 64 KiB alone, until they have been read |
+    //! | [`CopyScope::enqueue`] | until slices above 64 KiB have been copied |
     //!
     //! Every call that enqueues work can block inside the driver while too much earlier work is
     //! unfinished, and while another thread makes a release that the first table marks as blocking
@@ -104,6 +106,7 @@ pub mod releases {
     //! [`Context::event`]: crate::Context::event
     //! [`CopyBatch::enqueue`]: crate::CopyBatch::enqueue
     //! [`CopyScope`]: crate::CopyScope
+    //! [`CopyScope::enqueue`]: crate::CopyScope::enqueue
     //! [`DeviceBuffer`]: crate::DeviceBuffer
     //! [`DeviceBuffer::copy_from`]: crate::DeviceBuffer::copy_from
     //! [`DeviceBuffer::copy_from_pinned`]: crate::DeviceBuffer::copy_from_pinned

@@ -18,6 +18,7 @@ mod common;
 
 mod arrays;
 mod attributes;
+mod batches;
 mod boxes;
 mod capture;
 mod capture_modes;

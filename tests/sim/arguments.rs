@@ -7,6 +7,7 @@
 
 mod arrays;
 mod capture;
+mod batches;
 mod context;
 mod copies;
 mod device;
@@ -286,6 +287,7 @@ fn rows() -> Vec<Row> {
     [
         arrays::rows(),
         capture::rows(),
+        batches::rows(),
         context::rows(),
         copies::rows(),
         device::rows(),

@@ -6,6 +6,7 @@ mod common;
 
 mod arguments;
 mod arrays;
+mod batches;
 mod blocking;
 mod borrowed;
 mod bound;

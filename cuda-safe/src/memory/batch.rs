@@ -1,17 +1,38 @@
-//! Several device-to-device copies in one call.
+//! Several copies in one call: between device memory, and between device and host memory.
 
+mod attributes;
+mod host;
+mod volume;
+
+pub use attributes::{CopyAttributes, SourceOrder};
+
+use super::scope::LeakInUse;
 use super::{DeviceSlice, DeviceSliceMut, same_length};
 use crate::base::call::{answer, call, newest_or, without_current};
+use crate::base::capture::Operation;
 use crate::base::error::{Error, Result};
+use crate::base::release;
+use crate::base::zone::refuse_in_host_function;
 use crate::driver::stream::Stream;
-use cuda_sys::{CUdeviceptr, CUmemcpyAttributes, CUmemcpySrcAccessOrder};
+use attributes::Access;
+use cuda_sys::{CUdeviceptr, CUmemcpyAttributes};
 use std::fmt;
 use std::marker::PhantomData;
+use volume::Volume;
 
-/// A batch of device-to-device copies that are enqueued on one stream in one call.
+/// A batch of copies that are enqueued on one stream in one call.
+///
+/// [`push`](Self::push) adds a copy between device memory. [`push_from_slice`](Self::push_from_slice),
+/// [`push_from_pinned`](Self::push_from_pinned) and [`push_to_pinned`](Self::push_to_pinned) add copies
+/// from and to host memory. Each has a variant for 2-D and 3-D regions
+/// ([`push_3d`](Self::push_3d)). [`enqueue`](Self::enqueue) makes the call.
+/// [`CopyScope::enqueue`](crate::CopyScope::enqueue) makes it without waiting for the host memory.
 ///
 /// The copies run after earlier work on the stream and before later work. They are not ordered
 /// among each other, which makes no difference, because every target is borrowed mutably.
+///
+/// One batch costs the host less than as many single copies if several threads copy at the same time,
+/// because the driver serializes single copies of all threads.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, CopyBatch, Device, DeviceBuffer};
@@ -22,17 +43,50 @@ use std::marker::PhantomData;
 /// let mut high = DeviceBuffer::<u32>::uninit(&stream, 2)?;
 /// let mut batch = CopyBatch::new(&stream);
 /// batch.push(&mut low, from.slice(..2)?)?;
-/// batch.push(&mut high, from.slice(2..)?)?;
+/// batch.push_from_slice(&mut high, &[5, 6])?;
 /// batch.enqueue()?;
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
 #[must_use = "nothing is copied until it is enqueued"]
 pub struct CopyBatch<'a> {
     stream: &'a Stream,
+    /// One-dimensional copies: the target, the source, the size and the direction of each.
     targets: Vec<CUdeviceptr>,
     sources: Vec<CUdeviceptr>,
     sizes: Vec<usize>,
+    directions: Vec<Direction>,
+    /// The index of the first copy with these attributes, and the attributes.
+    accesses: Vec<(usize, Access)>,
+    volumes: Vec<Volume>,
+    attributes: CopyAttributes,
+    host: HostSides<'a>,
     memory: PhantomData<&'a mut ()>,
+}
+
+/// The host memory of a batch.
+#[derive(Default)]
+struct HostSides<'a> {
+    /// Pinned memory, which the device may use until a wait.
+    pinned: Vec<Borrowed<'a>>,
+    has_slices: bool,
+    /// Whether the device may use a slice after the call has returned.
+    has_late_slices: bool,
+}
+
+type Borrowed<'a> = &'a mut (dyn LeakInUse + Send + Sync + 'a);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    OnDevice,
+    FromHost,
+    ToHost,
+}
+
+/// The calls that enqueued the copies of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calls {
+    Batch,
+    OneForEach,
 }
 
 impl<'a> CopyBatch<'a> {
@@ -43,8 +97,18 @@ impl<'a> CopyBatch<'a> {
             targets: Vec::new(),
             sources: Vec::new(),
             sizes: Vec::new(),
+            directions: Vec::new(),
+            accesses: Vec::new(),
+            volumes: Vec::new(),
+            attributes: CopyAttributes::default(),
+            host: HostSides::default(),
             memory: PhantomData,
         }
+    }
+
+    /// Sets the attributes of the copies that are added from now on.
+    pub fn set_attributes(&mut self, attributes: CopyAttributes) {
+        self.attributes = attributes;
     }
 
     /// Adds a copy of all elements of `source` to `target`.
@@ -60,41 +124,138 @@ impl<'a> CopyBatch<'a> {
     ) -> Result<()> {
         let (target, source) = (target.into(), source.into());
         same_length(source.len(), target.len())?;
-        source.check_stream(|| "the source of the copy".to_owned(), self.stream)?;
-        let to = target.as_slice();
-        to.check_stream(|| "the target of the copy".to_owned(), self.stream)?;
-        if target.size_bytes() != 0 {
-            self.targets.push(target.as_raw());
-            self.sources.push(source.as_raw());
-            self.sizes.push(target.size_bytes());
-        }
+        self.check_source(&source)?;
+        self.check_target(&target)?;
+        let access = self.attributes.of_device_source();
+        let (to, from) = (target.as_raw(), source.as_raw());
+        self.add(to, from, target.size_bytes(), Direction::OnDevice, access);
         Ok(())
+    }
+
+    fn check_source<T>(&self, source: &DeviceSlice<'_, T>) -> Result<()> {
+        source.check_stream(|| "the source of the copy".to_owned(), self.stream)
+    }
+
+    fn check_target<T>(&self, target: &DeviceSliceMut<'_, T>) -> Result<()> {
+        let target = target.as_slice();
+        target.check_stream(|| "the target of the copy".to_owned(), self.stream)
+    }
+
+    fn add(
+        &mut self,
+        to: CUdeviceptr,
+        from: CUdeviceptr,
+        bytes: usize,
+        direction: Direction,
+        access: Access,
+    ) {
+        if bytes == 0 {
+            return;
+        }
+        let last = self.accesses.last();
+        if last.is_none_or(|(_, last)| *last != access) {
+            self.accesses.push((self.sizes.len(), access));
+        }
+        self.targets.push(to);
+        self.sources.push(from);
+        self.sizes.push(bytes);
+        self.directions.push(direction);
     }
 
     /// Returns the number of copies. Copies without bytes are not counted.
     pub fn len(&self) -> usize {
-        self.sizes.len()
+        self.sizes.len() + self.volumes.len()
     }
 
     /// Returns whether the batch has no copies.
     pub fn is_empty(&self) -> bool {
-        self.sizes.is_empty()
+        self.len() == 0
     }
 
-    /// Enqueues all copies on the stream. Does not block the host.
+    /// Returns the stream that the copies are enqueued on.
+    pub fn stream(&self) -> &'a Stream {
+        self.stream
+    }
+
+    /// Enqueues all copies on the stream. If the batch uses no host memory, this does not block the host.
     ///
-    /// Calls `cuMemcpyBatchAsync(targets, sources, sizes, count, …, stream)`. On drivers before
-    /// CUDA 12.8 and on streams of green contexts, calls `cuMemcpyDtoDAsync` once for each copy.
+    /// If the batch uses host memory, this blocks the host until all copies and all earlier work on the
+    /// stream have completed. A batch whose only host memory are slices of at most 64 KiB
+    /// ([`push_from_slice`](Self::push_from_slice)) blocks the host only until the slices have been read.
+    /// [`CopyScope::enqueue`](crate::CopyScope::enqueue) does not wait.
+    ///
+    /// Calls `cuMemcpyBatchAsync(targets, sources, sizes, count, …, stream)`, and for 2-D and 3-D regions
+    /// `cuMemcpy3DBatchAsync(count, copies, 0, stream)`. A batch of one copy calls
+    /// `cuMemcpyWithAttributesAsync` or `cuMemcpy3DWithAttributesAsync` instead, since CUDA 13.2
+    /// (unverified, from documentation). On drivers before CUDA 12.8 and on streams of green contexts,
+    /// makes one call for each copy, which ignores the attributes.
+    ///
+    /// If the wait fails, it is unknown whether the device still uses the pinned memory. It is then leaked
+    /// together with the stream and its context, and reported as
+    /// [`Report::Leaked`](crate::Report::Leaked). The borrowed buffers are left empty.
     ///
     /// # Errors
-    /// Errors from the driver. Some of the copies may have been enqueued in this case.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured) if the batch uses host memory.
+    /// - [`Error::InHostFunction`] inside a host function if the batch uses host memory.
+    /// - Errors from the driver. Some of the copies may have been enqueued in this case. A capture of the
+    ///   stream is refused with `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
+    /// - Errors from earlier work on the stream, if this waits.
     ///
-    /// Since CUDA 12.8 (from 13.0 on through `cuMemcpyBatchAsync_v2`). Raw:
-    /// [`cuMemcpyBatchAsync_v2`](fn@cuda_sys::cuMemcpyBatchAsync_v2).
+    /// Since CUDA 12.8 (from 13.0 on through `cuMemcpyBatchAsync_v2` and `cuMemcpy3DBatchAsync_v2`). Raw:
+    /// [`cuMemcpyBatchAsync_v2`](fn@cuda_sys::cuMemcpyBatchAsync_v2),
+    /// [`cuMemcpy3DBatchAsync_v2`](fn@cuda_sys::cuMemcpy3DBatchAsync_v2),
+    /// [`cuMemcpyWithAttributesAsync`](fn@cuda_sys::cuMemcpyWithAttributesAsync),
+    /// [`cuMemcpy3DWithAttributesAsync`](fn@cuda_sys::cuMemcpy3DWithAttributesAsync).
     #[doc(alias = "cuMemcpyBatchAsync")]
+    #[doc(alias = "cuMemcpy3DBatchAsync")]
+    #[doc(alias = "cuMemcpyWithAttributesAsync")]
+    #[doc(alias = "cuMemcpy3DWithAttributesAsync")]
     pub fn enqueue(mut self) -> Result<()> {
-        if self.is_empty() {
+        if !self.uses_host_memory() {
+            return self.give().map(drop);
+        }
+        // This check comes before the copies, because the wait after them would be rejected.
+        refuse_in_host_function()?;
+        release::drain();
+        let _call = self.stream.uncaptured(Operation::HostCopy)?;
+        let given = self.give();
+        let is_done = match &given {
+            Ok(Calls::Batch) => self.host.pinned.is_empty() && !self.host.has_late_slices,
+            // A single copy from a slice that is pinned memory reads it after the call.
+            Ok(Calls::OneForEach) => false,
+            // The error may be from earlier work, and copies may be in progress.
+            Err(_) => false,
+        };
+        if is_done {
             return Ok(());
+        }
+        let waited = self.stream.wait_for_work();
+        if let Err(error) = &waited {
+            for buffer in self.host.pinned.drain(..) {
+                buffer.leak_in_use(self.stream, error);
+            }
+        }
+        given.and(waited)
+    }
+
+    /// Takes the pinned memory. The caller keeps it borrowed until a wait for the stream, which comes
+    /// before the end of `'a`.
+    pub(super) fn take_pinned(&mut self) -> impl Iterator<Item = Borrowed<'a>> {
+        std::mem::take(&mut self.host.pinned).into_iter()
+    }
+
+    /// Enqueues all copies, and does not wait for them.
+    pub(super) fn enqueue_in_scope(mut self) -> Result<()> {
+        self.give().map(drop)
+    }
+
+    fn uses_host_memory(&self) -> bool {
+        self.host.has_slices || !self.host.pinned.is_empty()
+    }
+
+    fn give(&mut self) -> Result<Calls> {
+        if self.is_empty() {
+            return Ok(Calls::Batch);
         }
         // On these streams, a real driver (580) crashes if any of the memory is stream-ordered.
         if self.stream.may_have_green_context() {
@@ -102,63 +263,133 @@ impl<'a> CopyBatch<'a> {
         }
         // Without a current context, a real driver (580) returns `CUDA_ERROR_INVALID_VALUE`, which
         // does not name the cause.
-        let _current = self.stream.context().enter()?;
-        let batch = newest_or(self.enqueue_newest(), || self.enqueue_older());
-        match batch {
+        let current = self.stream.context().enter()?;
+        let batches = match self.enqueue_lines() {
+            Ok(()) => volume::enqueue(&mut self.volumes, self.stream),
+            failed => failed,
+        };
+        drop(current);
+        match batches {
+            // Drivers have both functions or neither.
             Err(Error::Missing(_)) => self.enqueue_each(),
-            done => done,
+            done => done.map(|()| Calls::Batch),
         }
     }
 
-    fn enqueue_newest(&mut self) -> Result<()> {
-        let (mut attributes, mut first) = (stream_ordered_source(), 0);
-        let (to, from) = (self.targets.as_mut_ptr(), self.sources.as_mut_ptr());
-        let (sizes, count) = (self.sizes.as_mut_ptr(), self.sizes.len());
-        let (attributes, first) = (&raw mut attributes, &raw mut first);
+    /// Enqueues the one-dimensional copies.
+    fn enqueue_lines(&mut self) -> Result<()> {
+        let sets = self.accesses.iter();
+        let mut sets: Vec<CUmemcpyAttributes> = sets.map(|(_, access)| access.raw()).collect();
+        let mut firsts: Vec<usize> = self.accesses.iter().map(|(first, _)| *first).collect();
+        match (self.sizes.as_slice(), sets.as_mut_slice()) {
+            ([], _) => Ok(()),
+            ([_], [set]) => newest_or(self.enqueue_one(set), || {
+                let set = std::slice::from_mut(set);
+                newest_or(self.enqueue_newest(set, &mut firsts), || {
+                    self.enqueue_older(set, &mut firsts)
+                })
+            }),
+            _ => newest_or(self.enqueue_newest(&mut sets, &mut firsts), || {
+                self.enqueue_older(&mut sets, &mut firsts)
+            }),
+        }
+    }
+
+    fn enqueue_one(&self, attributes: &mut CUmemcpyAttributes) -> Result<()> {
+        let (to, from, bytes) = (self.targets[0], self.sources[0], self.sizes[0]);
         let stream = self.stream.raw();
-        // SAFETY: all three lists have `count` entries, and the single set of attributes applies
-        // from the first copy on. The two sides of each copy have the given size, are bound to this
-        // stream, and are freed in the order of this stream or after a wait. Targets do not overlap
-        // with any other memory of the batch, because they are borrowed mutably.
+        // SAFETY: as in `enqueue_newest`.
         unsafe {
-            call!(cuMemcpyBatchAsync_v2(
-                to, from, sizes, count, attributes, first, 1, stream
+            call!(cuMemcpyWithAttributesAsync(
+                to,
+                from,
+                bytes,
+                &raw mut *attributes,
+                stream
             ))
         }
     }
 
-    fn enqueue_older(&mut self) -> Result<()> {
-        let (mut attributes, mut first, mut failed) = (stream_ordered_source(), 0, 0);
-        let (to, from) = (self.targets.as_mut_ptr(), self.sources.as_mut_ptr());
-        let (sizes, count) = (self.sizes.as_mut_ptr(), self.sizes.len());
-        let (attributes, first) = (&raw mut attributes, &raw mut first);
-        let (failed, stream) = (&raw mut failed, self.stream.raw());
+    fn enqueue_newest(
+        &self,
+        attributes: &mut [CUmemcpyAttributes],
+        firsts: &mut [usize],
+    ) -> Result<()> {
+        let (to, from) = (
+            self.targets.as_ptr().cast_mut(),
+            self.sources.as_ptr().cast_mut(),
+        );
+        let (sizes, count) = (self.sizes.as_ptr().cast_mut(), self.sizes.len());
+        let (sets, attributes) = (attributes.len(), attributes.as_mut_ptr());
+        let (firsts, stream) = (firsts.as_mut_ptr(), self.stream.raw());
+        // SAFETY: all three lists have `count` entries, which the driver reads, and both lists of
+        // attributes have `sets` entries. The two sides of each copy have the given size. Device memory
+        // is bound to this stream, and is freed in the order of this stream or after a wait. Host memory
+        // stays borrowed until the driver has read it during the call, or until a wait. Targets do not
+        // overlap with any other memory of the batch, because they are borrowed mutably.
+        unsafe {
+            call!(cuMemcpyBatchAsync_v2(
+                to, from, sizes, count, attributes, firsts, sets, stream
+            ))
+        }
+    }
+
+    fn enqueue_older(
+        &self,
+        attributes: &mut [CUmemcpyAttributes],
+        firsts: &mut [usize],
+    ) -> Result<()> {
+        let (to, from) = (
+            self.targets.as_ptr().cast_mut(),
+            self.sources.as_ptr().cast_mut(),
+        );
+        let (sizes, count) = (self.sizes.as_ptr().cast_mut(), self.sizes.len());
+        let (sets, attributes) = (attributes.len(), attributes.as_mut_ptr());
+        let (firsts, stream) = (firsts.as_mut_ptr(), self.stream.raw());
+        let mut failed = 0;
         // SAFETY: as in `enqueue_newest`. The output for the index of the failed copy is a local
         // variable.
         unsafe {
             call!(abi::cuMemcpyBatchAsync(
-                to, from, sizes, count, attributes, first, 1, failed, stream
+                to,
+                from,
+                sizes,
+                count,
+                attributes,
+                firsts,
+                sets,
+                &raw mut failed,
+                stream
             ))
         }
     }
 
-    fn enqueue_each(&self) -> Result<()> {
-        let stream = self.stream.raw();
-        for ((to, from), size) in self.targets.iter().zip(&self.sources).zip(&self.sizes) {
-            without_current(self.stream.context(), || {
+    /// Makes one call for each copy.
+    fn enqueue_each(&self) -> Result<Calls> {
+        let lines = self.targets.iter().zip(&self.sources).zip(&self.sizes);
+        for (((to, from), size), direction) in lines.zip(&self.directions) {
+            let (to, from, size, stream) = (*to, *from, *size, self.stream.raw());
+            without_current(self.stream.context(), || match direction {
                 // SAFETY: as in `enqueue_newest`.
-                unsafe { answer!(cuMemcpyDtoDAsync_v2(*to, *from, *size, stream)) }
+                Direction::OnDevice => unsafe {
+                    answer!(cuMemcpyDtoDAsync_v2(to, from, size, stream))
+                },
+                Direction::FromHost => {
+                    let from = host::pointer(from).cast_const();
+                    // SAFETY: as in `enqueue_newest`.
+                    unsafe { answer!(cuMemcpyHtoDAsync_v2(to, from, size, stream)) }
+                }
+                Direction::ToHost => {
+                    let to = host::pointer(to);
+                    // SAFETY: as in `enqueue_newest`.
+                    unsafe { answer!(cuMemcpyDtoHAsync_v2(to, from, size, stream)) }
+                }
             })?;
         }
-        Ok(())
-    }
-}
-
-/// Returns copy attributes that access the source in stream order.
-fn stream_ordered_source() -> CUmemcpyAttributes {
-    CUmemcpyAttributes {
-        srcAccessOrder: CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
-        ..Default::default()
+        for volume in &self.volumes {
+            volume.enqueue_single(self.stream)?;
+        }
+        Ok(Calls::OneForEach)
     }
 }
 

@@ -223,17 +223,17 @@ impl<T: AnyBitPattern> DeviceSlice<'_, T> {
 }
 
 /// The source or the target of a copy.
-struct Place {
-    kind: CUmemorytype,
-    host: *mut c_void,
-    device: CUdeviceptr,
+pub(super) struct Place {
+    pub(super) kind: CUmemorytype,
+    pub(super) host: *mut c_void,
+    pub(super) device: CUdeviceptr,
     /// The distance between the starts of consecutive rows, in bytes.
-    pitch: usize,
-    rows: usize,
+    pub(super) pitch: usize,
+    pub(super) rows: usize,
 }
 
 impl Place {
-    fn of_device<T>(slice: &DeviceSlice<'_, T>, region: Region) -> Self {
+    pub(super) fn of_device<T>(slice: &DeviceSlice<'_, T>, region: Region) -> Self {
         let begin = region.offset * size_of::<T>();
         Self {
             kind: CUmemorytype::CU_MEMORYTYPE_DEVICE,
@@ -244,7 +244,7 @@ impl Place {
         }
     }
 
-    fn of_host<T>(start: *const T, region: Region) -> Self {
+    pub(super) fn of_host<T>(start: *const T, region: Region) -> Self {
         Self {
             kind: CUmemorytype::CU_MEMORYTYPE_HOST,
             host: start.wrapping_add(region.offset).cast_mut().cast(),
@@ -256,14 +256,14 @@ impl Place {
 }
 
 /// A 2-D or 3-D copy in the driver's format.
-enum Copy {
+pub(super) enum Copy {
     Nothing,
     Plane(CUDA_MEMCPY2D),
     Volume(CUDA_MEMCPY3D),
 }
 
 impl Copy {
-    fn new<T>(extent: Extent, from: &Place, to: &Place) -> Self {
+    pub(super) fn new<T>(extent: Extent, from: &Place, to: &Place) -> Self {
         let none = std::ptr::null_mut::<c_void>();
         let width = extent.width * size_of::<T>();
         if width == 0 {
@@ -323,7 +323,7 @@ impl Copy {
     /// # Safety
     /// Both regions are within memory that stays allocated, and is not used by other code, until
     /// the copy has completed.
-    unsafe fn enqueue(&self, context: &Context, stream: CUstream) -> Result<()> {
+    pub(super) unsafe fn enqueue(&self, context: &Context, stream: CUstream) -> Result<()> {
         without_current(context, || match self {
             Self::Nothing => Ok(()),
             // SAFETY: the caller guarantees valid memory, and the pointer is to a borrowed value.

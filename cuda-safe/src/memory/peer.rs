@@ -1,5 +1,7 @@
 //! Access to memory of other contexts and devices, by copies and by kernels.
 
+mod volume;
+
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, SharedBuffer, SharedReader, same_length};
 use crate::base::call::{answer, without_current};
 use crate::base::capture::Operation;

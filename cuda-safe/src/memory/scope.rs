@@ -2,7 +2,7 @@
 //! a wait.
 
 use super::pending::leak_in_use;
-use super::{DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
+use super::{CopyBatch, DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
 use crate::base::call::{Answer, answer, without_current};
 use crate::base::capture::{CallGuard, Operation};
 use crate::base::error::{Error, Result};
@@ -123,7 +123,7 @@ impl<'scope> CopyScope<'scope, '_> {
         let _call = self.check(&target.as_slice(), |its| (source.len(), its))?;
         let (to, from, bytes) = (target.as_raw(), source.as_ptr(), target.size_bytes());
         self.keep_borrowed(source);
-        self.enqueue(bytes, |stream| {
+        self.enqueue_copy(bytes, |stream| {
             // SAFETY: source and target have `bytes` bytes each (the lengths are equal), and the source
             // has no uninitialized bytes. The source stays borrowed until a wait confirms that the
             // copy has completed.
@@ -150,12 +150,53 @@ impl<'scope> CopyScope<'scope, '_> {
         let _call = self.check(&source, |its| (its, target.len()))?;
         let (to, from, bytes) = (target.as_mut_ptr(), source.as_raw(), source.size_bytes());
         self.keep_borrowed(target);
-        self.enqueue(bytes, |stream| {
+        self.enqueue_copy(bytes, |stream| {
             // SAFETY: source and target have `bytes` bytes each (the lengths are equal), and every bit
             // pattern is a valid `T`. The target stays borrowed, and no code accesses it, until a wait
             // confirms that the copy has completed.
             unsafe { answer!(cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream)) }
         })
+    }
+
+    /// Enqueues a batch of copies. Does not block the host until the scope ends. The host memory of the
+    /// batch stays borrowed until then.
+    ///
+    /// A slice of the batch that is larger than 64 KiB can block the host.
+    ///
+    /// # Errors
+    /// - [`Invalid::OtherStream`](crate::Invalid::OtherStream) if the batch was created for another
+    ///   stream.
+    /// - The errors of [`CopyBatch::enqueue`].
+    ///
+    /// ```no_run
+    /// use cuda_safe::{Context, CopyBatch, Device, DeviceBuffer, PinnedBuffer};
+    ///
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let stream = context.stream()?;
+    /// let mut host = PinnedBuffer::<f32>::zeroed(&context, 1000)?;
+    /// let mut weights = DeviceBuffer::<f32>::zeroed(&stream, 1000)?;
+    /// let mut bias = DeviceBuffer::<f32>::zeroed(&stream, 4)?;
+    /// stream.copy_scope(|scope| {
+    ///     let mut batch = CopyBatch::new(&stream);
+    ///     batch.push_from_pinned(&mut weights, &mut host)?;
+    ///     batch.push_from_slice(&mut bias, &[0.0, 1.0, 0.0, 1.0])?;
+    ///     scope.enqueue(batch)
+    /// })?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    ///
+    /// Since CUDA 12.8. Raw: [`cuMemcpyBatchAsync_v2`](fn@cuda_sys::cuMemcpyBatchAsync_v2).
+    #[doc(alias = "cuMemcpyBatchAsync")]
+    pub fn enqueue(&self, mut batch: CopyBatch<'scope>) -> Result<()> {
+        if *batch.stream() != *self.stream {
+            let what = || "the batch of copies".to_owned();
+            return Err(batch.stream().other_stream(what, self.stream));
+        }
+        let _call = self.stream.uncaptured(Operation::HostCopy)?;
+        for buffer in batch.take_pinned() {
+            self.borrowed.borrow_mut().push(buffer);
+        }
+        batch.enqueue_in_scope()
     }
 
     /// Checks that the copy is valid on this stream. No capture can begin on the stream until the guard
@@ -176,7 +217,7 @@ impl<'scope> CopyScope<'scope, '_> {
         self.borrowed.borrow_mut().push(buffer);
     }
 
-    fn enqueue(&self, bytes: usize, copy: impl Fn(CUstream) -> Answer) -> Result<()> {
+    fn enqueue_copy(&self, bytes: usize, copy: impl Fn(CUstream) -> Answer) -> Result<()> {
         if bytes == 0 {
             return Ok(());
         }
@@ -185,7 +226,7 @@ impl<'scope> CopyScope<'scope, '_> {
 }
 
 /// A pinned buffer, independent of its element type.
-trait LeakInUse {
+pub(super) trait LeakInUse {
     /// Leaks the memory, which the device may still use, and leaves an empty buffer.
     fn leak_in_use(&mut self, stream: &Stream, error: &Error);
 }

@@ -1,6 +1,7 @@
 //! The scenarios of the sweep: every feature of the crate, and small versions of the examples.
 
 mod arrays;
+mod batches;
 mod boxes;
 mod capture;
 mod context;
@@ -74,6 +75,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("arrays", arrays::copies),
     scenario("textures and surfaces", arrays::objects),
     scenario("sparse arrays", arrays::sparse),
+    scenario("batches with host memory", batches::run),
     scenario("pinned memory", memory::pinned),
     scenario("pending copies", memory::pending),
     scenario("copies of ranges", memory::ranges),
