@@ -297,6 +297,17 @@ fn strides_that_overlap_are_reported() {
 }
 
 #[test]
+fn dimensions_may_be_in_any_order_in_memory() {
+    well_used(|_| {
+        let start = memory(BYTES);
+        let mut tensor = Tensor::new(start, 3);
+        tensor.strides = vec![1024, 64];
+        assert_eq!(tensor.tiled(), GOOD);
+        well!(cuMemFree_v2(start));
+    });
+}
+
+#[test]
 fn columns_without_corners_are_reported() {
     misused("a real driver crashes", |_| {
         let tensor = Tensor::new(memory(BYTES), 3);

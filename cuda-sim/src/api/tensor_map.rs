@@ -135,13 +135,17 @@ impl Common<'_> {
                 self.address
             ));
         }
+        // Dimensions may be in any order in memory.
+        let outer = self.strides.iter().zip(&self.dimensions[1..]);
+        let mut outer: Vec<_> = outer.filter(|(_, extent)| **extent > 1).collect();
+        outer.sort_unstable();
         let mut below = self.element * self.dimensions[0];
-        for (stride, extent) in self.strides.iter().zip(&self.dimensions[1..]) {
-            if *stride < below && *extent > 1 {
+        for (stride, extent) in outer {
+            if *stride < below {
                 misuse("a tensor map whose strides overlap; a real driver accepts it");
                 return;
             }
-            below = stride.saturating_mul(*extent);
+            below = below.saturating_add(stride.saturating_mul(*extent - 1));
         }
     }
 
