@@ -120,6 +120,7 @@ mod memory;
 #[cfg(doctest)]
 mod must_not_compile;
 pub mod reference;
+pub mod tensor_map;
 pub mod virtual_memory;
 
 pub use base::call::check;

@@ -28,6 +28,7 @@ mod scope;
 mod shared;
 mod slice;
 mod stream_ops;
+pub(crate) mod tensor_map;
 pub(crate) mod virtual_memory;
 
 pub use crate::base::region::{Extent, Region};

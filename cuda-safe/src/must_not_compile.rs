@@ -100,6 +100,30 @@ struct Threads;
 /// ```
 struct Locks;
 
+/// A tensor map borrows the memory of its tensor.
+///
+/// ```compile_fail,E0505
+/// use cuda_safe::tensor_map::{TensorLayout, TensorMap, TiledBox};
+/// fn encode(memory: cuda_safe::DeviceBuffer<f32>, layout: TensorLayout) {
+///     let shape = TiledBox::new(&[4]);
+///     let map = TensorMap::tiled(&memory, layout, shape, Default::default()).unwrap();
+///     drop(memory);
+///     println!("{map:?}");
+/// }
+/// ```
+///
+/// ```compile_fail,E0502
+/// // Kernels may write through the map.
+/// use cuda_safe::tensor_map::{TensorLayout, TensorMap, TiledBox};
+/// fn encode(mut memory: cuda_safe::DeviceBuffer<f32>, layout: TensorLayout) {
+///     let shape = TiledBox::new(&[4]);
+///     let map = TensorMap::tiled_mut(&mut memory, layout, shape, Default::default()).unwrap();
+///     memory.to_vec().unwrap();
+///     println!("{map:?}");
+/// }
+/// ```
+struct TensorMaps;
+
 /// The host cannot access memory that the device may use, and that memory lives long enough.
 ///
 /// ```compile_fail,E0597

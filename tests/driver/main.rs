@@ -89,6 +89,7 @@ mod sparse_arrays;
 mod stream;
 mod stress;
 mod textures;
+mod tensor_maps;
 mod timeline;
 mod views;
 mod virtual_memory;

@@ -11,6 +11,7 @@ mod green;
 mod ipc;
 mod mapped;
 mod textures;
+mod tensor_maps;
 mod two_devices;
 
 use cuda_safe::{Context, Device};

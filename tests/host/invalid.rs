@@ -692,6 +692,14 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
         ),
         (Invalid::FillSize { size: 3 }, &["1, 2 and 4", "3"]),
         (
+            Invalid::TensorMap {
+                parameter: "strides",
+                given: "[24]".to_owned(),
+                rule: "must be multiples of 16 bytes",
+            },
+            &["strides", "[24]", "multiples of 16 bytes"],
+        ),
+        (
             Invalid::Handle {
                 what: "stream",
                 value: 0xbad,

@@ -25,6 +25,7 @@ mod module;
 mod pool;
 mod stream;
 mod virtual_memory;
+mod tensor_maps;
 
 use crate::common;
 use cuda_safe::{Context, Device, Kernel, Module, Result, Stream};
@@ -305,6 +306,7 @@ fn rows() -> Vec<Row> {
         pool::rows(),
         stream::rows(),
         virtual_memory::rows(),
+        tensor_maps::rows(),
     ]
     .into_iter()
     .flatten()

@@ -401,6 +401,12 @@ pub enum Invalid {
     NotMapping,
     /// A length above the number of elements for which a growable buffer has addresses.
     AboveCapacity { len: usize, capacity: usize },
+    /// A parameter of a tensor map that breaks a rule.
+    TensorMap {
+        parameter: &'static str,
+        given: String,
+        rule: &'static str,
+    },
     /// A raw handle that is not an object of the kind `what`.
     Handle { what: &'static str, value: usize },
 }

@@ -29,6 +29,7 @@ mod settings;
 mod shortage;
 mod stream;
 mod virtual_memory;
+mod tensor_maps;
 
 use crate::Scenario;
 use crate::trace::Trace;
@@ -76,6 +77,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("textures and surfaces", arrays::objects),
     scenario("sparse arrays", arrays::sparse),
     scenario("batches with host memory", batches::run),
+    scenario("tensor maps", tensor_maps::run),
     scenario("pinned memory", memory::pinned),
     scenario("pending copies", memory::pending),
     scenario("copies of ranges", memory::ranges),

@@ -691,6 +691,11 @@ impl fmt::Display for Invalid {
                 f,
                 "{len} elements exceed the capacity of the growable buffer, which is {capacity}"
             ),
+            Self::TensorMap {
+                parameter,
+                given,
+                rule,
+            } => write!(f, "{parameter} of a tensor map {rule}, and is {given}"),
             Self::Handle { what, value } => write!(f, "{value:#x} is not a valid {what}"),
         }
     }

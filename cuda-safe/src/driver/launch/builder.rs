@@ -73,7 +73,7 @@ pub struct LaunchBuilder<'a> {
 /// | `&mut DeviceBuffer<T>`, `&mut MappedBuffer<T>`, `DeviceSliceMut<T>`, `&mut ArrayViewMut<T>` | `T*` |
 /// | `bool`, `u8`, …, `i64`, `usize`, `isize`, `f32`, `f64` | the same type |
 /// | [`Value<T>`] | a struct by value |
-/// | [`CUtensorMap`] | `const __grid_constant__ CUtensorMap` |
+/// | `&TensorMap`, [`CUtensorMap`] | `const __grid_constant__ CUtensorMap` |
 /// | `&array::Texture` | `cudaTextureObject_t` |
 /// | `&mut array::Surface` | `cudaSurfaceObject_t` |
 ///

@@ -13,7 +13,7 @@ use cuda_sys::{CUdeviceptr, CUtensorMap};
 /// | `&mut [T]` | `T*` | `&mut DeviceBuffer<T>`, `Into<DeviceSliceMut<T>>`, `&mut ArrayViewMut<T>` |
 /// | `u32`, `f32`, …, `bool` | the same | the value |
 /// | [`Value<T>`] | a struct by value | [`Value`] |
-/// | [`CUtensorMap`] | `const __grid_constant__ CUtensorMap` | the value |
+/// | [`CUtensorMap`] | `const __grid_constant__ CUtensorMap` | `&TensorMap`, or the value |
 /// | `array::TextureObject` | `cudaTextureObject_t` | `&array::Texture` |
 /// | `array::SurfaceObject` | `cudaSurfaceObject_t` | `&mut array::Surface` |
 ///

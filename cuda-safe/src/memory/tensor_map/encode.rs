@@ -1,0 +1,180 @@
+//! The encoding of tensor maps.
+
+use super::options::{
+    Im2colBox, Im2colWideBox, TensorDataType, TensorLayout, TensorMapOptions, TiledBox,
+};
+use super::{Im2colTensorMap, Im2colWideTensorMap, TensorMap, TensorMemory, TiledTensorMap, check};
+use crate::base::call::call;
+use crate::base::error::Result;
+use core::ffi::c_void;
+use cuda_sys::{CUtensorMap, CUtensorMapInterleave};
+
+const NO_INTERLEAVE: CUtensorMapInterleave = CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE;
+const IM2COL_RANKS: &str = "must have 3, 4 or 5 dimensions for im2col copies";
+
+/// The arguments that all encodings have.
+struct Common {
+    data_type: TensorDataType,
+    rank: u32,
+    address: *mut c_void,
+    dims: Vec<u64>,
+    /// Not empty, because the driver refuses a null pointer also where it reads no stride.
+    strides: Vec<u64>,
+    element_strides: Vec<u32>,
+    extent_bytes: usize,
+}
+
+impl Common {
+    fn new(
+        memory: TensorMemory<'_>,
+        layout: TensorLayout<'_>,
+        (ranks, rule): (std::ops::RangeInclusive<usize>, &'static str),
+        element_strides: &[u32],
+        options: TensorMapOptions,
+    ) -> Result<Self> {
+        let extent_bytes = check::layout(layout, ranks, rule)?;
+        check::address(memory.address)?;
+        check::extent(extent_bytes, memory.bytes)?;
+        check::options(options, layout.data_type)?;
+        let rank = layout.dims.len();
+        Ok(Self {
+            data_type: layout.data_type,
+            rank: u32::try_from(rank).unwrap_or(0),
+            address: pointer(memory.address),
+            dims: layout.dims.to_vec(),
+            strides: layout.strides.iter().copied().chain([0]).collect(),
+            element_strides: check::element_strides(element_strides, rank)?,
+            extent_bytes,
+        })
+    }
+}
+
+/// Returns an address of device memory as the driver takes it for tensor maps. The host does not access
+/// it.
+pub(super) fn pointer(address: u64) -> *mut c_void {
+    #[allow(clippy::cast_possible_truncation, reason = "64-bit targets only")]
+    std::ptr::without_provenance_mut(address as usize)
+}
+
+/// Encodes a map with the context of the memory current, which the driver requires.
+fn encode<'a, K>(
+    memory: TensorMemory<'a>,
+    common: &Common,
+    encode: impl FnOnce(*mut CUtensorMap) -> Result<()>,
+) -> Result<TensorMap<'a, K>> {
+    let mut raw = CUtensorMap { opaque: [0; 16] };
+    {
+        let _current = memory.stream.context().enter()?;
+        encode(&raw mut raw)?;
+    }
+    Ok(TensorMap::new(raw, memory, common.extent_bytes))
+}
+
+pub(super) fn tiled<'a>(
+    memory: TensorMemory<'a>,
+    layout: TensorLayout<'_>,
+    shape: TiledBox<'_>,
+    options: TensorMapOptions,
+) -> Result<TiledTensorMap<'a>> {
+    let ranks = (1..=5, "must have from 1 to 5 dimensions");
+    let its = Common::new(memory, layout, ranks, shape.element_strides, options)?;
+    check::tiled_box(shape.dims, layout.dims.len())?;
+    check::inner("box dims", shape.dims[0], its.data_type, options.swizzle)?;
+    encode(memory, &its, |raw| {
+        // SAFETY: the first pointer is to a local variable. Each list has a value for each dimension of
+        // the tensor. The driver does not access the memory.
+        unsafe {
+            call!(cuTensorMapEncodeTiled(
+                raw,
+                its.data_type.raw(),
+                its.rank,
+                its.address,
+                its.dims.as_ptr(),
+                its.strides.as_ptr(),
+                shape.dims.as_ptr(),
+                its.element_strides.as_ptr(),
+                NO_INTERLEAVE,
+                options.swizzle.raw(),
+                options.l2_promotion.raw(),
+                options.fill.raw()
+            ))
+        }
+    })
+}
+
+pub(super) fn im2col<'a>(
+    memory: TensorMemory<'a>,
+    layout: TensorLayout<'_>,
+    shape: Im2colBox<'_>,
+    options: TensorMapOptions,
+) -> Result<Im2colTensorMap<'a>> {
+    let ranks = (3..=5, IM2COL_RANKS);
+    let its = Common::new(memory, layout, ranks, shape.element_strides, options)?;
+    check::corner("lower_corner", shape.lower_corner, layout.dims.len())?;
+    check::corner("upper_corner", shape.upper_corner, layout.dims.len())?;
+    let column = (shape.channels_per_pixel, shape.pixels_per_column);
+    check::column(column, its.data_type, options.swizzle)?;
+    encode(memory, &its, |raw| {
+        // SAFETY: the first pointer is to a local variable. Each list has a value for each dimension of
+        // the tensor, and each corner has one for each spatial dimension. The driver does not access the
+        // memory.
+        unsafe {
+            call!(cuTensorMapEncodeIm2col(
+                raw,
+                its.data_type.raw(),
+                its.rank,
+                its.address,
+                its.dims.as_ptr(),
+                its.strides.as_ptr(),
+                shape.lower_corner.as_ptr(),
+                shape.upper_corner.as_ptr(),
+                shape.channels_per_pixel,
+                shape.pixels_per_column,
+                its.element_strides.as_ptr(),
+                NO_INTERLEAVE,
+                options.swizzle.raw(),
+                options.l2_promotion.raw(),
+                options.fill.raw()
+            ))
+        }
+    })
+}
+
+pub(super) fn im2col_wide<'a>(
+    memory: TensorMemory<'a>,
+    layout: TensorLayout<'_>,
+    shape: Im2colWideBox<'_>,
+    options: TensorMapOptions,
+) -> Result<Im2colWideTensorMap<'a>> {
+    let ranks = (3..=5, IM2COL_RANKS);
+    let its = Common::new(memory, layout, ranks, shape.element_strides, options)?;
+    // The limits are those of one spatial dimension.
+    check::corner("lower_corner_width", &[shape.lower_corner_width], 3)?;
+    check::corner("upper_corner_width", &[shape.upper_corner_width], 3)?;
+    let column = (shape.channels_per_pixel, shape.pixels_per_column);
+    check::column(column, its.data_type, options.swizzle)?;
+    encode(memory, &its, |raw| {
+        // SAFETY: the first pointer is to a local variable. Each list has a value for each dimension of
+        // the tensor. The driver does not access the memory.
+        unsafe {
+            call!(cuTensorMapEncodeIm2colWide(
+                raw,
+                its.data_type.raw(),
+                its.rank,
+                its.address,
+                its.dims.as_ptr(),
+                its.strides.as_ptr(),
+                shape.lower_corner_width,
+                shape.upper_corner_width,
+                shape.channels_per_pixel,
+                shape.pixels_per_column,
+                its.element_strides.as_ptr(),
+                NO_INTERLEAVE,
+                shape.mode.raw(),
+                options.swizzle.raw(),
+                options.l2_promotion.raw(),
+                options.fill.raw()
+            ))
+        }
+    })
+}

@@ -1,0 +1,154 @@
+//! Kernels that copy through tensor maps.
+
+use crate::common;
+use crate::need;
+use cuda_safe::sys::CUtensorMap;
+use cuda_safe::tensor_map::{
+    TensorDataType, TensorLayout, TensorMap, TensorMapOptions, TiledBox, TiledTensorMap,
+};
+use cuda_safe::{
+    Context, DeviceBuffer, DeviceSlice, LaunchConfig, Module, Result, Stream, TypedKernel,
+    attribute,
+};
+
+const TENSOR: &str = include_str!("../kernels/tensor.ptx");
+
+/// A matrix of 10 rows of 20 floats, in rows of 96 bytes.
+const COLUMNS: u64 = 20;
+const ROWS: u64 = 10;
+const PITCH: u64 = 24;
+
+const LAYOUT: TensorLayout<'_> = TensorLayout {
+    data_type: TensorDataType::F32,
+    dims: &[COLUMNS, ROWS],
+    strides: &[4 * PITCH],
+};
+const SHAPE: TiledBox<'_> = TiledBox::new(&[8, 4]);
+
+type Load = TypedKernel<(CUtensorMap, &'static mut [f32], i32, i32)>;
+
+/// Returns the context of a device with tensor maps, or reports a skip.
+fn context() -> Option<Context> {
+    let device = common::real_gpu()?;
+    common::since(12, 0)?;
+    let has = device.attribute(attribute::TENSOR_MAP_ACCESS_SUPPORTED);
+    if !has.expect("known") {
+        common::skip("needs a device with tensor maps");
+        return None;
+    }
+    Some(Context::primary(&device).expect("a primary context"))
+}
+
+fn element(column: u64, row: u64) -> f32 {
+    (row * PITCH + column) as f32
+}
+
+fn matrix(stream: &Stream) -> DeviceBuffer<f32> {
+    let elements: Vec<f32> = (0..ROWS * PITCH).map(|index| index as f32).collect();
+    DeviceBuffer::from_slice(stream, &elements).expect("a copy")
+}
+
+/// What a kernel finds in the box at a place: zeros outside of the matrix.
+fn expected(x: i32, y: i32) -> Vec<f32> {
+    let places = (0..4).flat_map(|row| (0..8).map(move |column| (x + column, y + row)));
+    let at = |(column, row): (i32, i32)| match (u64::try_from(column), u64::try_from(row)) {
+        (Ok(column), Ok(row)) if column < COLUMNS && row < ROWS => element(column, row),
+        _ => 0.0,
+    };
+    places.map(at).collect()
+}
+
+fn load(kernel: &Load, map: &TiledTensorMap<'_>, x: i32, y: i32) -> Result<Vec<f32>> {
+    let mut out = DeviceBuffer::<f32>::zeroed(map.stream(), 32)?;
+    let config = LaunchConfig::linear(1, 32);
+    // SAFETY: the kernel reads a box through the map, and writes 32 elements.
+    unsafe { kernel.launch(map.stream(), config, (map, &mut out, x, y)) }?;
+    out.to_vec()
+}
+
+#[test]
+fn a_kernel_loads_boxes_through_a_tensor_map() {
+    let context = need!(context());
+    let stream = context.stream().expect("a stream");
+    let module = Module::from_ptx(&context, TENSOR).expect("a module");
+    let kernel: Load = module
+        .kernel("load_box")
+        .and_then(|kernel| kernel.typed())
+        .expect("a kernel");
+    let (first, second) = (matrix(&stream), matrix(&stream));
+    let options = TensorMapOptions::default();
+    let mut map = TensorMap::tiled(&first, LAYOUT, SHAPE, options).expect("a map");
+    for (x, y) in [(0, 0), (4, 3), (16, 8), (-3, -2), (100, 100)] {
+        assert_eq!(
+            load(&kernel, &map, x, y).expect("a load"),
+            expected(x, y),
+            "{x}, {y}"
+        );
+    }
+    drop(first.to_vec());
+    map.replace_memory(&second).expect("a new address");
+    assert_eq!(load(&kernel, &map, 4, 3).expect("a load"), expected(4, 3));
+}
+
+#[test]
+fn a_kernel_loads_from_a_part_of_a_buffer() {
+    let context = need!(context());
+    let stream = context.stream().expect("a stream");
+    let module = Module::from_ptx(&context, TENSOR).expect("a module");
+    let kernel: Load = module
+        .kernel("load_box")
+        .and_then(|kernel| kernel.typed())
+        .expect("a kernel");
+    let elements: Vec<f32> = (0..64).map(|index| index as f32).collect();
+    let memory = DeviceBuffer::from_slice(&stream, &elements).expect("a copy");
+    // The right half of each row.
+    let layout = TensorLayout {
+        data_type: TensorDataType::F32,
+        dims: &[8, 4],
+        strides: &[64],
+    };
+    let shape = TiledBox::new(&[8, 4]);
+    let options = TensorMapOptions::default();
+    let part: DeviceSlice<'_, f32> = memory.slice(8..).expect("a part");
+    let map = TensorMap::tiled(part, layout, shape, options).expect("a map");
+    let found = load(&kernel, &map, 0, 0).expect("a load");
+    let rows = (0..4).flat_map(|row| (0..8).map(move |column| (8 + row * 16 + column) as f32));
+    assert_eq!(found, rows.collect::<Vec<_>>());
+}
+
+#[test]
+fn a_kernel_stores_boxes_through_a_tensor_map() {
+    let context = need!(context());
+    let stream = context.stream().expect("a stream");
+    let module = Module::from_ptx(&context, TENSOR).expect("a module");
+    let kernel = module
+        .kernel("store_box")
+        .and_then(|kernel| kernel.typed::<(CUtensorMap, i32, i32)>())
+        .expect("a kernel");
+    let mut memory = matrix(&stream);
+    let options = TensorMapOptions::default();
+    let map = TensorMap::tiled_mut(&mut memory, LAYOUT, SHAPE, options).expect("a map");
+    assert!(map.is_writable());
+    let config = LaunchConfig::linear(1, 32);
+    // SAFETY: the kernel writes a box through the map, which is writable. Elements outside of the matrix
+    // are not written.
+    unsafe { kernel.launch(&stream, config, (&map, 16, 8)) }.expect("a launch");
+    drop(map);
+    let found = memory.to_vec().expect("a copy");
+    for row in 0..ROWS {
+        for column in 0..PITCH {
+            let is_in_box = (16..COLUMNS).contains(&column) && row >= 8;
+            let stored = 100 + (row.wrapping_sub(8)) * 8 + column.wrapping_sub(16);
+            let expected = if is_in_box {
+                stored as f32
+            } else {
+                element(column, row)
+            };
+            assert_eq!(
+                found[(row * PITCH + column) as usize],
+                expected,
+                "{column}, {row}"
+            );
+        }
+    }
+}
