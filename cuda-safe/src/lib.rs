@@ -159,6 +159,8 @@ pub use driver::stream::{
     GraphicsCapture, GraphicsCommands, MemoryOperation, MemorySyncDomain, MemorySyncDomainMap,
     Stream, StreamFuture, StreamOptions, SynchronizationPolicy, WaitCondition, WeakStream,
 };
+#[cfg(target_os = "linux")]
+pub use memory::DmaBufOptions;
 pub use memory::{
     Advice, CopyAttributes, CopyBatch, CopyScope, DeviceBuffer, DeviceChunksExact,
     DeviceChunksExactMut, DeviceSlice, DeviceSliceMut, Extent, GraphAllocation, GraphBuffer,

@@ -11,6 +11,8 @@ mod copy_3d;
 #[cfg(unix)]
 mod descriptor;
 mod device;
+#[cfg(target_os = "linux")]
+mod dma_buf;
 mod global;
 mod graph;
 mod location;
@@ -35,6 +37,8 @@ pub use crate::base::region::{Extent, Region};
 pub use batch::{CopyAttributes, CopyBatch, SourceOrder};
 pub use chunks::{DeviceChunksExact, DeviceChunksExactMut};
 pub use device::DeviceBuffer;
+#[cfg(target_os = "linux")]
+pub use dma_buf::DmaBufOptions;
 pub use graph::{
     AllocOptions, AllocParameters, CopySource, CopyTarget, GraphAccess, GraphAllocation,
     GraphBuffer, GraphMemoryUsage, GraphPinned, GraphSlice, GraphSliceMut,

@@ -391,6 +391,7 @@ functions! { find_newest newest
     Usual cuMemDiscardBatchAsync(addresses: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::discard_batch;
     Usual cuMemDiscardAndPrefetchBatchAsync(addresses: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, locations: val *mut CUmemLocation [location_count], firsts: val *mut usize [location_count], location_count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::discard_and_prefetch_batch;
     Usual cuMemRangeGetAttributes(data: val *mut *mut c_void, sizes: val *mut usize, attributes: val *mut CUmem_range_attribute [count], count: val usize, address: val CUdeviceptr, size: val usize) => managed::attributes;
+    Usual cuMemGetLocationInfo(address: val CUdeviceptr, size: val usize, part: val usize, sample: val usize, locations: val *mut CUmemLocation) => managed::locations;
 
     Usual cuMemPoolCreate(pool: out CUmemoryPool, props: val *const CUmemPoolProps [1]) => pool::create;
     Usual cuMemPoolDestroy(pool: val CUmemoryPool) => pool::destroy;

@@ -33,6 +33,7 @@ mod dlpack;
 mod done;
 mod drops;
 mod event;
+mod exports;
 mod fatal;
 mod globals;
 mod graph_alloc;

@@ -692,6 +692,21 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
         ),
         (Invalid::FillSize { size: 3 }, &["1, 2 and 4", "3"]),
         (
+            Invalid::DmaBuf {
+                address: 0xabc,
+                bytes: 17,
+            },
+            &["0xabc", "17", "zeroed_sync"],
+        ),
+        (
+            Invalid::Residency {
+                part: 50,
+                sample: 60,
+                bytes: 40,
+            },
+            &["50", "60", "40"],
+        ),
+        (
             Invalid::TensorMap {
                 parameter: "strides",
                 given: "[24]".to_owned(),

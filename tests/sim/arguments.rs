@@ -12,6 +12,7 @@ mod context;
 mod copies;
 mod device;
 mod event;
+mod exports;
 mod function;
 mod graph;
 mod graph_nodes;
@@ -293,6 +294,7 @@ fn rows() -> Vec<Row> {
         copies::rows(),
         device::rows(),
         event::rows(),
+        exports::rows(),
         function::rows(),
         graph::rows(),
         graph_nodes::rows(),

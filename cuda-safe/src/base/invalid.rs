@@ -401,6 +401,19 @@ pub enum Invalid {
     NotMapping,
     /// A length above the number of elements for which a growable buffer has addresses.
     AboveCapacity { len: usize, capacity: usize },
+    /// An export as a DMA-BUF of memory that does not consist of whole pages of the host, or that is of
+    /// a kind that the driver does not export.
+    DmaBuf {
+        address: cuda_sys::CUdeviceptr,
+        bytes: usize,
+    },
+    /// A query of the locations of managed memory, in parts that do not fit the range. All values are in
+    /// bytes.
+    Residency {
+        part: usize,
+        sample: usize,
+        bytes: usize,
+    },
     /// A parameter of a tensor map that breaks a rule.
     TensorMap {
         parameter: &'static str,

@@ -54,7 +54,7 @@ impl MemoryLocation {
 
     /// Converts a location that the driver returns as two numbers. Returns `None` if there is no
     /// location.
-    pub(super) fn from_numbers(kind: u32, id: i32) -> Option<Self> {
+    pub(in crate::memory) fn from_numbers(kind: u32, id: i32) -> Option<Self> {
         Some(match CUmemLocationType(kind) {
             CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID => return None,
             CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => Self::Device(Device::unchecked(id)),

@@ -426,3 +426,44 @@ pub(super) fn attributes(
     }
     Ok(())
 }
+
+/// Returns the most common location of each part of a range. A page is where it was prefetched, and has no
+/// location before. Of equally common locations, returns the first.
+pub(super) fn locations(
+    world: &mut World,
+    address: CUdeviceptr,
+    size: usize,
+    part: usize,
+    sample: usize,
+    locations: *mut CUmemLocation,
+) -> Answer {
+    let is_part = (1..=size).contains(&part) && sample <= part;
+    if !is_part || locations.is_null() {
+        return Err(INVALID);
+    }
+    if !world.profile.concurrent_managed_access {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let sample = if sample == 0 { PAGE.min(part) } else { sample };
+    for (index, start) in (0..size).step_by(part).enumerate() {
+        let mut found: Vec<(Place, usize)> = Vec::new();
+        for offset in (start..size.min(start + part)).step_by(sample) {
+            let page = &pages(world, address + offset as u64, 1)?[0];
+            let place = page.last_prefetch.unwrap_or((0, 0));
+            match found.iter_mut().find(|(its, _)| *its == place) {
+                Some((_, count)) => *count += 1,
+                None => found.push((place, 1)),
+            }
+        }
+        let most = found.iter().map(|(_, count)| *count).max();
+        let place = found.iter().find(|(_, count)| Some(*count) == most);
+        let (kind, id) = place.map_or((0, 0), |(place, _)| *place);
+        let location = CUmemLocation {
+            type_: CUmemLocationType(kind),
+            __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id },
+        };
+        // SAFETY: the caller passes a place for each part.
+        unsafe { locations.add(index).write(location) };
+    }
+    Ok(())
+}

@@ -9,6 +9,7 @@ mod device;
 mod drops;
 mod event;
 mod examples;
+mod exports;
 mod foreign;
 mod graph;
 mod graph_capture;
@@ -78,6 +79,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("sparse arrays", arrays::sparse),
     scenario("batches with host memory", batches::run),
     scenario("tensor maps", tensor_maps::run),
+    scenario("exported memory", exports::run),
     scenario("pinned memory", memory::pinned),
     scenario("pending copies", memory::pending),
     scenario("copies of ranges", memory::ranges),

@@ -691,6 +691,20 @@ impl fmt::Display for Invalid {
                 f,
                 "{len} elements exceed the capacity of the growable buffer, which is {capacity}"
             ),
+            Self::DmaBuf { address, bytes } => write!(
+                f,
+                "{bytes} bytes at {address:#x} cannot be exported as a DMA-BUF: pass whole pages of the \
+                 host, of a synchronous allocation (DeviceBuffer::zeroed_sync) or of virtual memory"
+            ),
+            Self::Residency {
+                part,
+                sample,
+                bytes,
+            } => write!(
+                f,
+                "a query in parts of {part} bytes with a sample in every {sample} bytes, of a range of \
+                 {bytes} bytes: parts have from 1 byte to the whole range, and samples at most a part"
+            ),
             Self::TensorMap {
                 parameter,
                 given,

@@ -1,5 +1,7 @@
 //! Ranges of managed memory: advice, prefetches, and queries.
 
+mod residency;
+
 use crate::base::call::{answer, call, newest_or, without_current};
 use crate::base::error::Result;
 use crate::base::init;
