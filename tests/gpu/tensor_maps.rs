@@ -133,7 +133,6 @@ fn a_kernel_stores_boxes_through_a_tensor_map() {
     // SAFETY: the kernel writes a box through the map, which is writable. Elements outside of the matrix
     // are not written.
     unsafe { kernel.launch(&stream, config, (&map, 16, 8)) }.expect("a launch");
-    drop(map);
     let found = memory.to_vec().expect("a copy");
     for row in 0..ROWS {
         for column in 0..PITCH {

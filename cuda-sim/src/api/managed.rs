@@ -462,8 +462,9 @@ pub(super) fn locations(
             type_: CUmemLocationType(kind),
             __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id },
         };
+        let place = locations.wrapping_add(index);
         // SAFETY: the caller passes a place for each part.
-        unsafe { locations.add(index).write(location) };
+        unsafe { place.write(location) };
     }
     Ok(())
 }
