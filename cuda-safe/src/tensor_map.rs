@@ -10,7 +10,7 @@
 //! capability 9.0.
 
 pub use crate::memory::tensor_map::{
-    Im2col, Im2colBox, Im2colTensorMap, Im2colWide, Im2colWideBox, Im2colWideMode,
+    GraphTensorMap, Im2col, Im2colBox, Im2colTensorMap, Im2colWide, Im2colWideBox, Im2colWideMode,
     Im2colWideTensorMap, L2Promotion, Swizzle, TensorDataType, TensorFill, TensorLayout, TensorMap,
     TensorMapOptions, Tiled, TiledBox, TiledTensorMap,
 };

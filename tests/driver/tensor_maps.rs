@@ -4,11 +4,11 @@ use crate::common;
 use crate::need;
 use cuda_safe::sys::CUtensorMap;
 use cuda_safe::tensor_map::{
-    Im2colBox, Im2colWideBox, Im2colWideMode, Swizzle, TensorDataType, TensorFill, TensorLayout,
-    TensorMap, TensorMapOptions, TiledBox,
+    GraphTensorMap, Im2colBox, Im2colWideBox, Im2colWideMode, Swizzle, TensorDataType, TensorFill,
+    TensorLayout, TensorMap, TensorMapOptions, TiledBox,
 };
 use cuda_safe::{
-    Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module, Result, Stream, attribute,
+    Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, Result, Stream, attribute,
 };
 
 const TENSOR: &str = include_str!("../kernels/tensor.ptx");
@@ -335,4 +335,50 @@ fn a_map_of_other_code_keeps_its_memory_borrowed() {
     let same = unsafe { cuda_safe::tensor_map::TiledTensorMap::from_raw(raw, &memory) };
     assert_eq!(same.as_raw().opaque, raw.opaque);
     assert_eq!(same.extent_bytes(), memory.size_bytes());
+}
+
+#[test]
+fn nodes_that_use_one_tensor_must_be_ordered_if_one_writes() {
+    let context = need!(context());
+    need!(common::since(12, 3));
+    let stream = context.stream().expect("a stream");
+    let module = Module::from_ptx(&context, TENSOR).expect("a module");
+    let kernel = module
+        .kernel("store_box")
+        .and_then(|kernel| kernel.typed::<(CUtensorMap, i32, i32)>())
+        .expect("a kernel");
+    let mut graph = Graph::new(&context).expect("a graph");
+    let mut data = graph.own(memory(&stream)).expect("memory of the graph");
+    let options = TensorMapOptions::default();
+    let config = LaunchConfig::linear(1, 32);
+    for _ in 0..2 {
+        let map = GraphTensorMap::tiled(data.as_slice(), LAYOUT, SHAPE, options).expect("a map");
+        assert!(format!("{map:?}").starts_with("GraphTensorMap"));
+        // SAFETY: the graph is not launched.
+        unsafe { graph.add_kernel(&[], &context, &kernel, config, (map, 0, 0)) }.expect("a node");
+    }
+    drop(graph.instantiate().expect("both read"));
+    let map = GraphTensorMap::tiled_mut(data.as_mut_slice(), LAYOUT, SHAPE, options);
+    let map = map.expect("a map");
+    // SAFETY: the graph is not launched.
+    unsafe { graph.add_kernel(&[], &context, &kernel, config, (map, 0, 0)) }.expect("a node");
+    match graph.instantiate() {
+        Err(Error::Invalid(invalid)) => match *invalid {
+            Invalid::UnorderedAccess { buffer, .. } => assert_eq!(buffer, data.number()),
+            other => panic!("{other}"),
+        },
+        done => panic!("{done:?}"),
+    }
+    let short = data.slice(1..).expect("a part");
+    check_refused(
+        GraphTensorMap::tiled(short, LAYOUT, SHAPE, options),
+        "memory",
+    );
+    GraphTensorMap::im2col(data.as_slice(), LAYOUT, COLUMN, options).expect("a map");
+    GraphTensorMap::im2col_mut(data.as_mut_slice(), LAYOUT, COLUMN, options).expect("a map");
+    if common::offers(12, 8) {
+        GraphTensorMap::im2col_wide(data.as_slice(), LAYOUT, WIDE, options).expect("a map");
+        let map = GraphTensorMap::im2col_wide_mut(data.as_mut_slice(), LAYOUT, WIDE, options);
+        map.expect("a map");
+    }
 }

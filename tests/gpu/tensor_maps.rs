@@ -4,10 +4,11 @@ use crate::common;
 use crate::need;
 use cuda_safe::sys::CUtensorMap;
 use cuda_safe::tensor_map::{
-    TensorDataType, TensorLayout, TensorMap, TensorMapOptions, TiledBox, TiledTensorMap,
+    GraphTensorMap, TensorDataType, TensorLayout, TensorMap, TensorMapOptions, TiledBox,
+    TiledTensorMap,
 };
 use cuda_safe::{
-    Context, DeviceBuffer, DeviceSlice, LaunchConfig, Module, Result, Stream, TypedKernel,
+    Context, DeviceBuffer, DeviceSlice, Graph, LaunchConfig, Module, Result, Stream, TypedKernel,
     attribute,
 };
 
@@ -133,7 +134,12 @@ fn a_kernel_stores_boxes_through_a_tensor_map() {
     // SAFETY: the kernel writes a box through the map, which is writable. Elements outside of the matrix
     // are not written.
     unsafe { kernel.launch(&stream, config, (&map, 16, 8)) }.expect("a launch");
-    let found = memory.to_vec().expect("a copy");
+    check_stored(&memory.to_vec().expect("a copy"));
+}
+
+/// Checks that the box at (16, 8) was stored, and nothing outside of the matrix.
+#[track_caller]
+fn check_stored(found: &[f32]) {
     for row in 0..ROWS {
         for column in 0..PITCH {
             let is_in_box = (16..COLUMNS).contains(&column) && row >= 8;
@@ -150,4 +156,28 @@ fn a_kernel_stores_boxes_through_a_tensor_map() {
             );
         }
     }
+}
+
+#[test]
+fn a_graph_stores_boxes_through_a_tensor_map() {
+    let context = need!(context());
+    need!(common::since(12, 3));
+    let stream = context.stream().expect("a stream");
+    let module = Module::from_ptx(&context, TENSOR).expect("a module");
+    let kernel = module
+        .kernel("store_box")
+        .and_then(|kernel| kernel.typed::<(CUtensorMap, i32, i32)>())
+        .expect("a kernel");
+    let mut graph = Graph::new(&context).expect("a graph");
+    let mut data = graph.own(matrix(&stream)).expect("memory of the graph");
+    let options = TensorMapOptions::default();
+    let map = GraphTensorMap::tiled_mut(data.as_mut_slice(), LAYOUT, SHAPE, options);
+    let arguments = (map.expect("a map"), 16, 8);
+    let config = LaunchConfig::linear(1, 32);
+    // SAFETY: the kernel writes a box through the map, which is writable.
+    unsafe { graph.add_kernel(&[], &context, &kernel, config, arguments) }.expect("a node");
+    let mut executable = graph.instantiate().expect("an executable graph");
+    executable.launch(&stream).expect("a launch");
+    let access = executable.access(&mut data, &stream).expect("access");
+    check_stored(&access.as_slice().to_vec().expect("a copy"));
 }

@@ -2,7 +2,10 @@
 
 mod check;
 mod encode;
+mod graph;
 mod options;
+
+pub use graph::GraphTensorMap;
 
 pub use options::{
     Im2colBox, Im2colWideBox, Im2colWideMode, L2Promotion, Swizzle, TensorDataType, TensorFill,
@@ -15,6 +18,7 @@ use crate::base::error::Result;
 use crate::driver::launch::{Argument, LaunchArgument, sealed};
 use crate::driver::stream::Stream;
 use cuda_sys::CUtensorMap;
+use encode::{Encoded, Place};
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -31,6 +35,8 @@ use std::marker::PhantomData;
 /// NVIDIA's driver checks the shape of a tensor, but not whether the tensor is in memory, and a kernel
 /// that accesses other memory through a map ends the context. This type checks it. A kernel can therefore
 /// load any part: elements outside of the tensor are zero.
+///
+/// A [`GraphTensorMap`] describes a tensor in the memory of a graph.
 ///
 /// Kernels write only through maps of [`tiled_mut`](Self::tiled_mut), [`im2col_mut`](Self::im2col_mut) and
 /// [`im2col_wide_mut`](Self::im2col_wide_mut).
@@ -115,6 +121,14 @@ impl<'a> TensorMemory<'a> {
             ..Self::read(memory.into_whole())
         }
     }
+
+    fn place(&self) -> Place<'a> {
+        Place {
+            address: self.address,
+            bytes: self.bytes,
+            context: self.stream.context(),
+        }
+    }
 }
 
 impl<'a> TensorMap<'a, Tiled> {
@@ -136,7 +150,9 @@ impl<'a> TensorMap<'a, Tiled> {
         shape: TiledBox<'_>,
         options: TensorMapOptions,
     ) -> Result<Self> {
-        encode::tiled(TensorMemory::read(memory.into()), layout, shape, options)
+        let memory = TensorMemory::read(memory.into());
+        let map = encode::tiled(memory.place(), layout, shape, options)?;
+        Ok(Self::new(map, memory))
     }
 
     /// Creates a map for copies of boxes of a tensor that kernels read and write.
@@ -149,7 +165,9 @@ impl<'a> TensorMap<'a, Tiled> {
         shape: TiledBox<'_>,
         options: TensorMapOptions,
     ) -> Result<Self> {
-        encode::tiled(TensorMemory::write(memory.into()), layout, shape, options)
+        let memory = TensorMemory::write(memory.into());
+        let map = encode::tiled(memory.place(), layout, shape, options)?;
+        Ok(Self::new(map, memory))
     }
 }
 
@@ -172,7 +190,9 @@ impl<'a> TensorMap<'a, Im2col> {
         shape: Im2colBox<'_>,
         options: TensorMapOptions,
     ) -> Result<Self> {
-        encode::im2col(TensorMemory::read(memory.into()), layout, shape, options)
+        let memory = TensorMemory::read(memory.into());
+        let map = encode::im2col(memory.place(), layout, shape, options)?;
+        Ok(Self::new(map, memory))
     }
 
     /// Creates a map for im2col copies of a tensor that kernels read and write.
@@ -185,7 +205,9 @@ impl<'a> TensorMap<'a, Im2col> {
         shape: Im2colBox<'_>,
         options: TensorMapOptions,
     ) -> Result<Self> {
-        encode::im2col(TensorMemory::write(memory.into()), layout, shape, options)
+        let memory = TensorMemory::write(memory.into());
+        let map = encode::im2col(memory.place(), layout, shape, options)?;
+        Ok(Self::new(map, memory))
     }
 }
 
@@ -208,7 +230,9 @@ impl<'a> TensorMap<'a, Im2colWide> {
         shape: Im2colWideBox<'_>,
         options: TensorMapOptions,
     ) -> Result<Self> {
-        encode::im2col_wide(TensorMemory::read(memory.into()), layout, shape, options)
+        let memory = TensorMemory::read(memory.into());
+        let map = encode::im2col_wide(memory.place(), layout, shape, options)?;
+        Ok(Self::new(map, memory))
     }
 
     /// Creates a map for wide im2col copies of a tensor that kernels read and write.
@@ -221,16 +245,18 @@ impl<'a> TensorMap<'a, Im2colWide> {
         shape: Im2colWideBox<'_>,
         options: TensorMapOptions,
     ) -> Result<Self> {
-        encode::im2col_wide(TensorMemory::write(memory.into()), layout, shape, options)
+        let memory = TensorMemory::write(memory.into());
+        let map = encode::im2col_wide(memory.place(), layout, shape, options)?;
+        Ok(Self::new(map, memory))
     }
 }
 
 impl<'a, K> TensorMap<'a, K> {
-    /// Takes a map that describes `extent_bytes` of `memory`.
-    fn new(raw: CUtensorMap, memory: TensorMemory<'a>, extent_bytes: usize) -> Self {
+    /// Takes a map of a tensor in `memory`.
+    fn new(map: Encoded, memory: TensorMemory<'a>) -> Self {
         Self {
-            raw,
-            extent_bytes,
+            raw: map.raw,
+            extent_bytes: map.extent_bytes,
             is_writable: memory.is_writable,
             stream: memory.stream,
             memory: PhantomData,
@@ -246,7 +272,8 @@ impl<'a, K> TensorMap<'a, K> {
     /// - Kernels do not write through the map.
     pub unsafe fn from_raw<T: 'a>(raw: CUtensorMap, memory: impl Into<DeviceSlice<'a, T>>) -> Self {
         let memory = TensorMemory::read(memory.into());
-        Self::new(raw, memory, memory.bytes)
+        let extent_bytes = memory.bytes;
+        Self::new(Encoded { raw, extent_bytes }, memory)
     }
 
     /// Replaces the memory of the tensor by other memory, which kernels only read. On an error, the map is
@@ -291,7 +318,8 @@ impl<'a, K> TensorMap<'a, K> {
             // not access the memory.
             unsafe { call!(cuTensorMapReplaceAddress(&raw mut raw, address)) }?;
         }
-        *self = Self::new(raw, memory, self.extent_bytes);
+        let extent_bytes = self.extent_bytes;
+        *self = Self::new(Encoded { raw, extent_bytes }, memory);
         Ok(())
     }
 

@@ -228,16 +228,16 @@ impl<'a, T> GraphSlice<'a, T> {
     }
 
     /// Returns the device address of the first element.
-    pub(super) fn address(&self) -> CUdeviceptr {
+    pub(in crate::memory) fn address(&self) -> CUdeviceptr {
         self.memory.address() + (self.start * size_of::<T>()) as u64
     }
 
-    pub(super) fn context(&self) -> &'a Context {
+    pub(in crate::memory) fn context(&self) -> &'a Context {
         self.memory.context()
     }
 
     /// Returns the use of the elements in this range.
-    pub(super) fn used(&self, range: Range<usize>, writes: bool) -> MemoryUse<'a> {
+    pub(in crate::memory) fn used(&self, range: Range<usize>, writes: bool) -> MemoryUse<'a> {
         let byte = |index| (self.start + index) * size_of::<T>();
         MemoryUse {
             memory: self.memory.retainable(),
@@ -300,7 +300,7 @@ impl<'a, T> GraphSliceMut<'a, T> {
         self.whole
     }
 
-    pub(super) fn into_whole(self) -> GraphSlice<'a, T> {
+    pub(in crate::memory) fn into_whole(self) -> GraphSlice<'a, T> {
         self.whole
     }
 }

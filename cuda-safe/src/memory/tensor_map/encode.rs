@@ -1,16 +1,32 @@
 //! The encoding of tensor maps.
 
+use super::check;
 use super::options::{
     Im2colBox, Im2colWideBox, TensorDataType, TensorLayout, TensorMapOptions, TiledBox,
 };
-use super::{Im2colTensorMap, Im2colWideTensorMap, TensorMap, TensorMemory, TiledTensorMap, check};
 use crate::base::call::call;
 use crate::base::error::Result;
+use crate::driver::context::Context;
 use core::ffi::c_void;
 use cuda_sys::{CUtensorMap, CUtensorMapInterleave};
 
 const NO_INTERLEAVE: CUtensorMapInterleave = CUtensorMapInterleave::CU_TENSOR_MAP_INTERLEAVE_NONE;
 const IM2COL_RANKS: &str = "must have 3, 4 or 5 dimensions for im2col copies";
+
+/// The memory in which a tensor must be, and its context.
+#[derive(Clone, Copy)]
+pub(super) struct Place<'a> {
+    pub(super) address: u64,
+    pub(super) bytes: usize,
+    pub(super) context: &'a Context,
+}
+
+/// An encoded map.
+pub(super) struct Encoded {
+    pub(super) raw: CUtensorMap,
+    /// The size of the memory from the first to the last element of the tensor.
+    pub(super) extent_bytes: usize,
+}
 
 /// The arguments that all encodings have.
 struct Common {
@@ -26,7 +42,7 @@ struct Common {
 
 impl Common {
     fn new(
-        memory: TensorMemory<'_>,
+        memory: Place<'_>,
         layout: TensorLayout<'_>,
         (ranks, rule): (std::ops::RangeInclusive<usize>, &'static str),
         element_strides: &[u32],
@@ -57,25 +73,26 @@ pub(super) fn pointer(address: u64) -> *mut c_void {
 }
 
 /// Encodes a map with the context of the memory current, which the driver requires.
-fn encode<'a, K>(
-    memory: TensorMemory<'a>,
+fn encode(
+    memory: Place<'_>,
     common: &Common,
     encode: impl FnOnce(*mut CUtensorMap) -> Result<()>,
-) -> Result<TensorMap<'a, K>> {
+) -> Result<Encoded> {
     let mut raw = CUtensorMap { opaque: [0; 16] };
-    {
-        let _current = memory.stream.context().enter()?;
-        encode(&raw mut raw)?;
-    }
-    Ok(TensorMap::new(raw, memory, common.extent_bytes))
+    let _current = memory.context.enter()?;
+    encode(&raw mut raw)?;
+    Ok(Encoded {
+        raw,
+        extent_bytes: common.extent_bytes,
+    })
 }
 
-pub(super) fn tiled<'a>(
-    memory: TensorMemory<'a>,
+pub(super) fn tiled(
+    memory: Place<'_>,
     layout: TensorLayout<'_>,
     shape: TiledBox<'_>,
     options: TensorMapOptions,
-) -> Result<TiledTensorMap<'a>> {
+) -> Result<Encoded> {
     let ranks = (1..=5, "must have from 1 to 5 dimensions");
     let its = Common::new(memory, layout, ranks, shape.element_strides, options)?;
     check::tiled_box(shape.dims, layout.dims.len())?;
@@ -102,12 +119,12 @@ pub(super) fn tiled<'a>(
     })
 }
 
-pub(super) fn im2col<'a>(
-    memory: TensorMemory<'a>,
+pub(super) fn im2col(
+    memory: Place<'_>,
     layout: TensorLayout<'_>,
     shape: Im2colBox<'_>,
     options: TensorMapOptions,
-) -> Result<Im2colTensorMap<'a>> {
+) -> Result<Encoded> {
     let ranks = (3..=5, IM2COL_RANKS);
     let its = Common::new(memory, layout, ranks, shape.element_strides, options)?;
     check::corner("lower_corner", shape.lower_corner, layout.dims.len())?;
@@ -140,12 +157,12 @@ pub(super) fn im2col<'a>(
     })
 }
 
-pub(super) fn im2col_wide<'a>(
-    memory: TensorMemory<'a>,
+pub(super) fn im2col_wide(
+    memory: Place<'_>,
     layout: TensorLayout<'_>,
     shape: Im2colWideBox<'_>,
     options: TensorMapOptions,
-) -> Result<Im2colWideTensorMap<'a>> {
+) -> Result<Encoded> {
     let ranks = (3..=5, IM2COL_RANKS);
     let its = Common::new(memory, layout, ranks, shape.element_strides, options)?;
     // The limits are those of one spatial dimension.
