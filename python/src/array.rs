@@ -9,6 +9,7 @@ mod memory;
 mod methods;
 mod peers;
 mod strided;
+mod to_host;
 
 use crate::config;
 use crate::ending::{calling, detached, let_go, let_go_of};

@@ -7,76 +7,18 @@ import weakref
 
 import numpy as np
 import pytest
+from tensors import (
+    LEGACY,
+    VERSIONED,
+    Consumer,
+    is_valid,
+    new_capsule,
+    rename,
+    tensor_of,
+)
 
 import cuda_safe
 from cuda_safe import DeviceArray, Stream, from_dlpack
-
-LEGACY, VERSIONED = b"dltensor", b"dltensor_versioned"
-
-
-class DLTensor(ctypes.Structure):
-    _fields_ = [
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    ]
-
-
-class Managed(ctypes.Structure):
-    _fields_ = [("tensor", DLTensor), ("manager", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
-
-
-class ManagedVersioned(ctypes.Structure):
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("manager", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", DLTensor),
-    ]
-
-
-DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-pointer_of.restype = ctypes.c_void_p
-pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
-is_valid = ctypes.pythonapi.PyCapsule_IsValid
-is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
-rename = ctypes.pythonapi.PyCapsule_SetName
-rename.argtypes = [ctypes.py_object, ctypes.c_char_p]
-new_capsule = ctypes.pythonapi.PyCapsule_New
-new_capsule.restype = ctypes.py_object
-new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
-
-
-def tensor_of(capsule):
-    """Returns the contents of a capsule: the structure around the tensor."""
-    if is_valid(capsule, VERSIONED):
-        return ManagedVersioned.from_address(pointer_of(capsule, VERSIONED))
-    return Managed.from_address(pointer_of(capsule, LEGACY))
-
-
-class Consumer:
-    """Consumes a tensor as a library does: renames the capsule, and calls the deleter later."""
-
-    USED = {LEGACY: b"used_dltensor", VERSIONED: b"used_dltensor_versioned"}
-
-    def __init__(self, capsule):
-        name = VERSIONED if is_valid(capsule, VERSIONED) else LEGACY
-        self.managed = tensor_of(capsule)
-        assert rename(capsule, self.USED[name]) == 0
-
-    def delete(self):
-        DELETER(self.managed.deleter)(ctypes.addressof(self.managed))
-
 
 class Producer:
     """An object with DLPack methods only, around an array; `changes` apply to its tensor."""
@@ -163,7 +105,9 @@ def test_unsupported_exports_are_buffer_errors(device):
         lambda: frozen.__dlpack__(),
         lambda: array.__dlpack__(stream=0),
         lambda: array.__dlpack__(stream=-7),
-        lambda: array.__dlpack__(dl_device=(1, 0)),
+        lambda: array.__dlpack__(dl_device=(1, 0), copy=False),
+        lambda: array.__dlpack__(dl_device=(1, 1)),
+        lambda: array.__dlpack__(dl_device=(9, 0)),
         lambda: array.__dlpack__(dl_device=(2, 77)),
     ):
         with pytest.raises(BufferError):

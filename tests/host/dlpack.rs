@@ -442,6 +442,29 @@ fn an_exported_tensor_reads_back_the_same_and_drops_its_owner_once() {
 }
 
 #[test]
+fn memory_of_the_host_is_exported_but_not_imported() {
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let layout = Layout::c_contiguous(&[2, 3], 4).expect("a layout");
+    let (dtype, owner) = (DataType::of::<f32>(), Counted(Arc::clone(&dropped)));
+    let export = Export::new(dtype, layout, ADDRESS as u64, MemoryKind::Host, 0, owner);
+    let raw = export.expect("it is valid").into_raw_versioned();
+    // SAFETY: the tensor is alive.
+    let device = unsafe { raw.as_ref() }.dl_tensor.device;
+    assert_eq!(
+        (device.device_type, device.device_id),
+        (DLDeviceType::kDLCPU, 0)
+    );
+    // SAFETY: this function is the only owner of the tensor.
+    match unsafe { ManagedTensor::from_raw_versioned(raw.as_ptr()) } {
+        Err(Invalid::Dlpack {
+            field: "device", ..
+        }) => {}
+        done => panic!("{done:?}"),
+    }
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+}
+
+#[test]
 fn unused_strides_may_be_fractions_of_elements() {
     let dropped = Arc::new(AtomicUsize::new(0));
     for (shape, strides, written) in [

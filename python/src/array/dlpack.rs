@@ -56,6 +56,7 @@ pub(super) fn device_type(kind: MemoryKind) -> i32 {
     let device = match kind {
         MemoryKind::Pinned => DLDeviceType::kDLCUDAHost,
         MemoryKind::Managed => DLDeviceType::kDLCUDAManaged,
+        MemoryKind::Host => DLDeviceType::kDLCPU,
         _ => DLDeviceType::kDLCUDA,
     };
     device.0
@@ -63,11 +64,21 @@ pub(super) fn device_type(kind: MemoryKind) -> i32 {
 
 /// The owners of the memory of an exported tensor. The consumer's call of the deleter, on any
 /// thread, drops this.
-struct Exported {
+pub(super) struct Exported {
     memory: Option<Arc<Memory>>,
     _owner: Option<Owner>,
-    /// The default stream of the consumer, if it works on a default stream.
+    /// The stream of the consumer's work, if it is known and stays alive.
     consumer: Option<StreamHandle>,
+}
+
+impl Exported {
+    pub(super) fn new(kept: Kept, consumer: Option<StreamHandle>) -> Self {
+        Self {
+            memory: Some(kept.memory),
+            _owner: kept.owner.map(Owner::new),
+            consumer,
+        }
+    }
 }
 
 impl Drop for Exported {
@@ -140,10 +151,10 @@ pub(super) fn export<'py>(
     is_copy: bool,
     request: &Request,
 ) -> Result<Bound<'py, PyAny>> {
-    let Kept { memory, owner } = kept;
+    let memory = &kept.memory;
     memory.set_used();
     memory.grant_peer_access(py);
-    let own = device(&memory);
+    let own = device(memory);
     if let Some(device) = request.device.filter(|device| *device != own) {
         let problem = format!("{device:?} was requested, but the array is on {own:?}");
         return Err(refused("dl_device", problem));
@@ -155,24 +166,37 @@ pub(super) fn export<'py>(
             detached(py, || consumer.wait_stream(lane))?;
         }
     }
-    let dtype = match array.exchange {
-        Some(dtype) => dtype,
-        None => DataType::from_numpy(&array.dtype)?,
-    };
-    let exported = Exported {
-        consumer: consumer.filter(|consumer| matches!(consumer, StreamHandle::Legacy(_))),
-        _owner: owner.map(Owner::new),
-        memory: Some(Arc::clone(&memory)),
-    };
+    let dtype = dtype_of(array)?;
+    let kind = memory.kind();
+    // Nothing keeps a stream alive that is given by its handle.
+    let consumer = consumer.filter(|consumer| matches!(consumer, StreamHandle::Legacy(_)));
+    let exported = Exported::new(kept, consumer);
     let (layout, address) = (array.layout.clone(), array.address);
     let number = own.1.unsigned_abs();
-    let mut tensor = Export::new(dtype, layout, address, memory.kind(), number, exported)?;
+    let mut tensor = Export::new(dtype, layout, address, kind, number, exported)?;
     if array.read_only {
         tensor = tensor.read_only();
     }
     if is_copy {
         tensor = tensor.copied();
     }
+    capsule_of(py, tensor, request)
+}
+
+/// Returns the DLPack type of the elements.
+pub(super) fn dtype_of(array: &Array) -> Result<DataType> {
+    match array.exchange {
+        Some(dtype) => Ok(dtype),
+        None => Ok(DataType::from_numpy(&array.dtype)?),
+    }
+}
+
+/// Returns a capsule of the version that the consumer supports.
+pub(super) fn capsule_of<'py>(
+    py: Python<'py>,
+    tensor: Export,
+    request: &Request,
+) -> Result<Bound<'py, PyAny>> {
     if request.max_version.is_some_and(|(major, _)| major >= 1) {
         return capsule(py, tensor.into_raw_versioned());
     }

@@ -280,6 +280,23 @@ impl Order {
     }
 }
 
+/// Returns the address that the host uses for pinned or managed memory, or None if the driver knows
+/// no such address. An address of 0 belongs to an empty array and stays the same.
+pub(crate) fn host_address(py: Python<'_>, address: u64) -> Result<Option<u64>> {
+    if address == 0 {
+        return Ok(Some(0));
+    }
+    current::start(py)?;
+    let mut asked = Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER;
+    let mut answer = 0u64;
+    let mut place: *mut c_void = (&raw mut answer).cast();
+    // SAFETY: there is one attribute, whose value is a pointer, and the answer is a local integer of
+    // this size. The driver only looks the address up.
+    let code = unsafe { sys::cuPointerGetAttributes(1, &raw mut asked, &raw mut place, address) };
+    check("cuPointerGetAttributes", code)?;
+    Ok((answer != 0).then_some(answer))
+}
+
 /// Attributes of the memory at an address.
 pub(crate) struct Known {
     /// The ordinal of the memory's device.

@@ -2,7 +2,7 @@
 
 use super::index::{self, View};
 use super::memory::Memory;
-use super::{Kept, PyDeviceArray, as_cuda_array, dlpack, has_interface, host, strided};
+use super::{Kept, PyDeviceArray, as_cuda_array, dlpack, has_interface, host, strided, to_host};
 use crate::context::PyContext;
 use crate::device::PyDevice;
 use crate::ending::detached;
@@ -389,6 +389,11 @@ impl PyDeviceArray {
     /// Returns a capsule with a DLPack tensor, of version 1 if the consumer supports it. The
     /// consumer's `stream` (None is the legacy default stream) waits for the work on the array; -1
     /// means no ordering. The tensor keeps the memory alive.
+    ///
+    /// `dl_device` is the device of the array, or `(1, 0)` for the host. For the host, this method
+    /// waits for the work on the array and ignores `stream`. It copies device memory, unless `copy`
+    /// is false, which raises a `BufferError`; it copies pinned and managed memory only if `copy`
+    /// is true. On the device, the elements are copied only if `copy` is true.
     #[pyo3(signature = (*, stream = None, max_version = None, dl_device = None, copy = None))]
     fn __dlpack__<'py>(
         &self,
@@ -403,6 +408,9 @@ impl PyDeviceArray {
             max_version: dlpack::version(max_version)?,
             device: dl_device,
         };
+        if dl_device == Some(to_host::HOST) {
+            return to_host::export(py, self, copy, &request);
+        }
         if copy == Some(true) {
             let copied = self.copy(py)?;
             return dlpack::export(py, &copied.array, copied.kept(py)?, true, &request);

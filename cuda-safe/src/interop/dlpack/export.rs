@@ -204,6 +204,7 @@ impl Export {
                     MemoryKind::Device => DLDeviceType::kDLCUDA,
                     MemoryKind::Pinned => DLDeviceType::kDLCUDAHost,
                     MemoryKind::Managed => DLDeviceType::kDLCUDAManaged,
+                    MemoryKind::Host => DLDeviceType::kDLCPU,
                 },
                 // The numbers of the device and of the dimensions were checked.
                 device_id: i32::try_from(self.description.device).unwrap_or(0),

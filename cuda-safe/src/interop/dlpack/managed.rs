@@ -23,6 +23,9 @@ pub enum MemoryKind {
     Pinned,
     /// Managed memory (`kDLCUDAManaged`).
     Managed,
+    /// Host memory that is not pinned (`kDLCPU`). It can be exported, but not imported, because a
+    /// device cannot access it.
+    Host,
 }
 
 /// A tensor of another library, with the obligation to call its deleter once.
