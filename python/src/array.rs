@@ -21,6 +21,7 @@ use crate::stream_handle::{At, StreamHandle};
 use cuda_safe::Stream;
 use cuda_safe::interop::dlpack::DataType;
 use cuda_safe::interop::{Dtype, Layout};
+use exchange::Description;
 use index::View;
 pub(crate) use memory::release_tensors;
 use memory::{Memory, Order};
@@ -107,6 +108,7 @@ pub(crate) struct PyDeviceArray {
     /// Whether other code may have the address of the memory.
     is_exported: AtomicBool,
     interface: Once<Py<PyDict>>,
+    description: Once<Arc<Description>>,
 }
 
 impl PyDeviceArray {
@@ -117,6 +119,7 @@ impl PyDeviceArray {
             is_closed: AtomicBool::new(false),
             is_exported: AtomicBool::new(false),
             interface: Once::new(),
+            description: Once::new(),
         }
     }
 
@@ -151,6 +154,11 @@ impl PyDeviceArray {
         }
         let kept = self.lock().as_ref().map(|kept| kept.clone_ref(py));
         kept.ok_or_else(|| Failure::closed("array"))
+    }
+
+    /// Notes that other code may have the address of the memory, so that `close` does not free it.
+    fn set_exported(&self) {
+        self.is_exported.store(true, Ordering::Relaxed);
     }
 
     /// Calls `f` with the memory, or returns an error if the array was closed.

@@ -3,7 +3,7 @@
 //! A guard of `cuda-safe` must stay on its thread, but a Python object can move. The guards of open
 //! blocks are therefore stored here, each with the address of the object of its block.
 
-use crate::device::default_stream;
+use crate::device::{default_stream, is_default_stream};
 use crate::ending::{calling, detached, let_go};
 use crate::error::{Failure, Result};
 use crate::stream::PyStream;
@@ -220,6 +220,20 @@ pub(crate) fn lane_of_blocks() -> Option<StreamHandle> {
     OPEN.with_borrow(|blocks| {
         let open = blocks.iter().rev().filter(|open| !open.has_ended);
         open.filter_map(|open| open.stream.as_ref()).next().cloned()
+    })
+}
+
+/// Returns whether `lane` is the stream for new work of this thread on its device: that of the
+/// innermost `with stream:` block, or else the default stream of the device.
+pub(crate) fn is_lane(lane: &StreamHandle) -> bool {
+    OPEN.with_borrow(|blocks| {
+        let open = blocks.iter().rev().filter(|open| !open.has_ended);
+        match open.filter_map(|open| open.stream.as_ref()).next() {
+            Some(other) if other.context().device() == lane.context().device() => {
+                lane.is_same(other)
+            }
+            _ => matches!(lane, StreamHandle::Stream(stream) if is_default_stream(stream)),
+        }
     })
 }
 

@@ -67,3 +67,33 @@ class Consumer:
 
     def delete(self):
         DELETER(self.managed.deleter)(ctypes.addressof(self.managed))
+
+
+# The functions of an exchange table. Those with PYFUNCTYPE are called with the GIL held, and may set an
+# exception.
+FROM_OBJECT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+TO_OBJECT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+BORROW = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+CURRENT_STREAM = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p)
+SET_ERROR = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)
+ALLOCATE = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, SET_ERROR
+)
+
+# A capsule does not own its name.
+TABLE_NAME = b"dlpack_exchange_api"
+
+
+class Table(ctypes.Structure):
+    """DLPackExchangeAPI of DLPack 1.3."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("previous", ctypes.c_void_p),
+        ("allocate", ALLOCATE),
+        ("from_object", FROM_OBJECT),
+        ("to_object", TO_OBJECT),
+        ("borrow", BORROW),
+        ("current_stream", CURRENT_STREAM),
+    ]

@@ -8,9 +8,13 @@ import weakref
 import numpy as np
 import pytest
 from tensors import (
+    CURRENT_STREAM,
+    FROM_OBJECT,
     LEGACY,
+    TABLE_NAME,
     VERSIONED,
     Consumer,
+    Table,
     is_valid,
     new_capsule,
     rename,
@@ -321,22 +325,6 @@ def test_pinned_and_managed_memory(device):
         assert library.cuMemFree_v2(managed) == 0
 
 
-class Table(ctypes.Structure):
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("previous", ctypes.c_void_p),
-        ("allocate", ctypes.c_void_p),
-        ("from_object", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)),
-        ("to_object", ctypes.c_void_p),
-        ("borrow", ctypes.c_void_p),
-        (
-            "current_stream",
-            ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p),
-        ),
-    ]
-
-
 class TableProducer:
     """A type with the C exchange table of DLPack 1.2, like PyTorch's tensors."""
 
@@ -372,11 +360,9 @@ def current_stream(kind, number, out):
 TABLE = Table(
     1,
     3,
-    from_object=Table._fields_[4][1](from_object),
-    current_stream=Table._fields_[7][1](current_stream),
+    from_object=FROM_OBJECT(from_object),
+    current_stream=CURRENT_STREAM(current_stream),
 )
-# A capsule does not own its name.
-TABLE_NAME = b"dlpack_exchange_api"
 TableProducer.__dlpack_c_exchange_api__ = new_capsule(ctypes.addressof(TABLE), TABLE_NAME, None)
 
 

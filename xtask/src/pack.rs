@@ -181,8 +181,8 @@ fn write_script(path: &Path) -> Result<()> {
 /// `run.sh`. The second line distinguishes a pack from other folders.
 const RUN: &str = r#"#!/bin/sh
 # Written by `cargo xtask pack`: runs the tests and examples in this folder. Needs no Rust.
-# It does not run the following: bench/cuda-bench measures the cost of calls, python/bench/exchange.py
-# and pools.py measure it in Python, and python/tests/numba_suite.py runs Numba's test suite with the
+# It does not run the following: bench/cuda-bench measures the cost of calls, python/bench/exchange.py,
+# exchange_table.py and pools.py measure it in Python, and python/tests/numba_suite.py runs Numba's test suite with the
 # memory manager.
 #
 # usage: run.sh [--sanitize] [ARGUMENT ...]

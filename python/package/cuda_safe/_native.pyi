@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from os import PathLike
 from types import TracebackType
-from typing import Any, Literal, Protocol, final, type_check_only
+from typing import Any, ClassVar, Literal, Protocol, final, type_check_only
 
 import numpy
 from numpy.typing import ArrayLike, DTypeLike
@@ -337,6 +337,7 @@ class GreenContext:
 
 @final
 class DeviceArray:
+    __dlpack_c_exchange_api__: ClassVar[CapsuleType]
     @staticmethod
     def empty(
         shape: int | tuple[int, ...] | list[int],

@@ -79,6 +79,15 @@ impl Exported {
             consumer,
         }
     }
+
+    pub(super) fn memory(&self) -> Option<&Memory> {
+        self.memory.as_deref()
+    }
+
+    /// Sets the stream of the consumer's work, which this value keeps alive.
+    pub(super) fn set_consumer(&mut self, consumer: StreamHandle) {
+        self.consumer = Some(consumer);
+    }
 }
 
 impl Drop for Exported {
@@ -87,8 +96,10 @@ impl Drop for Exported {
             return;
         };
         // The consumer's work may still be running. (If `follow` fails, all other calls fail too.)
-        let behind = self.consumer.take().zip(memory.lane().cloned());
-        let behind = behind.filter(|(consumer, lane)| !lane.is_in_order_with(consumer));
+        let behind = self.consumer.take().and_then(|consumer| {
+            let lane = memory.lane()?;
+            (!lane.is_in_order_with(&consumer)).then(|| (consumer, lane.clone()))
+        });
         match behind {
             Some((consumer, lane)) => without_gil(move || {
                 let _ = lane.wait_stream(&consumer);
@@ -338,10 +349,7 @@ pub(super) fn lane_for(
 ) -> Result<StreamHandle> {
     let lane = match stream {
         Some(stream) => stream.lane()?,
-        None => match current::lane_of_blocks() {
-            Some(lane) if lane.context().device().ordinal() == ordinal => lane,
-            _ => StreamHandle::Stream(default_stream(py, ordinal)?),
-        },
+        None => work_lane(py, ordinal)?,
     };
     match lane {
         StreamHandle::PerThread(_) => Err(Failure::invalid(
@@ -352,20 +360,31 @@ pub(super) fn lane_for(
     }
 }
 
+/// Returns the stream for new work of this thread on a device: that of the thread's `with` block, or
+/// that of the device.
+pub(super) fn work_lane(py: Python<'_>, ordinal: u32) -> Result<StreamHandle> {
+    match current::lane_of_blocks() {
+        Some(lane) if lane.context().device().ordinal() == ordinal => Ok(lane),
+        _ => Ok(StreamHandle::Stream(default_stream(py, ordinal)?)),
+    }
+}
+
+/// Returns the NumPy type for a DLPack type. If NumPy has no such type, this is the type of bytes,
+/// and the DLPack type is returned too.
+pub(super) fn names_of(dtype: DataType, size: usize) -> Result<(TypeString, Option<DataType>)> {
+    match dtype.numpy() {
+        Some(name) => Ok((name, None)),
+        None => Ok((TypeString::native(Kind::Void, size)?, Some(dtype))),
+    }
+}
+
 /// Creates an array from a tensor whose producer has ordered its work before the given stream.
 pub(super) fn array_of(
     py: Python<'_>,
     tensor: ManagedTensor,
     lane: StreamHandle,
 ) -> Result<PyDeviceArray> {
-    let (dtype, exchange) = match tensor.dtype().numpy() {
-        Some(dtype) => (dtype, None),
-        // NumPy has no such type: the array has bytes, and keeps the DLPack type.
-        None => {
-            let bytes = tensor.layout().item_size();
-            (TypeString::native(Kind::Void, bytes)?, Some(tensor.dtype()))
-        }
-    };
+    let (dtype, exchange) = names_of(tensor.dtype(), tensor.layout().item_size())?;
     let layout = tensor.layout().clone();
     let mut address = tensor.address();
     let mut ordinal = tensor.device();

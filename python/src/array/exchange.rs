@@ -1,5 +1,9 @@
-//! The C exchange table of DLPack 1.2 and later, which imports PyTorch tensors without a Python
-//! call.
+//! The C exchange table of DLPack 1.3. With the table of PyTorch's tensors, tensors are imported
+//! without a Python call. `provide.rs` has the table of `DeviceArray`.
+
+mod provide;
+
+pub(super) use provide::{Description, capsule};
 
 use super::dlpack::{array_of, lane_for, refused};
 use super::peers::refuse_negated;
@@ -10,8 +14,10 @@ use crate::error::Result;
 use crate::once::intern;
 use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
-use core::ffi::{c_int, c_void};
-use cuda_safe::interop::dlpack::raw::{DLDeviceType, DLManagedTensorVersioned, DLPackVersion};
+use core::ffi::{CStr, c_char, c_int, c_void};
+use cuda_safe::interop::dlpack::raw::{
+    DLDeviceType, DLManagedTensorVersioned, DLPackVersion, DLTensor,
+};
 use cuda_safe::interop::dlpack::{ManagedTensor, TypeCode};
 use pyo3::{ffi, prelude::*};
 
@@ -21,17 +27,33 @@ use pyo3::{ffi, prelude::*};
 struct Table {
     version: DLPackVersion,
     _previous: *const c_void,
-    _allocate: *const c_void,
+    allocate: Option<
+        unsafe extern "C" fn(
+            *mut DLTensor,
+            *mut *mut DLManagedTensorVersioned,
+            *mut c_void,
+            Option<unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char)>,
+        ) -> c_int,
+    >,
     /// Creates a tensor on an object's memory, without any ordering; returns -1 and sets an
     /// exception on failure.
     from_object:
         Option<unsafe extern "C" fn(*mut c_void, *mut *mut DLManagedTensorVersioned) -> c_int>,
-    _to_object: *const c_void,
-    _borrow: *const c_void,
+    /// Creates an object from a tensor, without any ordering; returns -1 and sets an exception on
+    /// failure.
+    to_object:
+        Option<unsafe extern "C" fn(*mut DLManagedTensorVersioned, *mut *mut c_void) -> c_int>,
+    /// Describes an object's memory; returns -1 and sets an exception on failure.
+    borrow: Option<unsafe extern "C" fn(*mut c_void, *mut DLTensor) -> c_int>,
     /// Returns the library's current stream on a device; returns -1 and sets an exception on
     /// failure.
     current_stream: Option<unsafe extern "C" fn(DLDeviceType, i32, *mut *mut c_void) -> c_int>,
 }
+
+// SAFETY: the table is never changed.
+unsafe impl Sync for Table {}
+
+const NAME: &CStr = c"dlpack_exchange_api";
 
 const _: () = {
     use std::mem::offset_of;
@@ -46,7 +68,7 @@ fn table(object: &Bound<'_, PyAny>) -> Result<Option<&'static Table>> {
     let Some(capsule) = object.get_type().getattr_opt(name)? else {
         return Ok(None);
     };
-    let kind = c"dlpack_exchange_api".as_ptr();
+    let kind = NAME.as_ptr();
     // SAFETY: `capsule` is an object, and the name is a C string.
     if unsafe { ffi::PyCapsule_IsValid(capsule.as_ptr(), kind) } == 0 {
         return Ok(None);
@@ -77,6 +99,10 @@ pub(super) fn import(
     stream: Option<&PyStream>,
 ) -> Result<Option<PyDeviceArray>> {
     let py = object.py();
+    // For arrays of this package, `__dlpack__` orders the stream of the import directly.
+    if object.is_instance_of::<PyDeviceArray>() {
+        return Ok(None);
+    }
     let Some(table) = table(object)? else {
         return Ok(None);
     };

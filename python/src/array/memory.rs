@@ -166,7 +166,9 @@ impl Memory {
         let Hold::Buffer(buffer) = &self.hold else {
             return;
         };
-        if self.is_granted.swap(true, Ordering::Relaxed) {
+        // Reading first is faster, and is enough except at the first export.
+        let is_granted = &self.is_granted;
+        if is_granted.load(Ordering::Relaxed) || is_granted.swap(true, Ordering::Relaxed) {
             return;
         }
         let _ = detached(py, || {

@@ -2,7 +2,9 @@
 
 use super::index::{self, View};
 use super::memory::Memory;
-use super::{Kept, PyDeviceArray, as_cuda_array, dlpack, has_interface, host, strided, to_host};
+use super::{
+    Kept, PyDeviceArray, as_cuda_array, dlpack, exchange, has_interface, host, strided, to_host,
+};
 use crate::context::PyContext;
 use crate::device::PyDevice;
 use crate::ending::detached;
@@ -416,6 +418,15 @@ impl PyDeviceArray {
             return dlpack::export(py, &copied.array, copied.kept(py)?, true, &request);
         }
         dlpack::export(py, &self.array, self.kept(py)?, false, &request)
+    }
+
+    /// DLPack's C functions for arrays of this type (`DLPackExchangeAPI`, version 1.3), which need
+    /// no Python call. A consumer works on the stream that `current_work_stream` returns, which is
+    /// `Stream.current()`; each export orders the work on the array before this stream. A
+    /// `DLTensor` is returned only for arrays that are on this stream and not read-only.
+    #[classattr]
+    fn __dlpack_c_exchange_api__(py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
+        exchange::capsule(py)
     }
 
     fn __getitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> Result<Self> {
