@@ -8,6 +8,7 @@ mod interface;
 mod memory;
 mod methods;
 mod peers;
+mod pinned;
 mod strided;
 mod to_host;
 
@@ -19,12 +20,13 @@ use crate::once::{Once, intern};
 use crate::stream::PyStream;
 use crate::stream_handle::{At, StreamHandle};
 use cuda_safe::Stream;
-use cuda_safe::interop::dlpack::DataType;
+use cuda_safe::interop::dlpack::{DataType, MemoryKind};
 use cuda_safe::interop::{Dtype, Layout};
 use exchange::Description;
 use index::View;
 pub(crate) use memory::release_tensors;
-use memory::{Memory, Order};
+use memory::{Memory, Order, device_address};
+pub(crate) use pinned::PyPinnedArray;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::any::Any;
@@ -125,6 +127,17 @@ impl PyDeviceArray {
 
     /// Allocates a new array with uninitialized elements.
     fn allocate(py: Python<'_>, stream: Stream, dtype: Dtype, shape: &[usize]) -> Result<Self> {
+        Self::allocate_in(py, stream, dtype, shape, MemoryKind::Device)
+    }
+
+    /// Allocates a new array in memory of a kind that a device can access.
+    fn allocate_in(
+        py: Python<'_>,
+        stream: Stream,
+        dtype: Dtype,
+        shape: &[usize],
+        kind: MemoryKind,
+    ) -> Result<Self> {
         let layout = Layout::c_contiguous(shape, dtype.item_size()).map_err(|_| {
             let size = dtype.item_size();
             Failure::invalid(format!(
@@ -132,7 +145,12 @@ impl PyDeviceArray {
             ))
         })?;
         let bytes = layout.byte_range().end.unsigned_abs();
-        let (memory, address) = detached(py, move || Memory::allocate(&stream, bytes))?;
+        let (memory, address) = detached(py, move || Memory::allocate_in(&stream, bytes, kind))?;
+        let address = match kind {
+            _ if bytes == 0 || layout.is_empty() => 0,
+            MemoryKind::Pinned => device_address(py, address)?,
+            _ => address,
+        };
         let array = Array {
             dtype,
             exchange: None,
@@ -249,6 +267,38 @@ impl PyDeviceArray {
             // SAFETY: the memory is kept alive during the call, the view is within it, and `item`
             // has the size of an element.
             unsafe { strided::fill(lane, *address, layout, item) }
+        })
+    }
+
+    /// Allocates a copy in C order, in memory of a kind that a device can access, on the same
+    /// stream. If the array has no stream, the copy is on the device's default stream.
+    fn copy_in(&self, py: Python<'_>, kind: MemoryKind) -> Result<Self> {
+        let (lane, ordinal) = self.look(|memory| {
+            let ordinal = memory.context().device().ordinal();
+            (memory.lane().cloned(), ordinal)
+        })?;
+        let stream = match lane {
+            Some(StreamHandle::Stream(stream)) => stream,
+            _ => crate::device::default_stream(py, ordinal)?,
+        };
+        let (dtype, shape) = (self.array.dtype.clone(), self.array.layout.shape());
+        let mut copy = Self::allocate_in(py, stream, dtype, shape, kind)?;
+        copy.array.exchange = self.array.exchange;
+        let (to, from) = (&copy.array, &self.array);
+        copy.work(py, Some(self), |lane| {
+            // SAFETY: both arrays are kept alive and have the same shape and type, and the target
+            // is new.
+            unsafe { strided::copy(lane, to.elements(), from.elements()) }
+        })?;
+        Ok(copy)
+    }
+
+    /// Returns the extent of the first dimension, or an error if there is none.
+    fn first_extent(&self) -> Result<usize> {
+        let first = self.array.layout.shape().first();
+        first.copied().ok_or_else(|| {
+            pyo3::exceptions::PyTypeError::new_err("an array without dimensions has no length")
+                .into()
         })
     }
 

@@ -46,7 +46,9 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::array::{PyDeviceArray, as_cuda_array, from_cuda_array_interface, from_dlpack};
+    use super::array::{
+        PyDeviceArray, PyPinnedArray, as_cuda_array, from_cuda_array_interface, from_dlpack,
+    };
     #[pymodule_export]
     use super::config::PyConfig;
     #[pymodule_export]

@@ -197,3 +197,27 @@ def test_shared_memory_is_exported_after_the_work_on_it(accessible):
     for number in range(1, 20):
         accessible.fill(number)
         assert (on_host(accessible) == number).all()
+
+
+def test_a_consumer_without_a_stream_may_be_the_host(accessible):
+    for number in range(1, 20):
+        accessible.fill(number)
+        assert (np.from_dlpack(accessible) == number).all()
+        accessible.fill(-number)
+        assert (np.from_dlpack(accessible, copy=True) == -number).all()
+
+
+def test_a_copy_is_in_memory_of_the_same_kind(accessible):
+    accessible.fill(5)
+    own = accessible.__dlpack_device__()
+    for dl_device in (None, own):
+        capsule = accessible.__dlpack__(max_version=(1, 0), dl_device=dl_device, copy=True)
+        managed = tensor_of(capsule)
+        assert (managed.tensor.device_type, managed.tensor.device_id) == own
+        assert managed.flags == COPIED
+        copied = np.from_dlpack(Exchanged(capsule, own))
+        accessible.fill(6)
+        assert copied.tolist() == [[5] * 3] * 2
+        accessible.fill(5)
+    capsule = accessible.__dlpack__(max_version=(1, 0), dl_device=(2, 0), copy=True)
+    assert tensor_of(capsule).tensor.device_type == 2

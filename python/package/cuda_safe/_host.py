@@ -221,6 +221,11 @@ def values(
     return host_array(np.broadcast_to(array, shape))
 
 
+def shared(source: Any) -> Any:
+    """Returns a NumPy array on the memory of an object with an `__array_interface__`."""
+    return _needs_numpy("numpy()").asarray(source)
+
+
 def copy_into(target: Any, source: Any) -> None:
     """Copies a host array into one that is not contiguous."""
     target[...] = source

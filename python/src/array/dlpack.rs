@@ -2,7 +2,7 @@
 
 use super::memory::{Hold, Memory, locate};
 use super::peers::refuse_lazy;
-use super::{Array, Kept, PyDeviceArray, exchange};
+use super::{Array, Kept, PyDeviceArray, exchange, to_host};
 use crate::current;
 use crate::device::{default_stream, primary};
 use crate::ending::{calling, detached, let_go};
@@ -44,7 +44,11 @@ pub(super) fn refused(field: &'static str, problem: impl Into<String>) -> Failur
 
 /// Returns the DLPack device type and device number. For host memory the number is 0.
 pub(super) fn device(memory: &Memory) -> (i32, i32) {
-    let kind = memory.kind();
+    device_as(memory.kind(), memory)
+}
+
+/// Returns the same for memory of another kind on the same device.
+fn device_as(kind: MemoryKind, memory: &Memory) -> (i32, i32) {
     let number = match kind {
         MemoryKind::Pinned => 0,
         _ => memory.context().device().ordinal(),
@@ -152,24 +156,60 @@ pub(super) struct Request {
     pub(super) stream: Option<i64>,
     pub(super) max_version: Option<(u32, u32)>,
     pub(super) device: Option<(i32, i32)>,
+    /// Whether the tensor must be a copy, or must not be one.
+    pub(super) copy: Option<bool>,
+}
+
+/// Exports an array as a capsule, to the requested device.
+pub(super) fn answer<'py>(
+    py: Python<'py>,
+    array: &PyDeviceArray,
+    request: &Request,
+) -> Result<Bound<'py, PyAny>> {
+    if request.device == Some(to_host::HOST) {
+        return to_host::export(py, array, request);
+    }
+    let own = array.look(Memory::kind)?;
+    // Nothing is copied for a request that is then refused.
+    let kind = match request.device {
+        Some((kind, _))
+            if request.copy == Some(true) && kind == device_type(MemoryKind::Device) =>
+        {
+            MemoryKind::Device
+        }
+        _ => own,
+    };
+    let given = array.look(|memory| device_as(kind, memory))?;
+    if let Some(device) = request.device.filter(|device| *device != given) {
+        let problem = format!("{device:?} was requested, but the array is on {given:?}");
+        return Err(refused("dl_device", problem));
+    }
+    if request.copy != Some(true) {
+        if own != MemoryKind::Device && request.stream.is_none() {
+            // The consumer may be the host.
+            to_host::wait(py, array)?;
+        }
+        return export(py, &array.array, array.kept(py)?, request);
+    }
+    dtype_of(&array.array)?;
+    let copied = array.copy_in(py, kind)?;
+    if kind != MemoryKind::Device && request.stream.is_none() {
+        to_host::wait(py, &copied)?;
+    }
+    export(py, &copied.array, copied.kept(py)?, request)
 }
 
 /// Exports an array as a capsule, after making the consumer's stream wait for the array's stream.
-pub(super) fn export<'py>(
+fn export<'py>(
     py: Python<'py>,
     array: &Array,
     kept: Kept,
-    is_copy: bool,
     request: &Request,
 ) -> Result<Bound<'py, PyAny>> {
     let memory = &kept.memory;
     memory.set_used();
     memory.grant_peer_access(py);
     let own = device(memory);
-    if let Some(device) = request.device.filter(|device| *device != own) {
-        let problem = format!("{device:?} was requested, but the array is on {own:?}");
-        return Err(refused("dl_device", problem));
-    }
     let stream = ConsumerStream::from_number(request.stream.map(i128::from))?;
     let consumer = consumers_lane(stream, memory.context())?;
     if let (Some(consumer), Some(lane)) = (&consumer, memory.lane()) {
@@ -188,7 +228,7 @@ pub(super) fn export<'py>(
     if array.read_only {
         tensor = tensor.read_only();
     }
-    if is_copy {
+    if request.copy == Some(true) {
         tensor = tensor.copied();
     }
     capsule_of(py, tensor, request)
@@ -410,7 +450,7 @@ pub(super) fn array_of(
         layout,
         read_only: tensor.is_read_only(),
     };
-    let memory = Memory::foreign(Hold::Tensor(tensor), Some(lane), context, kind);
+    let memory = Memory::new(Hold::Tensor(tensor), Some(lane), context, kind);
     Ok(PyDeviceArray::new(array, memory.into(), None))
 }
 

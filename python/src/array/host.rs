@@ -191,6 +191,11 @@ impl<'py> HostArray<'py> {
         })
     }
 
+    /// Returns the address of the first element, which is valid as long as `self`.
+    pub(super) fn start(&self) -> *const u8 {
+        std::ptr::with_exposed_provenance(self.address)
+    }
+
     fn memory(&self) -> HostAddress {
         HostAddress(std::ptr::with_exposed_provenance_mut(self.address))
     }
@@ -247,6 +252,12 @@ impl PyDeviceArray {
             unsafe { strided::copy(lane, to, from.elements()) }
         })
     }
+}
+
+/// Returns a NumPy array on the memory of an object with an `__array_interface__`.
+pub(super) fn shared<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
+    let py = object.py();
+    ask(py, intern!(py, "shared"), (object,))
 }
 
 /// Copies the elements to a NumPy array.

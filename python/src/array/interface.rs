@@ -289,7 +289,7 @@ pub(super) fn import(
             None
         }
     };
-    let memory = Memory::foreign(Hold::Foreign, lane, context, kind);
+    let memory = Memory::new(Hold::Foreign, lane, context, kind);
     let array = Array {
         dtype,
         exchange: None,

@@ -10,9 +10,10 @@ use core::ffi::c_void;
 use cuda_safe::interop::ByteRange;
 use cuda_safe::interop::dlpack::{ManagedTensor, MemoryKind};
 use cuda_safe::sys::{self, CUmemorytype, CUpointer_attribute as Attribute, CUresult};
-use cuda_safe::{Context, DeviceBuffer, Stream};
+use cuda_safe::{Context, DeviceBuffer, ManagedBuffer, PinnedBuffer, PinnedOptions, Stream};
 use pyo3::prelude::*;
 use std::any::Any;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 
@@ -44,6 +45,10 @@ pub(crate) struct InGraphs {
 pub(crate) enum Hold {
     /// Memory of this package, which is freed in stream order.
     Buffer(DeviceBuffer<u8>),
+    /// Pinned memory of this package. Its work must be complete when it is freed.
+    Pinned(PinnedBuffer<MaybeUninit<u8>>),
+    /// Managed memory of this package. Its work must be complete when it is freed.
+    Managed(ManagedBuffer<u8>),
     /// Memory of a producer that the arrays themselves keep alive.
     Foreign,
     /// Memory of a producer that is notified when the memory is no longer used.
@@ -51,20 +56,24 @@ pub(crate) enum Hold {
 }
 
 impl Drop for Memory {
-    /// Waits for the work submitted to the stream, because DLPack does not name a stream for the
-    /// producer's later work.
+    /// Waits for the work submitted to the stream, unless the memory is freed in stream order or by
+    /// others: a memory manager may reuse pinned memory as soon as it is freed, and DLPack does not
+    /// name a stream for the producer's later work.
     fn drop(&mut self) {
         if !*self.is_used.get_mut() {
             return;
         }
-        if let (Hold::Tensor(_), Some(lane)) = (&self.hold, self.lane.take()) {
+        if matches!(self.hold, Hold::Buffer(_) | Hold::Foreign) {
+            return;
+        }
+        if let Some(lane) = self.lane.take() {
             let hold = std::mem::replace(&mut self.hold, Hold::Foreign);
             release_tensors(Some((hold, lane)));
         }
     }
 }
 
-/// Tensors whose streams were being captured when they were released.
+/// Tensors, and pinned and managed memory, whose streams were being captured when they were released.
 static DEFERRED: Mutex<Vec<(Hold, StreamHandle)>> = Mutex::new(Vec::new());
 
 /// Releases a tensor, and the deferred ones, after the work on their streams. A capturing stream cannot
@@ -120,8 +129,38 @@ impl Memory {
         Ok((memory, address))
     }
 
-    /// Wraps memory that was not allocated by this package.
-    pub(crate) fn foreign(
+    /// Allocates memory of a kind that a device can access, and returns it with its address for
+    /// the device, or for the host if it is pinned.
+    pub(crate) fn allocate_in(
+        stream: &Stream,
+        bytes: usize,
+        kind: MemoryKind,
+    ) -> Result<(Self, u64)> {
+        let (hold, address) = match kind {
+            MemoryKind::Pinned => {
+                let options = PinnedOptions {
+                    mapped: true,
+                    ..PinnedOptions::default()
+                };
+                let mut buffer = PinnedBuffer::uninit_with(stream.context(), bytes, options)?;
+                let address = buffer.as_mut_ptr().expose_provenance() as u64;
+                (Hold::Pinned(buffer), address)
+            }
+            MemoryKind::Managed => {
+                let buffer = ManagedBuffer::zeroed(stream, bytes)?;
+                let address = buffer.as_raw();
+                (Hold::Managed(buffer), address)
+            }
+            _ => return Self::allocate(stream, bytes),
+        };
+        let lane = Some(StreamHandle::Stream(stream.clone()));
+        let memory = Self::new(hold, lane, stream.context().clone(), kind);
+        memory.set_used();
+        Ok((memory, address))
+    }
+
+    /// Creates the memory that `hold` keeps alive.
+    pub(crate) fn new(
         hold: Hold,
         lane: Option<StreamHandle>,
         context: Context,
@@ -201,7 +240,9 @@ impl Memory {
         let is_used = self.is_used.load(Ordering::Relaxed);
         let ends_stream =
             matches!(&self.lane, Some(StreamHandle::Stream(stream)) if !is_default_stream(stream));
-        ends_stream || is_used && !matches!(self.hold, Hold::Foreign)
+        // The driver waits for all work when it frees such memory.
+        let waits = matches!(self.hold, Hold::Pinned(_) | Hold::Managed(_));
+        ends_stream || waits || is_used && !matches!(self.hold, Hold::Foreign)
     }
 }
 
@@ -289,14 +330,27 @@ pub(crate) fn host_address(py: Python<'_>, address: u64) -> Result<Option<u64>> 
         return Ok(Some(0));
     }
     current::start(py)?;
-    let mut asked = Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER;
+    let answer = address_as(Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER, address)?;
+    Ok((answer != 0).then_some(answer))
+}
+
+/// Returns the address that the device uses for pinned memory, by its address for the host.
+pub(crate) fn device_address(py: Python<'_>, address: u64) -> Result<u64> {
+    current::start(py)?;
+    let answer = address_as(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, address)?;
+    // The driver returns 0 if no context is current; then the given address applies.
+    Ok(if answer == 0 { address } else { answer })
+}
+
+/// Returns a pointer attribute that is an address.
+fn address_as(mut asked: Attribute, address: u64) -> Result<u64> {
     let mut answer = 0u64;
     let mut place: *mut c_void = (&raw mut answer).cast();
     // SAFETY: there is one attribute, whose value is a pointer, and the answer is a local integer of
     // this size. The driver only looks the address up.
     let code = unsafe { sys::cuPointerGetAttributes(1, &raw mut asked, &raw mut place, address) };
     check("cuPointerGetAttributes", code)?;
-    Ok((answer != 0).then_some(answer))
+    Ok(answer)
 }
 
 /// Attributes of the memory at an address.

@@ -3,7 +3,8 @@
 use super::index::{self, View};
 use super::memory::Memory;
 use super::{
-    Kept, PyDeviceArray, as_cuda_array, dlpack, exchange, has_interface, host, strided, to_host,
+    Kept, PyDeviceArray, PyPinnedArray, as_cuda_array, dlpack, exchange, has_interface, host,
+    strided,
 };
 use crate::context::PyContext;
 use crate::device::PyDevice;
@@ -13,6 +14,7 @@ use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
 use crate::{config, current, hold};
 use cuda_safe::interop::Layout;
+use cuda_safe::interop::dlpack::MemoryKind;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
@@ -170,7 +172,7 @@ impl PyDeviceArray {
     /// The stream on which all work on the array runs and with which it is exported. It is None if
     /// the producer named no stream; calls then return only when their work is complete.
     #[getter]
-    fn stream(&self, py: Python<'_>) -> Result<Option<PyStream>> {
+    pub(super) fn stream(&self, py: Python<'_>) -> Result<Option<PyStream>> {
         let Kept { memory, owner } = self.kept(py)?;
         memory.set_used();
         let Some(lane) = memory.lane() else {
@@ -212,36 +214,19 @@ impl PyDeviceArray {
     /// Allocates a copy in C order on the same stream. If the array has no stream, the copy is on
     /// the device's default stream.
     pub(super) fn copy(&self, py: Python<'_>) -> Result<Self> {
-        let lane = self.look(|memory| memory.lane().cloned())?;
-        let stream = match lane {
-            Some(StreamHandle::Stream(stream)) => stream,
-            Some(lane) => {
-                let ordinal = lane.context().device().ordinal();
-                crate::device::default_stream(py, ordinal)?
-            }
-            None => {
-                let ordinal = self.look(|memory| memory.context().device().ordinal())?;
-                crate::device::default_stream(py, ordinal)?
-            }
-        };
-        let (dtype, shape) = (self.array.dtype.clone(), self.array.layout.shape());
-        let mut copy = Self::allocate(py, stream, dtype, shape)?;
-        copy.array.exchange = self.array.exchange;
-        let (to, from) = (&copy.array, &self.array);
-        copy.work(py, Some(self), |lane| {
-            // SAFETY: both arrays are kept alive and have the same shape and type, and the target
-            // is new.
-            unsafe { strided::copy(lane, to.elements(), from.elements()) }
-        })?;
-        Ok(copy)
+        self.copy_in(py, MemoryKind::Device)
     }
 
     /// Copies the elements of `source` into this array. The type must be the same, and the shape
     /// must be broadcastable to the shape of this array. A copy of a device array is ordered with
-    /// both streams. A copy of a host array returns when it is complete.
+    /// both streams, and so is a copy of a `PinnedArray`. A copy of another host array returns when
+    /// it is complete.
     fn copy_from(&self, py: Python<'_>, source: &Bound<'_, PyAny>) -> Result<()> {
         if let Ok(source) = source.cast::<Self>() {
             return self.copy_array(py, source.get());
+        }
+        if let Ok(source) = source.cast::<PyPinnedArray>() {
+            return self.copy_array(py, &source.get().array);
         }
         if has_interface(source)? {
             return self.copy_array(py, &as_cuda_array(source, true)?);
@@ -335,7 +320,7 @@ impl PyDeviceArray {
     }
 
     /// Waits for the work on the array.
-    fn synchronize(&self, py: Python<'_>) -> Result<()> {
+    pub(super) fn synchronize(&self, py: Python<'_>) -> Result<()> {
         // An array without a stream has no pending work.
         let kept = self.kept(py)?;
         let waited = match kept.memory.lane().cloned() {
@@ -349,7 +334,7 @@ impl PyDeviceArray {
     /// Releases the memory, which is freed when its last view is released. If the address was
     /// exported, the memory stays allocated until this object is deleted, because code that keeps
     /// this object may use it.
-    fn close(&self, py: Python<'_>) {
+    pub(super) fn close(&self, py: Python<'_>) {
         self.is_closed.store(true, Ordering::Relaxed);
         if self.is_exported.load(Ordering::Relaxed) {
             return;
@@ -362,7 +347,7 @@ impl PyDeviceArray {
 
     /// Whether the array was closed.
     #[getter]
-    fn closed(&self) -> bool {
+    pub(super) fn closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
     }
 
@@ -409,15 +394,9 @@ impl PyDeviceArray {
             stream,
             max_version: dlpack::version(max_version)?,
             device: dl_device,
+            copy,
         };
-        if dl_device == Some(to_host::HOST) {
-            return to_host::export(py, self, copy, &request);
-        }
-        if copy == Some(true) {
-            let copied = self.copy(py)?;
-            return dlpack::export(py, &copied.array, copied.kept(py)?, true, &request);
-        }
-        dlpack::export(py, &self.array, self.kept(py)?, false, &request)
+        dlpack::answer(py, self, &request)
     }
 
     /// DLPack's C functions for arrays of this type (`DLPackExchangeAPI`, version 1.3), which need
@@ -455,11 +434,7 @@ impl PyDeviceArray {
     }
 
     fn __len__(&self) -> Result<usize> {
-        let first = self.array.layout.shape().first();
-        first.copied().ok_or_else(|| {
-            pyo3::exceptions::PyTypeError::new_err("an array without dimensions has no length")
-                .into()
-        })
+        self.first_extent()
     }
 
     /// Raises a `TypeError`. Without this method NumPy would copy the array element by element.

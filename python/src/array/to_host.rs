@@ -22,27 +22,30 @@ pub(super) const HOST: (i32, i32) = (1, 0);
 /// The alignment of tensors that dlpack.h requires.
 const ALIGNMENT: usize = 256;
 
-/// Exports an array to the host. `copy` is the argument of `__dlpack__`: whether the tensor must be
-/// a copy, or must not be one.
+/// Waits for the work on an array, before the host uses its memory.
+pub(super) fn wait(py: Python<'_>, array: &PyDeviceArray) -> Result<()> {
+    array.work(py, None, |lane| {
+        lane.refuse_captured()?;
+        lane.settle()
+    })
+}
+
+/// Exports an array to the host.
 pub(super) fn export<'py>(
     py: Python<'py>,
     array: &PyDeviceArray,
-    copy: Option<bool>,
     request: &Request,
 ) -> Result<Bound<'py, PyAny>> {
     // All checks come before the wait and the copy.
     let its = &array.array;
     let dtype = dlpack::dtype_of(its)?;
     let kept = array.kept(py)?;
-    let in_place = match copy {
+    let in_place = match request.copy {
         Some(true) => None,
         _ => address_for_host(py, &kept.memory, its)?,
     };
     if let Some(address) = in_place {
-        array.work(py, None, |lane| {
-            lane.refuse_captured()?;
-            lane.settle()
-        })?;
+        wait(py, array)?;
         let exported = Exported::new(kept, None);
         let layout = its.layout.clone();
         let tensor = Export::new(dtype, layout, address, MemoryKind::Host, 0, exported)?;
@@ -52,7 +55,7 @@ pub(super) fn export<'py>(
         };
         return capsule_of(py, tensor, request);
     }
-    if copy == Some(false) {
+    if request.copy == Some(false) {
         let problem = "the host cannot access the memory, so copy=False is not possible";
         return Err(refused("copy", problem));
     }

@@ -187,8 +187,10 @@ fn answer(run: impl FnOnce(Python<'_>) -> Result<()>) -> c_int {
     });
     answer.unwrap_or_else(|| {
         let message = c"the interpreter is being finalized".as_ptr();
+        // SAFETY: the interpreter sets this variable once, when it is initialized.
+        let class = unsafe { ffi::PyExc_RuntimeError };
         // SAFETY: the caller of these functions holds the GIL. The message is a C string.
-        unsafe { ffi::PyErr_SetString(ffi::PyExc_RuntimeError, message) };
+        unsafe { ffi::PyErr_SetString(class, message) };
         -1
     })
 }
