@@ -83,6 +83,8 @@ int exports_one_by_one(const struct table *table, void *object, int calls, doubl
 
 int borrows(const struct table *table, void *object, int calls, double *time) {
     struct tensor tensor[2];
+    *time = 0;
+    if (!table->borrow) return 0; /* It is optional. */
     double start = now();
     for (int i = 0; i < calls; i++)
         if (table->borrow(object, tensor) != 0) return -1;

@@ -284,6 +284,34 @@ def test_an_export_on_the_stream_of_the_array_submits_nothing(device):
     delete(managed)
 
 
+def test_memory_is_leaked_if_its_release_cannot_be_ordered(run_python):
+    run_python(
+        """
+import ctypes, os, sys
+sys.path.insert(0, os.environ["TESTS"])
+import cuda_safe
+from cuda_safe import DeviceArray, Stream
+from test_exchange_table import delete, exported
+
+library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
+array, stream = DeviceArray.zeros(1000, "i4", stream=Stream()), Stream()
+address = array.address
+handle, graph = ctypes.c_void_p(stream.handle), ctypes.c_void_p()
+with stream:
+    managed = exported(array)
+    assert library.cuStreamBeginCapture_v2(handle, 2) == 0
+    del array
+    delete(managed)
+assert library.cuStreamEndCapture(handle, ctypes.byref(graph)) == 0
+assert cuda_safe.leaked() == 1
+others = [DeviceArray.zeros(1000, "i4") for _ in range(5)]
+assert address not in [other.address for other in others]
+print("done")
+""",
+        TESTS=os.path.dirname(__file__),
+    )
+
+
 def test_a_description_needs_the_stream_of_the_array(device):
     stream = Stream()
     array = DeviceArray.zeros(4, stream=stream)

@@ -15,6 +15,7 @@ use core::ffi::CStr;
 use cuda_safe::interop::dlpack::raw::{DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
 use cuda_safe::interop::dlpack::{ConsumerStream, DataType, Export, ManagedTensor, MemoryKind};
 use cuda_safe::interop::{Dtype, Kind, TypeString};
+use cuda_safe::manager::report_leak;
 use cuda_safe::{Context, Invalid};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::types::{PyDict, PyTuple};
@@ -99,15 +100,22 @@ impl Drop for Exported {
         let Some(memory) = self.memory.take() else {
             return;
         };
-        // The consumer's work may still be running. (If `follow` fails, all other calls fail too.)
+        // The consumer's work may still be running.
         let behind = self.consumer.take().and_then(|consumer| {
             let lane = memory.lane()?;
             (!lane.is_in_order_with(&consumer)).then(|| (consumer, lane.clone()))
         });
         match behind {
-            Some((consumer, lane)) => without_gil(move || {
-                let _ = lane.wait_stream(&consumer);
-                drop(memory);
+            Some((consumer, lane)) => without_gil(move || match lane.wait_stream(&consumer) {
+                Ok(()) => drop(memory),
+                // For example, the stream is capturing. Nothing orders the release, so the memory
+                // is leaked.
+                Err(failure) => {
+                    if let Failure::Cuda(error) = failure {
+                        report_leak("memory of an exported tensor", error);
+                    }
+                    std::mem::forget(memory);
+                }
             }),
             None => {
                 // If other references exist, the last of them frees the memory.

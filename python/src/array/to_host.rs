@@ -39,14 +39,13 @@ pub(super) fn export<'py>(
     // All checks come before the wait and the copy.
     let its = &array.array;
     let dtype = dlpack::dtype_of(its)?;
-    let kept = array.kept(py)?;
-    let in_place = match request.copy {
-        Some(true) => None,
-        _ => address_for_host(py, &kept.memory, its)?,
+    let exported = Exported::new(array.kept(py)?, None);
+    let in_place = match (request.copy, exported.memory()) {
+        (Some(true), _) | (_, None) => None,
+        (_, Some(memory)) => address_for_host(py, memory, its)?,
     };
     if let Some(address) = in_place {
         wait(py, array)?;
-        let exported = Exported::new(kept, None);
         let layout = its.layout.clone();
         let tensor = Export::new(dtype, layout, address, MemoryKind::Host, 0, exported)?;
         let tensor = match its.read_only {

@@ -145,13 +145,11 @@ fn other_stream(py: Python<'_>, memory: &Memory) -> Result<Option<StreamHandle>>
 /// Exports an array.
 fn export(py: Python<'_>, array: &PyDeviceArray) -> Result<NonNull<DLManagedTensorVersioned>> {
     let mut exported = Exported::new(array.kept(py)?, None);
-    if let Some(memory) = exported.memory() {
-        memory.set_used();
-        memory.grant_peer_access(py);
-    }
     let Some(memory) = exported.memory() else {
         return Err(Failure::closed("array"));
     };
+    memory.set_used();
+    memory.grant_peer_access(py);
     let description = Arc::clone(array.description(py, memory)?);
     if let (Some(work), Some(lane)) = (other_stream(py, memory)?, memory.lane()) {
         detached(py, || work.wait_stream(lane))?;
