@@ -248,3 +248,27 @@ assert cuda_safe.leaked() == 0
 print("done")
 """
     )
+
+
+def test_a_graph_copies_from_and_to_the_memory_and_keeps_it(device):
+    stream = Stream()
+    array = DeviceArray.zeros(1000, "i4", stream=stream)
+    there, back = (PinnedArray.zeros(1000, "i4", stream=stream) for _ in range(2))
+    view = there.numpy()
+    with stream.capture() as graph:
+        array.copy_from(there)
+        back.copy_from(array)
+        # The host cannot use the memory in stream order while the stream is captured.
+        with pytest.raises(cuda_safe.InvalidArgumentError, match="captured"):
+            back.numpy()
+    ready = graph.instantiate()
+    for number in (3, 7):
+        view[:] = number
+        ready.launch(stream)
+        assert (back.numpy() == number).all()
+    del there, view, graph
+    gc.collect()
+    others = [PinnedArray.zeros(1000, "i4", stream=stream) for _ in range(3)]
+    ready.launch(stream)
+    assert (back.numpy() == 7).all()
+    del others
