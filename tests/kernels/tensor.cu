@@ -7,7 +7,8 @@ using barrier = cuda::barrier<cuda::thread_scope_block>;
 namespace cde = cuda::device::experimental;
 
 // Loads a box of 4 rows of 8 floats, whose first element is (x, y), and writes it to `out`. For one block
-// of 32 threads.
+// of 32 threads. x is a multiple of 4, so that the box starts at a multiple of 16 bytes: other copies are
+// illegal instructions.
 extern "C" __global__ void load_box(const __grid_constant__ CUtensorMap map, float *out, int x, int y) {
     __shared__ alignas(128) float box[32];
     __shared__ barrier loaded;

@@ -34,7 +34,11 @@ use std::marker::PhantomData;
 ///
 /// NVIDIA's driver checks the shape of a tensor, but not whether the tensor is in memory, and a kernel
 /// that accesses other memory through a map ends the context. This type checks it. A kernel can therefore
-/// load any part: elements outside of the tensor are zero.
+/// load a box that is partly or wholly outside of the tensor: elements outside are zero.
+///
+/// The first coordinate of a copy must be at a multiple of 16 bytes: a multiple of 4 for elements of 4
+/// bytes. It can be negative. Any other first coordinate is an illegal instruction of the kernel, which is
+/// fatal to the process (`CUDA_ERROR_ILLEGAL_INSTRUCTION`). The other coordinates are arbitrary.
 ///
 /// A [`GraphTensorMap`] describes a tensor in the memory of a graph.
 ///
