@@ -46,6 +46,7 @@ fn every_example_runs_and_leaks_nothing() {
     cuda_sim::install(profile.with_devices(2)).expect("nothing was called before");
     register("nothing", |_| Ok(()));
     register("gemm", |_| Ok(()));
+    register("load", |_| Ok(()));
     register("choose", |launch| {
         let (handle, value) = (launch.value::<u64>(0)?, launch.value::<u32>(1)?);
         launch.set_conditional(handle, value)

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::need;
-use cuda_safe::{DeviceBuffer, Error, Invalid, ManagedBuffer, MemoryLocation, Result, attribute};
+use cuda_safe::{DeviceBuffer, Error, Invalid, ManagedBuffer, Result, attribute};
 
 #[cfg(target_os = "linux")]
 mod dma_buf {
@@ -75,30 +75,6 @@ mod dma_buf {
         let empty = memory.slice(..0).expect("nothing");
         check_refused(empty.export_dma_buf(options));
     }
-}
-
-#[test]
-fn the_locations_of_managed_memory_are_sampled() {
-    let context = need!(common::context());
-    need!(common::since(13, 4));
-    let stream = context.stream().expect("a stream");
-    let device = context.device();
-    let concurrent = device.attribute(attribute::CONCURRENT_MANAGED_ACCESS);
-    if !concurrent.expect("known") {
-        common::skip("needs a device that accesses managed memory beside the host");
-        return;
-    }
-    let buffer = ManagedBuffer::<u8>::zeroed(&stream, 5 << 20).expect("memory");
-    let low = buffer.range(..2 << 20).expect("a part");
-    low.prefetch(MemoryLocation::Device(device))
-        .expect("a prefetch");
-    stream.synchronize().expect("a wait");
-    let whole = buffer.range(..).expect("the whole");
-    let found = whole.residency(2 << 20, 64 << 10).expect("the locations");
-    assert_eq!(found.len(), 3, "the last part is shorter");
-    assert_eq!(found[0], Some(MemoryLocation::Device(device)));
-    let nothing = buffer.range(..0).expect("nothing");
-    assert_eq!(nothing.residency(1, 1).expect("no call"), []);
 }
 
 #[test]

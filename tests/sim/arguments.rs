@@ -8,6 +8,7 @@
 mod arrays;
 mod capture;
 mod batches;
+mod capture;
 mod context;
 mod copies;
 mod device;
@@ -25,8 +26,8 @@ mod memory_op;
 mod module;
 mod pool;
 mod stream;
-mod virtual_memory;
 mod tensor_maps;
+mod virtual_memory;
 
 use crate::common;
 use cuda_safe::{Context, Device, Kernel, Module, Result, Stream};

@@ -78,6 +78,7 @@ mod recorded;
 mod release_errors;
 mod release_orders;
 mod releases;
+mod residency;
 mod stale_graphs;
 mod streams;
 mod tensor_maps;

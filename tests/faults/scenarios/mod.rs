@@ -29,8 +29,8 @@ mod raw;
 mod settings;
 mod shortage;
 mod stream;
-mod virtual_memory;
 mod tensor_maps;
+mod virtual_memory;
 
 use crate::Scenario;
 use crate::trace::Trace;
