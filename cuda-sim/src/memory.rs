@@ -22,7 +22,9 @@ pub(crate) use multicast::{Binding, Team};
 pub(crate) use physical::{Location, Properties};
 pub(crate) use space::range_descriptor;
 pub(crate) use texture::{Object, Outside, Sampler, Texels};
-pub(crate) use virtual_memory::{GRANULARITY, MapError, READ_WRITE, Use, device_of, is_of_host};
+pub(crate) use virtual_memory::{
+    GRANULARITY, MapError, READ_WRITE, Use, device_of, domain_of, is_of_host,
+};
 
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, BTreeSet};

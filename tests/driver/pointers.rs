@@ -3,6 +3,7 @@
 use crate::common;
 use crate::kernels::pinned;
 use crate::need;
+use cuda_safe::virtual_memory::{PhysicalMemory, PhysicalOptions, Reservation};
 use cuda_safe::{
     DeviceBuffer, ManagedBuffer, MemoryPool, MemoryPoolOptions, MemoryType, attribute,
 };
@@ -94,6 +95,27 @@ fn an_allocation_is_found_by_an_address_in_it() {
     assert!(range.end >= plain.as_raw() + 8000, "{range:?}");
     plain.set_sync_memops(true).expect("set");
     plain.set_sync_memops(false).expect("set");
+}
+
+#[test]
+fn the_mappings_of_a_reservation_are_distinguished() {
+    let context = need!(common::context());
+    let options = PhysicalOptions::new(context.device());
+    let size = options.granularity().expect("the granularity");
+    let space = Reservation::new(2 * size).expect("a reservation");
+    let mappings = [0, size].map(|offset| {
+        let memory = PhysicalMemory::new(context.device(), size).expect("physical memory");
+        space.map(offset, memory).expect("a mapping")
+    });
+    for mapping in &mappings {
+        let info = context.pointer_info(mapping.address() + 1);
+        let info = info.expect("an answer").expect("known");
+        let start = mappings[0].address();
+        assert_eq!(info.range, start..start + 2 * size as u64);
+        let start = mapping.address();
+        assert_eq!(info.mapping, Some(start..start + size as u64));
+        assert_eq!(info.locality_domain, None);
+    }
 }
 
 mod provoked {

@@ -72,6 +72,7 @@ mod memory;
 mod modules;
 mod multicast;
 mod planted;
+mod pointers;
 mod pool_frees;
 mod ranges;
 mod recorded;

@@ -50,8 +50,17 @@ pub struct PointerInfo {
     pub access: MemoryAccess,
     /// The memory pool that the memory was allocated from, or null.
     pub pool: CUmemoryPool,
+    /// The address range of the mapping that contains the address. A reservation of virtual memory can
+    /// have several mappings.
+    pub mapping: Option<Range<CUdeviceptr>>,
+    /// An identifier of the physical memory, unique within the process. It is the same at each address
+    /// at which the memory is mapped.
+    pub memory_block: Option<u64>,
     /// Whether the decompression engine can read the memory. `None` on drivers before CUDA 12.8.
     pub hw_decompress: Option<bool>,
+    /// The locality domain of the device that the memory was allocated in. `None` if the memory is not
+    /// limited to a domain, and on drivers before CUDA 13.4. (Unverified, from documentation.)
+    pub locality_domain: Option<u32>,
 }
 
 // SAFETY: this is plain data. The handles in it are only numbers, and nothing is accessed through
@@ -102,13 +111,17 @@ impl Context {
     #[doc(alias = "cuPointerGetAttributes")]
     pub fn pointer_info(&self, address: CUdeviceptr) -> Result<Option<PointerInfo>> {
         let _current = self.enter()?;
-        match Values::of_first(QUERIED.len(), address) {
-            // A driver that does not know the newest attribute rejects the whole query.
-            Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
-                Ok(Values::of_first(QUERIED.len() - 1, address)?.info(false))
+        let mut values = Values::of_first(QUERIED.len(), address);
+        for count in OLDER {
+            match &values {
+                // A driver that does not know the newest attribute rejects the whole query.
+                Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
+                    values = Values::of_first(count, address);
+                }
+                _ => break,
             }
-            values => Ok(values?.info(true)),
         }
+        Ok(values?.info())
     }
 
     /// Returns the address range of the allocation that contains a device address.
@@ -137,7 +150,7 @@ impl Context {
 }
 
 /// The queried attributes, the newest last.
-const QUERIED: [Attribute; 17] = [
+const QUERIED: [Attribute; 21] = [
     Attribute::CU_POINTER_ATTRIBUTE_CONTEXT,
     Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
     Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
@@ -154,19 +167,30 @@ const QUERIED: [Attribute; 17] = [
     Attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE,
     Attribute::CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
     Attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+    Attribute::CU_POINTER_ATTRIBUTE_MAPPING_SIZE,
+    Attribute::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR,
+    Attribute::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID,
     Attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE,
+    Attribute::CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL,
 ];
+
+/// The number of attributes that older drivers know: before CUDA 13.4, and before CUDA 12.8.
+const OLDER: [usize; 2] = [QUERIED.len() - 1, QUERIED.len() - 2];
 
 /// The values of the queried attributes. The driver writes 1, 4 or 8 bytes of each, into the low
 /// bytes of a number that was zero.
-struct Values([u64; QUERIED.len()]);
+struct Values {
+    values: [u64; QUERIED.len()],
+    /// How many attributes were queried.
+    count: usize,
+}
 
 impl Values {
     /// Queries the first `count` attributes, in the current context.
     fn of_first(count: usize, address: CUdeviceptr) -> Result<Self> {
-        let mut values = Self([0; QUERIED.len()]);
+        let mut values = [0_u64; QUERIED.len()];
         let mut queried = QUERIED;
-        let places = values.0.iter_mut();
+        let places = values.iter_mut();
         let mut places: Vec<*mut c_void> = places.map(|place| (&raw mut *place).cast()).collect();
         // SAFETY: both lists have at least `count` entries, and each destination is a number as
         // large as the largest attribute. The driver only looks up the address and does not access
@@ -179,12 +203,17 @@ impl Values {
                 address
             ))
         }?;
-        Ok(values)
+        Ok(Self { values, count })
     }
 
+    /// Returns the value of an attribute, or 0 if it was not queried.
     fn of(&self, attribute: Attribute) -> u64 {
         let place = QUERIED.iter().position(|queried| *queried == attribute);
-        place.map_or(0, |place| self.0[place])
+        place.map_or(0, |place| self.values[place])
+    }
+
+    fn has(&self, attribute: Attribute) -> bool {
+        QUERIED[..self.count].contains(&attribute)
     }
 
     /// Returns the value of an attribute that the driver writes as an `int`.
@@ -193,7 +222,7 @@ impl Values {
     }
 
     /// Converts the values, or returns `None` if they are those of an unknown address.
-    fn info(&self, has_decompress: bool) -> Option<PointerInfo> {
+    fn info(&self) -> Option<PointerInfo> {
         let memory_type = CUmemorytype(self.small(Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE));
         if memory_type == CUmemorytype::default() {
             return None;
@@ -205,13 +234,18 @@ impl Values {
         let start = self.of(Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR);
         let size = self.of(Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE);
         let device = self.small(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+        let mapping = self.of(Attribute::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR);
+        let mapping_size = self.of(Attribute::CU_POINTER_ATTRIBUTE_MAPPING_SIZE);
+        let decompress = Attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE;
+        let domain = Attribute::CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL;
+        // A negative number means that there is none.
+        let ordinal = |number: u32| i32::try_from(number).ok().map(|_| number);
         Some(PointerInfo {
             memory_type: MemoryType::from_raw(memory_type),
             context: std::ptr::without_provenance_mut(pointer(
                 Attribute::CU_POINTER_ATTRIBUTE_CONTEXT,
             )),
-            // A negative ordinal means that there is no device.
-            device: i32::try_from(device).ok().map(|_| device),
+            device: ordinal(device),
             device_address: address(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER),
             host_address: address(Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER),
             range: start..start.saturating_add(size),
@@ -230,8 +264,10 @@ impl Values {
             pool: std::ptr::without_provenance_mut(pointer(
                 Attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
             )),
-            hw_decompress: has_decompress
-                .then(|| is(Attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE)),
+            mapping: (mapping_size != 0).then(|| mapping..mapping.saturating_add(mapping_size)),
+            memory_block: address(Attribute::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID),
+            hw_decompress: self.has(decompress).then(|| is(decompress)),
+            locality_domain: ordinal(self.small(domain)).filter(|_| self.has(domain)),
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Pointer attributes.
 
 use super::Out;
-use crate::memory::{Kind, device_of, is_of_host};
+use crate::memory::{Kind, device_of, domain_of, is_of_host};
 use crate::state::{Answer, World};
 use core::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
@@ -33,6 +33,9 @@ struct Known {
 struct Mapped {
     start: u64,
     size: u64,
+    /// The handle of the physical memory.
+    physical: usize,
+    locality_domain: Option<u32>,
     handle_types: u32,
     access: u32,
 }
@@ -61,6 +64,10 @@ fn known_mapping(world: &World, address: CUdeviceptr) -> Option<Known> {
         mapped: Some(Mapped {
             start: first,
             size: mapping.size,
+            physical: mapping.physical,
+            // A device with one domain has no parts.
+            locality_domain: domain_of(&its.location)
+                .filter(|_| world.profile.gpu.locality_domains > 1),
             handle_types: its.handle_types,
             access: mapping.access.values().copied().max().unwrap_or(0),
         }),
@@ -162,6 +169,10 @@ fn value(its: Option<&Known>, attribute: Attribute, driver: CudaVersion) -> Answ
         Attribute::CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR => {
             Value::Address(mapped.map_or(of(|its| its.start), |its| its.start))
         }
+        // Unverified (from documentation).
+        Attribute::CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID => {
+            Value::Long(mapped.map_or(of(|its| its.id), |its| its.physical as u64))
+        }
         Attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE => {
             Value::Address(its.and_then(|its| its.pool).unwrap_or(0) as u64)
         }
@@ -169,6 +180,13 @@ fn value(its: Option<&Known>, attribute: Attribute, driver: CudaVersion) -> Answ
             if driver >= CudaVersion::new(12, 8) =>
         {
             Value::Flag(false)
+        }
+        // Unverified (from documentation).
+        Attribute::CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL
+            if driver >= CudaVersion::new(13, 4) =>
+        {
+            let domain = mapped.and_then(|its| its.locality_domain);
+            Value::Int(domain.unwrap_or(u32::MAX))
         }
         _ => return Err(INVALID),
     })

@@ -441,3 +441,11 @@ pub(crate) fn device_of(location: &Location) -> Option<usize> {
         _ => None,
     }
 }
+
+/// Returns the locality domain of a location, if it is one of a part of a device.
+pub(crate) fn domain_of(location: &Location) -> Option<u32> {
+    use cuda_sys::CUmemLocationType as Type;
+    let [_, domain, ..] = location.1.to_ne_bytes();
+    let is_domain = Type(location.0) == Type::CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
+    is_domain.then_some(domain.into())
+}

@@ -102,6 +102,10 @@ fn attributes() -> Vec<Row> {
         "IS_GPU_DIRECT_RDMA_CAPABLE",
         "ACCESS_FLAGS",
         "MEMPOOL_HANDLE",
+        "MAPPING_SIZE",
+        "MAPPING_BASE_ADDR",
+        "MEMORY_BLOCK_ID",
+        "LOCALITY_DOMAIN_ORDINAL",
         "IS_HW_DECOMPRESS_CAPABLE",
     ];
     let mut rows: Vec<Row> = names

@@ -1,0 +1,71 @@
+//! Attributes of addresses that no real driver has confirmed.
+
+use crate::on;
+use cuda_safe::virtual_memory::{Mapping, PhysicalMemory, PhysicalOptions, Reservation};
+use cuda_safe::{Context, MemoryLocation, PointerInfo};
+
+/// The location type of a part of a device, and its second part of the first device.
+const SECOND_DOMAIN: MemoryLocation = MemoryLocation::Other {
+    kind: 6,
+    id: 1 << 8,
+};
+
+fn mapping(location: MemoryLocation) -> Mapping {
+    let options = PhysicalOptions::new(location);
+    let size = options.granularity().expect("the granularity");
+    let memory = PhysicalMemory::with_options(size, &options).expect("physical memory");
+    let space = Reservation::new(size).expect("a reservation");
+    space.try_map(0, memory).expect("a mapping")
+}
+
+fn info(context: &Context, mapping: &Mapping) -> PointerInfo {
+    let info = context.pointer_info(mapping.address());
+    info.expect("an answer").expect("known")
+}
+
+#[test]
+fn the_physical_memory_of_an_address_is_identified() {
+    on("h200".parse().expect("a profile"), |context| {
+        let device = MemoryLocation::Device(context.device());
+        let (first, second) = (mapping(device), mapping(device));
+        let (one, other) = (info(&context, &first), info(&context, &second));
+        assert!(one.memory_block.is_some() && one.memory_block != other.memory_block);
+        // The memory at another address.
+        let space = Reservation::new(first.size()).expect("a reservation");
+        let moved = first.remap(&space, 0).expect("mapped again");
+        let again = info(&context, &moved);
+        assert_eq!(again.memory_block, one.memory_block);
+        assert_ne!(again.mapping, one.mapping);
+    });
+}
+
+#[test]
+fn the_locality_domain_of_an_address_is_known() {
+    on("b200@13.4".parse().expect("a profile"), |context| {
+        let device = mapping(MemoryLocation::Device(context.device()));
+        assert_eq!(info(&context, &device).locality_domain, None);
+        let part = mapping(SECOND_DOMAIN);
+        assert_eq!(info(&context, &part).locality_domain, Some(1));
+    });
+}
+
+/// Checks the attributes of an address on a driver before CUDA 13.4.
+fn check_older(profile: &str, decompress: Option<bool>) {
+    on(profile.parse().expect("a profile"), |context| {
+        let memory = mapping(MemoryLocation::Device(context.device()));
+        let info = info(&context, &memory);
+        assert_eq!(info.hw_decompress, decompress);
+        assert_eq!(info.locality_domain, None);
+        assert!(info.mapping.is_some());
+    });
+}
+
+#[test]
+fn a_driver_without_locality_domains_reports_the_other_attributes() {
+    check_older("h200@12.9", Some(false));
+}
+
+#[test]
+fn a_driver_without_decompression_reports_the_other_attributes() {
+    check_older("h200@12.6", None);
+}
