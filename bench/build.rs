@@ -7,7 +7,12 @@ use std::{env, fs};
 
 fn main() {
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for source in ["src/plain.c", "src/graphs/plain.c", "src/null.c"] {
+    for source in [
+        "src/plain.c",
+        "src/graphs/plain.c",
+        "src/transfers/plain.c",
+        "src/null.c",
+    ] {
         println!("cargo::rerun-if-changed={source}");
     }
     println!("cargo::rerun-if-env-changed=CC");

@@ -14,6 +14,7 @@ mod report;
 mod safe;
 mod theirs;
 mod time;
+mod transfers;
 mod work;
 
 use std::process::ExitCode;

@@ -2,7 +2,7 @@
 
 use crate::driver::Driver;
 use crate::work::{Layer, Operation, Works};
-use crate::{Fallible, graphs, plain, raw, safe, theirs};
+use crate::{Fallible, graphs, plain, raw, safe, theirs, transfers};
 
 /// Kernels that do nothing.
 pub(crate) const PTX: &str = include_str!("kernels.ptx");
@@ -55,6 +55,10 @@ const ROWS: &[Row] = &[
     Row { name: "copy from the device, 4 streams", calls: "copy", batch: HOSTS, ..USUAL },
     Row { name: "copy 4 KiB on the device", calls: "copy", ..USUAL },
     Row { name: "memset 4 KiB", calls: "memset", ..USUAL },
+    Row { name: "batch: 16 copies of 256 B on the device", calls: "batch", batch: 64, ..USUAL },
+    Row { name: "batch: 16 slices of 256 B to the device", calls: "batch", batch: 64, ..USUAL },
+    Row { name: "tensor map: encode 2 dimensions", calls: "encode", batch: 1024, ..USUAL },
+    Row { name: "tensor map: replace the memory", calls: "replace", batch: 1024, ..USUAL },
     Row { name: "graph: add a kernel node", calls: "add", nodes: 1, ..USUAL },
     Row { name: "graph: instantiate 1 node", calls: "instantiate", batch: 32, nodes: 1, ..USUAL },
     Row { name: "graph: instantiate 10 nodes", calls: "instantiate", batch: 16, nodes: 10, ..USUAL },
@@ -82,6 +86,12 @@ pub(crate) fn all(driver: &Driver) -> Fallible<Vec<Operation>> {
     let (mut safe, objects) = safe::works()?;
     let mut raw = raw::works(objects);
     let (default_stream, mut streams) = theirs::works()?;
+    if transfers::plain::setup() {
+        safe.extend(transfers::safe::works()?);
+        plain.extend(transfers::plain::works());
+        again.extend(transfers::plain::works());
+        raw.extend(transfers::raw::works(objects));
+    }
     if graphs::plain::setup() {
         safe.extend(graphs::safe::works()?);
         plain.extend(graphs::plain::works());

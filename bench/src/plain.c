@@ -51,12 +51,24 @@ struct update {
     int result;
     handle node, from;
 };
+
+struct copy_attributes {
+    unsigned order;
+    struct { int type, id; } source, target;
+    unsigned flags;
+};
+
+struct tensor_map {
+    _Alignas(128) uint64_t words[16];
+};
 _Static_assert(sizeof(struct attribute) == 72, "must match the driver's layout");
 _Static_assert(sizeof(struct launch) == 56, "must match the driver's layout");
 _Static_assert(sizeof(struct resource) == 144, "must match the driver's layout");
 _Static_assert(sizeof(struct kernel_node) == 72, "must match the driver's layout");
 _Static_assert(sizeof(struct instantiation) == 32, "must match the driver's layout");
 _Static_assert(sizeof(struct update) == 24, "must match the driver's layout");
+_Static_assert(sizeof(struct copy_attributes) == 24, "must match the driver's layout");
+_Static_assert(sizeof(struct tensor_map) == 128, "must match the driver's layout");
 
 #define FUNCTIONS(X) \
     X(cuInit, (unsigned)) \
@@ -82,6 +94,11 @@ _Static_assert(sizeof(struct update) == 24, "must match the driver's layout");
     X(cuMemcpyDtoHAsync_v2, (void *, address, size_t, handle)) \
     X(cuMemcpyDtoDAsync_v2, (address, address, size_t, handle)) \
     X(cuMemsetD8Async, (address, unsigned char, size_t, handle)) \
+    X(cuMemcpyBatchAsync_v2, (address *, address *, size_t *, size_t, struct copy_attributes *, size_t *, \
+                              size_t, handle)) \
+    X(cuTensorMapEncodeTiled, (struct tensor_map *, int, unsigned, void *, const uint64_t *, \
+                               const uint64_t *, const unsigned *, const unsigned *, int, int, int, int)) \
+    X(cuTensorMapReplaceAddress, (struct tensor_map *, void *)) \
     X(cuModuleLoadData, (handle *, const void *)) \
     X(cuModuleGetFunction, (handle *, handle, const char *)) \
     X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
@@ -382,4 +399,5 @@ WORK(green_stream) {
     }
 }
 
+#include "transfers/plain.c"
 #include "graphs/plain.c"

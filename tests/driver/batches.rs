@@ -52,7 +52,7 @@ fn one_batch_copies_between_device_pinned_and_pageable_memory() {
     let zeros = |len| DeviceBuffer::<i32>::zeroed(&stream, len).expect("memory");
     let (mut first, mut second, mut third) = (zeros(3), zeros(2), zeros(4));
     let mut empty = zeros(0);
-    let mut batch = CopyBatch::new(&stream);
+    let mut batch = CopyBatch::with_capacity(&stream, 1);
     batch
         .push_from_pinned(&mut first, &mut there)
         .expect("a copy");

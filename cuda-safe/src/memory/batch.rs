@@ -92,12 +92,18 @@ enum Calls {
 impl<'a> CopyBatch<'a> {
     /// Creates an empty batch for copies on `stream`.
     pub fn new(stream: &'a Stream) -> Self {
+        Self::with_capacity(stream, 0)
+    }
+
+    /// Creates an empty batch for copies on `stream`, with memory for the lists of `copies`
+    /// one-dimensional copies. More copies can be added.
+    pub fn with_capacity(stream: &'a Stream, copies: usize) -> Self {
         Self {
             stream,
-            targets: Vec::new(),
-            sources: Vec::new(),
-            sizes: Vec::new(),
-            directions: Vec::new(),
+            targets: Vec::with_capacity(copies),
+            sources: Vec::with_capacity(copies),
+            sizes: Vec::with_capacity(copies),
+            directions: Vec::with_capacity(copies),
             accesses: Vec::new(),
             volumes: Vec::new(),
             attributes: CopyAttributes::default(),
