@@ -162,10 +162,10 @@ pub use driver::stream::{
 #[cfg(target_os = "linux")]
 pub use memory::DmaBufOptions;
 pub use memory::{
-    Advice, CopyAttributes, CopyBatch, CopyScope, DeviceBuffer, DeviceChunksExact,
-    DeviceChunksExactMut, DeviceSlice, DeviceSliceMut, Extent, GraphAllocation, GraphBuffer,
-    GraphPinned, ImportedPool, ManagedBuffer, ManagedRange, MappedBuffer, MemoryAccess,
-    MemoryLocation, MemoryPool, MemoryPoolOptions, MemoryType, PeerReader, Pending, Pinned,
-    PinnedBuffer, PinnedFlags, PinnedOptions, PinnedRange, PitchedBuffer, PointerInfo, RangeInfo,
-    Region, RegisterOptions, SharedBuffer, SharedReader, SourceOrder, pool,
+    Advice, CompressionFormat, CopyAttributes, CopyBatch, CopyScope, DecompressBatch, DeviceBuffer,
+    DeviceChunksExact, DeviceChunksExactMut, DeviceSlice, DeviceSliceMut, Extent, GraphAllocation,
+    GraphBuffer, GraphPinned, ImportedPool, ManagedBuffer, ManagedRange, MappedBuffer,
+    MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions, MemoryType, PeerReader, Pending,
+    Pinned, PinnedBuffer, PinnedFlags, PinnedOptions, PinnedRange, PitchedBuffer, PointerInfo,
+    RangeInfo, Region, RegisterOptions, SharedBuffer, SharedReader, SourceOrder, pool,
 };

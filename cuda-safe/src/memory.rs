@@ -8,6 +8,7 @@ mod cast;
 mod chunks;
 mod copy;
 mod copy_3d;
+mod decompress;
 #[cfg(unix)]
 mod descriptor;
 mod device;
@@ -36,6 +37,7 @@ pub(crate) mod virtual_memory;
 pub use crate::base::region::{Extent, Region};
 pub use batch::{CopyAttributes, CopyBatch, SourceOrder};
 pub use chunks::{DeviceChunksExact, DeviceChunksExactMut};
+pub use decompress::{CompressionFormat, DecompressBatch};
 pub use device::DeviceBuffer;
 #[cfg(target_os = "linux")]
 pub use dma_buf::DmaBufOptions;

@@ -13,6 +13,7 @@ pub(crate) mod batch;
 pub(crate) mod boxes;
 pub(crate) mod capture;
 pub(crate) mod context;
+pub(crate) mod decompress;
 pub(crate) mod device;
 pub(crate) mod endpoint;
 pub(crate) mod event;
@@ -65,15 +66,15 @@ use cuda_sys::{
     CUlibraryOption, CUlimit, CUlinkState, CUlogicalEndpointId, CUlogicalEndpointProp,
     CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
     CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationType, CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute,
-    CUmemPoolProps, CUmemPoolPtrExportData, CUmemRangeHandleType, CUmemcpyAttributes, CUmemoryPool,
-    CUmipmappedArray, CUmodule, CUmoduleLoadingMode, CUmulticastGranularity_flags,
-    CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUsharedconfig,
-    CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
-    CUstreamCaptureMode, CUstreamCaptureStatus, CUstreamCigCaptureParams, CUsurfObject,
-    CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode,
-    CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUuserObject,
-    CUuuid, Function,
+    CUmemAllocationType, CUmemDecompressParams, CUmemGenericAllocationHandle, CUmemLocation,
+    CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemRangeHandleType,
+    CUmemcpyAttributes, CUmemoryPool, CUmipmappedArray, CUmodule, CUmoduleLoadingMode,
+    CUmulticastGranularity_flags, CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute,
+    CUresult, CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue,
+    CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUstreamCigCaptureParams, CUsurfObject, CUtensorMap, CUtensorMapDataType,
+    CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
+    CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUuserObject, CUuuid, Function,
 };
 
 /// An output parameter: null, or a place where one value can be written. It is not a reference, because
@@ -466,6 +467,7 @@ functions! { find_newest newest
     Usual cuMemcpy3DAsync_v2(copy: val *const CUDA_MEMCPY3D [1], stream: val CUstream) => boxes::copy_volume_async;
     Usual cuMemcpyBatchAsync_v2(to: val *mut CUdeviceptr [count], from: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize [sets], sets: val usize, stream: val CUstream) => batch::copy_batch;
     Usual cuMemcpy3DBatchAsync_v2(count: val usize, copies: val *mut CUDA_MEMCPY3D_BATCH_OP [count], flags: val c_ulonglong, stream: val CUstream) => batch::copy_volume_batch;
+    Usual cuMemBatchDecompressAsync(operations: val *mut CUmemDecompressParams [count], count: val usize, flags: val c_uint, failed: out usize, stream: val CUstream) => decompress::batch;
     Usual cuMemcpyWithAttributesAsync(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, attributes: val *mut CUmemcpyAttributes [1], stream: val CUstream) => batch::copy_with_attributes;
     Usual cuMemcpy3DWithAttributesAsync(copy: val *mut CUDA_MEMCPY3D_BATCH_OP [1], flags: val c_ulonglong, stream: val CUstream) => batch::copy_volume_with_attributes;
     Usual cuMemcpy3DPeer(copy: val *const CUDA_MEMCPY3D_PEER [1]) => boxes::copy_between;

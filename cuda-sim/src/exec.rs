@@ -6,6 +6,7 @@
 //! else runs: work runs as late as its order allows.
 
 mod callback;
+mod decompress;
 pub mod kernel;
 mod late;
 mod program;
@@ -13,6 +14,7 @@ mod ready;
 mod runnable;
 
 pub(crate) use callback::{Callback, HostFunction, Progress};
+pub(crate) use decompress::{Decompression, Format};
 pub(crate) use program::{Conditional, Form, Program};
 pub(crate) use runnable::{FunctionSettings, Runnable};
 
@@ -77,6 +79,7 @@ pub(crate) enum Work {
     },
     /// Attaches managed memory to a stream or to the host.
     Attach(usize, Attached),
+    Decompress(Box<Decompression>),
     /// Writes a word of device memory or pinned memory.
     WriteValue {
         at: u64,
@@ -429,6 +432,7 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
                 }
             })
         }
+        Work::Decompress(its) => its.run(memory),
         Work::WriteValue { at, bytes } => write_value(memory, at, &bytes),
         Work::WaitValue { at, size, .. } => match memory.word(at, size) {
             Some(_) => Ok(()),

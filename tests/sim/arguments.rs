@@ -11,6 +11,7 @@ mod batches;
 mod capture;
 mod context;
 mod copies;
+mod decompression;
 mod device;
 mod event;
 mod exports;
@@ -293,6 +294,7 @@ fn rows() -> Vec<Row> {
         batches::rows(),
         context::rows(),
         copies::rows(),
+        decompression::rows(),
         device::rows(),
         event::rows(),
         exports::rows(),

@@ -19,6 +19,7 @@ mod capture_retained;
 mod contexts;
 mod copy_batches;
 mod cuda_arrays;
+mod decompression;
 mod devices;
 mod disjoint;
 mod explore;

@@ -165,7 +165,7 @@ fn stream_of(world: &mut World, stream: CUstream) -> Answer<usize> {
     world.stream(stream.addr())
 }
 
-fn not_capturing(world: &World, stream: usize) -> Answer {
+pub(super) fn not_capturing(world: &World, stream: usize) -> Answer {
     let its = world.streams.get(stream);
     match its.is_some_and(|its| its.capture.is_some()) {
         true => Err(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED),

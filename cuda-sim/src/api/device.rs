@@ -114,6 +114,8 @@ pub(super) fn attribute(
     let number = world.device(device)?;
     value.required()?;
     let gpu = world.profile.gpu;
+    let has_engine =
+        super::decompress::has_engine(world) && world.profile.driver >= CudaVersion::new(12, 8);
     let has_domains = world.profile.driver >= CudaVersion::new(13, 4);
     let answer = match attribute {
         Attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN => gpu.shared_opt_in(),
@@ -144,6 +146,11 @@ pub(super) fn attribute(
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
         | Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID => 0,
         Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => u32::try_from(number).unwrap_or(0),
+        // Unverified (from documentation).
+        Attribute::CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK if has_engine => 7,
+        Attribute::CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH if has_engine => {
+            super::decompress::MAXIMUM
+        }
         Attribute::CU_DEVICE_ATTRIBUTE_LOCALITY_DOMAIN_COUNT if has_domains => gpu.locality_domains,
         Attribute::CU_DEVICE_ATTRIBUTE_LOCALITY_DOMAIN_MULTIPROCESSOR_COUNT if has_domains => {
             gpu.sms / gpu.locality_domains

@@ -25,6 +25,7 @@ struct Known {
     id: u64,
     /// `None` if the memory is not from a pool.
     pool: Option<usize>,
+    hw_decompress: bool,
     /// `None` if the memory is not in a reservation.
     mapped: Option<Mapped>,
 }
@@ -61,6 +62,7 @@ fn known_mapping(world: &World, address: CUdeviceptr) -> Option<Known> {
         size: reservation.size,
         id: mapping.id,
         pool: None,
+        hw_decompress: false,
         mapped: Some(Mapped {
             start: first,
             size: mapping.size,
@@ -87,6 +89,7 @@ fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
             size: its.bytes.len() as u64,
             id: its.id,
             pool: its.pool,
+            hw_decompress: super::decompress::is_capable(world, address),
             mapped: None,
         });
     }
@@ -105,6 +108,7 @@ fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
         size: its.len as u64,
         id: its.id,
         pool: None,
+        hw_decompress: false,
         mapped: None,
     })
 }
@@ -179,7 +183,7 @@ fn value(its: Option<&Known>, attribute: Attribute, driver: CudaVersion) -> Answ
         Attribute::CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE
             if driver >= CudaVersion::new(12, 8) =>
         {
-            Value::Flag(false)
+            Value::Flag(is(|its| its.hw_decompress))
         }
         // Unverified (from documentation).
         Attribute::CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL

@@ -51,7 +51,7 @@ const STOPPING: [(&str, bool); 6] = [
 ];
 
 #[rustfmt::skip]
-const BLOCKED: [(&str, Blocked); 41] = [
+const BLOCKED: [(&str, Blocked); 42] = [
     ("cuEventRecord", Blocked::OnItsStream),
     ("cuEventRecordWithFlags", Blocked::OnItsStream), // same kind
     ("cuLaunchKernel", Blocked::OnItsStream),
@@ -69,6 +69,7 @@ const BLOCKED: [(&str, Blocked); 41] = [
     ("cuMemcpy3DAsync_v2", Blocked::ByFrees), // same kind
     ("cuMemcpyBatchAsync", Blocked::ByFrees), // same kind
     ("cuMemcpyBatchAsync_v2", Blocked::ByFrees), // same kind
+    ("cuMemBatchDecompressAsync", Blocked::ByFrees), // same kind
     ("cuMemsetD8_v2", Blocked::ByFrees), // same kind
     ("cuMemsetD8Async", Blocked::ByFrees),
     ("cuMemsetD16Async", Blocked::ByFrees), // same kind

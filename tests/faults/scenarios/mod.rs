@@ -5,6 +5,7 @@ mod batches;
 mod boxes;
 mod capture;
 mod context;
+mod decompression;
 mod device;
 mod drops;
 mod event;
@@ -79,6 +80,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("sparse arrays", arrays::sparse),
     scenario("batches with host memory", batches::run),
     scenario("tensor maps", tensor_maps::run),
+    scenario("decompression", decompression::run),
     scenario("exported memory", exports::run),
     scenario("pinned memory", memory::pinned),
     scenario("pending copies", memory::pending),

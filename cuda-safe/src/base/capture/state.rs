@@ -34,10 +34,11 @@ pub(crate) enum Operation {
     Fill,
     Begin,
     Enqueue,
+    Decompression,
 }
 
 impl Operation {
-    const ALL: [(Self, &'static str); 13] = [
+    const ALL: [(Self, &'static str); 14] = [
         (Self::Allocate, "an allocation"),
         (Self::Release, "a release"),
         (Self::HostCopy, "a copy from or to host memory"),
@@ -51,6 +52,7 @@ impl Operation {
         (Self::Fill, "a fill of new memory"),
         (Self::Begin, "the beginning of a capture"),
         (Self::Enqueue, "a call of other code"),
+        (Self::Decompression, "a decompression"),
     ];
 
     fn name(number: u8) -> &'static str {
