@@ -3,11 +3,12 @@
 use super::{DeviceBuffer, MemoryAccess};
 use crate::base::call::call;
 use crate::base::error::Result;
+use crate::base::init;
 use crate::driver::context::Context;
 use core::ffi::c_void;
 use cuda_sys::{
     CUcontext, CUdeviceptr, CUmemAccess_flags, CUmemAllocationHandleType, CUmemoryPool,
-    CUmemorytype, CUpointer_attribute as Attribute, CUresult,
+    CUmemorytype, CUpointer_attribute as Attribute, CudaVersion,
 };
 use std::ops::Range;
 
@@ -110,18 +111,9 @@ impl Context {
     /// Since CUDA 7.0. Raw: [`cuPointerGetAttributes`](fn@cuda_sys::cuPointerGetAttributes).
     #[doc(alias = "cuPointerGetAttributes")]
     pub fn pointer_info(&self, address: CUdeviceptr) -> Result<Option<PointerInfo>> {
+        let known = known_attributes(init::version()?);
         let _current = self.enter()?;
-        let mut values = Values::of_first(QUERIED.len(), address);
-        for count in OLDER {
-            match &values {
-                // A driver that does not know the newest attribute rejects the whole query.
-                Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
-                    values = Values::of_first(count, address);
-                }
-                _ => break,
-            }
-        }
-        Ok(values?.info())
+        Ok(Values::of_first(known, address)?.info())
     }
 
     /// Returns the address range of the allocation that contains a device address.
@@ -174,8 +166,11 @@ const QUERIED: [Attribute; 21] = [
     Attribute::CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL,
 ];
 
-/// The number of attributes that older drivers know: before CUDA 13.4, and before CUDA 12.8.
-const OLDER: [usize; 2] = [QUERIED.len() - 1, QUERIED.len() - 2];
+/// Returns the number of queried attributes that a driver knows. It rejects a query of other ones.
+fn known_attributes(driver: CudaVersion) -> usize {
+    let newer = [CudaVersion::new(12, 8), CudaVersion::new(13, 4)];
+    QUERIED.len() - newer.iter().filter(|since| driver < **since).count()
+}
 
 /// The values of the queried attributes. The driver writes 1, 4 or 8 bytes of each, into the low
 /// bytes of a number that was zero.
