@@ -1,12 +1,12 @@
 //! Device memory for other devices of the machine, as a DMA-BUF of the Linux kernel.
 
-use super::DeviceSlice;
+use super::{DeviceSlice, descriptor};
 use crate::base::call::call;
 use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
 use crate::base::release;
 use cuda_sys::{CUmemRangeFlags, CUmemRangeHandleType, CUresult};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// Options for [`DeviceSlice::export_dma_buf`].
 ///
@@ -79,12 +79,7 @@ impl<T> DeviceSlice<'_, T> {
             Some(CUresult::CUDA_ERROR_INVALID_VALUE) => refused(),
             _ => error,
         })?;
-        if descriptor < 0 {
-            return Err(refused());
-        }
         // SAFETY: the driver has just opened the descriptor for the caller.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
-        // The duplicate is closed on exec. If duplicating fails, the driver's descriptor is used.
-        Ok(descriptor.try_clone().unwrap_or(descriptor))
+        unsafe { descriptor::receive(descriptor) }.ok_or_else(refused)
     }
 }
