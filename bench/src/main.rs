@@ -132,8 +132,12 @@ fn run(options: &Options) -> Fallible<()> {
         return first::one(layer, &driver::open_unseen(options.null)?);
     }
     let driver = driver::open(options.null || options.count)?;
-    let mut operations = operations::all(&driver)?;
-    operations.retain(|operation| operation.name.contains(&options.only));
+    let operations = operations::all(&driver)?;
+    let (mut operations, others): (Vec<_>, Vec<_>) = operations
+        .into_iter()
+        .partition(|operation| operation.name.contains(&options.only));
+    // Operations use the raw handles of objects that others own, such as the module of the kernels.
+    std::mem::forget(others);
     if options.count {
         count::run(&mut operations);
         return Ok(());
