@@ -39,6 +39,7 @@ mod globals;
 mod graph_alloc;
 mod graph_build;
 mod graph_capture;
+mod graph_capture_body;
 mod graph_conditional;
 mod graph_memory;
 mod graph_nodes;

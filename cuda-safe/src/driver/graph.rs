@@ -42,6 +42,7 @@ pub(crate) use arguments::{MemoryUse, NodeUses, Retainable};
 pub use arguments::{NodeArgument, NodeArguments};
 pub(crate) use captured::Before;
 pub use captured::CaptureDependency;
+pub(crate) use conditional::BodyPlace;
 pub use conditional::ConditionalHandle;
 pub use device_launch::DeviceGraph;
 pub(crate) use earlier::Earlier;

@@ -331,7 +331,10 @@ impl World {
             }
             Status::CU_STREAM_CAPTURE_STATUS_ACTIVE if is_joined => {
                 self.forget_capture(branch.capture);
-                self.set_graph_owner(graph, Owner::Program);
+                // The body of a conditional node stays with its node.
+                if self.graphs.get(graph).is_some_and(|its| its.owner == Owner::Capture) {
+                    self.set_graph_owner(graph, Owner::Program);
+                }
                 return Ok(graph);
             }
             Status::CU_STREAM_CAPTURE_STATUS_ACTIVE => CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
@@ -357,14 +360,18 @@ impl World {
     }
 
     /// Removes a capture from its streams, and destroys its graph. The graph of a recapture is undefined
-    /// then, and the program destroys it.
+    /// then, and the program destroys it. The graph around a body is undefined too (unverified).
     fn drop_capture(&mut self, id: u64) {
         let Some(capture) = self.forget_capture(id) else {
             return;
         };
-        match (capture.recapture, self.graphs.get_mut(capture.graph)) {
-            (Some(_), Some(graph)) => graph.is_undefined = true,
-            _ => self.remove_graph(capture.graph),
+        let root = self.root_of(capture.graph);
+        let is_undefined = root != capture.graph || capture.recapture.is_some();
+        if let Some(root) = self.graphs.get_mut(root) {
+            root.is_undefined = is_undefined;
+        }
+        if capture.recapture.is_none() {
+            self.remove_graph(capture.graph);
         }
     }
 

@@ -40,7 +40,8 @@ pub(crate) struct Graph {
     next_local: u32,
     /// The capture that adds nodes to the graph.
     pub(crate) capture: Option<u64>,
-    /// Whether a recapture of the graph failed. It can only be destroyed then.
+    /// Whether a recapture of the graph, or a capture into a body in it, failed. It can only be destroyed
+    /// then.
     pub(crate) is_undefined: bool,
     /// References to user objects, with their number.
     pub(crate) objects: BTreeMap<usize, u32>,
@@ -92,7 +93,7 @@ impl World {
             INVALID
         })?;
         if graph.is_undefined {
-            misuse("a graph is used after a recapture of it failed");
+            misuse("a graph is used after a recapture of it, or a capture into its body, failed");
             return Err(INVALID);
         }
         Ok(graph)

@@ -1,6 +1,7 @@
 //! Adding nodes: what all kinds of nodes share, empty nodes, host functions, and events.
 
 use super::access::Before;
+use super::edges::repeated;
 use super::kind::Kind;
 use super::owners::Content;
 use super::{Graph, HostFunction, Node, NodeId, kind};
@@ -10,7 +11,6 @@ use crate::base::invalid::Invalid;
 use crate::driver::event::Event;
 use crate::driver::stream::Retained;
 use cuda_sys::{CUDA_HOST_NODE_PARAMS, CUgraph, CUgraphNode, CUresult};
-use std::collections::HashSet;
 
 /// The arguments that all functions that add a node share.
 pub(crate) struct Place {
@@ -71,11 +71,10 @@ impl Graph {
     /// Returns the error of a call that added a node: a dependency that is given twice, if there is one.
     #[cold]
     fn explain_dependencies(&self, error: Error, dependencies: &[NodeId]) -> Error {
-        let mut known = HashSet::new();
-        match dependencies.iter().find(|id| !known.insert(**id)) {
+        match repeated(dependencies) {
             Some(id) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
                 Invalid::RepeatedDependency {
-                    node: self.slots().describe(*id),
+                    node: self.slots().describe(id),
                 }
                 .into()
             }

@@ -1,6 +1,6 @@
 //! Graphs that captures add nodes to.
 
-use super::edges::EdgeKind;
+use super::edges::{EdgeKind, repeated};
 use super::owners::Slots;
 use super::{Graph, NodeId};
 use crate::base::capture::Retain;
@@ -34,13 +34,8 @@ impl Graph {
         self.find_nodes()?;
         let raw = dependencies.iter().map(|id| self.raw_node(*id));
         let raw = raw.collect::<Result<Vec<_>>>()?;
-        let is_repeated = |(index, id): (usize, &NodeId)| dependencies[..index].contains(id);
-        let repeated = dependencies
-            .iter()
-            .enumerate()
-            .find(|its| is_repeated(*its));
-        if let Some((_, id)) = repeated {
-            let node = self.slots().describe(*id);
+        if let Some(id) = repeated(dependencies) {
+            let node = self.slots().describe(id);
             return Err(Invalid::RepeatedDependency { node }.into());
         }
         let before = Before {
@@ -70,8 +65,10 @@ impl Graph {
     pub(crate) fn end_of_capture(&mut self, before: &Before) -> Result<Vec<NodeId>> {
         self.find_nodes()?;
         let slots = self.slots();
-        let captured = || slots.iter().map(|(id, _)| id);
-        let captured = || captured().filter(|id| !before.known.contains(id));
+        let captured = || {
+            let nodes = slots.iter().map(|(id, _)| id);
+            nodes.filter(|id| !before.known.contains(id))
+        };
         let followed: HashSet<usize> = captured()
             .flat_map(|id| slots.before(id))
             .filter(|edge| edge.is_full)

@@ -2,6 +2,8 @@
 
 mod body;
 
+pub(crate) use body::BodyPlace;
+
 use super::arguments::{NodeArgument, NodeUses};
 use super::kind::Kind;
 use super::owners::{Content, Slots};

@@ -10,6 +10,7 @@ use cuda_sys::{
     CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC as PROGRAMMATIC, CUgraphDependencyType, CUgraphEdgeData,
     CUresult,
 };
+use std::collections::HashSet;
 
 /// An edge: `to` comes after `from`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -201,4 +202,18 @@ impl Graph {
             _ => error,
         }
     }
+}
+
+/// The number of nodes in a list that needs no allocation.
+const SHORT: usize = 16;
+
+/// Returns a node that a list has twice.
+pub(super) fn repeated(nodes: &[NodeId]) -> Option<NodeId> {
+    if nodes.len() <= SHORT {
+        let mut places = nodes.iter().enumerate();
+        let found = places.find(|(index, id)| nodes[..*index].contains(id));
+        return found.map(|(_, id)| *id);
+    }
+    let mut known = HashSet::with_capacity(nodes.len());
+    nodes.iter().copied().find(|id| !known.insert(*id))
 }

@@ -230,12 +230,7 @@ impl Slots {
         content: Content,
         before: Vec<Before>,
     ) -> NodeId {
-        self.is_borrowed |= content.is_borrowed();
-        self.has_memory_nodes |= [kind::Alloc::TYPE, kind::Free::TYPE].contains(&content.node_type);
-        if let Some(child) = &content.child {
-            self.has_memory_nodes |= child.has_memory_nodes;
-            self.borrows_memory |= child.borrows_memory;
-        }
+        self.note(&content);
         let entry = Arc::new(Entry {
             raw: RawNode(raw),
             content,
@@ -254,6 +249,16 @@ impl Slots {
             by_handle.insert(RawNode(raw), id);
         }
         id
+    }
+
+    /// Notes what the content of a node means for the graph.
+    fn note(&mut self, content: &Content) {
+        self.is_borrowed |= content.is_borrowed();
+        self.has_memory_nodes |= [kind::Alloc::TYPE, kind::Free::TYPE].contains(&content.node_type);
+        if let Some(child) = &content.child {
+            self.has_memory_nodes |= child.has_memory_nodes;
+            self.borrows_memory |= child.borrows_memory;
+        }
     }
 
     /// Removes a node. Returns it, so that its objects are dropped by the caller.
@@ -290,7 +295,7 @@ impl Slots {
 
     /// Replaces the content of a node, which exists. Returns the entry from before.
     pub(crate) fn replace(&mut self, id: NodeId, content: Content) -> Option<Arc<Entry>> {
-        self.is_borrowed |= content.is_borrowed();
+        self.note(&content);
         let place = self.slots.get_mut(id.index())?.node.as_mut()?;
         let raw = place.raw;
         Some(std::mem::replace(place, Arc::new(Entry { raw, content })))

@@ -108,8 +108,8 @@ impl CaptureStatus {
     }
 }
 
-/// An open capture of a stream, returned by [`Stream::begin_capture`] and
-/// [`Stream::begin_capture_into`].
+/// An open capture of a stream, returned by [`Stream::begin_capture`],
+/// [`Stream::begin_capture_into`] and [`Stream::begin_capture_into_body`].
 ///
 /// [`end`](Self::end) ends the capture and returns the graph. Dropping this value ends the
 /// capture and discards the captured work. If the work was captured into a graph, dropping this value
@@ -353,7 +353,7 @@ impl Capture {
                 let graph = Graph::captured(raw, self.stream.context(), own);
                 Ok(graph.with_retained(retained))
             }
-            (Ok(_), Some(destination)) => Ok(destination.into_graph().with_captured(own, retained)),
+            (Ok(_), Some(destination)) => Ok(destination.ended(own, retained)),
             (Err(error), destination) => {
                 destination.into_iter().for_each(Destination::fail);
                 Err(error)

@@ -1,7 +1,8 @@
 //! Access to the bodies of conditional nodes.
 //!
-//! A body belongs to its graph, which destroys it. While a function changes a body, it has a [`Graph`] that
-//! stands for the body, and the graph around it is borrowed. Afterwards the nodes of the body become a part
+//! A body belongs to its graph, which destroys it. While a function or a capture changes a body, it has a
+//! [`Graph`] that stands for the body. The function borrows the graph around it, and the capture owns it, so
+//! that no other code can use that graph. Afterwards the nodes of the body become a part
 //! of the conditional node's content.
 
 use super::super::owners::Slots;
@@ -19,6 +20,9 @@ impl Graph {
     /// Changes a body of a conditional node: `edit` gets the body as a graph. See
     /// [`add_if`](Self::add_if) for what it can contain, and for errors of `edit`.
     ///
+    /// The node may be in a body of this graph itself.
+    /// [`Stream::capture_into_body`](crate::Stream::capture_into_body) adds captured work.
+    ///
     /// Executable graphs are not affected.
     ///
     /// # Errors
@@ -30,13 +34,80 @@ impl Graph {
         index: u32,
         edit: impl FnOnce(&mut Self) -> Result<R>,
     ) -> Result<R> {
-        let mut open = OpenBody::new(self, node.id(), index)?;
+        let (place, body) = self.open_body(node, index)?;
+        let mut open = OpenBody {
+            graph: self,
+            place,
+            body,
+        };
         let edited = edit(&mut open.body);
         drop(open);
         if self.raw.is_null() {
             return Err(Invalid::BodyReplaced.into());
         }
         edited
+    }
+
+    /// Returns a body of a conditional node as a graph, with its place for
+    /// [`close_body`](Self::close_body). This graph must not be used before.
+    ///
+    /// # Errors
+    /// [`Invalid::NoSuchBody`]; [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    pub(crate) fn open_body(
+        &self,
+        node: Node<kind::Conditional>,
+        index: u32,
+    ) -> Result<(BodyPlace, Self)> {
+        let id = node.id();
+        let slots = self.slots().level_of(id);
+        slots.get(id)?;
+        let opened = slots.body(id, index as usize).and_then(|body| {
+            let raw = body.conditional()?.body.as_ref()?.raw.0;
+            Some((raw, Arc::clone(body)))
+        });
+        let Some((raw, mut body)) = opened else {
+            return Err(Invalid::NoSuchBody {
+                node: slots.describe(id),
+                index,
+                count: slots.body_count(id),
+            }
+            .into());
+        };
+        let place = BodyPlace {
+            node,
+            index,
+            raw,
+            number: body.number(),
+        };
+        let changed = Arc::make_mut(&mut body);
+        // The memory of the graph can be used in the body.
+        changed.orders.clone_from(&self.slots().orders);
+        // `assume_owned` may have covered what was captured before.
+        changed.borrows_memory = false;
+        let body = Self {
+            raw,
+            ownership: Ownership::Borrowed,
+            owners: GraphOwners {
+                slots: body,
+                context: self.context().clone(),
+            },
+        };
+        Ok((place, body))
+    }
+
+    /// Makes the nodes of a body a part of this graph. If `body` is not the graph that
+    /// [`open_body`](Self::open_body) returned, this graph is leaked.
+    pub(crate) fn close_body(&mut self, place: &BodyPlace, body: &Self) {
+        let slots = &body.owners.slots;
+        if body.raw != place.raw || slots.number() != place.number {
+            // The body was moved out. The value may be used on any thread from now on, so the graph
+            // around it must neither be used nor destroyed.
+            self.leak();
+            return;
+        }
+        let slots = Arc::clone(slots);
+        let (node, index) = (place.node.id(), place.index as usize);
+        self.slots_mut().set_body(node, index, slots);
     }
 
     /// Notes the empty bodies of a new conditional node.
@@ -78,78 +149,27 @@ impl Graph {
     }
 }
 
+/// The place of an open body in the graph around it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BodyPlace {
+    pub(crate) node: Node<kind::Conditional>,
+    pub(crate) index: u32,
+    raw: CUgraph,
+    /// The number of the body.
+    number: u64,
+}
+
 /// A body while a function changes it.
 struct OpenBody<'a> {
     /// The graph that contains the body.
     graph: &'a mut Graph,
-    node: NodeId,
-    index: usize,
-    raw: CUgraph,
-    number: u64,
+    place: BodyPlace,
     body: Graph,
-}
-
-impl<'a> OpenBody<'a> {
-    fn new(graph: &'a mut Graph, node: NodeId, index: u32) -> Result<Self> {
-        let place = index as usize;
-        graph.slots().get(node)?;
-        let body = graph.slots().body(node, place);
-        let opened = body.and_then(|slots| {
-            let raw = slots.conditional()?.body.as_ref()?.raw.0;
-            Some((raw, Arc::clone(slots)))
-        });
-        let Some((raw, mut slots)) = opened else {
-            return Err(Invalid::NoSuchBody {
-                node: graph.slots().describe(node),
-                index,
-                count: graph.slots().body_count(node),
-            }
-            .into());
-        };
-        // The memory of the graph can be used in the body.
-        Arc::make_mut(&mut slots)
-            .orders
-            .clone_from(&graph.slots().orders);
-        Ok(Self {
-            node,
-            index: place,
-            raw,
-            number: slots.number(),
-            body: Graph {
-                raw,
-                ownership: Ownership::Borrowed,
-                owners: GraphOwners {
-                    slots,
-                    context: graph.context().clone(),
-                },
-            },
-            graph,
-        })
-    }
 }
 
 impl Drop for OpenBody<'_> {
     /// Makes the nodes of the body a part of the graph around it, also if the function failed or panicked.
     fn drop(&mut self) {
-        let slots = &self.body.owners.slots;
-        if self.body.raw != self.raw || slots.number() != self.number {
-            // The function moved the body out. The value may be used on any thread from now on, so the
-            // graph around it must neither be used nor destroyed.
-            self.graph.leak();
-            return;
-        }
-        let changed = Arc::clone(slots);
-        let around = self.graph.slots_mut();
-        around.is_borrowed |= changed.is_borrowed;
-        around.borrows_memory |= changed.borrows_memory;
-        // A child graph may have brought its memory.
-        for order in &changed.orders {
-            if !around.orders.iter().any(|its| Arc::ptr_eq(its, order)) {
-                around.orders.push(Arc::clone(order));
-            }
-        }
-        if let Some(body) = around.body_mut(self.node, self.index) {
-            *body = changed;
-        }
+        self.graph.close_body(&self.place, &self.body);
     }
 }

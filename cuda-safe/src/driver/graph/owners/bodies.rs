@@ -8,7 +8,6 @@ use super::super::conditional::Conditional;
 use super::super::kind;
 use super::super::node::NodeId;
 use super::{Content, Entry, Slots};
-use crate::base::capture::Retain;
 use crate::base::error::Result;
 use cuda_sys::CUgraphNode;
 use std::sync::Arc;
@@ -85,9 +84,15 @@ impl Slots {
     /// See [`get`](Self::get).
     #[inline]
     pub(in super::super) fn get_in_bodies(&self, id: NodeId) -> Result<&Arc<Entry>> {
+        self.level_of(id).get(id)
+    }
+
+    /// Returns the body in this graph that a node belongs to. Otherwise returns this graph.
+    #[inline]
+    pub(in super::super) fn level_of(&self, id: NodeId) -> &Self {
         match id.graph() == self.number {
-            true => self.get(id),
-            false => self.body_of(id).unwrap_or(self).get(id),
+            true => self,
+            false => self.body_of(id).unwrap_or(self),
         }
     }
 
@@ -110,18 +115,48 @@ impl Slots {
         if id.graph() == self.number {
             return self.replace(id, content);
         }
-        self.is_borrowed |= content.owners.iter().any(Retain::is_borrowed);
+        self.note(&content);
+        let (node, index) = self.body_around(id)?;
+        Arc::make_mut(self.body_mut(node, index)?).replace_in_bodies(id, content)
+    }
+
+    /// Replaces a body of a conditional node of this graph or of a body in it.
+    pub(in super::super) fn set_body(&mut self, node: NodeId, index: usize, changed: Arc<Self>) {
+        self.include(&changed);
+        if node.graph() == self.number {
+            if let Some(body) = self.body_mut(node, index) {
+                *body = changed;
+            }
+        } else if let Some((outer, place)) = self.body_around(node) {
+            if let Some(body) = self.body_mut(outer, place) {
+                Arc::make_mut(body).set_body(node, index, changed);
+            }
+        }
+    }
+
+    /// Notes what a body uses for this graph too.
+    fn include(&mut self, body: &Self) {
+        self.is_borrowed |= body.is_borrowed;
+        self.borrows_memory |= body.borrows_memory;
+        self.has_memory_nodes |= body.has_memory_nodes;
+        // A child graph may have brought its memory.
+        for order in &body.orders {
+            if !self.orders.iter().any(|its| Arc::ptr_eq(its, order)) {
+                self.orders.push(Arc::clone(order));
+            }
+        }
+    }
+
+    /// Returns the conditional node of this graph, and the index of the body, that contain a node, directly
+    /// or not.
+    fn body_around(&self, id: NodeId) -> Option<(NodeId, usize)> {
         let contains = |body: &Self| body.number == id.graph() || body.body_of(id).is_some();
         let nodes = self.conditional().map_or(&[][..], Conditional::nodes);
-        let places = nodes.iter().flat_map(|node| {
+        let mut places = nodes.iter().flat_map(|node| {
             let indices = 0..self.body_count(*node);
             indices.map(|index| (*node, index))
         });
-        let place = places
-            .into_iter()
-            .find(|(node, index)| self.body(*node, *index).is_some_and(|its| contains(its)));
-        let (node, index) = place?;
-        Arc::make_mut(self.body_mut(node, index)?).replace_in_bodies(id, content)
+        places.find(|(node, index)| self.body(*node, *index).is_some_and(|its| contains(its)))
     }
 
     /// Returns the description of the node with this driver handle, also in a body.

@@ -114,6 +114,7 @@ impl Capture {
         let stream = &self.stream;
         let destination = self.destination.get_or_insert_with(|| Destination {
             graph: Graph::captured(raw, stream.context(), stream.retained()),
+            around: None,
             before: Before::default(),
             on_failure: OnFailure::Destroyed,
             changes: None,

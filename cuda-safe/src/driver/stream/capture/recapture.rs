@@ -114,6 +114,7 @@ impl Stream {
         let data = Arc::as_ptr(&changes).cast_mut().cast::<c_void>();
         let destination = Destination {
             graph,
+            around: None,
             before: Before::default(),
             on_failure: OnFailure::Undefined,
             changes: Some(changes),
