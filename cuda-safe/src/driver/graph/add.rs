@@ -3,7 +3,7 @@
 use super::access::Before;
 use super::edges::repeated;
 use super::kind::Kind;
-use super::owners::Content;
+use super::owners::{Content, EdgesBefore};
 use super::{Graph, HostFunction, Node, NodeId, kind};
 use crate::base::call::call;
 use crate::base::error::{Error, Result};
@@ -47,7 +47,7 @@ impl Graph {
                 heap.as_mut_slice()
             }
         };
-        let mut before = Vec::with_capacity(dependencies.len());
+        let mut before = EdgesBefore::default();
         for (place, id) in raw.iter_mut().zip(dependencies) {
             *place = self.raw_node(*id)?;
             before.push(Before {

@@ -57,8 +57,10 @@ pub struct NodeUses<'a> {
     owners: Vec<Retained>,
     accesses: Vec<Access>,
     after: Vec<Event>,
-    /// The numbers of the graphs that own the memory.
-    graphs: Vec<u64>,
+    /// The number of the graph that owns the memory.
+    graph: Option<u64>,
+    /// The numbers of further graphs that own memory, such as moved child graphs.
+    other_graphs: Vec<u64>,
     /// The number of the graph that the conditional handles belong to.
     graph_of_handles: Option<u64>,
 }
@@ -128,7 +130,8 @@ impl<'a> NodeUses<'a> {
             owners: Vec::new(),
             accesses: Vec::new(),
             after: Vec::new(),
-            graphs: Vec::new(),
+            graph: None,
+            other_graphs: Vec::new(),
             graph_of_handles: None,
         }
     }
@@ -169,8 +172,8 @@ impl<'a> NodeUses<'a> {
             }
             self.diverge();
         }
-        if self.graphs.last() != Some(&used.graph) {
-            self.graphs.push(used.graph);
+        if *self.graph.get_or_insert(used.graph) != used.graph {
+            self.other_graphs.push(used.graph);
         }
         self.accesses.push(access);
         self.owners.push(Retained::Object(used.memory.retained()));
@@ -254,7 +257,7 @@ impl<'a> NodeUses<'a> {
         owners: impl IntoIterator<Item = Retained>,
     ) -> Result<Content> {
         self.diverge();
-        for graph in self.graphs {
+        for graph in self.graph.into_iter().chain(self.other_graphs) {
             if !slots.orders.iter().any(|order| order.graph() == graph) {
                 return Err(Invalid::BufferOfOtherGraph {
                     buffer: graph,

@@ -35,8 +35,12 @@ pub(super) enum Objects {
 }
 
 impl Retired {
+    /// Adds objects, unless they are there already: an executable graph may be updated from two graphs in
+    /// turn.
     pub(super) fn add(&mut self, objects: Objects) {
-        self.0.push(objects);
+        if !self.0.iter().any(|its| its.is_same(&objects)) {
+            self.0.push(objects);
+        }
     }
 
     /// Returns the number of replaced nodes.
@@ -65,6 +69,16 @@ impl Retired {
             Objects::Node(entry) => entry.is_borrowed(),
             Objects::Graph(slots) => slots.is_borrowed,
         })
+    }
+}
+
+impl Objects {
+    fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Node(one), Self::Node(other)) => Arc::ptr_eq(one, other),
+            (Self::Graph(one), Self::Graph(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
     }
 }
 
@@ -124,7 +138,8 @@ impl ExecutableGraph {
         let before = slots.replace_in_bodies(id, content);
         if has_new_memory {
             // The memory may have entered the graph after the instantiation.
-            earlier.extend(self.claims.iter_mut().flat_map(Claim::earlier));
+            let claims = self.claims.iter_mut();
+            claims.for_each(|claim| claim.find_earlier(&mut earlier));
         }
         if !earlier.is_empty() {
             self.launches.add_earlier(earlier);
@@ -156,8 +171,9 @@ impl ExecutableGraph {
         self.is_owned = !slots.borrows_memory;
         // Memory of the earlier graph stays claimed, because launches that use it may be running.
         self.claims.extend(claims);
-        let mut earlier: Vec<_> = slots.all_after().into_iter().map(Earlier::Event).collect();
-        earlier.extend(self.claims.iter_mut().flat_map(Claim::earlier));
+        let mut earlier = slots.all_after();
+        let claims = self.claims.iter_mut();
+        claims.for_each(|claim| claim.find_earlier(&mut earlier));
         let updated = match slots.number() == self.graph_number() {
             true => {
                 let before = std::mem::replace(&mut self.objects.slots, slots);

@@ -85,14 +85,16 @@ impl EarlierWork {
 
     /// Returns all entries, and a number that is greater than those of the entries.
     pub(super) fn all(&self) -> (Vec<Earlier>, u64) {
-        self.since(0)
+        let mut all = Vec::new();
+        let next = self.since(0, &mut all);
+        (all, next)
     }
 
-    /// Returns the entries from a number on, and a number that is greater than those of all entries.
-    pub(super) fn since(&self, number: u64) -> (Vec<Earlier>, u64) {
+    /// Appends the entries from a number on. Returns a number that is greater than those of all entries.
+    pub(super) fn since(&self, number: u64, found: &mut Vec<Earlier>) -> u64 {
         // The usual case in updates.
         if number == self.next {
-            return (Vec::new(), self.next);
+            return self.next;
         }
         let events = self.events.partition_point(|(its, _)| *its < number);
         let streams = self.streams.partition_point(|(its, _)| *its < number);
@@ -100,7 +102,8 @@ impl EarlierWork {
         let events = events.map(|(_, event)| Earlier::Event(event.clone()));
         let streams = self.streams[streams..].iter();
         let streams = streams.map(|(_, stream)| Earlier::Stream(stream.clone()));
-        (events.chain(streams).collect(), self.next)
+        found.extend(events.chain(streams));
+        self.next
     }
 
     /// Removes the entries below a number. The caller drops them without a lock, because they may be the

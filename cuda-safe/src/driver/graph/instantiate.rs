@@ -2,7 +2,6 @@
 
 use super::Graph;
 use super::allocation::KeptAllocations;
-use super::earlier::Earlier;
 use super::executable::ExecutableGraph;
 use super::launches::Launches;
 use super::order::Claim;
@@ -119,10 +118,11 @@ impl Graph {
         }
         let claims = slots.orders.iter().map(|order| order.claim());
         let mut claims = claims.collect::<Result<Vec<Claim>>>()?;
-        let events = slots.all_after().into_iter().map(Earlier::Event);
-        let orders = claims.iter_mut().flat_map(Claim::earlier);
+        let mut earlier = slots.all_after();
+        let orders = claims.iter_mut();
+        orders.for_each(|claim| claim.find_earlier(&mut earlier));
         let kept = KeptAllocations::new(slots, options.auto_free_on_launch);
-        let launches = Launches::keeping(events.chain(orders), &kept);
+        let launches = Launches::keeping(earlier, &kept);
         let mut _call = None;
         if let Some(stream) = options.upload {
             same_context("the stream", stream.context(), self.context())?;

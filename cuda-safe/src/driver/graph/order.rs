@@ -72,13 +72,10 @@ impl Claim {
         &self.order
     }
 
-    /// Returns the work that launches must come after, and that was not returned before. The caller passes
-    /// it to the launches.
-    #[must_use]
-    pub(crate) fn earlier(&mut self) -> Vec<Earlier> {
-        let (earlier, known) = self.order.lock().since(self.known);
-        self.known = known;
-        earlier
+    /// Appends the work that launches must come after, and that was not found before. The caller passes it
+    /// to the launches.
+    pub(crate) fn find_earlier(&mut self, found: &mut Vec<Earlier>) {
+        self.known = self.order.lock().since(self.known, found);
     }
 
     /// Replaces the earlier work that the executable graph knows by launches that came after all of it.

@@ -5,12 +5,16 @@
 //! changes a node.
 
 mod bodies;
+mod edges;
 mod facts;
+
+pub(super) use self::edges::EdgesBefore;
 
 use self::facts::SlotList;
 use super::access::{Access, Before};
 use super::allocation::NodeAllocation;
 use super::conditional::Conditional;
+use super::earlier::Earlier;
 use super::node::{Node, NodeId, NodeType, kind, kind::Kind};
 use super::order::MemoryOrder;
 use super::retain::UserObject;
@@ -63,7 +67,7 @@ struct Slot {
     generation: u32,
     node: Option<Arc<Entry>>,
     /// The edges that lead to the node. They may come from removed nodes.
-    before: Vec<Before>,
+    before: EdgesBefore,
     /// Whether the node was copied with the graph.
     is_copied: bool,
 }
@@ -224,23 +228,24 @@ impl Slots {
     }
 
     /// Adds a node that the driver has just created.
-    pub(crate) fn insert(
+    pub(super) fn insert(
         &mut self,
         raw: CUgraphNode,
         content: Content,
-        before: Vec<Before>,
+        before: EdgesBefore,
     ) -> NodeId {
         self.note(&content);
         let entry = Arc::new(Entry {
             raw: RawNode(raw),
             content,
         });
+        let slots = &mut *self.slots;
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            slots.push(Slot::default());
             // The driver cannot hold as many nodes.
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+            u32::try_from(slots.len() - 1).unwrap_or(u32::MAX)
         });
-        let slot = &mut self.slots[index as usize];
+        let slot = &mut slots[index as usize];
         slot.node = Some(entry);
         slot.before = before;
         slot.is_copied = false;
@@ -265,7 +270,7 @@ impl Slots {
     pub(crate) fn remove(&mut self, id: NodeId) -> Option<Arc<Entry>> {
         let slot = self.slots.get_mut(id.index())?;
         let removed = slot.node.take()?;
-        slot.before = Vec::new();
+        slot.before = EdgesBefore::default();
         if let Some(by_handle) = self.by_handle.get_mut() {
             by_handle.remove(&removed.raw);
         }
@@ -364,14 +369,14 @@ impl Slots {
     }
 
     /// Returns the edges that lead to a node, which exists, to change them.
-    pub(crate) fn before_mut(&mut self, id: NodeId) -> Option<&mut Vec<Before>> {
+    pub(super) fn before_mut(&mut self, id: NodeId) -> Option<&mut EdgesBefore> {
         Some(&mut self.slots.get_mut(id.index())?.before)
     }
 
     /// Returns the edges that lead to a node.
     pub(crate) fn before(&self, id: NodeId) -> &[Before] {
         let slot = self.slots.get(id.index());
-        slot.map_or(&[], |slot| slot.before.as_slice())
+        slot.map_or(&[], |slot| &slot.before)
     }
 
     /// Returns all nodes, in the order of their slots.
@@ -385,7 +390,7 @@ impl Slots {
     /// Replaces all edges by those of the driver.
     pub(crate) fn set_edges(&mut self, edges: impl IntoIterator<Item = (NodeId, NodeId, bool)>) {
         for slot in self.slots.iter_mut() {
-            slot.before.clear();
+            slot.before = EdgesBefore::default();
         }
         for (from, to, is_full) in edges {
             if let Some(slot) = self.slots.get_mut(to.index()) {
@@ -463,7 +468,7 @@ impl Slots {
     }
 
     /// Returns the events that a launch must come after, each one once.
-    pub(crate) fn all_after(&self) -> Vec<Event> {
+    pub(crate) fn all_after(&self) -> Vec<Earlier> {
         if !self.has_events() {
             return Vec::new();
         }
@@ -471,7 +476,7 @@ impl Slots {
         let mut events = Vec::new();
         self.each_after(&mut |event| {
             if handles.insert(event.raw().addr()) {
-                events.push(event.clone());
+                events.push(Earlier::Event(event.clone()));
             }
         });
         events

@@ -1,6 +1,6 @@
 //! Queries: nodes, edges, parameters, numbers, and a drawing.
 
-use super::owners::Content;
+use super::owners::{Content, EdgesBefore};
 use super::{Edge, EdgeKind, Graph, Node, NodeId, NodeType, kind, kind::Kind};
 use crate::base::call::{call, newest_or};
 use crate::base::error::{Error, Result};
@@ -295,7 +295,7 @@ impl Graph {
             // SAFETY: the driver has just listed the node, and the pointer refers to a local variable.
             unsafe { call!(cuGraphNodeGetType(raw, &raw mut node_type)) }?;
             let content = Content::of_type(NodeType(node_type), Vec::new());
-            self.slots_mut().insert(raw, content, Vec::new());
+            self.slots_mut().insert(raw, content, EdgesBefore::default());
         }
         let edges = self.raw_edges()?;
         let slots = self.slots_mut();
