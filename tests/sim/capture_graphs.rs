@@ -72,6 +72,62 @@ fn a_capture_that_the_driver_refuses_returns_the_graph() {
     });
 }
 
+/// The driver destroys the body of a failed capture, so the graph around it is neither used nor destroyed.
+#[test]
+fn the_graph_around_the_body_of_a_failed_capture_is_leaked() {
+    leaking(|context| {
+        let body = || {
+            let (stream, mut graph) = stage(&context);
+            let handle = graph.conditional_handle(&context, Some(1));
+            let node = graph.add_if(&[], handle.expect("a handle"), |_| Ok(()));
+            (stream, graph, node.expect("a node"))
+        };
+        let (stream, graph, node) = body();
+        // The capture itself is valid here, so the graph is destroyed.
+        let failed = stream.capture_into_body(graph, node, 0, &[], MODE, |_| Err(Error::Forked));
+        failed.expect_err("the error of the function");
+        assert_eq!((alive().graphs, cuda_safe::leaked()), (0, 0));
+        let (stream, graph, node) = body();
+        let refused = {
+            let _fails = fail(BEGIN, 1, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+            stream.try_begin_capture_into_body(graph, node, 0, &[], MODE)
+        };
+        let graph = refused.expect_err("the fault").value.expect("the graph");
+        let failed = stream.capture_into_body(graph, node, 0, &[], MODE, |stream| {
+            drop(stream.is_complete());
+            Ok::<_, Error>(())
+        });
+        failed.expect_err("the query invalidated the capture");
+        assert!(!is_captured(&stream));
+        assert_eq!((alive().graphs, cuda_safe::leaked()), (1, 1));
+    });
+}
+
+/// Only other code can capture an allocation. The driver refuses to remove nodes from a graph with one.
+#[test]
+fn a_captured_allocation_in_a_body_counts_for_the_graph_around_it() {
+    on(Profile::h200(), |context| {
+        let (stream, mut graph) = stage(&context);
+        let handle = graph.conditional_handle(&context, Some(1));
+        let node = graph.add_if(&[], handle.expect("a handle"), |_| Ok(()));
+        let other = graph.add_empty(&[]).expect("a node");
+        let node = node.expect("a node");
+        let captured = stream.capture_into_body(graph, node, 0, &[], MODE, |stream| {
+            let mut address = 0;
+            let raw = stream.as_raw();
+            // SAFETY: the stream is alive, and the pointer refers to a local variable.
+            let code = unsafe { cuda_safe::sys::cuMemAllocAsync(&raw mut address, 8, raw) };
+            assert!(code.is_success(), "{code}");
+            Ok::<_, Error>(())
+        });
+        let (mut graph, last) = captured.expect("a graph");
+        assert_eq!(last.len(), 1);
+        let refused = graph.remove(other);
+        let is_refused = |why: &Invalid| matches!(why, Invalid::MemoryNodes { .. });
+        assert!(matches!(refused, Err(Error::Invalid(why)) if is_refused(&why)));
+    });
+}
+
 #[test]
 fn a_driver_before_12_3_cannot_capture_into_graphs() {
     on("h200@12.2".parse().expect("a profile"), |context| {

@@ -126,6 +126,10 @@ pub struct Lease {
 
 /// A partition of a [`Lease`]. It returns to the pool when it, its streams and the objects bound to
 /// them are dropped.
+///
+/// A graph that was captured on one of its streams, and an executable graph that was launched on one,
+/// keep the stream alive. They keep the partition leased until they are dropped and their launches are
+/// complete.
 pub struct PooledPartition {
     lease: Arc<PartLease>,
 }
@@ -195,7 +199,9 @@ impl GreenPool {
 
     /// Leases a partitioning. Blocks until all parts of the previous lease are returned.
     ///
-    /// A thread that holds a part itself, or has forgotten one, blocks indefinitely. The pool's label
+    /// A thread that holds a part itself, or has forgotten one, blocks indefinitely. So does a thread that
+    /// holds an [`ExecutableGraph`](crate::ExecutableGraph) that was launched on a stream of a part. The
+    /// pool's label
     /// and overlap setting replace those of the request.
     ///
     /// # Errors

@@ -23,6 +23,7 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario::new("graph/drop-while-a-capture-begins", drop_in_a_capture),
         Scenario::new("graph/access-between-launches", access),
         Scenario::new("graph/replaced-objects", replaced),
+        Scenario::new("graph/capture-into-a-body", capture_into_body),
     ]
 }
 
@@ -404,4 +405,48 @@ fn replaced() {
     changes.join();
     releases.join();
     context.synchronize().expect("a wait");
+}
+
+/// A capture into the body of a conditional node, while an earlier executable graph of the same graph is
+/// launched on the captured stream and dropped.
+fn capture_into_body() {
+    let context = context(0);
+    let streams = streams(&context, 2);
+    let mut graph = Graph::new(&context).expect("a graph");
+    let buffer = DeviceBuffer::<u32>::zeroed(&streams[0], LEN).expect("memory");
+    let mut data = graph.own(buffer).expect("the graph owns it");
+    let handle = graph.conditional_handle(&context, Some(1));
+    let node = graph.add_if(&[], handle.expect("a handle"), |body| {
+        body.add_fill(&[], &mut data, 7).map(drop)
+    });
+    let node = node.expect("a node");
+    let executable = graph.instantiate().expect("an executable graph");
+    let launched = streams.clone();
+    let launches = explore::spawn("the launches", move || {
+        for stream in &launched {
+            let _ = executable.launch(stream);
+        }
+        drop(executable);
+    });
+    let stream = streams[1].clone();
+    let captures = explore::spawn("the capture", move || {
+        let mode = CaptureMode::ThreadLocal;
+        match stream.try_begin_capture_into_body(graph, node, 0, &[], mode) {
+            Ok(capture) => {
+                let (graph, last) = capture.end_with_nodes().expect("a valid capture");
+                assert_eq!(last, [], "a launch was captured");
+                graph
+            }
+            Err(rejected) => rejected.value.expect("no capture was begun"),
+        }
+    });
+    launches.join();
+    let graph = captures.join();
+    context.synchronize().expect("a wait");
+    cuda_safe::attempt_deferred_releases();
+    let mut executable = graph.instantiate().expect("the other one was destroyed");
+    // SAFETY: nothing was captured, and the graph owns its memory.
+    unsafe { executable.launch_unchecked(&streams[0]) }.expect("a launch");
+    let access = executable.access(&mut data, &streams[0]).expect("access");
+    expect_contents("the launch", access.as_slice().to_vec(), 7);
 }

@@ -54,6 +54,45 @@ pub(super) fn into(trace: &mut Trace) -> Result<()> {
     Ok(())
 }
 
+/// Captures into the body of a conditional node, and into a body within it.
+pub(super) fn into_body(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4)?;
+    stream.synchronize()?;
+    let mut graph = Graph::new(&context)?;
+    let handles = [
+        graph.conditional_handle(&context, Some(1))?,
+        graph.conditional_handle(&context, Some(1))?,
+    ];
+    let outer = graph.add_if(&[], handles[0], |_| Ok(()))?;
+    let inner = graph.edit_body(outer, 0, |body| body.add_if(&[], handles[1], |_| Ok(())))?;
+
+    raw::may_stay_captured(&stream);
+    let before = [inner.id()];
+    let capture = stream.begin_capture_into_body(graph, outer, 0, &before, MODE)?;
+    buffer.fill(1)?;
+    let (mut graph, last) = capture.end_with_nodes()?;
+    graph.edit_body(outer, 0, |body| body.add_empty(&last).map(drop))?;
+    let captured = stream.capture_into_body(graph, inner, 0, &[], MODE, |_| buffer.fill(2));
+    let (graph, _) = captured?;
+    let executable = graph.instantiate()?;
+    trace.drop(graph);
+    // SAFETY: the buffer is alive and bound to this stream.
+    unsafe { executable.launch_unchecked(&stream) }?;
+    stream.synchronize()?;
+    assert_eq!(buffer.to_vec()?, [1; 4]);
+    trace.drop(executable);
+
+    let mut graph = Graph::new(&context)?;
+    let handle = graph.conditional_handle(&context, Some(1))?;
+    let node = graph.add_if(&[], handle, |_| Ok(()))?;
+    let capture = stream.begin_capture_into_body(graph, node, 0, &[], MODE)?;
+    trace.drop(capture);
+    trace.drops_from_here();
+    Ok(())
+}
+
 /// A recorded graph, with memory of its own and a capture.
 pub(super) fn recorded(trace: &mut Trace) -> Result<()> {
     let context = primary()?;

@@ -130,6 +130,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("conditional nodes", graph_conditional::bodies),
     scenario("device launch", graph_conditional::device_launch),
     scenario("capture into graph", graph_capture::into),
+    scenario("capture into body", graph_capture::into_body),
     scenario("recorded graph", graph_capture::recorded),
     since((13, 3), "recapture", graph_capture::recaptured),
     scenario("queried graph", graph::queried),
