@@ -219,6 +219,11 @@ impl Executor {
         }
     }
 
+    /// Begins the sequence of random choices again.
+    pub(crate) fn restart(&mut self, seed: u64) {
+        self.random = seed;
+    }
+
     /// Enqueues an operation on a stream.
     pub(crate) fn give(&mut self, stream: usize, work: Work, after: Vec<u64>) -> u64 {
         let id = self.next;

@@ -17,4 +17,5 @@ pub(crate) mod shared;
 mod virtual_memory;
 mod world;
 
+pub use world::restart_seed;
 pub(crate) use world::{Answer, World, lock, renew, start, with};

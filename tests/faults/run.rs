@@ -100,6 +100,8 @@ pub(crate) fn run(scenario: &Scenario, fault: Option<Fault>) -> Run {
     let thread_before = Thread::now();
     HEARD.lock().unwrap_or_else(PoisonError::into_inner).clear();
     cuda_sim::clear_calls();
+    // The calls depend on the order of the work, which must be that of the run without a fault.
+    cuda_sim::restart_seed();
 
     let mut trace = Trace::default();
     // The fault applies to all threads. Those of the scenario run one at a time.

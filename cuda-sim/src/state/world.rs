@@ -123,6 +123,12 @@ pub(crate) fn renew(seed: u64) {
     });
 }
 
+/// Begins the sequence of choices again that follows from the seed, so that equal calls have equal answers.
+/// Without effect on work that is not complete, and if the software driver is not installed.
+pub fn restart_seed() {
+    with(|world| world.executor.restart(world.profile.seed));
+}
+
 pub(crate) fn lock() -> MutexGuard<'static, Option<World>> {
     WORLD.lock().unwrap_or_else(PoisonError::into_inner)
 }

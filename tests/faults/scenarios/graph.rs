@@ -230,3 +230,23 @@ pub(super) fn busy(trace: &mut Trace) -> Result<()> {
     trace.drops_from_here();
     Ok(())
 }
+
+/// A graph with a host function that is dropped after launches on two streams. The software driver runs the
+/// function inside the calls that ask for its stream.
+pub(super) fn busy_host_function(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let (stream, other) = (context.stream()?, context.stream()?);
+    let mut graph = Graph::new(&context)?;
+    graph.add_host_function(&[], || ())?;
+    let executable = graph.instantiate()?;
+    executable.launch(&stream)?;
+    executable.launch(&other)?;
+    trace.drop(graph);
+    trace.drop(executable);
+    // Each call attempts the deferred release of the objects first.
+    trace.drops_before(|| stream.synchronize())?;
+    trace.drops_before(|| other.synchronize())?;
+    trace.drops(cuda_safe::attempt_deferred_releases);
+    trace.drops_from_here();
+    Ok(())
+}

@@ -135,6 +135,7 @@ pub(crate) static ALL: &[Scenario] = &[
     since((13, 3), "recapture", graph_capture::recaptured),
     scenario("queried graph", graph::queried),
     scenario("busy graph", graph::busy),
+    scenario("busy host function", graph::busy_host_function),
     scenario("mapping", virtual_memory::mapping),
     scenario("growable buffer", virtual_memory::growable),
     scenario("callback", capture::drops_in_a_callback),
