@@ -72,8 +72,7 @@ fn captured_work_runs_if_its_body_does() {
             });
             let (mut graph, first) = captured.expect("a graph");
             assert_eq!(graph.nodes().expect("the nodes"), [node.id()]);
-            let captured =
-                stream.capture_into_body(graph, node, 0, &first, MODE, |_| data.fill(8));
+            let captured = stream.capture_into_body(graph, node, 0, &first, MODE, |_| data.fill(8));
             let (mut graph, last) = captured.expect("a graph");
             let joined = graph.edit_body(node, 0, |body| {
                 assert_eq!(body.nodes()?.len(), 2);

@@ -332,7 +332,11 @@ impl World {
             Status::CU_STREAM_CAPTURE_STATUS_ACTIVE if is_joined => {
                 self.forget_capture(branch.capture);
                 // The body of a conditional node stays with its node.
-                if self.graphs.get(graph).is_some_and(|its| its.owner == Owner::Capture) {
+                if self
+                    .graphs
+                    .get(graph)
+                    .is_some_and(|its| its.owner == Owner::Capture)
+                {
                     self.set_graph_owner(graph, Owner::Program);
                 }
                 return Ok(graph);

@@ -295,7 +295,8 @@ impl Graph {
             // SAFETY: the driver has just listed the node, and the pointer refers to a local variable.
             unsafe { call!(cuGraphNodeGetType(raw, &raw mut node_type)) }?;
             let content = Content::of_type(NodeType(node_type), Vec::new());
-            self.slots_mut().insert(raw, content, EdgesBefore::default());
+            self.slots_mut()
+                .insert(raw, content, EdgesBefore::default());
         }
         let edges = self.raw_edges()?;
         let slots = self.slots_mut();
