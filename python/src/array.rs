@@ -24,7 +24,6 @@ use cuda_safe::interop::dlpack::{DataType, MemoryKind};
 use cuda_safe::interop::{Dtype, Layout};
 use exchange::Description;
 use index::View;
-pub(crate) use memory::release_tensors;
 use memory::{Memory, Order, device_address};
 pub(crate) use pinned::PyPinnedArray;
 use pyo3::prelude::*;
@@ -279,7 +278,7 @@ impl PyDeviceArray {
         })?;
         let stream = match lane {
             Some(StreamHandle::Stream(stream)) => stream,
-            _ => crate::device::default_stream(py, ordinal)?,
+            _ => crate::primary::default_stream(py, ordinal)?,
         };
         let (dtype, shape) = (self.array.dtype.clone(), self.array.layout.shape());
         let mut copy = Self::allocate_in(py, stream, dtype, shape, kind)?;

@@ -1,11 +1,12 @@
 //! Contexts.
 
 use crate::current;
-use crate::device::{DeviceLike, PyDevice, memory_info, primary};
+use crate::device::{DeviceLike, PyDevice, memory_info};
 use crate::ending::detached;
 use crate::error::Result;
 use crate::event::PyEvent;
 use crate::green::PySmResource;
+use crate::primary::primary;
 use crate::stream::PyStream;
 use cuda_safe::Context;
 use pyo3::prelude::*;

@@ -3,9 +3,9 @@
 //! A guard of `cuda-safe` must stay on its thread, but a Python object can move. The guards of open
 //! blocks are therefore stored here, each with the address of the object of its block.
 
-use crate::device::{default_stream, is_default_stream};
 use crate::ending::{calling, detached, let_go};
 use crate::error::{Failure, Result};
+use crate::primary::{default_stream, is_default_stream};
 use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
 use cuda_safe::green::{CurrentGreenContext, GreenContext};

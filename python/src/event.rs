@@ -1,10 +1,11 @@
 //! Events.
 
 use crate::context::PyContext;
-use crate::device::{DeviceLike, primary};
+use crate::device::DeviceLike;
 use crate::ending::detached;
 use crate::error::Result;
 use crate::hold::Closable;
+use crate::primary::primary;
 use crate::stream::PyStream;
 use cuda_safe::{Context, Event, EventOptions};
 use pyo3::prelude::*;

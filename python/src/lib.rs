@@ -19,8 +19,10 @@ mod hold;
 mod manager;
 mod once;
 mod pointer;
+mod primary;
 mod stream;
 mod stream_handle;
+mod tensor;
 
 use crate::ending::detached;
 use error::Result;
@@ -78,6 +80,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::config::read_environment();
+        super::primary::before_first_use(super::manager::choose_from_environment);
         module.add("config", super::config::PyConfig)
     }
 }

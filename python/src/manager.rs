@@ -9,10 +9,11 @@ mod torch;
 pub(crate) use memory::{PyHostMemory, PyMemory};
 pub(crate) use torch::{_torch_functions, _torch_streams};
 
-use crate::device::{DeviceLike, PyDevice, is_gone, primary_asked, primary_now, used};
+use crate::device::{DeviceLike, PyDevice};
 use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::hold::{Closable, Owner};
+use crate::primary::{is_gone, primary_asked, primary_now, used};
 use cuda_memory::{
     CachingManager, CachingOptions, LimitManager, OrderedManager, StatisticsManager,
 };
@@ -178,7 +179,7 @@ fn choose(wanted: Chosen, may_replace: bool) -> Result<()> {
 /// The environment variable that selects a manager: a name, or a module.
 const VARIABLE: &str = "CUDA_SAFE_MEMORY_MANAGER";
 
-/// Applies the choice of the environment if none was made before. It is called before the first use
+/// Applies the choice of the environment if none was made before. `primary.rs` calls it before the first use
 /// of a device. A failure is returned to the caller, and the next call tries again.
 pub(crate) fn choose_from_environment() -> Result<()> {
     if is_chosen() {

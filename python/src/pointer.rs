@@ -2,9 +2,10 @@
 
 use crate::array::address_of;
 use crate::current;
-use crate::device::{PyDevice, primary};
+use crate::device::PyDevice;
 use crate::ending::{calling, detached};
 use crate::error::Result;
+use crate::primary::primary;
 use cuda_safe::{Device, MemoryType, PointerInfo};
 use pyo3::prelude::*;
 

@@ -2,13 +2,14 @@
 
 use crate::context::PyContext;
 use crate::current;
-use crate::device::{DeviceLike, PyDevice, primary};
+use crate::device::{DeviceLike, PyDevice};
 use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::event::PyEvent;
 use crate::graph::PyCapture;
 use crate::hold::{Closable, Owner};
 use crate::once::intern;
+use crate::primary::primary;
 use crate::stream_handle::{Handle, StreamHandle};
 use cuda_safe::interop::ExportedStream;
 use cuda_safe::{Context, Stream, StreamOptions};

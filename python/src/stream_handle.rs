@@ -69,7 +69,7 @@ impl StreamHandle {
         match (self, other) {
             (Self::Stream(stream), Self::Legacy(context))
             | (Self::Legacy(context), Self::Stream(stream)) => {
-                stream.context() == context && crate::device::is_default_stream(stream)
+                stream.context() == context && crate::primary::is_default_stream(stream)
             }
             _ => self.is_same(other),
         }

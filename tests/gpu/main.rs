@@ -10,8 +10,8 @@ mod graphs;
 mod green;
 mod ipc;
 mod mapped;
-mod textures;
 mod tensor_maps;
+mod textures;
 mod two_devices;
 
 use cuda_safe::{Context, Device};

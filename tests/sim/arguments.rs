@@ -6,8 +6,8 @@
 //! the wrapped functions. Each of them needs a row here.
 
 mod arrays;
-mod capture;
 mod batches;
+mod capture;
 mod capture;
 mod context;
 mod copies;

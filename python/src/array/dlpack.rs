@@ -1,16 +1,17 @@
 //! DLPack import and export through capsules.
 
-use super::memory::{Hold, Memory, locate};
+use super::memory::{Memory, locate};
 use super::peers::refuse_lazy;
 use super::{Array, Kept, PyDeviceArray, exchange, to_host};
 use crate::current;
-use crate::device::{default_stream, primary};
 use crate::ending::{calling, detached, let_go};
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
 use crate::once::intern;
+use crate::primary::{default_stream, primary};
 use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
+use crate::tensor::Hold;
 use core::ffi::CStr;
 use cuda_safe::interop::dlpack::raw::{DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
 use cuda_safe::interop::dlpack::{ConsumerStream, DataType, Export, ManagedTensor, MemoryKind};

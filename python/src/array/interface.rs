@@ -1,17 +1,18 @@
 //! Reading and writing of `__cuda_array_interface__`.
 
-use super::memory::{Hold, Memory, locate};
+use super::memory::{Memory, locate};
 use super::peers::{cupy_stream, refuse_lazy};
 use super::{Array, PyDeviceArray};
 use crate::config;
 use crate::current;
-use crate::device::primary;
 use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
 use crate::once::intern;
+use crate::primary::primary;
 use crate::stream::{check_context, foreign, lane_of_handle};
 use crate::stream_handle::{Handle, StreamHandle};
+use crate::tensor::Hold;
 use cuda_safe::interop::dlpack::MemoryKind;
 use cuda_safe::interop::{DescrEntry, DescrType, Dtype, ExportedStream, RawInterface, ReadOptions};
 use cuda_safe::{Context, Error, Invalid};

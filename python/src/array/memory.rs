@@ -1,21 +1,21 @@
 //! Memory of arrays: its owner, and the stream order of work on it.
 
 use crate::current;
-use crate::device::{default_stream, is_default_stream};
 use crate::ending::detached;
 use crate::error::{Failure, Result, check};
 use crate::hold::Owner;
+use crate::primary::{default_stream, is_default_stream};
 use crate::stream_handle::StreamHandle;
+use crate::tensor::{Hold, release_tensors};
 use core::ffi::c_void;
 use cuda_safe::interop::ByteRange;
-use cuda_safe::interop::dlpack::{ManagedTensor, MemoryKind};
+use cuda_safe::interop::dlpack::MemoryKind;
 use cuda_safe::sys::{self, CUmemorytype, CUpointer_attribute as Attribute, CUresult};
 use cuda_safe::{Context, DeviceBuffer, ManagedBuffer, PinnedBuffer, PinnedOptions, Stream};
 use pyo3::prelude::*;
 use std::any::Any;
-use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Memory that arrays are views of.
 pub(crate) struct Memory {
@@ -41,20 +41,6 @@ pub(crate) struct InGraphs {
     owner: Option<Owner>,
 }
 
-#[allow(dead_code, reason = "held, not read")]
-pub(crate) enum Hold {
-    /// Memory of this package, which is freed in stream order.
-    Buffer(DeviceBuffer<u8>),
-    /// Pinned memory of this package. Its work must be complete when it is freed.
-    Pinned(PinnedBuffer<MaybeUninit<u8>>),
-    /// Managed memory of this package. Its work must be complete when it is freed.
-    Managed(ManagedBuffer<u8>),
-    /// Memory of a producer that the arrays themselves keep alive.
-    Foreign,
-    /// Memory of a producer that is notified when the memory is no longer used.
-    Tensor(ManagedTensor),
-}
-
 impl Drop for Memory {
     /// Waits for the work submitted to the stream, unless the memory is freed in stream order or by
     /// others: a memory manager may reuse pinned memory as soon as it is freed, and DLPack does not
@@ -70,38 +56,6 @@ impl Drop for Memory {
             let hold = std::mem::replace(&mut self.hold, Hold::Foreign);
             release_tensors(Some((hold, lane)));
         }
-    }
-}
-
-/// Tensors, and pinned and managed memory, whose streams were being captured when they were released.
-static DEFERRED: Mutex<Vec<(Hold, StreamHandle)>> = Mutex::new(Vec::new());
-
-/// Releases a tensor, and the deferred ones, after the work on their streams. A capturing stream cannot
-/// be waited for: its tensors are deferred.
-pub(crate) fn release_tensors(last: Option<(Hold, StreamHandle)>) {
-    let mut tensors = take_deferred();
-    tensors.extend(last);
-    let mut deferred = Vec::new();
-    for (hold, lane) in tensors {
-        if matches!(lane.is_capturing(), Ok(true)) {
-            deferred.push((hold, lane));
-        } else if lane.settle().is_err() {
-            // The work may still be running, so the producer must not be notified.
-            std::mem::forget(hold);
-        }
-    }
-    if !deferred.is_empty() {
-        let mut all = DEFERRED.lock().unwrap_or_else(PoisonError::into_inner);
-        all.append(&mut deferred);
-    }
-}
-
-fn take_deferred() -> Vec<(Hold, StreamHandle)> {
-    match DEFERRED.try_lock() {
-        Ok(mut all) => std::mem::take(&mut all),
-        Err(TryLockError::Poisoned(all)) => std::mem::take(&mut all.into_inner()),
-        // Another thread takes them, or did so when this process was forked.
-        Err(TryLockError::WouldBlock) => Vec::new(),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Captures: `with stream.capture() as graph:`.
 
 use super::PyGraph;
-use crate::array::release_tensors;
 use crate::ending::{detached, let_go};
 use crate::error::{Failure, Result};
 use crate::hold::Closable;
+use crate::tensor::release_tensors;
 use cuda_safe::{Capture, CaptureMode, Stream};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

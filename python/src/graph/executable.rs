@@ -2,10 +2,10 @@
 
 use super::{PyGraph, positions};
 use crate::context::PyContext;
-use crate::device::default_stream;
 use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::exclusive::{Absent, Exclusive, wait_for};
+use crate::primary::default_stream;
 use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
 use cuda_safe::graph::{NodeId, UpdateError};

@@ -1,9 +1,9 @@
 //! Memory of a memory manager, for libraries that use addresses.
 
-use crate::device::is_gone;
 use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::hold::{Closable, Owner};
+use crate::primary::is_gone;
 use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
 use cuda_safe::manager::{HostPointer, MappedMemory, MemoryPointer, Order, PinnedMemory};

@@ -13,11 +13,11 @@
 //! method of a plugin from within another one.
 
 use crate::context::PyContext;
-use crate::device::is_gone;
 use crate::ending::calling;
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
 use crate::once::intern;
+use crate::primary::is_gone;
 use crate::stream_handle::{Handle, StreamHandle};
 use cuda_safe::manager::{
     Block, CleanupGuard, DeferOptions, DriverMemory, HostBlock, INTERFACE_VERSION, IpcHandle,
