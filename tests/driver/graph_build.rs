@@ -426,6 +426,12 @@ mod provoked {
         let (a, b) = (a.expect("a node").id(), b.expect("a node").id());
         let why = invalid(graph.add_empty(&[a, a]));
         assert!(matches!(why, Invalid::RepeatedDependency { .. }), "{why}");
+        let many = (0..20).map(|_| graph.add_empty(&[]).expect("a node").id());
+        let mut many: Vec<_> = many.collect();
+        graph.add_empty(&many).expect("each node is there once");
+        many.push(many[3]);
+        let why = invalid(graph.add_empty(&many));
+        assert!(matches!(why, Invalid::RepeatedDependency { .. }), "{why}");
         graph.add_dependency(a, b).expect("an edge");
         for refused in [
             graph.add_dependency(a, b),
