@@ -6,6 +6,7 @@ pub(crate) mod attempts;
 pub(crate) mod call;
 pub(crate) mod capture;
 pub(crate) mod current;
+pub(crate) mod driver_log;
 pub(crate) mod error;
 #[cfg(feature = "explore")]
 pub mod explore;

@@ -25,6 +25,7 @@ pub(crate) mod ipc;
 pub(crate) mod jit;
 pub(crate) mod launch;
 pub(crate) mod linker;
+pub(crate) mod logs;
 pub(crate) mod managed;
 pub(crate) mod memory;
 pub(crate) mod memory_op;
@@ -63,18 +64,19 @@ use cuda_sys::{
     CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams,
     CUgraphNodeType, CUgraphRecaptureCallback, CUgreenCtx, CUhostFn, CUipcMemHandle, CUjit_option,
     CUjitInputType, CUkernel, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary,
-    CUlibraryOption, CUlimit, CUlinkState, CUlogicalEndpointId, CUlogicalEndpointProp,
-    CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
-    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
-    CUmemAllocationType, CUmemDecompressParams, CUmemGenericAllocationHandle, CUmemLocation,
-    CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemRangeHandleType,
-    CUmemcpyAttributes, CUmemoryPool, CUmipmappedArray, CUmodule, CUmoduleLoadingMode,
-    CUmulticastGranularity_flags, CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute,
-    CUresult, CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue,
-    CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus,
-    CUstreamCigCaptureParams, CUsurfObject, CUtensorMap, CUtensorMapDataType,
-    CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
-    CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUuserObject, CUuuid, Function,
+    CUlibraryOption, CUlimit, CUlinkState, CUlogIterator, CUlogicalEndpointId,
+    CUlogicalEndpointProp, CUlogsCallback, CUlogsCallbackHandle, CUmem_advise,
+    CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
+    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUmemDecompressParams,
+    CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
+    CUmemPoolPtrExportData, CUmemRangeHandleType, CUmemcpyAttributes, CUmemoryPool,
+    CUmipmappedArray, CUmodule, CUmoduleLoadingMode, CUmulticastGranularity_flags,
+    CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUsharedconfig,
+    CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
+    CUstreamCaptureMode, CUstreamCaptureStatus, CUstreamCigCaptureParams, CUsurfObject,
+    CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode,
+    CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUuserObject,
+    CUuuid, Function,
 };
 
 /// An output parameter: null, or a place where one value can be written. It is not a reference, because
@@ -182,6 +184,13 @@ use cuda_sys::abi as older;
 functions! { find_newest newest
     Always cuInit(flags: val c_uint) => device::init;
     Always cuDriverGetVersion(version: out c_int) => device::version;
+
+    Always cuLogsRegisterCallback(function: val CUlogsCallback, data: val *mut c_void, handle: out CUlogsCallbackHandle) => logs::register;
+    Always cuLogsUnregisterCallback(handle: val CUlogsCallbackHandle) => logs::unregister;
+    Always cuLogsCurrent(iterator: out CUlogIterator, flags: val c_uint) => logs::current;
+    Always cuLogsDumpToMemory(iterator: inout CUlogIterator, buffer: val *mut c_char, size: inout usize, flags: val c_uint) => logs::dump_to_memory;
+    Always cuLogsDumpToFile(iterator: inout CUlogIterator, path: val *const c_char, flags: val c_uint) => logs::dump_to_file;
+
     Usual cuDeviceGetCount(count: out c_int) => device::count;
     Usual cuDeviceGet(device: out CUdevice, ordinal: val c_int) => device::get;
     Usual cuDeviceGetName(name: val *mut c_char, len: val c_int, device: val CUdevice) => device::name;

@@ -9,7 +9,7 @@ pub(crate) mod hook;
 
 use crate::account::{Alive, Argument, record, refuse_in_kernel};
 use crate::exec::{Callback, HostFunction, kernel};
-use crate::state::{self, Answer, World, lock};
+use crate::state::{self, Answer, World, error_log, lock};
 use crate::thread;
 use cuda_sys::CUresult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -114,6 +114,7 @@ fn answer(
         })
     });
     record(name, arguments, result);
+    error_log::note(name, result);
     // Without the lock, because dropping a kernel may call the driver.
     kernel::drop_replaced();
     result

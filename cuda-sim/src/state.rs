@@ -4,6 +4,7 @@ pub(crate) mod array;
 pub(crate) mod blocking;
 pub(crate) mod capture;
 pub(crate) mod context;
+pub(crate) mod error_log;
 pub(crate) mod graph;
 pub(crate) mod green;
 pub(crate) mod handles;

@@ -155,5 +155,5 @@ pub(crate) fn check(call: &'static str, code: CUresult) -> Result<()> {
     if code.is_success() {
         return Ok(());
     }
-    Err(Failure::Cuda(DriverError { code, call }.into()))
+    Err(Failure::Cuda(DriverError::new(code, call).into()))
 }

@@ -114,10 +114,7 @@ fn swallow(_: &mut Trace) -> Result<()> {
 
 fn other_error(_: &mut Trace) -> Result<()> {
     let stream = primary()?.stream()?;
-    let error = cuda_safe::DriverError {
-        code: CUresult::CUDA_ERROR_UNKNOWN,
-        call: "cuStreamQuery",
-    };
+    let error = cuda_safe::DriverError::new(CUresult::CUDA_ERROR_UNKNOWN, "cuStreamQuery");
     stream.synchronize().map_err(|_| error.into())
 }
 

@@ -19,7 +19,7 @@ fn an_error_code_is_named_with_its_function() {
         let Err(Error::Driver(error)) = check(code, call) else {
             panic!("{call} failed");
         };
-        assert_eq!(error, DriverError { code, call });
+        assert_eq!(error, DriverError::new(code, call));
     }
 }
 

@@ -9,10 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 fn driver_error(code: CUresult) -> DriverError {
-    DriverError {
-        code,
-        call: "cuStreamCreate",
-    }
+    DriverError::new(code, "cuStreamCreate")
 }
 
 fn load_error() -> LoadError {
@@ -157,7 +154,7 @@ fn error_codes_are_those_of_the_driver() {
 
 #[test]
 fn only_allocations_without_memory_have_requested_bytes() {
-    let error = |call, code| Error::Driver(DriverError { code, call }).with_requested_bytes(7);
+    let error = |call, code| Error::Driver(DriverError::new(code, call)).with_requested_bytes(7);
     let full = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
     assert!(matches!(error("cuMemAlloc_v2", full), Error::OutOfMemory(its) if its.bytes == 7));
     // Another function ran out of another resource.

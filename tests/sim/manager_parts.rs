@@ -366,10 +366,7 @@ mod conditions {
                 seen[0].starts_with("a thing was not released: "),
                 "{seen:?}"
             );
-            let fatal = DriverError {
-                code: CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
-                call: "cuMemFree_v2",
-            };
+            let fatal = DriverError::new(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "cuMemFree_v2");
             report_leak("a thing", fatal.into());
             assert_eq!(cuda_safe::leaked(), 2);
             assert_eq!(SEEN.lock().expect("no panic").len(), 0);

@@ -109,11 +109,9 @@ impl Pool {
     ) -> Result<Block> {
         refuse_without_driver()?;
         if size == 0 {
-            return Err(DriverError {
-                code: CUresult::CUDA_ERROR_INVALID_VALUE,
-                call: "cuMemAlloc_v2",
-            }
-            .into());
+            return Err(
+                DriverError::new(CUresult::CUDA_ERROR_INVALID_VALUE, "cuMemAlloc_v2").into(),
+            );
         }
         attempt_deferred_releases();
         let class = classes::class_of(size as u64);

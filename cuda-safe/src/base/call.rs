@@ -117,7 +117,7 @@ pub(crate) fn fail(call: &'static str, code: CUresult) -> Error {
             Some(Ok(_)) | None => {}
         }
     }
-    Error::Driver(DriverError { code, call })
+    Error::Driver(DriverError::of_failure(code, call))
 }
 
 /// Returns the result of the newest function, or calls the older function if the driver lacks the

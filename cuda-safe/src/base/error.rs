@@ -4,6 +4,7 @@ mod launch;
 
 pub use launch::{LaunchError, LaunchLimit};
 
+use crate::base::driver_log;
 use crate::base::invalid::Invalid;
 use cuda_sys::{CUresult, CudaVersion, LoadError, MissingFunction};
 use std::fmt;
@@ -82,17 +83,63 @@ pub enum Error {
     Manager(Arc<dyn std::error::Error + Send + Sync>),
 }
 
-/// An error code of the driver, with the function that returned it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An error code of the driver, with the function that returned it and the reasons that the driver logged.
+///
+/// Two of these errors are equal if they have the same code and function. Their logs may differ.
+#[derive(Clone, Debug)]
 pub struct DriverError {
     /// The error code.
     pub code: CUresult,
     /// The symbol name of the driver API function.
     pub call: &'static str,
+    log: Option<Arc<String>>,
 }
 
+impl DriverError {
+    /// Returns the error of a function, without a log. To get the error of a call that has just failed,
+    /// use [`check`](crate::check), which also reads the log.
+    pub const fn new(code: CUresult, call: &'static str) -> Self {
+        Self {
+            code,
+            call,
+            log: None,
+        }
+    }
+
+    /// Returns the error of a call that has just failed on this thread.
+    pub(crate) fn of_failure(code: CUresult, call: &'static str) -> Self {
+        Self {
+            log: driver_log::of_failure(call, code),
+            ..Self::new(code, call)
+        }
+    }
+
+    /// Returns the reasons that the driver logged for this failure, one on each line. The text of the
+    /// error contains them.
+    ///
+    /// The log is empty with a driver before CUDA 12.9, before [`init`](crate::init), in host functions,
+    /// and for the many failures for which the driver logs no reason. It is read when the error is made.
+    /// The driver has one log for the process, so the entries are chosen by their thread, function and
+    /// code. On systems other than Linux, where the thread of an entry cannot be recognized, the log may
+    /// be that of a call of the same function that failed with the same code on another thread.
+    ///
+    /// Since CUDA 12.9. Raw: [`cuLogsDumpToMemory`](fn@cuda_sys::cuLogsDumpToMemory).
+    #[doc(alias = "cuLogsDumpToMemory")]
+    pub fn log(&self) -> &str {
+        self.log.as_deref().map_or("", String::as_str)
+    }
+}
+
+impl PartialEq for DriverError {
+    fn eq(&self, other: &Self) -> bool {
+        (self.code, self.call) == (other.code, other.call)
+    }
+}
+
+impl Eq for DriverError {}
+
 /// The failure of an allocation, with its size.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// The error of the allocating function. Its code is `CUDA_ERROR_OUT_OF_MEMORY`.
     pub error: DriverError,
@@ -119,12 +166,12 @@ impl Error {
     }
 
     /// Returns the error code of the driver and the function that returned it, if this error has them.
-    pub fn driver_error(&self) -> Option<DriverError> {
+    pub fn driver_error(&self) -> Option<&DriverError> {
         match self {
-            Self::Driver(error) => Some(*error),
-            Self::OutOfMemory(error) => Some(error.error),
-            Self::Launch(error) => Some(error.error),
-            Self::Compile(error) => Some(error.error),
+            Self::Driver(error) => Some(error),
+            Self::OutOfMemory(error) => Some(&error.error),
+            Self::Launch(error) => Some(&error.error),
+            Self::Compile(error) => Some(&error.error),
             _ => None,
         }
     }
@@ -266,6 +313,10 @@ impl fmt::Display for DriverError {
         write!(f, "{}: {}", self.call, self.code)?;
         if is_fatal(self.code) {
             f.write_str(" (possibly caused by earlier work on the device)")?;
+        }
+        for (i, reason) in self.log().lines().enumerate() {
+            let before = if i == 0 { ": " } else { "; " };
+            write!(f, "{before}{reason}")?;
         }
         Ok(())
     }

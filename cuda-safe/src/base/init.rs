@@ -39,6 +39,11 @@ pub fn init() -> Result<()> {
     }
 }
 
+/// Returns whether [`init`] has succeeded.
+pub(crate) fn is_initialized() -> bool {
+    READY.load(Ordering::Acquire)
+}
+
 /// Returns the CUDA version that the driver supports. Calls `cuDriverGetVersion`. Does not need
 /// [`init`].
 ///

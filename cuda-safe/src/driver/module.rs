@@ -377,7 +377,7 @@ fn explain_missing(
 unsafe fn owned_string(text: *const c_char, call: &'static str) -> Result<String> {
     if text.is_null() {
         let code = CUresult::CUDA_ERROR_UNKNOWN;
-        return Err(DriverError { code, call }.into());
+        return Err(DriverError::new(code, call).into());
     }
     // SAFETY: the caller guarantees that the string is valid.
     let text = unsafe { CStr::from_ptr(text) };

@@ -280,7 +280,7 @@ impl SmResource {
 #[cold]
 pub(super) fn unexpected_resource(call: &'static str) -> Error {
     let code = cuda_sys::CUresult::CUDA_ERROR_UNKNOWN;
-    crate::base::error::DriverError { code, call }.into()
+    crate::base::error::DriverError::new(code, call).into()
 }
 
 impl SmGroup {

@@ -5,6 +5,7 @@ use crate::code::Limits;
 use crate::exec::Runnable;
 use crate::exec::{Call, HostFunction, Work};
 use crate::profile::Gpu;
+use crate::state::error_log::because;
 use crate::state::{Answer, World};
 use core::ffi::{c_char, c_uint, c_void};
 use cuda_sys::{
@@ -156,9 +157,25 @@ impl Shape {
         let far = gx > MAX_GRID_X || gy > MAX_GRID_YZ || gz > MAX_GRID_YZ;
         let many = threads > u64::from(limits.threads) || self.block[2] > 64;
         if far || self.grid.contains(&0) || threads == 0 || many {
+            let [x, y, z] = self.block;
+            match self.grid.iter().position(|extent| *extent == 0) {
+                Some(axis) => because(format!(
+                    "Grid Dimension {} must be nonzero",
+                    ['X', 'Y', 'Z'][axis]
+                )),
+                None if many => because(format!(
+                    "One or more of block dimensions of ({x},{y},{z}) exceeds corresponding maximum \
+                     value"
+                )),
+                None => {}
+            }
             return invalid;
         }
         if self.shared > most_dynamic_shared(limits, settings) {
+            because(format!(
+                "Requested dynamic shared memory size of {} exceeds the maximum",
+                self.shared
+            ));
             return invalid;
         }
         let required = required_cluster(limits, settings);

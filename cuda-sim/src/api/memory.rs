@@ -5,6 +5,7 @@ use crate::account::misuse;
 use crate::call::fault;
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
+use crate::state::error_log::because;
 use crate::state::{Answer, World};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{CUdeviceptr, CUresult, CUstream};
@@ -28,6 +29,9 @@ pub(super) fn allocate(world: &mut World, address: &mut Out<CUdeviceptr>, size: 
     world.forbidden_in_capture()?;
     let device = world.context(owner)?.device;
     let limit = fault::memory_limit(world.profile.gpu.memory);
+    if size == 0 {
+        because("Requested 0 byte allocation");
+    }
     make_room(world, size, device, limit);
     let start = world
         .memory

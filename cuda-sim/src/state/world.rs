@@ -3,6 +3,7 @@
 use super::array::Arrays;
 use super::blocking::Stoppers;
 use super::capture::Captures;
+use super::error_log::ErrorLog;
 use super::graph::Graph;
 use super::graph::conditional::ConditionalHandle;
 use super::graph::executable::Executable;
@@ -74,6 +75,7 @@ pub(crate) struct World {
     pub(crate) destructors: Vec<Callback>,
     pub(crate) captures: Captures,
     pub(crate) splits: u32,
+    pub(crate) error_log: ErrorLog,
     pub(crate) pools: Handles<Pool>,
     /// For each device: the permanent handle of its default memory pool, and the pool that it allocates
     /// from.
@@ -171,6 +173,7 @@ impl World {
             destructors: Vec::new(),
             captures: Captures::default(),
             splits: 0,
+            error_log: ErrorLog::new(),
             pools: Handles::new(10),
             default_pools: Vec::new(),
             current_pools: Vec::new(),

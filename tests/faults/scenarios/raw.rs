@@ -13,7 +13,7 @@ fn check(code: CUresult, call: &'static str) -> Result<()> {
     if code.is_success() {
         return Ok(());
     }
-    Err(Error::Driver(DriverError { code, call }))
+    Err(Error::Driver(DriverError::new(code, call)))
 }
 
 /// Creates a context that is on no thread's stack.

@@ -21,7 +21,7 @@ pub(super) fn explain(
     config: LaunchConfig,
     attributes: Option<&LaunchAttributes<'_>>,
 ) -> Error {
-    let Error::Driver(driver_error) = error else {
+    let Error::Driver(driver_error) = &error else {
         return error;
     };
     let is_rejection = matches!(
@@ -44,7 +44,7 @@ pub(super) fn explain(
     // A limit that the driver does not report is not a reason to hide the error of the launch.
     match launch.exceeded() {
         Some(limit) => Error::Launch(Box::new(LaunchError {
-            error: driver_error,
+            error: driver_error.clone(),
             kernel: kernel.name().to_owned(),
             limit,
         })),

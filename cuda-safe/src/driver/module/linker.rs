@@ -257,7 +257,7 @@ impl Linker {
         if image.is_null() {
             let code = CUresult::CUDA_ERROR_UNKNOWN;
             let call = "cuLinkComplete";
-            return Err(DriverError { code, call }.into());
+            return Err(DriverError::new(code, call).into());
         }
         // SAFETY: the driver's image has `size` bytes and stays valid until the linker is destroyed,
         // which happens after the copy.

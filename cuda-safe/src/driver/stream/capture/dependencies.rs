@@ -171,10 +171,10 @@ impl Capture {
             Status::CU_STREAM_CAPTURE_STATUS_NONE => CUresult::CUDA_ERROR_ILLEGAL_STATE,
             _ => CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
         };
-        Err(Error::Driver(DriverError {
+        Err(Error::Driver(DriverError::new(
             code,
-            call: "cuStreamGetCaptureInfo_v3",
-        }))
+            "cuStreamGetCaptureInfo_v3",
+        )))
     }
 }
 

@@ -347,8 +347,8 @@ fn find_or_reserve(key: Key) -> Result<Found> {
         }
     }
     // The error that the driver would return, as the memory cannot be closed.
-    Err(Error::Driver(DriverError {
-        code: CUresult::CUDA_ERROR_ALREADY_MAPPED,
-        call: key.0.opens(),
-    }))
+    Err(Error::Driver(DriverError::new(
+        CUresult::CUDA_ERROR_ALREADY_MAPPED,
+        key.0.opens(),
+    )))
 }
