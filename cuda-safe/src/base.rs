@@ -5,6 +5,7 @@
 pub(crate) mod attempts;
 pub(crate) mod call;
 pub(crate) mod capture;
+pub(crate) mod closures;
 pub(crate) mod current;
 pub(crate) mod driver_log;
 pub(crate) mod error;

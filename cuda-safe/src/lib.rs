@@ -140,7 +140,6 @@ pub use driver::context::{
     CachePreference, Context, ContextFlags, CurrentContext, GraphicsClient, Limit, MemoryInfo,
     PrimaryState,
 };
-pub use driver::device;
 pub use driver::device::{Device, Uuid, attribute};
 pub use driver::event::{Event, EventIpcHandle, EventOptions};
 pub use driver::graph::{ExecutableGraph, Graph, GraphRecorder};
@@ -159,6 +158,7 @@ pub use driver::stream::{
     GraphicsCapture, GraphicsCommands, MemoryOperation, MemorySyncDomain, MemorySyncDomainMap,
     Stream, StreamFuture, StreamOptions, SynchronizationPolicy, WaitCondition, WeakStream,
 };
+pub use driver::{checkpoint, coredump, device, logs, profiler};
 #[cfg(target_os = "linux")]
 pub use memory::DmaBufOptions;
 pub use memory::{

@@ -13,6 +13,7 @@ pub(crate) mod batch;
 pub(crate) mod boxes;
 pub(crate) mod capture;
 pub(crate) mod context;
+pub(crate) mod coredump;
 pub(crate) mod decompress;
 pub(crate) mod device;
 pub(crate) mod endpoint;
@@ -36,6 +37,7 @@ pub(crate) mod peer;
 pub(crate) mod pointer;
 pub(crate) mod pool;
 pub(crate) mod pool_ipc;
+pub(crate) mod process;
 pub(crate) mod settings;
 pub(crate) mod split;
 pub(crate) mod stream;
@@ -56,7 +58,9 @@ use cuda_sys::{
     CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
     CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP,
     CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC,
-    CUDA_TEXTURE_DESC, CUarray, CUarrayMapInfo, CUatomicOperation, CUcontext, CUctxCreateParams,
+    CUDA_TEXTURE_DESC, CUarray, CUarrayMapInfo, CUatomicOperation, CUcheckpointCheckpointArgs,
+    CUcheckpointLockArgs, CUcheckpointRestoreArgs, CUcheckpointUnlockArgs, CUcontext,
+    CUcoredumpCallbackHandle, CUcoredumpSettings, CUcoredumpStatusCallback, CUctxCreateParams,
     CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice, CUdevice_P2PAttribute,
     CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam, CUexecAffinityType,
     CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUgraph,
@@ -71,12 +75,12 @@ use cuda_sys::{
     CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
     CUmemPoolPtrExportData, CUmemRangeHandleType, CUmemcpyAttributes, CUmemoryPool,
     CUmipmappedArray, CUmodule, CUmoduleLoadingMode, CUmulticastGranularity_flags,
-    CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute, CUresult, CUsharedconfig,
-    CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams, CUstreamCallback,
-    CUstreamCaptureMode, CUstreamCaptureStatus, CUstreamCigCaptureParams, CUsurfObject,
-    CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode,
-    CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUuserObject,
-    CUuuid, Function,
+    CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute, CUprocessState, CUresult,
+    CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams,
+    CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUstreamCigCaptureParams,
+    CUsurfObject, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill,
+    CUtensorMapIm2ColWideMode, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
+    CUtexObject, CUuserObject, CUuuid, Function,
 };
 
 /// An output parameter: null, or a place where one value can be written. It is not a reference, because
@@ -190,6 +194,22 @@ functions! { find_newest newest
     Always cuLogsCurrent(iterator: out CUlogIterator, flags: val c_uint) => logs::current;
     Always cuLogsDumpToMemory(iterator: inout CUlogIterator, buffer: val *mut c_char, size: inout usize, flags: val c_uint) => logs::dump_to_memory;
     Always cuLogsDumpToFile(iterator: inout CUlogIterator, path: val *const c_char, flags: val c_uint) => logs::dump_to_file;
+    Usual cuCoredumpGetAttribute(attribute: val CUcoredumpSettings, value: val *mut c_void, size: inout usize) => coredump::get;
+    Usual cuCoredumpSetAttribute(attribute: val CUcoredumpSettings, value: val *mut c_void [bytes size.as_ref().map_or(0, |size| *size)], size: inout usize) => coredump::set;
+    Always cuCoredumpGetAttributeGlobal(attribute: val CUcoredumpSettings, value: val *mut c_void, size: inout usize) => coredump::get_global;
+    Always cuCoredumpSetAttributeGlobal(attribute: val CUcoredumpSettings, value: val *mut c_void [bytes size.as_ref().map_or(0, |size| *size)], size: inout usize) => coredump::set_global;
+    Always cuCoredumpRegisterStartCallback(function: val CUcoredumpStatusCallback, data: val *mut c_void, handle: out CUcoredumpCallbackHandle) => coredump::register_start;
+    Always cuCoredumpRegisterCompleteCallback(function: val CUcoredumpStatusCallback, data: val *mut c_void, handle: out CUcoredumpCallbackHandle) => coredump::register_complete;
+    Always cuCoredumpDeregisterStartCallback(handle: val CUcoredumpCallbackHandle) => coredump::deregister_start;
+    Always cuCoredumpDeregisterCompleteCallback(handle: val CUcoredumpCallbackHandle) => coredump::deregister_complete;
+    Always cuCheckpointProcessGetState(pid: val c_int, state: out CUprocessState) => process::state;
+    Always cuCheckpointProcessGetRestoreThreadId(pid: val c_int, thread: out c_int) => process::restore_thread;
+    Always cuCheckpointProcessLock(pid: val c_int, options: inout CUcheckpointLockArgs) => process::lock;
+    Always cuCheckpointProcessCheckpoint(pid: val c_int, options: inout CUcheckpointCheckpointArgs) => process::checkpoint;
+    Always cuCheckpointProcessRestore(pid: val c_int, options: inout CUcheckpointRestoreArgs) => process::restore;
+    Always cuCheckpointProcessUnlock(pid: val c_int, options: inout CUcheckpointUnlockArgs) => process::unlock;
+    Usual cuProfilerStart() => process::profile;
+    Usual cuProfilerStop() => process::profile;
 
     Usual cuDeviceGetCount(count: out c_int) => device::count;
     Usual cuDeviceGet(device: out CUdevice, ordinal: val c_int) => device::get;

@@ -9,7 +9,7 @@ pub(crate) mod hook;
 
 use crate::account::{Alive, Argument, record, refuse_in_kernel};
 use crate::exec::{Callback, HostFunction, kernel};
-use crate::state::{self, Answer, World, error_log, lock};
+use crate::state::{self, Answer, World, coredump, error_log, lock};
 use crate::thread;
 use cuda_sys::CUresult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -113,6 +113,7 @@ fn answer(
             std::process::abort()
         })
     });
+    let result = coredump::fatal_answer(name, result);
     record(name, arguments, result);
     error_log::note(name, result);
     // Without the lock, because dropping a kernel may call the driver.

@@ -73,6 +73,7 @@ pub use call::hook::set_call_hook;
 pub use call::{alive, blocked, explore, fault};
 pub use exec::kernel;
 pub use profile::{Profile, UnknownProfile};
+pub use state::processes::{CudaProcess, add_process};
 pub use state::restart_seed;
 
 use core::ffi::{CStr, c_void};

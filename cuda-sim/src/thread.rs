@@ -16,6 +16,7 @@ thread_local! {
         const { Cell::new(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL) };
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
     static IN_KERNEL: Cell<bool> = const { Cell::new(false) };
+    static IN_DUMP_CALLBACK: Cell<bool> = const { Cell::new(false) };
     static ID: Cell<Option<ThreadId>> = const { Cell::new(None) };
 }
 
@@ -93,6 +94,18 @@ pub(crate) fn mode() -> CUstreamCaptureMode {
 /// Returns whether this thread is running a callback of the driver.
 pub(crate) fn in_callback() -> bool {
     IN_CALLBACK.get()
+}
+
+/// Returns whether this thread is running a callback of a core dump.
+pub(crate) fn in_dump_callback() -> bool {
+    IN_DUMP_CALLBACK.get()
+}
+
+/// Runs a callback of a core dump.
+pub(crate) fn dump_callback(f: impl FnOnce()) {
+    let inside = IN_DUMP_CALLBACK.replace(true);
+    f();
+    IN_DUMP_CALLBACK.set(inside);
 }
 
 /// Returns whether this thread is running a kernel. Kernels run while the driver's lock is held.

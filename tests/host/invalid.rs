@@ -513,6 +513,27 @@ fn of_modules() -> Vec<(Invalid, &'static [&'static str])> {
             &["4d, 5a, 90, 00"],
         ),
         (Invalid::NulInText { position: 31 }, &["NUL", "31"]),
+        (Invalid::PathEncoding, &["path", "Unicode"]),
+        (
+            Invalid::PathLength {
+                length: 2000,
+                max: 1023,
+            },
+            &["2000", "1023"],
+        ),
+        (
+            Invalid::CoredumpOfProcess { setting: "pipe" },
+            &["pipe", "CoredumpSettings::apply"],
+        ),
+        (Invalid::ProcessId { pid: 3_000_000_000 }, &["3000000000"]),
+        (
+            Invalid::ProcessState {
+                pid: 77,
+                state: "locked",
+                needed: "running",
+            },
+            &["77", "is locked", "is running"],
+        ),
         (
             Invalid::NoSuchKernel {
                 name: kernel(),

@@ -6,13 +6,17 @@
 //! `Returning 1 (CUDA_ERROR_INVALID_VALUE) from cuMemAlloc_v2`. An entry of a dump begins with
 //! `[time][thread][CUDA][E]`.
 
+use crate::base::call::fail;
+use crate::base::error::Result;
 use crate::base::init;
 use crate::base::zone::in_host_function;
-use cuda_sys::CUresult;
+use cuda_sys::{CUlogIterator, CUresult};
 use std::sync::Arc;
 
 /// The size of the driver's log with all entries is at most 25,600 bytes, and a line may precede it.
 const MAX_BYTES: usize = 32 * 1024;
+/// The function that reads the log.
+const DUMP: &str = "cuLogsDumpToMemory";
 
 /// Returns the reasons that the driver logged for a call that has just failed on this thread, one on each
 /// line.
@@ -21,7 +25,8 @@ pub(crate) fn of_failure(call: &str, code: CUresult) -> Option<Arc<String>> {
     if !may_have_reasons(call, code) {
         return None;
     }
-    let dump = dump()?;
+    // An error of the query is ignored: it would replace the error that the caller asks about.
+    let dump = read(None).ok()?;
     let own = own_thread();
     let reasons = reasons(&dump, call, code, |thread| {
         own.is_empty() || own.iter().any(|name| name == thread)
@@ -32,6 +37,9 @@ pub(crate) fn of_failure(call: &str, code: CUresult) -> Option<Arc<String>> {
 /// Returns whether the log of a failed call is worth reading, and reading it is safe.
 fn may_have_reasons(call: &str, code: CUresult) -> bool {
     // Work that is not complete is no failure, and a driver that shuts down must not be called.
+    if call == DUMP {
+        return false;
+    }
     let is_expected = matches!(
         code,
         CUresult::CUDA_ERROR_NOT_READY | CUresult::CUDA_ERROR_DEINITIALIZED
@@ -41,21 +49,25 @@ fn may_have_reasons(call: &str, code: CUresult) -> bool {
     !is_expected && !may_be_locked && init::is_initialized() && !in_host_function()
 }
 
-/// Returns the log of the process, or `None` if it is empty or the driver has none.
-fn dump() -> Option<String> {
+/// Returns the entries from `iterator` on, and advances it. Without an iterator, returns all entries.
+pub(crate) fn dump(iterator: Option<&mut CUlogIterator>) -> Result<String> {
+    read(iterator).map_err(|code| fail(DUMP, code))
+}
+
+fn read(iterator: Option<&mut CUlogIterator>) -> Result<String, CUresult> {
+    let iterator = iterator.map_or(std::ptr::null_mut(), std::ptr::from_mut);
     let mut bytes = vec![0_u8; MAX_BYTES];
     let mut size = bytes.len();
     let start = bytes.as_mut_ptr().cast();
-    // An error of this call is ignored: it would replace the error that the caller asked about.
-    // SAFETY: a null iterator stands for all entries, and the buffer has `size` bytes.
-    let code =
-        unsafe { cuda_sys::cuLogsDumpToMemory(std::ptr::null_mut(), start, &raw mut size, 0) };
-    if !code.is_success() || size == 0 {
-        return None;
+    // SAFETY: the iterator is null, which stands for all entries, or that of the caller, and the buffer
+    // has `size` bytes.
+    let code = unsafe { cuda_sys::cuLogsDumpToMemory(iterator, start, &raw mut size, 0) };
+    if !code.is_success() {
+        return Err(code);
     }
     bytes.truncate(size);
     let text = String::from_utf8_lossy(&bytes);
-    Some(text.trim_end_matches('\0').to_owned())
+    Ok(text.trim_end_matches('\0').to_owned())
 }
 
 /// Returns the names that an entry may have for the calling thread: its number and its `pthread_t`. Both

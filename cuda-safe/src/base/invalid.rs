@@ -137,6 +137,20 @@ pub enum Invalid {
     CudaSource,
     /// A NUL byte inside a name or PTX text. `position` is its byte offset.
     NulInText { position: usize },
+    /// A path that is not valid Unicode, on a system whose driver takes paths as text.
+    PathEncoding,
+    /// A path that is too long for the driver. The lengths are in bytes.
+    PathLength { length: usize, max: usize },
+    /// A setting of core dumps that applies to the process, for a context.
+    CoredumpOfProcess { setting: &'static str },
+    /// A process id that the driver cannot receive.
+    ProcessId { pid: u32 },
+    /// A process that is not in the state that an operation needs.
+    ProcessState {
+        pid: u32,
+        state: &'static str,
+        needed: &'static str,
+    },
     /// The module has no kernel of this name. `available` holds the names of its kernels, if the driver
     /// can list them.
     NoSuchKernel {

@@ -40,6 +40,14 @@ pub enum Report {
         /// The reason.
         error: Error,
     },
+    /// A guard that was dropped could not end what it had begun: profiling, or settings of core dumps.
+    #[non_exhaustive]
+    Guard {
+        /// What still applies.
+        what: &'static str,
+        /// The reason.
+        error: Error,
+    },
     /// The capture mode of a thread was changed and could not be restored.
     #[non_exhaustive]
     CaptureMode {
@@ -54,6 +62,7 @@ impl fmt::Display for Report {
             Self::Leaked { what, error } => write!(f, "{what} was not released: {error}"),
             Self::ContextStack { error } => error.fmt(f),
             Self::Capture { error } => write!(f, "the stream is still captured: {error}"),
+            Self::Guard { what, error } => write!(f, "{what} could not be ended: {error}"),
             Self::CaptureMode { error } => {
                 write!(
                     f,

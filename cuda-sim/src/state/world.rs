@@ -3,6 +3,7 @@
 use super::array::Arrays;
 use super::blocking::Stoppers;
 use super::capture::Captures;
+use super::coredump::Coredumps;
 use super::error_log::ErrorLog;
 use super::graph::Graph;
 use super::graph::conditional::ConditionalHandle;
@@ -14,6 +15,7 @@ use super::handles::{Handles, State};
 use super::members::Belongings;
 use super::objects::{Context, ContextKind, Event, Function, Green, Linker, Module, Stream};
 use super::pool::Pool;
+use super::processes::Processes;
 use super::shared::{SharedMemory, SharedPools};
 use crate::account::{self, Alive, misuse};
 use crate::exec::{Callback, Done, Executor, Progress, Runnable, Work, kernel};
@@ -76,6 +78,8 @@ pub(crate) struct World {
     pub(crate) captures: Captures,
     pub(crate) splits: u32,
     pub(crate) error_log: ErrorLog,
+    pub(crate) coredumps: Coredumps,
+    pub(crate) processes: Processes,
     pub(crate) pools: Handles<Pool>,
     /// For each device: the permanent handle of its default memory pool, and the pool that it allocates
     /// from.
@@ -174,6 +178,8 @@ impl World {
             captures: Captures::default(),
             splits: 0,
             error_log: ErrorLog::new(),
+            coredumps: Coredumps::new(),
+            processes: Processes::default(),
             pools: Handles::new(10),
             default_pools: Vec::new(),
             current_pools: Vec::new(),

@@ -238,6 +238,23 @@ impl fmt::Display for Invalid {
             Self::NulInText { position } => {
                 write!(f, "the text contains a NUL byte at offset {position}")
             }
+            Self::PathEncoding => f.write_str(
+                "the path is not valid Unicode, and the driver takes paths as text on this system",
+            ),
+            Self::PathLength { length, max } => write!(
+                f,
+                "the path has {length} bytes, and the driver takes at most {max}"
+            ),
+            Self::CoredumpOfProcess { setting } => write!(
+                f,
+                "the setting {setting} of core dumps applies to the process, not to a context: use \
+                 `CoredumpSettings::apply`"
+            ),
+            Self::ProcessId { pid } => write!(f, "{pid} is not a process id"),
+            Self::ProcessState { pid, state, needed } => write!(
+                f,
+                "process {pid} is {state}, and the operation needs a process that is {needed}"
+            ),
             Self::NoSuchKernel { name, available } => {
                 write!(f, "there is no kernel \"{name}\"")?;
                 match available {
