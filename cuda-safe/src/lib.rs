@@ -138,7 +138,7 @@ pub use cuda_sys as sys;
 pub use cuda_sys::{CUresult, CudaVersion};
 pub use driver::context::{
     CachePreference, Context, ContextFlags, CurrentContext, GraphicsClient, Limit, MemoryInfo,
-    PrimaryState,
+    PrimaryState, RdmaScope,
 };
 pub use driver::device::{Device, Uuid, attribute};
 pub use driver::event::{Event, EventIpcHandle, EventOptions};

@@ -63,11 +63,12 @@ use cuda_sys::{
     CUcoredumpCallbackHandle, CUcoredumpSettings, CUcoredumpStatusCallback, CUctxCreateParams,
     CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice, CUdevice_P2PAttribute,
     CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam, CUexecAffinityType,
-    CUfunc_cache, CUfunction, CUfunction_attribute, CUfunctionLoadingState, CUgraph,
-    CUgraphConditionalHandle, CUgraphEdgeData, CUgraphExec, CUgraphExecUpdateResult,
-    CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams,
-    CUgraphNodeType, CUgraphRecaptureCallback, CUgreenCtx, CUhostFn, CUipcMemHandle, CUjit_option,
-    CUjitInputType, CUkernel, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary,
+    CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget, CUfunc_cache, CUfunction,
+    CUfunction_attribute, CUfunctionLoadingState, CUgraph, CUgraphConditionalHandle,
+    CUgraphEdgeData, CUgraphExec, CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo,
+    CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
+    CUgraphRecaptureCallback, CUgreenCtx, CUhostFn, CUipcMemHandle, CUjit_option, CUjitInputType,
+    CUkernel, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary,
     CUlibraryOption, CUlimit, CUlinkState, CUlogIterator, CUlogicalEndpointId,
     CUlogicalEndpointProp, CUlogsCallback, CUlogsCallbackHandle, CUmem_advise,
     CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
@@ -215,6 +216,7 @@ functions! { find_newest newest
     Usual cuDeviceGet(device: out CUdevice, ordinal: val c_int) => device::get;
     Usual cuDeviceGetName(name: val *mut c_char, len: val c_int, device: val CUdevice) => device::name;
     Usual cuDeviceGetUuid_v2(uuid: out CUuuid, device: val CUdevice) => device::uuid;
+    Usual cuDeviceGetLuid(luid: val *mut c_char, mask: out c_uint, device: val CUdevice) => device::luid;
     Usual cuDeviceTotalMem_v2(bytes: out usize, device: val CUdevice) => device::total_memory;
     Usual cuDeviceGetAttribute(value: out c_int, attribute: val CUdevice_attribute, device: val CUdevice) => device::attribute;
 
@@ -246,6 +248,7 @@ functions! { find_newest newest
     Usual cuCtxSetCacheConfig(preference: val CUfunc_cache) => settings::set_cache;
     Usual cuCtxGetSharedMemConfig(config: out CUsharedconfig) => settings::bank_size;
     Usual cuCtxSetSharedMemConfig(config: val CUsharedconfig) => settings::set_bank_size;
+    Usual cuFlushGPUDirectRDMAWrites(target: val CUflushGPUDirectRDMAWritesTarget, scope: val CUflushGPUDirectRDMAWritesScope) => settings::flush_remote_writes;
     Usual cuCtxGetFlags(flags: out c_uint) => settings::flags;
     Usual cuCtxSetFlags(flags: val c_uint) => settings::set_flags;
     Usual cuCtxGetApiVersion(context: val CUcontext, version: out c_uint) => settings::api_version;

@@ -106,7 +106,14 @@ fn a_refused_launch_is_explained_by_queries_of_its_limits() {
             unsafe { nothing.launch(&stream, config, ()) }
         };
         let log = calls(|| drop(launch(LaunchConfig::linear(1, 2048)).expect_err("too many")));
-        assert_eq!(log, ["cuLaunchKernel", "cuDeviceGetAttribute"]);
+        assert_eq!(
+            log,
+            [
+                "cuLaunchKernel",
+                "cuLogsDumpToMemory",
+                "cuDeviceGetAttribute"
+            ]
+        );
 
         // If a query fails, the other limits are still checked.
         let fault = Fault::of_function("cuDeviceGetAttribute").from_then_on();

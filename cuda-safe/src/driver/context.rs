@@ -14,7 +14,7 @@ mod settings;
 pub use create::GraphicsClient;
 pub use guard::CurrentContext;
 pub use primary::PrimaryState;
-pub use settings::{CachePreference, Limit};
+pub use settings::{CachePreference, Limit, RdmaScope};
 
 use extension::Slot;
 pub(crate) use extension::{Extension, set_factory};

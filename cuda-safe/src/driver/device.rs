@@ -201,6 +201,22 @@ impl Device {
             .map_err(|error| attribute.explain(error))
     }
 
+    /// Returns the locally unique identifier of the device, by which Direct3D and Vulkan know it. Calls
+    /// `cuDeviceGetLuid`. Only on Windows, without TCC mode.
+    ///
+    /// # Errors
+    /// The error of the driver on other systems.
+    ///
+    /// Since CUDA 10.0. Raw: [`cuDeviceGetLuid`](fn@cuda_sys::cuDeviceGetLuid).
+    #[doc(alias = "cuDeviceGetLuid")]
+    pub fn luid(&self) -> Result<Luid> {
+        let (mut bytes, mut node_mask) = ([0_u8; 8], 0);
+        let place = bytes.as_mut_ptr().cast();
+        // SAFETY: the pointers are to 8 bytes, which is the size of a LUID, and to a local.
+        unsafe { call!(cuDeviceGetLuid(place, &raw mut node_mask, self.raw)) }?;
+        Ok(Luid { bytes, node_mask })
+    }
+
     /// Returns the value of an attribute that is named by its C constant, as an integer. Calls
     /// `cuDeviceGetAttribute`.
     ///
@@ -220,6 +236,16 @@ impl fmt::Debug for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({})", self.raw)
     }
+}
+
+/// The locally unique identifier of a device on Windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Luid {
+    /// The bytes of the `LUID`.
+    pub bytes: [u8; 8],
+    /// The mask of the node, for adapters with several nodes.
+    pub node_mask: u32,
 }
 
 /// The UUID of a GPU or a MIG instance. `Display` prints it in the form that `nvidia-smi` uses for GPUs.

@@ -6,8 +6,8 @@ use crate::state::objects::{Context, ContextKind, Stream};
 use crate::state::{Answer, World};
 use core::ffi::{c_int, c_uint};
 use cuda_sys::{
-    CUcontext, CUctx_flags, CUdevice, CUevent, CUfunc_cache, CUlimit, CUresult, CUsharedconfig,
-    CudaVersion,
+    CUcontext, CUctx_flags, CUdevice, CUevent, CUflushGPUDirectRDMAWritesScope,
+    CUflushGPUDirectRDMAWritesTarget, CUfunc_cache, CUlimit, CUresult, CUsharedconfig, CudaVersion,
 };
 
 /// The default limits of a context, with the versions since which they exist. Unverified (from
@@ -271,5 +271,25 @@ pub(super) fn wait(world: &mut World, context: CUcontext, event: CUevent) -> Ans
     // Streams that are created later also wait.
     let context = world.contexts.get_mut(context.addr());
     context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.after = recorded;
+    Ok(())
+}
+
+/// Unverified (from documentation).
+pub(super) fn flush_remote_writes(
+    world: &mut World,
+    target: CUflushGPUDirectRDMAWritesTarget,
+    scope: CUflushGPUDirectRDMAWritesScope,
+) -> Answer {
+    world.current()?;
+    let is_known = matches!(
+        scope,
+        CUflushGPUDirectRDMAWritesScope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER
+            | CUflushGPUDirectRDMAWritesScope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES
+    );
+    let current =
+        CUflushGPUDirectRDMAWritesTarget::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX;
+    if target != current || !is_known {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     Ok(())
 }

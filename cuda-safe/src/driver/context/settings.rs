@@ -5,7 +5,10 @@ use crate::base::call::{answer, call, without_current};
 use crate::base::error::Result;
 use crate::driver::event::Event;
 use crate::driver::stream::same_context;
-use cuda_sys::{CUfunc_cache, CUlimit};
+use cuda_sys::{
+    CUflushGPUDirectRDMAWritesScope as Scope, CUflushGPUDirectRDMAWritesTarget as Target,
+    CUfunc_cache, CUlimit,
+};
 use std::ops::RangeInclusive;
 
 /// A resource limit of a context (`CUlimit`).
@@ -97,7 +100,43 @@ impl CachePreference {
     }
 }
 
+/// The readers for which remote writes become visible (`CUflushGPUDirectRDMAWritesScope`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RdmaScope {
+    /// The context that owns the memory.
+    Owner,
+    /// All devices.
+    AllDevices,
+}
+
 impl Context {
+    /// Blocks until the writes that other devices, such as network cards, made to the memory of this
+    /// context are visible to the readers in `scope`. Calls `cuFlushGPUDirectRDMAWrites`.
+    ///
+    /// [`attribute::GPU_DIRECT_RDMA_WRITES_ORDERING`] tells for which readers this is needed, and
+    /// [`attribute::GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS`] whether the device supports it.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_SUPPORTED` if the device or the system does not support it.
+    ///
+    /// Since CUDA 11.3. Raw:
+    /// [`cuFlushGPUDirectRDMAWrites`](fn@cuda_sys::cuFlushGPUDirectRDMAWrites).
+    ///
+    /// [`attribute::GPU_DIRECT_RDMA_WRITES_ORDERING`]: crate::attribute::GPU_DIRECT_RDMA_WRITES_ORDERING
+    /// [`attribute::GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS`]: crate::attribute::GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
+    #[doc(alias = "cuFlushGPUDirectRDMAWrites")]
+    pub fn flush_gpu_direct_rdma_writes(&self, scope: RdmaScope) -> Result<()> {
+        let scope = match scope {
+            RdmaScope::Owner => Scope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER,
+            RdmaScope::AllDevices => Scope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES,
+        };
+        let target = Target::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX;
+        let _current = self.enter()?;
+        // SAFETY: the function takes no pointer.
+        unsafe { call!(cuFlushGPUDirectRDMAWrites(target, scope)) }
+    }
+
     /// Returns the value of a limit. Calls `cuCtxGetLimit`.
     ///
     /// # Errors
