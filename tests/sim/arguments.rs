@@ -26,6 +26,7 @@ mod memory;
 mod memory_op;
 mod module;
 mod pool;
+mod process;
 mod stream;
 mod tensor_maps;
 mod virtual_memory;
@@ -309,6 +310,7 @@ fn rows() -> Vec<Row> {
         memory_op::rows(),
         module::rows(),
         pool::rows(),
+        process::rows(),
         stream::rows(),
         virtual_memory::rows(),
         tensor_maps::rows(),

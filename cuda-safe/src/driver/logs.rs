@@ -93,7 +93,8 @@ impl LogCallback {
     ///
     /// Since CUDA 12.9. Raw: [`cuLogsRegisterCallback`](fn@cuda_sys::cuLogsRegisterCallback),
     /// [`cuLogsUnregisterCallback`](fn@cuda_sys::cuLogsUnregisterCallback).
-    #[doc(alias("cuLogsRegisterCallback", "cuLogsUnregisterCallback"))]
+    #[doc(alias = "cuLogsRegisterCallback")]
+    #[doc(alias = "cuLogsUnregisterCallback")]
     pub fn new(closure: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Result<Self> {
         let number = CLOSURES.insert(Arc::new(closure));
         let mut raw = std::ptr::null_mut();

@@ -41,7 +41,8 @@ impl Context {
     ///
     /// # Errors
     /// See [`Error`](crate::Error).
-    #[doc(alias("cuProfilerStart", "cuProfilerStop"))]
+    #[doc(alias = "cuProfilerStart")]
+    #[doc(alias = "cuProfilerStop")]
     pub fn profiler_range(&self) -> Result<ProfilerRange> {
         let _current = self.enter()?;
         // SAFETY: the function takes no argument.

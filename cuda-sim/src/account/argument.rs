@@ -1,6 +1,8 @@
 //! Arguments of recorded calls. With them a test checks how an option is passed to the driver.
 
-use cuda_sys::{CUctxCreateParams, CUlaunchConfig, CUstreamCigCaptureParams};
+use cuda_sys::{
+    CUcheckpointRestoreArgs, CUctxCreateParams, CUlaunchConfig, CUstreamCigCaptureParams,
+};
 use std::any::{Any, type_name};
 use std::fmt;
 use std::sync::Arc;
@@ -100,7 +102,8 @@ impl List {
     ///
     /// # Safety
     /// `start` is null or points to `count` readable values. The same is true of the pointers in a
-    /// `CUlaunchConfig`, in `CUctxCreateParams` and in `CUstreamCigCaptureParams`, with their counts.
+    /// `CUlaunchConfig`, in `CUctxCreateParams`, in `CUstreamCigCaptureParams` and in
+    /// `CUcheckpointRestoreArgs`, with their counts.
     pub(crate) unsafe fn pointed<T: Copy + 'static>(
         &mut self,
         name: &'static str,
@@ -134,6 +137,13 @@ impl List {
             let cig = params.streamCigParams;
             // SAFETY: the caller guarantees this for the pointer in `CUstreamCigCaptureParams`.
             unsafe { self.pointed("params.streamCigParams", cig, 1) };
+        }
+        if let Some(options) =
+            value.and_then(|value| value.downcast_ref::<CUcheckpointRestoreArgs>())
+        {
+            let count = options.gpuPairsCount as usize;
+            // SAFETY: the caller guarantees this for the pointer in `CUcheckpointRestoreArgs`.
+            unsafe { self.pointed("options.gpuPairs", options.gpuPairs, count) };
         }
     }
 }

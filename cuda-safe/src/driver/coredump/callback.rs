@@ -65,7 +65,8 @@ impl DumpCallback {
     /// Since CUDA 13.2. Raw:
     /// [`cuCoredumpRegisterStartCallback`](fn@cuda_sys::cuCoredumpRegisterStartCallback),
     /// [`cuCoredumpDeregisterStartCallback`](fn@cuda_sys::cuCoredumpDeregisterStartCallback).
-    #[doc(alias("cuCoredumpRegisterStartCallback", "cuCoredumpDeregisterStartCallback"))]
+    #[doc(alias = "cuCoredumpRegisterStartCallback")]
+    #[doc(alias = "cuCoredumpDeregisterStartCallback")]
     pub fn on_start(closure: impl Fn(DumpEvent) + Send + Sync + 'static) -> Result<Self> {
         Self::register(Arc::new(closure), |data, raw| {
             // SAFETY: the function takes any argument, and the pointer is to a local variable.
@@ -83,10 +84,8 @@ impl DumpCallback {
     /// Since CUDA 13.2. Raw:
     /// [`cuCoredumpRegisterCompleteCallback`](fn@cuda_sys::cuCoredumpRegisterCompleteCallback),
     /// [`cuCoredumpDeregisterCompleteCallback`](fn@cuda_sys::cuCoredumpDeregisterCompleteCallback).
-    #[doc(alias(
-        "cuCoredumpRegisterCompleteCallback",
-        "cuCoredumpDeregisterCompleteCallback"
-    ))]
+    #[doc(alias = "cuCoredumpRegisterCompleteCallback")]
+    #[doc(alias = "cuCoredumpDeregisterCompleteCallback")]
     pub fn on_complete(closure: impl Fn(DumpEvent) + Send + Sync + 'static) -> Result<Self> {
         Self::register(Arc::new(closure), |data, raw| {
             // SAFETY: the function takes any argument, and the pointer is to a local variable.
