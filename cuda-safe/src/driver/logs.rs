@@ -64,9 +64,9 @@ static CLOSURES: Closures<Closure> = Closures::new();
 ///
 /// # The closure
 /// It runs on the thread of the failing call, before the call returns, so it may run inside any function
-/// of this crate and of other libraries. It must not allocate memory of a [manager](crate::manager),
-/// because the manager may be inside an operation. Functions of this crate that wait for work return
-/// [`Error::InHostFunction`] in it. Entries that its own calls cause are not passed to a closure, since
+/// of this crate and of other libraries. It may call the driver, and it must not allocate memory of a
+/// [manager](crate::manager), because the manager may be inside an operation. Entries that its own calls
+/// cause are not passed to a closure, since
 /// that could recurse without end; neither are entries of calls in the [report
 /// hook](crate::set_report_hook). A panic in the closure is ignored.
 ///

@@ -30,8 +30,8 @@ static CLOSURES: Closures<Closure> = Closures::new();
 /// A closure that is called for each core dump. Dropping this deregisters the closure.
 ///
 /// # The closure
-/// It runs while the driver writes the dump, and the dump waits for it. It must not make CUDA calls:
-/// functions of this crate that wait return
+/// It runs while the driver writes the dump, and the dump waits for it. It must make no CUDA calls, as in
+/// a host function: functions of this crate that wait return
 /// [`Error::InHostFunction`](crate::Error::InHostFunction), and objects that are dropped in it are released
 /// later. A panic in the closure is ignored.
 ///
