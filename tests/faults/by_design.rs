@@ -29,6 +29,10 @@ const RELEASES: [&str; 23] = [
     "cuMipmappedArrayDestroy",
     "cuTexObjectDestroy",
     "cuSurfObjectDestroy",
+    "cuLogsUnregisterCallback",
+    "cuCoredumpDeregisterStartCallback",
+    "cuCoredumpDeregisterCompleteCallback",
+    "cuCheckpointProcessUnlock",
 ];
 
 /// The functions that memory managers allocate with.
@@ -101,7 +105,7 @@ const STRANDED: [(&str, u64); 4] = [
 ];
 
 /// Queries that are not essential.
-const OPTIONAL: [&str; 4] = [
+const OPTIONAL: [&str; 5] = [
     // Tells which capture uses an object. If it fails, every open capture is assumed to use it.
     "cuStreamGetCaptureInfo_v3",
     // Drivers before 12.0 have no context ids.
@@ -110,6 +114,8 @@ const OPTIONAL: [&str; 4] = [
     "cuGreenCtxGetDevResource",
     // If it fails, the driver is assumed to have the version of the bindings.
     "cuDriverGetVersion",
+    // Reads the reasons of an error, which has a code without them.
+    "cuLogsDumpToMemory",
 ];
 
 /// Returns whether a misuse only follows from the failure. A stream that cannot be destroyed does

@@ -26,6 +26,7 @@ mod linker;
 mod manager;
 mod memory;
 mod module;
+mod process;
 mod raw;
 mod settings;
 mod shortage;
@@ -136,6 +137,10 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("queried graph", graph::queried),
     scenario("busy graph", graph::busy),
     scenario("busy host function", graph::busy_host_function),
+    since((12, 9), "logs", process::logs),
+    since((12, 5), "core dumps", process::dumps),
+    since((12, 8), "checkpoints", process::checkpoints),
+    scenario("profiler", process::profiler),
     scenario("mapping", virtual_memory::mapping),
     scenario("growable buffer", virtual_memory::growable),
     scenario("callback", capture::drops_in_a_callback),

@@ -1,0 +1,77 @@
+//! Logs, core dumps, checkpoints of processes, and profiler ranges.
+
+use super::{expect, if_there_is, primary};
+use crate::trace::Trace;
+use cuda_safe::checkpoint::{
+    CheckpointedProcess, LockedProcess, ProcessState, RunningProcess, restore_thread_of,
+};
+use cuda_safe::coredump::{CoredumpSettings, DumpCallback, DumpFlags};
+use cuda_safe::logs::{LogCallback, LogPosition, entries};
+use cuda_safe::{CUresult, Device, RdmaScope, Result};
+use cuda_sim::CudaProcess;
+use std::time::Duration;
+
+pub(super) fn logs(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let mut position = LogPosition::end()?;
+    let callback = LogCallback::new(|_, _| {})?;
+    expect(Device::by_pci_bus_id("no bus"), |error| {
+        error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE)
+            || error.code() == Some(CUresult::CUDA_ERROR_INVALID_DEVICE)
+    })?;
+    position.read()?;
+    entries()?;
+    trace.drops_from_here();
+    drop((callback, context));
+    Ok(())
+}
+
+pub(super) fn dumps(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let settings = CoredumpSettings {
+        on_exception: Some(true),
+        file: Some("core.cuda".into()),
+        ..Default::default()
+    };
+    let guard = settings.apply()?;
+    CoredumpSettings::of_process()?;
+    guard.end()?;
+    let settings = CoredumpSettings {
+        flags: Some(DumpFlags::LIGHTWEIGHT),
+        ..settings
+    };
+    context.coredump_settings()?;
+    context.apply_coredump_settings(&settings)?.end()?;
+    if_there_is(DumpCallback::on_start(|_| {}))?;
+    if_there_is(DumpCallback::on_complete(|_| {}))?;
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn checkpoints(trace: &mut Trace) -> Result<()> {
+    const OTHER: u32 = 1;
+    cuda_safe::init()?;
+    cuda_sim::add_process(OTHER, CudaProcess::default());
+    restore_thread_of(OTHER)?;
+    let locked = RunningProcess::of(OTHER)?.lock(Some(Duration::from_secs(1)))?;
+    let pid = locked.keep_locked();
+    let checkpointed = LockedProcess::of(pid)?.checkpoint()?;
+    drop(checkpointed);
+    let locked = CheckpointedProcess::of(OTHER)?.restore()?;
+    let running = locked.unlock()?;
+    let locked = running.lock(None)?;
+    ProcessState::of(OTHER)?;
+    trace.drop(locked);
+    trace.drops_from_here();
+    Ok(())
+}
+
+pub(super) fn profiler(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let range = context.profiler_range()?;
+    context.synchronize()?;
+    range.end()?;
+    context.flush_gpu_direct_rdma_writes(RdmaScope::Owner)?;
+    trace.drops_from_here();
+    Ok(())
+}
