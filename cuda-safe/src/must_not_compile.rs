@@ -1120,3 +1120,37 @@ struct Managers;
 /// }
 /// ```
 struct CudaArrays;
+/// The type of a process is its state.
+///
+/// ```compile_fail,E0599
+/// use cuda_safe::checkpoint::RunningProcess;
+/// fn checkpoint_without_lock(process: RunningProcess) {
+///     let _ = process.checkpoint();
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// use cuda_safe::checkpoint::CheckpointedProcess;
+/// fn unlock_before_restore(process: CheckpointedProcess) {
+///     let _ = process.unlock();
+/// }
+/// ```
+///
+/// ```compile_fail,E0382
+/// use cuda_safe::checkpoint::LockedProcess;
+/// fn use_after_unlock(process: LockedProcess) {
+///     let _ = process.unlock();
+///     let _ = process.checkpoint();
+/// }
+/// ```
+///
+/// ```compile_fail,E0597
+/// // The closure of a callback outlives the function that registers it.
+/// use cuda_safe::logs::LogCallback;
+/// fn borrow(_: &mut Option<LogCallback>) {
+///     let text = String::new();
+///     let closure = || drop(text.len());
+///     let _ = LogCallback::new(move |_, _| closure());
+/// }
+/// ```
+struct Processes;

@@ -232,6 +232,8 @@ pub mod threads {
     //! | [`Graph`] | yes | no | the driver does not lock graphs |
     //! | [`ExecutableGraph`] | yes | yes | the driver locks executable graphs |
     //! | [`Error`](crate::Error) | yes | yes | it holds no handle |
+    //! | [`LogCallback`](crate::logs::LogCallback), [`DumpCallback`](crate::coredump::DumpCallback), [`CoredumpGuard`](crate::coredump::CoredumpGuard), [`ProfilerRange`](crate::profiler::ProfilerRange) | yes | yes | they can only be ended |
+    //! | [`RunningProcess`](crate::checkpoint::RunningProcess), [`LockedProcess`](crate::checkpoint::LockedProcess), [`CheckpointedProcess`](crate::checkpoint::CheckpointedProcess) | yes | yes | they hold the id of a process |
     //! | [`Capture`] | no | no | a capture must end on the thread that began it |
     //! | [`CurrentContext`], [`CurrentGreenContext`], [`DefaultStream`] | no | no | the current context belongs to one thread |
     //! | [`CopyScope`] | no | no | one thread borrows it |
@@ -353,6 +355,13 @@ pub mod threads {
         send_and_sync::<Pending<f32>>();
         send_and_sync::<Pending<f32, PinnedRange<f32>>>();
         send_and_sync::<MappedBuffer<f32>>();
+        send_and_sync::<crate::logs::LogCallback>();
+        send_and_sync::<crate::coredump::DumpCallback>();
+        send_and_sync::<crate::coredump::CoredumpGuard>();
+        send_and_sync::<crate::profiler::ProfilerRange>();
+        send_and_sync::<crate::checkpoint::RunningProcess>();
+        send_and_sync::<crate::checkpoint::LockedProcess>();
+        send_and_sync::<crate::checkpoint::CheckpointedProcess>();
         send_and_sync::<virtual_memory::PhysicalMemory>();
         send_and_sync::<virtual_memory::Reservation>();
         send_and_sync::<virtual_memory::Mapping>();
@@ -400,9 +409,16 @@ pub mod driver_bugs {
     //! - Destroying a green context does not return all of its memory: 4 MiB of device memory and
     //!   1.7 MiB of host memory stay allocated each time. A [`GreenPool`] reuses green contexts
     //!   instead.
+    //! - `cuLogsUnregisterCallback` crashes if a callback is unregistered twice. A
+    //!   [`LogCallback`](crate::logs::LogCallback) is unregistered once.
+    //! - The driver crashes if core dumps are enabled before `cuInit`. [`CoredumpSettings::apply`] calls
+    //!   it first.
     //!
     //! # Bugs that the caller must avoid
     //!
+    //! - While [core dumps](crate::coredump) are on, the first wait after a fault of a kernel succeeds.
+    //! - A process that imported memory of another process by a file descriptor or an IPC handle can be
+    //!   [checkpointed](crate::checkpoint), but never restored.
     //! - `cuGraphInstantiate` crashes if a module whose kernels are in the graph was unloaded. The
     //!   caller of [`TypedKernel::launch`] promises that the module of a captured kernel stays
     //!   loaded.
@@ -413,6 +429,7 @@ pub mod driver_bugs {
     //!   primary context, and partition the device with [green contexts](crate::green).
     //!
     //! [`CopyBatch`]: crate::CopyBatch
+    //! [`CoredumpSettings::apply`]: crate::coredump::CoredumpSettings::apply
     //! [`GreenPool`]: crate::green::GreenPool
     //! [`MemoryPool`]: crate::MemoryPool
     //! [`TypedKernel::launch`]: crate::TypedKernel::launch

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod checkpoint;
 mod device_launch;
 mod dynamic;
 mod graphs;
