@@ -1,7 +1,7 @@
 //! Failures, and their conversion to Python exceptions.
 
 use crate::ending::calling;
-use cuda_safe::{CUresult, DriverError, Error, Invalid};
+use cuda_safe::{CUresult, Error, Invalid};
 use pyo3::exceptions::PySystemExit;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
@@ -152,8 +152,5 @@ fn exception(
 /// Checks the result code of a driver function that this crate calls directly.
 #[inline]
 pub(crate) fn check(call: &'static str, code: CUresult) -> Result<()> {
-    if code.is_success() {
-        return Ok(());
-    }
-    Err(Failure::Cuda(DriverError::new(code, call).into()))
+    cuda_safe::check(code, call).map_err(Failure::Cuda)
 }

@@ -105,7 +105,7 @@ mod provoked {
                 let known: Vec<&String> = logs.iter().filter(|log| !log.is_empty()).collect();
                 assert!(!known.is_empty());
                 let is_own = |log: &&String| log.contains("0 byte") && log.lines().count() == 1;
-                assert!(known.iter().all(|log| is_own(log)), "{known:?}");
+                assert!(known.iter().all(is_own), "{known:?}");
             });
         });
     }

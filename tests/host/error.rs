@@ -49,7 +49,7 @@ fn errors() -> Vec<(Error, &'static [&'static str])> {
     let driver = CudaVersion::new(12, 2);
     vec![
         (
-            Error::Driver(out_of_memory),
+            Error::Driver(out_of_memory.clone()),
             &["cuStreamCreate", "CUDA_ERROR_OUT_OF_MEMORY (2)", "memory"],
         ),
         (
