@@ -93,6 +93,9 @@ pub struct DriverError {
     /// The symbol name of the driver API function.
     pub call: &'static str,
     log: Option<Arc<String>>,
+    /// Always false. The unused values of a `bool` have room for the variant of an [`Error`], which is
+    /// 32 bytes long instead of 40.
+    _room: bool,
 }
 
 impl DriverError {
@@ -103,6 +106,7 @@ impl DriverError {
             code,
             call,
             log: None,
+            _room: false,
         }
     }
 
