@@ -3,6 +3,7 @@
 mod classes;
 mod heap;
 mod progress;
+mod segment;
 mod shared;
 mod slow;
 mod stats;
@@ -11,6 +12,7 @@ mod thread_caches;
 
 pub use stats::CacheStats;
 
+use self::segment::Segment;
 use self::slow::Pool;
 use self::stream_progress::{LEGACY, Reach, StreamKey};
 use self::thread_caches::{Idle, ThreadCaches};
@@ -149,7 +151,61 @@ impl CachingManager {
         Ok(Self {
             thread_caches: ThreadCaches::new(),
             thread_cache_bytes: options.thread_cache_bytes as u64,
-            pool: Pool::new(context, with_current_context(Box::new(upstream)), options)?,
+            pool: Pool::new(
+                context,
+                with_current_context(Box::new(upstream)),
+                None,
+                options,
+            )?,
+        })
+    }
+
+    /// Creates an expandable pool: a pool of [virtual memory](cuda_safe::virtual_memory) that grows in
+    /// place.
+    ///
+    /// The pool reserves addresses for eight times the memory of the device, and maps memory to them as it
+    /// grows, in steps of 2 MiB and without slabs. All free memory can be merged, and a free block at the
+    /// end of the mapped memory is extended for a larger request. So the pool reserves less memory than a
+    /// pool of slabs, in particular if the sizes of requests grow. Mapping 2 MiB takes about 40 µs; after
+    /// that, an allocation is as fast as that of any other pool. [`slab_bytes`](CachingOptions::slab_bytes)
+    /// has no effect. In the [statistics](Self::stats), each mapping counts as a slab.
+    ///
+    /// Like every pool it keeps what it has reserved. [`trim`](MemoryManager::trim), and an allocation for
+    /// which there is not enough memory, unmap free memory whose work is done. Memory whose neighbors are in
+    /// use can be unmapped too.
+    ///
+    /// Only the device of the context can access the memory: access of
+    /// [peers](cuda_safe::Context::enable_peer_access) to the context does not include virtual memory. The
+    /// memory has no [IPC handle](MemoryManager::ipc_handle). Dropping the pool waits for all work, because
+    /// unmapping does not.
+    ///
+    /// Host memory and managed memory are those of a [`DriverManager`].
+    ///
+    /// # Errors
+    /// Errors of [`Reservation::new`](cuda_safe::virtual_memory::Reservation::new); `CUDA_ERROR_NOT_SUPPORTED`
+    /// or [`Error::Missing`] without virtual memory management (before CUDA 10.2).
+    ///
+    /// ```no_run
+    /// use cuda_memory::{CachingManager, CachingOptions};
+    /// use cuda_safe::manager::set_memory_manager;
+    /// use cuda_safe::{Context, Device, DeviceBuffer};
+    ///
+    /// set_memory_manager(|context| CachingManager::expandable(context, CachingOptions::default()))?;
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let stream = context.stream()?;
+    /// for len in [1 << 20, 1 << 21, 1 << 22] {
+    ///     // Each buffer takes the place of the one before it.
+    ///     drop(DeviceBuffer::<f32>::uninit(&stream, len)?);
+    /// }
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    pub fn expandable(context: &Context, options: CachingOptions) -> Result<Self> {
+        let upstream = DriverManager::new(context)?;
+        let segment = Segment::new(upstream.base().context())?;
+        Ok(Self {
+            thread_caches: ThreadCaches::new(),
+            thread_cache_bytes: options.thread_cache_bytes as u64,
+            pool: Pool::new(context, Box::new(upstream), Some(segment), options)?,
         })
     }
 

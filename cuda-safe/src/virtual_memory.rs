@@ -6,6 +6,8 @@
 //! | [`Reservation`] | addresses without memory | `cuMemAddressReserve` |
 //! | [`Mapping`] | memory at addresses, with the access of devices | `cuMemMap`, `cuMemSetAccess` |
 //! | [`GrowableBuffer`] | a buffer that grows without moving | all of these |
+//! | [`MulticastObject`] | memory of several devices behind one address (unverified) | `cuMulticastCreate` |
+//! | [`LogicalEndpoint`] | memory behind a number, for the fabric (unverified) | `cuLogicalEndpointCreate` |
 //!
 //! None of the first three belongs to a context, and all of them may be used on any thread. A mapping is
 //! used by work after it was [bound to a stream](Mapping::into_buffer).
@@ -22,6 +24,9 @@
 //! [imports](PhysicalMemory::import) the memory. [`FabricHandle`]s do the same between machines.
 
 pub use crate::memory::virtual_memory::{
-    FabricHandle, GrowableBuffer, GrowableOptions, Mapping, PhysicalMemory, PhysicalOptions,
-    PhysicalProperties, Reservation, ReservationOptions, Shareable,
+    EndpointBinding, EndpointDevices, EndpointHandle, EndpointIds, EndpointLimits, EndpointOptions,
+    FabricHandle, GrowableBuffer, GrowableOptions, LogicalEndpoint, Mapping, MulticastBinding,
+    MulticastMapping, MulticastObject, MulticastOptions, MulticastTeam, PendingEndpoint,
+    PhysicalMemory, PhysicalOptions, PhysicalProperties, Reservation, ReservationOptions,
+    Shareable,
 };

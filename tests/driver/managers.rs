@@ -18,6 +18,7 @@ use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
     LoggingManager, OrderedManager, StatisticsManager,
 };
+use cuda_safe::attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
 use cuda_safe::manager::{
     CleanupGuard, DriverManager, MemoryManager, MemoryPointer, clear_memory_manager,
     is_out_of_memory, set_memory_manager,
@@ -284,6 +285,48 @@ fn random_work_with_a_small_caching_pool() {
             assert!(stats.reserved_peak <= 64 << 20, "{stats:?}");
         },
     );
+}
+
+#[test]
+fn random_work_with_an_expandable_pool() {
+    let supported = need!(common::gpu())
+        .attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
+        .expect("an attribute");
+    if !supported {
+        return common::skip("the device has no virtual memory management");
+    }
+    let make = |context: &Context| CachingManager::expandable(context, CachingOptions::default());
+    with(steps(400_000), make, |pool| {
+        let stats = pool.stats();
+        assert!(stats.hits != 0 && stats.misses != 0, "{stats:?}");
+        pool.trim(0).expect("a trim");
+        let after = pool.stats();
+        assert_eq!(
+            (after.reserved, after.cached(), after.in_use),
+            (0, 0, 0),
+            "{after:?}"
+        );
+    });
+}
+
+/// Memory is unmapped in the middle of the pool while its neighbors are in use.
+#[test]
+fn random_work_with_a_small_expandable_pool() {
+    if need!(common::gpu())
+        .attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
+        .expect("an attribute")
+    {
+        let options = CachingOptions {
+            max_bytes: 64 << 20,
+            thread_cache_bytes: 1 << 20,
+            ..Default::default()
+        };
+        let make = move |context: &Context| CachingManager::expandable(context, options);
+        with(steps(50_000), make, |pool| {
+            let stats = pool.stats();
+            assert!(stats.reserved_peak <= 64 << 20, "{stats:?}");
+        });
+    }
 }
 
 #[test]

@@ -599,6 +599,13 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
         ),
         (Invalid::NotMapping, &["mapping of virtual memory"]),
         (
+            Invalid::MissingDevices {
+                devices: 4,
+                added: 3,
+            },
+            &["4 devices", "3 were added", "MulticastTeam::add"],
+        ),
+        (
             Invalid::AboveCapacity {
                 len: 91,
                 capacity: 90,

@@ -1,5 +1,9 @@
 //! Slabs of memory, which are split into blocks and merged again. There are no driver calls here.
 
+mod segment;
+
+pub(super) use segment::Growth;
+
 use super::classes::GRAIN;
 use super::stream_progress::{StreamProgress, SyncEvent, SyncPoint, SyncPoints, UNORDERED, unite};
 use cuda_safe::manager::Block;
@@ -45,6 +49,8 @@ pub(super) struct Heap {
     /// Free blocks that were freed without a stream, and cannot be used before a wait for all work.
     /// Adjacent blocks are not merged with them, as they would then have to wait too.
     waiting: BTreeSet<Id>,
+    /// The parts of segments that have no memory, sorted by address.
+    unmapped: BTreeSet<(u64, Id)>,
     pub(super) free_bytes: u64,
     pub(super) reserved: u64,
 }
@@ -98,14 +104,26 @@ impl Heap {
 
     /// Splits off the part beyond `size` bytes of a block that is in no list, as a free block.
     fn split(&mut self, id: Id, size: u64) {
+        if let Some(rest) = self.cut(id, size) {
+            self.nodes[rest as usize].is_free = true;
+            self.list(rest);
+        }
+    }
+
+    /// Cuts a block that is in no list in two. The second one, which is in no list either, begins after
+    /// `size` bytes. Returns `None` if the block has no more bytes.
+    fn cut(&mut self, id: Id, size: u64) -> Option<Id> {
         let its = &mut self.nodes[id as usize];
+        if its.size == size {
+            return None;
+        }
         let rest = Node {
             address: its.address + size,
             size: its.size - size,
             slab: its.slab,
             before: id,
             after: its.after,
-            is_free: true,
+            is_free: its.is_free,
             points: its.points.clone(),
         };
         its.size = size;
@@ -115,7 +133,7 @@ impl Heap {
         if after != NONE {
             self.nodes[after as usize].before = rest;
         }
-        self.list(rest);
+        Some(rest)
     }
 
     /// Frees a block, and merges it with adjacent free blocks.

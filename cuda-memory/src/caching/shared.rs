@@ -6,10 +6,14 @@ use super::heap::{Heap, Id};
 use super::stream_progress::{Reach, StreamKey, StreamProgress, UNORDERED};
 use super::thread_caches::{Idle, ThreadCache, ThreadCaches};
 use cuda_safe::manager::Order;
+use cuda_safe::virtual_memory::Mapping;
+use std::collections::BTreeMap;
 
 /// The state of a pool that all threads share.
 pub(super) struct Shared {
     pub(super) heap: Heap,
+    /// The mappings of an expandable pool, by their addresses. They are unmapped without the lock.
+    pub(super) mappings: BTreeMap<u64, Mapping>,
     pub(super) progress: StreamProgress,
     /// The hits of per-thread caches that were closed.
     pub(super) hits: u64,

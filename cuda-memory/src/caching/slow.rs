@@ -11,6 +11,7 @@
 
 use super::classes::{self, LARGE_GRAIN, rounded};
 use super::heap::{Heap, Id};
+use super::segment::Segment;
 use super::shared::{Request, Shared};
 use super::stream_progress::{Reach, StreamKey, StreamProgress, SyncPoints};
 use super::thread_caches::{Idle, ThreadCaches};
@@ -23,17 +24,20 @@ use cuda_safe::manager::{
 use cuda_safe::{
     CUresult, Context, DriverError, Error, Invalid, Result, attempt_deferred_releases,
 };
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError};
 
 pub(super) struct Pool {
     shared: Mutex<Shared>,
     /// Counts the threads that return slabs to the upstream manager.
-    frees: FreeCounter,
+    pub(super) frees: FreeCounter,
     options: CachingOptions,
     /// The size of a slab in bytes.
     slab: u64,
     pending_bytes: u64,
+    /// The addresses of an expandable pool, which maps memory there. Other pools allocate slabs.
+    pub(super) segment: Option<Segment>,
     upstream: Box<dyn MemoryManager>,
 }
 
@@ -41,6 +45,7 @@ impl Pool {
     pub(super) fn new(
         context: &Context,
         upstream: Box<dyn MemoryManager>,
+        segment: Option<Segment>,
         options: CachingOptions,
     ) -> Result<Self> {
         // A larger slab could not be allocated. The size is a multiple of the grain in any case.
@@ -49,9 +54,14 @@ impl Pool {
             .min(most)
             .next_multiple_of(LARGE_GRAIN);
         let pending_bytes = bytes_of(options.unordered, context)?;
+        let mut heap = Heap::default();
+        if let Some(segment) = &segment {
+            heap.add_segment(segment.address(), segment.size());
+        }
         Ok(Self {
             shared: Mutex::new(Shared {
-                heap: Heap::default(),
+                heap,
+                mappings: BTreeMap::new(),
                 progress: StreamProgress::new(upstream.base().context()),
                 hits: 0,
                 misses: 0,
@@ -66,6 +76,7 @@ impl Pool {
             options,
             slab,
             pending_bytes,
+            segment,
             upstream,
         })
     }
@@ -220,8 +231,11 @@ impl Pool {
         shared.unordered > self.pending_bytes || is_over && order.key().is_none()
     }
 
-    /// Adds a slab from the upstream manager.
+    /// Adds a slab from the upstream manager, or maps memory to a segment.
     fn grow(&self, request: &Request<'_>) -> Result<Idle> {
+        if let Some(segment) = &self.segment {
+            return self.grow_segment(segment, request);
+        }
         let slab = self.slab;
         // This does not overflow, as a request is at most `isize::MAX`.
         let exact = request.bytes.next_multiple_of(LARGE_GRAIN);
@@ -257,7 +271,7 @@ impl Pool {
     }
 
     /// Reserves bytes of the limit until they become a slab.
-    fn take(&self, size: u64) -> Result<Taking<'_>> {
+    pub(super) fn take(&self, size: u64) -> Result<Taking<'_>> {
         let limit = self.options.max_bytes as u64;
         let mut shared = self.lock();
         // This includes the bytes that other threads are allocating.
@@ -271,7 +285,7 @@ impl Pool {
     }
 
     /// Waits for all work of the context, and updates the stream progress.
-    fn settle(&self) -> Result<()> {
+    pub(super) fn settle(&self) -> Result<()> {
         let numbers = {
             let shared = self.lock();
             shared.progress.numbers()
@@ -329,6 +343,7 @@ impl Pool {
             let idle = shared.heap.idle();
             let is_used = |points: &SyncPoints| !shared.progress.are_done_but_for(points, None);
             shared.progress.unordered_pending() != 0
+                || self.segment.is_some() && shared.heap.is_any_used(&shared.progress)
                 || idle.iter().any(|(.., points)| is_used(points))
         };
         if is_pending {
@@ -344,6 +359,9 @@ impl Pool {
     /// Returns slabs to the upstream manager, the largest first, while more than `keep` bytes are
     /// cached. A slab must be entirely free, with all of its work done. Returns the number of bytes.
     fn give_slabs_back(&self, keep: usize) -> usize {
+        if self.segment.is_some() {
+            return self.unmap_idle(keep);
+        }
         let mut free = self.frees.begin();
         let mut giving = Giving {
             pool: self,
@@ -380,6 +398,10 @@ impl Pool {
     pub(super) fn slab_of(&self, id: Id, block: &Block) -> Result<Block> {
         if in_forked_child() {
             return Err(Error::Forked);
+        }
+        if self.segment.is_some() {
+            let memory = "virtual";
+            return Err(Invalid::NotShareable { memory }.into());
         }
         let token = self.lock().heap.token_below(id, block);
         let token = token.ok_or(Invalid::NotShareable {
@@ -420,7 +442,10 @@ impl Pool {
             in_thread_caches: bytes(in_thread_caches),
             in_heap: bytes(heap.free_bytes),
             largest_free: bytes(heap.largest_free()),
-            slabs: heap.slab_count(),
+            slabs: match self.segment {
+                Some(_) => shared.mappings.len(),
+                None => heap.slab_count(),
+            },
             hits,
             misses: shared.misses,
             slabs_added: shared.slabs_added,
@@ -429,14 +454,20 @@ impl Pool {
         }
     }
 
+    /// Returns the shared state of a pool that no other thread uses.
+    pub(super) fn shared_mut(&mut self) -> &mut Shared {
+        let shared = self.shared.get_mut();
+        shared.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Returns all slabs without a stream, so that the upstream manager reuses them only after all
     /// work.
     pub(super) fn end(&mut self) {
-        let shared = self
-            .shared
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        for slab in std::mem::take(&mut shared.heap).into_slabs() {
+        if self.segment.is_some() {
+            return self.end_segment();
+        }
+        let heap = std::mem::take(&mut self.shared_mut().heap);
+        for slab in heap.into_slabs() {
             // SAFETY: the slab is of that manager. All parts of it have been freed, as the owner of a
             // part holds the context, and so the pool.
             unsafe { self.upstream.free(slab, Order::NONE) };
@@ -472,7 +503,7 @@ impl Drop for Locked<'_> {
 }
 
 /// Reserved bytes of the limit, until they become a slab or this is dropped.
-struct Taking<'a> {
+pub(super) struct Taking<'a> {
     pool: &'a Pool,
     size: u64,
 }
@@ -525,6 +556,6 @@ fn bytes_of(options: DeferOptions, context: &Context) -> Result<u64> {
     Ok((context.device().total_memory()? as f64 * options.share) as u64)
 }
 
-fn out_of_memory(limit: u64, used: u64, asked: u64) -> Error {
+pub(super) fn out_of_memory(limit: u64, used: u64, asked: u64) -> Error {
     Invalid::MemoryLimit { limit, used, asked }.into()
 }

@@ -347,11 +347,22 @@ impl<E: SyncEvent> StreamProgress<E> {
         self.progress.iter().map(|entry| entry.last).collect()
     }
 
-    /// Notes that all work of the context was done at some time after these numbers were read.
+    /// Notes that all work of the context was done at some time after these numbers were read. This says
+    /// nothing about the work of another context.
     pub(super) fn settled(&mut self, numbers: &[u64]) {
         for (entry, number) in numbers.iter().enumerate() {
-            self.reached(entry as u32, *number);
+            let mut events = self.progress[entry].events.iter();
+            if events.all(|(_, event)| *event.context() == self.context) {
+                self.reached(entry as u32, *number);
+            }
         }
+    }
+
+    /// Returns the contexts whose work a wait for this context does not cover, and that use memory.
+    pub(super) fn others(&self) -> Vec<E::Context> {
+        let events = self.progress.iter().flat_map(|entry| &entry.events);
+        let contexts = events.map(|(_, event)| event.context().clone());
+        contexts.filter(|its| *its != self.context).collect()
     }
 
     /// Returns the number of unordered blocks that are not known to be done.

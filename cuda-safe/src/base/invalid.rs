@@ -413,6 +413,8 @@ pub enum Invalid {
     NoAccess { device: u32 },
     /// A buffer that is not a mapping of virtual memory.
     NotMapping,
+    /// A multicast object to which fewer devices were added than it has.
+    MissingDevices { devices: u32, added: usize },
     /// A length above the number of elements for which a growable buffer has addresses.
     AboveCapacity { len: usize, capacity: usize },
     /// An export as a DMA-BUF of memory that does not consist of whole pages of the host, or that is of

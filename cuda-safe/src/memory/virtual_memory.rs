@@ -1,17 +1,26 @@
 //! Virtual memory management: address ranges, physical memory, and mappings between them.
 
 mod access;
+mod endpoint;
 mod growable;
 mod mapping;
+mod multicast;
 mod options;
 mod physical;
 mod range;
 mod reservation;
 mod share;
 
+pub use endpoint::{
+    EndpointBinding, EndpointDevices, EndpointHandle, EndpointIds, EndpointLimits, EndpointOptions,
+    LogicalEndpoint, PendingEndpoint,
+};
 pub use growable::{GrowableBuffer, GrowableOptions};
 pub(super) use mapping::MappedMemory;
 pub use mapping::Mapping;
+pub use multicast::{
+    MulticastBinding, MulticastMapping, MulticastObject, MulticastOptions, MulticastTeam,
+};
 pub use options::{PhysicalOptions, Shareable};
 pub use physical::{PhysicalMemory, PhysicalProperties};
 pub use reservation::{Reservation, ReservationOptions};

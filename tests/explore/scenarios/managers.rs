@@ -42,6 +42,7 @@ operations! {
     "driver-manager" driver
     "ordered-manager" ordered
     "caching-manager" caching
+    "expandable-manager" expandable
 }
 
 fn driver() {
@@ -54,6 +55,11 @@ fn ordered() {
 
 fn caching() {
     let make = |context: &Context| CachingManager::with(context, small_slabs());
+    set_memory_manager(make).expect("a matching version");
+}
+
+fn expandable() {
+    let make = |context: &Context| CachingManager::expandable(context, CachingOptions::default());
     set_memory_manager(make).expect("a matching version");
 }
 

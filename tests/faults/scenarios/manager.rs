@@ -47,6 +47,11 @@ pub(super) fn caching(trace: &mut Trace) -> Result<()> {
     use_it(trace)
 }
 
+pub(super) fn expandable(trace: &mut Trace) -> Result<()> {
+    let _chosen = choose(|context| CachingManager::expandable(context, CachingOptions::default()));
+    use_it(trace)
+}
+
 pub(super) fn ordered(trace: &mut Trace) -> Result<()> {
     let _chosen = choose(OrderedManager::new);
     use_it(trace)

@@ -93,6 +93,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("memory pools", kinds::pools),
     scenario("driver manager", manager::driver),
     scenario("caching pool", manager::caching),
+    scenario("expandable pool", manager::expandable),
     scenario("driver's pools", manager::ordered),
     scenario("all wrappers", manager::wrapped),
     scenario("pool limit", shortage::of_the_pool),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::caching::stream_progress::Reach;
 
 /// A stand-in for the event type. No test in this file creates an event.
 struct NoEvent;
@@ -186,4 +187,109 @@ fn the_token_of_a_slab_is_told_for_parts_of_allocated_blocks() {
     heap.give(ids[1], &[]);
     assert_eq!(heap.token_below(ids[1], &all), None, "it is free");
     assert_eq!(heap.token_below(99, &all), None);
+}
+
+const PAGE: u64 = 16 * GRAIN;
+const SEGMENT: u64 = 0x100_0000;
+
+/// Returns a heap with a segment of eight pages.
+fn segment() -> (Heap, Progress) {
+    let mut heap = Heap::default();
+    heap.add_segment(SEGMENT, 8 * PAGE);
+    (heap, Progress::new(&()))
+}
+
+/// Grows by what a block of `size` bytes needs, and takes the block.
+fn grow(heap: &mut Heap, progress: &Progress, size: u64, entry: Option<u32>) -> (Id, u64) {
+    let growth = heap
+        .begin_growth(size, PAGE, entry, progress)
+        .expect("addresses");
+    let mapped = growth.size;
+    let id = heap.end_growth(growth);
+    heap.shrink(id, size);
+    sums_up(heap);
+    (id, mapped)
+}
+
+#[test]
+fn a_segment_grows_by_what_the_free_block_at_its_end_lacks() {
+    let (mut heap, progress) = segment();
+    assert!(heap.find_any(GRAIN).is_none(), "nothing is mapped");
+    let (first, mapped) = grow(&mut heap, &progress, PAGE + GRAIN, None);
+    assert_eq!((heap.address(first), mapped), (SEGMENT, 2 * PAGE));
+    // 15 grains are free.
+    let (second, mapped) = grow(&mut heap, &progress, 2 * PAGE, None);
+    assert_eq!(heap.address(second), SEGMENT + PAGE + GRAIN);
+    assert_eq!((mapped, heap.reserved), (2 * PAGE, 4 * PAGE));
+    heap.give(first, &[]);
+    heap.give(second, &[]);
+    assert_eq!((heap.free.len(), heap.largest_free()), (1, 4 * PAGE));
+    let (_, mapped) = grow(&mut heap, &progress, 6 * PAGE, None);
+    assert_eq!((mapped, heap.free_bytes), (2 * PAGE, 0));
+    assert!(heap.begin_growth(3 * PAGE, PAGE, None, &progress).is_none());
+    assert!(heap.begin_growth(u64::MAX, PAGE, None, &progress).is_none());
+}
+
+#[test]
+fn a_growth_does_not_use_memory_of_another_stream() {
+    let (mut heap, mut progress) = segment();
+    let entry = progress.of(17, &Reach::Named);
+    let (block, _) = grow(&mut heap, &progress, PAGE, None);
+    let point = progress.sync_point(entry);
+    heap.give(block, &[point]);
+    let (other, mapped) = grow(&mut heap, &progress, 2 * PAGE, None);
+    assert_eq!((heap.address(other), mapped), (SEGMENT + PAGE, 2 * PAGE));
+    heap.give(other, &[]);
+    let (own, mapped) = grow(&mut heap, &progress, 4 * PAGE, Some(entry));
+    assert_eq!((heap.address(own), mapped), (SEGMENT, PAGE));
+}
+
+#[test]
+fn a_failed_growth_changes_nothing() {
+    let (mut heap, progress) = segment();
+    let (used, _) = grow(&mut heap, &progress, GRAIN, None);
+    let before = (heap.free.clone(), heap.unmapped.clone());
+    let growth = heap.begin_growth(3 * PAGE, PAGE, None, &progress);
+    assert_eq!((heap.free.len(), heap.free_bytes), (0, 0));
+    heap.undo_growth(growth.expect("addresses"));
+    assert_eq!((heap.free.clone(), heap.unmapped.clone()), before);
+    sums_up(&heap);
+    let growth = heap.begin_growth(3 * PAGE, PAGE, None, &progress);
+    heap.abandon_growth(growth.expect("addresses"));
+    assert_eq!((&heap.free, heap.reserved), (&before.0, PAGE));
+    // The next growth begins after the addresses that were given up.
+    let (_, mapped) = grow(&mut heap, &progress, 5 * PAGE, None);
+    assert_eq!(mapped, 5 * PAGE);
+    heap.give(used, &[]);
+    sums_up(&heap);
+}
+
+#[test]
+fn a_part_of_a_free_block_is_unmapped_and_mapped_again() {
+    let (mut heap, progress) = segment();
+    let (block, _) = grow(&mut heap, &progress, 3 * PAGE, None);
+    let (last, _) = grow(&mut heap, &progress, PAGE, None);
+    heap.give(block, &[]);
+    let [(id, address, size)] = heap.done(&progress)[..] else {
+        panic!("one block is free");
+    };
+    assert_eq!((address, size), (SEGMENT, 3 * PAGE));
+    let middle = heap.take_range(id, SEGMENT + PAGE, PAGE);
+    assert_eq!((heap.free.len(), heap.free_bytes), (2, 2 * PAGE));
+    heap.unmapped(middle);
+    assert_eq!(heap.reserved, 3 * PAGE);
+    sums_up(&heap);
+    let first = heap.take_range(id, SEGMENT, PAGE);
+    heap.unmapped(first);
+    assert_eq!(heap.unmapped.len(), 2, "adjacent addresses are merged");
+    // Both pages are mapped again, although the page after them is free.
+    let (again, mapped) = grow(&mut heap, &progress, 2 * PAGE, None);
+    assert_eq!((heap.address(again), mapped), (SEGMENT, 2 * PAGE));
+    heap.give(again, &[]);
+    heap.give(last, &[]);
+    assert_eq!((heap.free.len(), heap.largest_free()), (1, 4 * PAGE));
+    let abandoned = heap.take_range(again, SEGMENT, 4 * PAGE);
+    heap.abandon(abandoned);
+    assert_eq!((heap.reserved, heap.free_bytes), (0, 0));
+    sums_up(&heap);
 }

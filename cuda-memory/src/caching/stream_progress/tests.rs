@@ -295,6 +295,21 @@ fn a_passing_sync_point_is_done_with_its_event() {
 }
 
 #[test]
+fn a_wait_for_all_work_does_not_cover_the_work_of_another_context() {
+    let mut progress = Progress::new(&OURS);
+    let ours = progress.sync_point_of_event(Some(event()));
+    let other = progress.sync_point_of_event(Some(Arc::new(FakeEvent(OURS + 1))));
+    assert_eq!(progress.others(), [OURS + 1]);
+    let numbers = progress.numbers();
+    progress.settled(&numbers);
+    assert!(progress.is_done(&ours));
+    assert!(!progress.is_done(&other));
+    progress.reached(other.entry, other.number);
+    assert!(progress.is_done(&other));
+    assert_eq!(progress.others(), []);
+}
+
+#[test]
 fn sync_points_unite_to_the_latest_of_each_stream() {
     let point = |entry, number| SyncPoint { entry, number };
     let mut points = vec![point(1, 5), point(2, 1)];

@@ -704,6 +704,11 @@ impl fmt::Display for Invalid {
                  Mapping::set_access first"
             ),
             Self::NotMapping => f.write_str("the buffer is not a mapping of virtual memory"),
+            Self::MissingDevices { devices, added } => write!(
+                f,
+                "the multicast object has {devices} devices, of which {added} were added: call \
+                 MulticastTeam::add for each, or complete_elsewhere if other processes add the rest"
+            ),
             Self::AboveCapacity { len, capacity } => write!(
                 f,
                 "{len} elements exceed the capacity of the growable buffer, which is {capacity}"

@@ -152,7 +152,9 @@ impl Reservation {
         }
     }
 
-    fn call_map(&self, offset: usize, memory: &PhysicalMemory) -> Result<()> {
+    /// # Errors
+    /// See [`map`](Self::map).
+    pub(super) fn call_map(&self, offset: usize, memory: &PhysicalMemory) -> Result<()> {
         let size = memory.size();
         check_multiple("the offset", offset, memory.granularity())?;
         let end = offset.checked_add(size).filter(|end| *end <= self.size());
