@@ -170,9 +170,10 @@ impl CachingManager {
     /// that, an allocation is as fast as that of any other pool. [`slab_bytes`](CachingOptions::slab_bytes)
     /// has no effect. In the [statistics](Self::stats), each mapping counts as a slab.
     ///
-    /// Like every pool it keeps what it has reserved. [`trim`](MemoryManager::trim), and an allocation for
-    /// which there is not enough memory, unmap free memory whose work is done. Memory whose neighbors are in
-    /// use can be unmapped too.
+    /// Like every pool it keeps what it has reserved. Free memory whose work is done is unmapped by
+    /// [`trim`](MemoryManager::trim), if there is not enough memory, and before the pool would reserve more
+    /// than ever before: fragmented memory is then mapped elsewhere. Memory whose neighbors are in use can be
+    /// unmapped too.
     ///
     /// Only the device of the context can access the memory: access of
     /// [peers](cuda_safe::Context::enable_peer_access) to the context does not include virtual memory. The

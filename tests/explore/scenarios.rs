@@ -4,6 +4,7 @@ mod captures;
 mod graphs;
 mod holes;
 mod managers;
+mod mapped_memory;
 mod memory;
 mod objects;
 mod order;
@@ -44,6 +45,7 @@ impl Scenario {
 pub(crate) fn all() -> Vec<Scenario> {
     let mut all = holes::all();
     all.extend(graphs::all());
+    all.extend(mapped_memory::all());
     all.extend(pairs::all());
     all
 }

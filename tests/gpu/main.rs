@@ -14,6 +14,7 @@ mod mapped;
 mod tensor_maps;
 mod textures;
 mod two_devices;
+mod virtual_memory;
 
 use cuda_safe::{Context, Device};
 

@@ -120,6 +120,7 @@ impl Pool {
             pool: self,
             growth: Some(growth),
         };
+        self.move_idle(size);
         let taking = self.take(size)?;
         let mapping = match segment.map(address, size) {
             // The frees of host memory and managed memory are deferred.
@@ -155,6 +156,23 @@ impl Pool {
         let id = id.ok_or(Error::InHostFunction)?;
         shared.heap.shrink(id, request.bytes);
         Ok(shared.idle(id))
+    }
+
+    /// Unmaps free memory before the pool maps more than ever before, so that fragmented memory is used
+    /// elsewhere.
+    fn move_idle(&self, size: u64) {
+        if self.is_held() {
+            return;
+        }
+        let keep = {
+            let shared = self.lock();
+            let total = shared.heap.reserved + shared.taking + size;
+            match total.checked_sub(shared.reserved_peak) {
+                None | Some(0) => return,
+                Some(excess) => shared.heap.free_bytes.saturating_sub(excess),
+            }
+        };
+        self.unmap_idle(usize::try_from(keep).unwrap_or(usize::MAX));
     }
 
     /// Unmaps memory, from the largest free blocks, while more than `keep` bytes are cached. All work that

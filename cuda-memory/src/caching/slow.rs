@@ -95,7 +95,7 @@ impl Pool {
     }
 
     /// Returns whether a guard defers clean-up, so that the host must not wait to free memory.
-    fn is_held(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         self.upstream.base().is_cleanup_deferred()
     }
 

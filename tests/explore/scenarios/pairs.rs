@@ -1,7 +1,7 @@
 //! All pairs of an operation and a kind of capture.
 
 use super::captures::{self, Captures};
-use super::{Flag, Part, Scenario, Stage, managers, memory, objects, order};
+use super::{Flag, Part, Scenario, Stage, managers, mapped_memory, memory, objects, order};
 use cuda_sim::explore;
 
 /// An operation of one thread while another thread captures its stream.
@@ -49,6 +49,7 @@ pub(super) fn all() -> Vec<Scenario> {
         objects::OPERATIONS,
         order::OPERATIONS,
         managers::OPERATIONS,
+        mapped_memory::OPERATIONS,
     ];
     let operations: Vec<Operation> = tables.concat();
     let mut scenarios = Vec::new();
