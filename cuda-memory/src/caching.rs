@@ -175,6 +175,18 @@ impl CachingManager {
     /// than ever before: fragmented memory is then mapped elsewhere. Memory whose neighbors are in use can be
     /// unmapped too.
     ///
+    /// In replays of recorded programs, the high-water mark of the reserved memory relative to the memory in
+    /// use was (`cargo test -p cuda-workbench --test sim reserves_at_most -- --nocapture`):
+    ///
+    /// | program | slabs | expandable |
+    /// |---|--:|--:|
+    /// | steps of a training loop | 1.13 | 1.06 |
+    /// | decoding with growing caches of keys and values | 1.40 | 1.23 |
+    /// | random sizes up to 64 MiB | 1.73 | 1.28 |
+    ///
+    /// An expandable pool has no slack that every stream can use. So a program whose streams free memory
+    /// faster than the device completes their work can need more memory than with slabs.
+    ///
     /// Only the device of the context can access the memory: access of
     /// [peers](cuda_safe::Context::enable_peer_access) to the context does not include virtual memory. The
     /// memory has no [IPC handle](MemoryManager::ipc_handle). Dropping the pool waits for all work, because

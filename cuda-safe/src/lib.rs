@@ -140,7 +140,7 @@ pub use driver::context::{
     CachePreference, Context, ContextFlags, CurrentContext, GraphicsClient, Limit, MemoryInfo,
     PrimaryState, RdmaScope,
 };
-pub use driver::device::{Device, Uuid, attribute};
+pub use driver::device::{Device, FabricClique, FabricCliqueKind, Uuid, attribute};
 pub use driver::event::{Event, EventIpcHandle, EventOptions};
 pub use driver::graph::{ExecutableGraph, Graph, GraphRecorder};
 pub use driver::launch::{

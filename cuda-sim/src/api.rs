@@ -59,7 +59,7 @@ use cuda_sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP,
     CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC,
     CUDA_TEXTURE_DESC, CUarray, CUarrayMapInfo, CUatomicOperation, CUcheckpointCheckpointArgs,
-    CUcheckpointLockArgs, CUcheckpointRestoreArgs, CUcheckpointUnlockArgs, CUcontext,
+    CUcheckpointLockArgs, CUcheckpointRestoreArgs, CUcheckpointUnlockArgs, CUcliqueInfo, CUcontext,
     CUcoredumpCallbackHandle, CUcoredumpSettings, CUcoredumpStatusCallback, CUctxCreateParams,
     CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice, CUdevice_P2PAttribute,
     CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam, CUexecAffinityType,
@@ -220,6 +220,9 @@ functions! { find_newest newest
     Usual cuDeviceTotalMem_v2(bytes: out usize, device: val CUdevice) => device::total_memory;
     Usual cuDeviceGetAttribute(value: out c_int, attribute: val CUdevice_attribute, device: val CUdevice) => device::attribute;
 
+    Usual cuDeviceGetCliqueCount(count: out usize, device: val CUdevice) => device::clique_count;
+    Usual cuDeviceGetCliqueInfo(cliques: val *mut CUcliqueInfo, count: val *mut usize, device: val CUdevice) => device::cliques;
+    Usual cuDeviceGetFabricClusterUuid(uuid: out CUuuid, device: val CUdevice) => device::fabric_cluster;
     Usual cuDeviceGetByPCIBusId(device: out CUdevice, bus_id: val *const c_char) => peer::by_bus_id;
     Usual cuDeviceCanAccessPeer(can: out c_int, device: val CUdevice, peer: val CUdevice) => peer::can_access;
     Usual cuDeviceGetP2PAttribute(value: out c_int, attribute: val CUdevice_P2PAttribute, device: val CUdevice, peer: val CUdevice) => peer::attribute;

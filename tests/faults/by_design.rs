@@ -33,6 +33,10 @@ const RELEASES: [&str; 23] = [
     "cuCoredumpDeregisterStartCallback",
     "cuCoredumpDeregisterCompleteCallback",
     "cuCheckpointProcessUnlock",
+    "cuMulticastUnbind",
+    "cuLogicalEndpointUnbind",
+    "cuLogicalEndpointDestroy",
+    "cuLogicalEndpointIdRelease",
 ];
 
 /// The functions that memory managers allocate with.

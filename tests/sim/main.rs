@@ -25,6 +25,7 @@ mod disjoint;
 mod driver_log;
 mod endpoints;
 mod explore;
+mod fabric;
 mod fault;
 mod forks;
 mod graph_alloc;

@@ -12,9 +12,11 @@
 //! ```
 
 pub mod attribute;
+mod fabric;
 mod peer;
 
 pub use attribute::{Attribute, AttributeValue};
+pub use fabric::{FabricClique, FabricCliqueKind};
 pub use peer::{AtomicCapabilities, AtomicOperation, PeerAttribute};
 
 use crate::base::call::{call, newest_or};

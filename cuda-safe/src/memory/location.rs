@@ -13,6 +13,15 @@ use std::fmt;
 pub enum MemoryLocation {
     /// The memory of a device.
     Device(Device),
+    /// The part of a device's memory that is close to some of its SMs, by the number of the locality
+    /// domain ([`LOCALITY_DOMAIN_COUNT`](crate::attribute::LOCALITY_DOMAIN_COUNT)). Since CUDA 13.4.
+    /// Unverified (from documentation).
+    LocalityDomain {
+        /// The device.
+        device: Device,
+        /// The number of the domain.
+        domain: u8,
+    },
     /// The memory of the host.
     Host,
     /// A NUMA node of the host, by its number. Since CUDA 12.2.
@@ -34,6 +43,10 @@ impl MemoryLocation {
             Self::Device(device) => (
                 CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
                 device.as_raw(),
+            ),
+            Self::LocalityDomain { device, domain } => (
+                CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN,
+                domain_id(device.as_raw(), domain),
             ),
             Self::Host => (CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST, 0),
             Self::HostNuma(node) => (CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA, node),
@@ -58,6 +71,11 @@ impl MemoryLocation {
         Some(match CUmemLocationType(kind) {
             CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID => return None,
             CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => Self::Device(Device::unchecked(id)),
+            CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN => {
+                let [device, domain, ..] = id.to_ne_bytes();
+                let device = Device::unchecked(device.into());
+                Self::LocalityDomain { device, domain }
+            }
             CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => Self::Host,
             CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA => Self::HostNuma(id),
             CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Self::HostNumaCurrent,
@@ -85,11 +103,21 @@ impl MemoryLocation {
     }
 }
 
+/// Returns the number that the union of a location has as an `int`: the device and the domain are its first
+/// two bytes. Every device that has locality domains has a number below 256.
+fn domain_id(device: CUdevice, domain: u8) -> i32 {
+    let device = u8::try_from(device).unwrap_or(u8::MAX);
+    i32::from_ne_bytes([device, domain, 0, 0])
+}
+
 /// Formats the location for error messages.
 impl fmt::Display for MemoryLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Device(device) => write!(f, "device {}", device.ordinal()),
+            Self::LocalityDomain { device, domain } => {
+                write!(f, "locality domain {domain} of device {}", device.ordinal())
+            }
             Self::Host | Self::HostNumaCurrent => f.write_str("the host"),
             Self::HostNuma(node) => write!(f, "NUMA node {node} of the host"),
             Self::Other { kind, id } => write!(f, "location {id} of kind {kind}"),

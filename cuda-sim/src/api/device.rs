@@ -4,9 +4,9 @@ use super::Out;
 use crate::state::{Answer, World};
 use core::ffi::{c_char, c_int, c_uint};
 use cuda_sys::{
-    CUGPUDirectRDMAWritesOrdering, CUdevice, CUdevice_attribute as Attribute, CUdeviceNumaConfig,
-    CUflushGPUDirectRDMAWritesOptions, CUmemAllocationHandleType, CUmemDecompressAlgorithm,
-    CUresult, CUuuid, CudaVersion,
+    CUGPUDirectRDMAWritesOrdering, CUcliqueInfo, CUcliqueType, CUdevice,
+    CUdevice_attribute as Attribute, CUdeviceNumaConfig, CUflushGPUDirectRDMAWritesOptions,
+    CUmemAllocationHandleType, CUmemDecompressAlgorithm, CUresult, CUuuid, CudaVersion,
 };
 
 pub(super) fn init(world: &mut World, flags: c_uint) -> Answer {
@@ -53,6 +53,68 @@ pub(super) fn name(world: &mut World, name: *mut c_char, len: c_int, device: CUd
     let end = unsafe { name.add(fits) };
     // SAFETY: the buffer has more than `fits` bytes, so this is at most its last byte.
     unsafe { end.write(0) };
+    Ok(())
+}
+
+/// The kinds of cliques of a device whose links reach other devices.
+const CLIQUES: [CUcliqueType; 2] = [
+    CUcliqueType::CU_CLIQUE_TYPE_UNICAST_POINTER,
+    CUcliqueType::CU_CLIQUE_TYPE_MULTICAST_POINTER,
+];
+
+/// Returns the cliques of a device: several devices are linked, and are one clique of each kind. Unverified
+/// (from documentation).
+fn cliques_of(world: &World, device: CUdevice) -> Answer<&'static [CUcliqueType]> {
+    world.device(device)?;
+    match world.profile.devices > 1 {
+        true => Ok(&CLIQUES),
+        false => Ok(&[]),
+    }
+}
+
+pub(super) fn clique_count(world: &mut World, count: &mut Out<usize>, device: CUdevice) -> Answer {
+    count.required()?;
+    count.set(cliques_of(world, device)?.len());
+    Ok(())
+}
+
+pub(super) fn cliques(
+    world: &mut World,
+    cliques: *mut CUcliqueInfo,
+    count: *mut usize,
+    device: CUdevice,
+) -> Answer {
+    let its = cliques_of(world, device)?;
+    // SAFETY: the caller passes null or a pointer to a count.
+    let count = unsafe { count.as_mut() }.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if cliques.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    *count = its.len().min(*count);
+    for (place, kind) in its.iter().take(*count).enumerate() {
+        let info = CUcliqueInfo {
+            type_: *kind,
+            id: 1,
+        };
+        // SAFETY: the caller passes an array of `count` entries.
+        let place = unsafe { cliques.add(place) };
+        // SAFETY: as above.
+        unsafe { place.write(info) };
+    }
+    Ok(())
+}
+
+/// One device has no fabric.
+pub(super) fn fabric_cluster(
+    world: &mut World,
+    uuid: &mut Out<CUuuid>,
+    device: CUdevice,
+) -> Answer {
+    uuid.required()?;
+    if cliques_of(world, device)?.is_empty() {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    uuid.set(CUuuid { bytes: [1; 16] });
     Ok(())
 }
 

@@ -5,8 +5,8 @@ use super::mapping::Mapping;
 use super::options::{Shareable, check_multiple};
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
-use crate::base::call::{Answer, answer, call};
-use crate::base::error::{Error, Rejected, Result};
+use crate::base::call::{Answer, answer, call, newest_or};
+use crate::base::error::{Rejected, Result};
 use crate::base::invalid::Invalid;
 use crate::base::release::{self, Destroy, Leftover, Root, release};
 use crate::driver::device::Device;
@@ -297,13 +297,10 @@ impl MulticastObject {
                     object, number, offset, handle, 0, size, 0
                 ))
             };
-            match bound {
-                // SAFETY: as above.
-                Err(Error::Missing(_)) => unsafe {
-                    call!(cuMulticastBindMem(object, offset, handle, 0, size, 0))
-                },
-                done => done,
-            }
+            // SAFETY: as above.
+            newest_or(bound, || unsafe {
+                call!(cuMulticastBindMem(object, offset, handle, 0, size, 0))
+            })
         });
         self.binding(bound, (device, offset, size), memory)
     }
@@ -334,13 +331,10 @@ impl MulticastObject {
                     object, number, offset, address, size, 0
                 ))
             };
-            match bound {
-                // SAFETY: as above.
-                Err(Error::Missing(_)) => unsafe {
-                    call!(cuMulticastBindAddr(object, offset, address, size, 0))
-                },
-                done => done,
-            }
+            // SAFETY: as above.
+            newest_or(bound, || unsafe {
+                call!(cuMulticastBindAddr(object, offset, address, size, 0))
+            })
         });
         self.binding(bound, (device, offset, size), mapping)
     }

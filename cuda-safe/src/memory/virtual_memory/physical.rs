@@ -210,7 +210,9 @@ impl PhysicalMemory {
     /// Returns the device on which the memory is located.
     pub(super) fn device(&self) -> Option<Device> {
         match self.location {
-            MemoryLocation::Device(device) => Some(device),
+            MemoryLocation::Device(device) | MemoryLocation::LocalityDomain { device, .. } => {
+                Some(device)
+            }
             _ => None,
         }
     }

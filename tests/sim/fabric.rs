@@ -1,0 +1,69 @@
+//! Fabric clusters and cliques, and memory of locality domains. Unverified (from documentation), since CUDA
+//! 13.4.
+#![cfg(target_os = "linux")]
+
+use crate::on;
+use cuda_safe::virtual_memory::{PhysicalMemory, PhysicalOptions, Reservation};
+use cuda_safe::{CUresult, Device, Error, FabricCliqueKind, MemoryLocation};
+use cuda_sim::Profile;
+
+fn profile(text: &str) -> Profile {
+    text.parse().expect("a profile")
+}
+
+#[test]
+fn linked_devices_are_one_clique_of_each_kind() {
+    on(profile("h200*2@13.4"), |_| {
+        let devices = [0, 1].map(|ordinal| Device::get(ordinal).expect("a device"));
+        let [first, second] = devices.map(|device| device.fabric_cliques().expect("known"));
+        assert_eq!(first, second);
+        let kinds: Vec<_> = first.iter().map(|clique| clique.kind).collect();
+        let expected = [
+            FabricCliqueKind::UnicastPointer,
+            FabricCliqueKind::MulticastPointer,
+        ];
+        assert_eq!(kinds, expected);
+        let [first, second] = devices.map(|device| device.fabric_cluster().expect("known"));
+        assert_eq!(first, second);
+    });
+}
+
+#[test]
+fn one_device_has_no_fabric() {
+    on(profile("h200@13.4"), |context| {
+        assert_eq!(context.device().fabric_cliques().expect("known"), []);
+        let error = context.device().fabric_cluster().expect_err("no fabric");
+        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NOT_SUPPORTED));
+    });
+    on(profile("h200@13.0"), |context| {
+        let error = context
+            .device()
+            .fabric_cliques()
+            .expect_err("an old driver");
+        assert!(matches!(error, Error::Missing(_)), "{error}");
+    });
+}
+
+#[test]
+fn memory_of_a_locality_domain_is_used_like_other_memory_of_its_device() {
+    on(profile("b200@13.4"), |context| {
+        let device = context.device();
+        let location = MemoryLocation::LocalityDomain { device, domain: 1 };
+        let size = PhysicalOptions::new(location).granularity().expect("known");
+        let memory = PhysicalMemory::new(location, size).expect("memory");
+        assert_eq!(memory.location(), location);
+        let properties = memory.properties().expect("known");
+        assert_eq!(properties.location, Some(location));
+        assert_eq!(location.to_string(), "locality domain 1 of device 0");
+        let space = Reservation::new(size).expect("addresses");
+        let mapping = space.map(0, memory).expect("a mapping");
+        let stream = context.stream().expect("a stream");
+        let mut buffer = mapping.into_buffer::<u32>(&stream).expect("a buffer");
+        buffer.fill(5).expect("a fill");
+        let start = buffer.slice(..2).and_then(|its| its.to_vec());
+        assert_eq!(start.expect("a copy"), [5, 5]);
+        let none = MemoryLocation::LocalityDomain { device, domain: 2 };
+        let error = PhysicalMemory::new(none, size).expect_err("two domains");
+        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+    });
+}
