@@ -59,6 +59,7 @@ const ROWS: &[Row] = &[
     Row { name: "batch: 16 slices of 256 B to the device", calls: "batch", batch: 64, ..USUAL },
     Row { name: "tensor map: encode 2 dimensions", calls: "encode", batch: 1024, ..USUAL },
     Row { name: "tensor map: replace the memory", calls: "replace", batch: 1024, ..USUAL },
+    Row { name: "grow by 2 MiB, shrink", calls: "create, map, set access, query, unmap, release", batch: 32, ..USUAL },
     Row { name: "graph: add a kernel node", calls: "add", nodes: 1, ..USUAL },
     Row { name: "graph: instantiate 1 node", calls: "instantiate", batch: 32, nodes: 1, ..USUAL },
     Row { name: "graph: instantiate 10 nodes", calls: "instantiate", batch: 16, nodes: 10, ..USUAL },

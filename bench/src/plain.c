@@ -61,6 +61,20 @@ struct copy_attributes {
 struct tensor_map {
     _Alignas(128) uint64_t words[16];
 };
+struct physical {
+    unsigned type, handle_types, location;
+    int device;
+    void *of_windows;
+    unsigned char flags[8];
+};
+
+struct access {
+    unsigned location;
+    int device;
+    unsigned flags;
+};
+_Static_assert(sizeof(struct physical) == 32, "must match the driver's layout");
+_Static_assert(sizeof(struct access) == 12, "must match the driver's layout");
 _Static_assert(sizeof(struct attribute) == 72, "must match the driver's layout");
 _Static_assert(sizeof(struct launch) == 56, "must match the driver's layout");
 _Static_assert(sizeof(struct resource) == 144, "must match the driver's layout");
@@ -99,6 +113,13 @@ _Static_assert(sizeof(struct tensor_map) == 128, "must match the driver's layout
     X(cuTensorMapEncodeTiled, (struct tensor_map *, int, unsigned, void *, const uint64_t *, \
                                const uint64_t *, const unsigned *, const unsigned *, int, int, int, int)) \
     X(cuTensorMapReplaceAddress, (struct tensor_map *, void *)) \
+    X(cuMemAddressReserve, (address *, size_t, size_t, address, unsigned long long)) \
+    X(cuMemCreate, (address *, size_t, const struct physical *, unsigned long long)) \
+    X(cuMemMap, (address, size_t, size_t, address, unsigned long long)) \
+    X(cuMemSetAccess, (address, size_t, const struct access *, size_t)) \
+    X(cuStreamQuery, (handle)) \
+    X(cuMemUnmap, (address, size_t)) \
+    X(cuMemRelease, (address)) \
     X(cuModuleLoadData, (handle *, const void *)) \
     X(cuModuleGetFunction, (handle *, handle, const char *)) \
     X(cuLaunchKernel, (handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
@@ -123,7 +144,7 @@ _Static_assert(sizeof(struct tensor_map) == 128, "must match the driver's layout
 #define POINTER(name, parameters) int (*name) parameters;
 static struct { FUNCTIONS(POINTER) } driver;
 
-enum { STREAMS = 4, KIB4 = 4096, MIB = 1 << 20, HOSTS = 64, RELAXED = 2 };
+enum { STREAMS = 4, KIB4 = 4096, MIB = 1 << 20, GRANULE = 2 << 20, HOSTS = 64, RELAXED = 2 };
 
 static handle context, streams[STREAMS], event, none, three, sixteen, green;
 static address buffers[STREAMS];
@@ -357,6 +378,23 @@ WORK(from_device_several) {
 WORK(on_device) { TIMES CALL(cuMemcpyDtoDAsync_v2, buffers[0], buffers[1], KIB4, streams[0]); }
 
 WORK(memset) { TIMES CALL(cuMemsetD8Async, buffers[0], 0, KIB4, streams[0]); }
+
+WORK(grow) {
+    static const struct physical pinned = { 1, 0, 1, 0, NULL, { 0 } };
+    static const struct access both = { 1, 0, 3 };
+    static address space;
+    if (space == 0)
+        CALL(cuMemAddressReserve, &space, 4 * GRANULE, 0, 0, 0);
+    TIMES {
+        address memory;
+        CALL(cuMemCreate, &memory, GRANULE, &pinned, 0);
+        CALL(cuMemMap, space, GRANULE, 0, memory, 0);
+        CALL(cuMemSetAccess, space, GRANULE, &both, 1);
+        CALL(cuStreamQuery, streams[0]);
+        CALL(cuMemUnmap, space, GRANULE);
+        CALL(cuMemRelease, memory);
+    }
+}
 
 WORK(green_split) {
     TIMES {

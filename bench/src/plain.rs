@@ -44,6 +44,7 @@ plain! {
     plain_from_device_several "copy from the device, 4 streams",
     plain_on_device "copy 4 KiB on the device",
     plain_memset "memset 4 KiB",
+    plain_grow "grow by 2 MiB, shrink",
     plain_green_split "green: split",
     plain_green_create "green: create, destroy",
     plain_green_way "green: split to stream, and back",

@@ -9,6 +9,7 @@ use cuda_memory::CachingManager;
 use cuda_safe::green::{GreenContext, Overlap, SmGroup, SmResource, SplitByCount};
 use cuda_safe::manager::{MemoryManager, Order, clear_memory_manager, set_memory_manager};
 use cuda_safe::sys::{self, CUdevResource, CUdevResourceType, Function};
+use cuda_safe::virtual_memory::{GrowableBuffer, PhysicalOptions};
 use cuda_safe::{
     Context, ContextFlags, Device, DeviceBuffer, LaunchAttributes, LaunchConfig, Module, Pending,
     PinnedBuffer, Stream, TypedKernel,
@@ -245,6 +246,9 @@ fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
     let stream = streams[0].clone();
     let buffer = || DeviceBuffer::<u8>::zeroed(&stream, KIB4);
     let (mut set, mut to, from) = (buffer()?, buffer()?, buffer()?);
+    let granule = PhysicalOptions::new(stream.context().device()).granularity()?;
+    let mut growable = GrowableBuffer::<u8>::new(&stream, 4 * granule)?;
+    growable.grow(granule)?;
     let one = &streams[..1];
     let copies =
         |streams, run| Fallible::Ok(Work::with_rest(Copies::new(streams)?, run, Copies::settle));
@@ -267,6 +271,13 @@ fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
             Work::each(move || ok(to.copy_from(&from))),
         ),
         ("memset 4 KiB", Work::each(move || ok(set.zero()))),
+        (
+            "grow by 2 MiB, shrink",
+            Work::each(move || {
+                ok(growable.grow(2 * granule));
+                ok(growable.truncate(granule));
+            }),
+        ),
         (
             "copy 4 KiB to the device",
             copies(one, Copies::give as fn(&mut Copies, usize))?,

@@ -28,6 +28,7 @@
 //! | manager | allocates | frees |
 //! |---|---|---|
 //! | [`CachingManager`] | from its cache, without a driver call; otherwise from its upstream manager | into its cache |
+//! | [`CachingManager::expandable`] | from its cache, without a driver call; otherwise maps virtual memory | into its cache |
 //! | [`OrderedManager`] | stream-ordered memory from a memory pool of the driver | in stream order |
 //! | [`DriverManager`](cuda_safe::manager::DriverManager) of `cuda-safe` | synchronous memory (`cuMemAlloc`) | in batches; each batch waits for all work |
 //!

@@ -55,8 +55,8 @@ impl Job {
             start,
         } = self;
         let driver = profile.driver();
-        let (name, code) = (scenario.name, code.0);
-        format!("{name}|h200@{driver}|{code}|{from_then_on}|{start}")
+        let (name, devices, code) = (scenario.name, scenario.devices, code.0);
+        format!("{name}|h200*{devices}@{driver}|{code}|{from_then_on}|{start}")
     }
 
     /// Describes the job and the place in it, for a violation.

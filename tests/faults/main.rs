@@ -36,6 +36,7 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// The first driver version that the scenario runs on.
     pub(crate) since: (u16, u16),
+    pub(crate) devices: u32,
     pub(crate) run: fn(&mut Trace) -> Result<(), Error>,
 }
 
@@ -80,7 +81,7 @@ fn jobs(scenario: &'static Scenario) -> Vec<Job> {
         }
         let job = |code: CUresult, from_then_on| Job {
             scenario,
-            profile: profile.clone(),
+            profile: profile.clone().with_devices(scenario.devices),
             code,
             from_then_on,
             start: 0,

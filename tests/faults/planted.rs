@@ -10,6 +10,7 @@ use cuda_safe::{CUresult, Context, Device, Result};
 const fn planted(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scenario {
     Scenario {
         name,
+        devices: 1,
         since: (12, 4),
         run,
     }

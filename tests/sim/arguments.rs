@@ -25,6 +25,7 @@ mod managers;
 mod memory;
 mod memory_op;
 mod module;
+mod multicast;
 mod pool;
 mod process;
 mod stream;
@@ -43,7 +44,7 @@ const COVERAGE: &str = include_str!("../../COVERAGE.md");
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
 /// Wrapped functions that no row expects, and why.
-const NOT_EXPECTED: [(&str, &str); 8] = [
+const NOT_EXPECTED: [(&str, &str); 10] = [
     (
         "cuIpcGetEventHandle",
         "the software driver does not support it",
@@ -51,6 +52,14 @@ const NOT_EXPECTED: [(&str, &str); 8] = [
     (
         "cuIpcOpenEventHandle",
         "the software driver does not support it",
+    ),
+    (
+        "cuLogicalEndpointExport",
+        "the software driver has no handles for other processes",
+    ),
+    (
+        "cuLogicalEndpointImport",
+        "the software driver has no handles for other processes",
     ),
     (
         "cuMemcpyHtoD",
@@ -309,6 +318,7 @@ fn rows() -> Vec<Row> {
         memory::rows(),
         memory_op::rows(),
         module::rows(),
+        multicast::rows(),
         pool::rows(),
         process::rows(),
         stream::rows(),

@@ -53,7 +53,19 @@ const fn scenario(name: &'static str, run: Run) -> Scenario {
 }
 
 const fn since(since: (u16, u16), name: &'static str, run: Run) -> Scenario {
-    Scenario { name, since, run }
+    Scenario {
+        name,
+        since,
+        devices: 1,
+        run,
+    }
+}
+
+const fn on_two_devices(scenario: Scenario) -> Scenario {
+    Scenario {
+        devices: 2,
+        ..scenario
+    }
 }
 
 pub(crate) static ALL: &[Scenario] = &[
@@ -144,6 +156,9 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("profiler", process::profiler),
     scenario("mapping", virtual_memory::mapping),
     scenario("growable buffer", virtual_memory::growable),
+    on_two_devices(scenario("multicast object", virtual_memory::multicast)),
+    since((13, 3), "logical endpoint", virtual_memory::endpoint),
+    on_two_devices(since((13, 4), "fabric", virtual_memory::fabric)),
     scenario("callback", capture::drops_in_a_callback),
     scenario("devices.rs", examples::devices),
     scenario("vector_add.rs", examples::vector_add),

@@ -3,8 +3,11 @@
 use super::primary;
 use crate::trace::Trace;
 use cuda_safe::pool::MemoryAccess;
-use cuda_safe::virtual_memory::{GrowableBuffer, PhysicalMemory, PhysicalOptions, Reservation};
-use cuda_safe::{Error, Result};
+use cuda_safe::virtual_memory::{
+    EndpointDevices, EndpointIds, EndpointOptions, GrowableBuffer, MulticastOptions, MulticastTeam,
+    PhysicalMemory, PhysicalOptions, Reservation,
+};
+use cuda_safe::{Device, Error, Result};
 
 /// A mapping that is used, moved, and dropped after its work.
 pub(super) fn mapping(trace: &mut Trace) -> Result<()> {
@@ -55,5 +58,57 @@ pub(super) fn growable(trace: &mut Trace) -> Result<()> {
     trace.drops(cuda_safe::attempt_deferred_releases);
     trace.drop(buffer);
     trace.drops_from_here();
+    Ok(())
+}
+
+/// A multicast object of two devices, with both kinds of bindings and a mapping.
+pub(super) fn multicast(trace: &mut Trace) -> Result<()> {
+    let devices = [Device::get(0)?, Device::get(1)?];
+    let options = MulticastOptions::new(2, 4 << 20);
+    let size = options.recommended_granularity()?;
+    let mut team = MulticastTeam::new(&options)?;
+    for device in &devices {
+        team.add(device)?;
+    }
+    let object = team.complete()?;
+    let one = object.bind(devices[0], 0, PhysicalMemory::new(devices[0], size)?)?;
+    let space = Reservation::new(size)?.map(0, PhysicalMemory::new(devices[1], size)?)?;
+    let other = object.bind_mapping(devices[1], 0, space)?;
+    let mut mapping = object.map(&Reservation::new(2 * size)?, 0)?;
+    mapping.set_access(devices[0], MemoryAccess::ReadWrite)?;
+    let memory = one.unbind()?;
+    trace.drop((mapping, object));
+    trace.drop((other, memory));
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// A logical endpoint with both kinds of bindings.
+pub(super) fn endpoint(trace: &mut Trace) -> Result<()> {
+    let device = Device::get(0)?;
+    let options = EndpointOptions::new(EndpointDevices::Unicast(device), 4 << 20);
+    let size = options.limits()?.alignment;
+    let mut pending = EndpointIds::reserve(1)?.create(0, &options)?;
+    let endpoint = loop {
+        match pending.finish()? {
+            Ok(endpoint) => break endpoint,
+            Err(again) => pending = again,
+        }
+    };
+    let one = endpoint.bind(device, 0, PhysicalMemory::new(device, size)?)?;
+    let mapping = Reservation::new(size)?.map(0, PhysicalMemory::new(device, size)?)?;
+    let other = endpoint.bind_mapping(device, size, mapping)?;
+    let memory = one.unbind()?;
+    trace.drop((endpoint, memory));
+    trace.drop(other);
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// What the driver says about the fabric.
+pub(super) fn fabric(_: &mut Trace) -> Result<()> {
+    let device = Device::get(0)?;
+    device.fabric_cluster()?;
+    assert_eq!(device.fabric_cliques()?.len(), 2);
     Ok(())
 }

@@ -541,7 +541,7 @@ impl MulticastMapping {
     pub fn set_access(&mut self, device: Device, access: MemoryAccess) -> Result<()> {
         // SAFETY: no work of safe code uses the mapping. Callers of kernels promise that their access
         // remains.
-        unsafe { set_access(self.address, self.size(), device.into(), access) }
+        unsafe { set_access(self.address, self.size(), &[access.at(device.into())]) }
     }
 }
 
