@@ -51,6 +51,16 @@ const OTHERS: &[(&str, &[&str], &str)] = &[
         "physical memory, which managers do not allocate",
     ),
     (
+        "multicast object",
+        &["cuMemCreate", "cuMemRelease"],
+        "physical memory, which managers do not allocate",
+    ),
+    (
+        "logical endpoint",
+        &["cuMemCreate", "cuMemRelease"],
+        "physical memory, which managers do not allocate",
+    ),
+    (
         "graph memory",
         &["cuMemFreeAsync"],
         "memory that a node of a graph has allocated",
@@ -63,9 +73,10 @@ const OTHERS: &[(&str, &[&str], &str)] = &[
 ];
 
 /// Scenarios that choose memory managers themselves.
-const MANAGERS: [&str; 9] = [
+const MANAGERS: [&str; 10] = [
     "driver manager",
     "caching pool",
+    "expandable pool",
     "driver's pools",
     "all wrappers",
     "pool limit",
@@ -234,9 +245,10 @@ fn others_of(run: fn(&mut Trace) -> Result<()>) -> (usize, Vec<&'static str>) {
 fn with_a_manager_only_the_manager_allocates_frees_and_pins() {
     let all = || scenarios::ALL.iter();
     if let Ok(name) = std::env::var(CHILD) {
-        cuda_sim::install(cuda_sim::Profile::h200()).expect("this child process has no driver yet");
-        crate::kernels::register_kernels();
         let scenario = all().find(|its| its.name == name).expect("a scenario");
+        let profile = cuda_sim::Profile::h200().with_devices(scenario.devices);
+        cuda_sim::install(profile).expect("this child process has no driver yet");
+        crate::kernels::register_kernels();
         let (managers, mut others) = others_of(scenario.run);
         let known = OTHERS.iter().find(|(its, ..)| *its == name);
         others.retain(|name| !known.is_some_and(|(_, allowed, _)| allowed.contains(name)));

@@ -35,6 +35,10 @@ fn one_device_has_no_fabric() {
         let error = context.device().fabric_cluster().expect_err("no fabric");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NOT_SUPPORTED));
     });
+}
+
+#[test]
+fn an_older_driver_knows_no_cliques() {
     on(profile("h200@13.0"), |context| {
         let error = context
             .device()

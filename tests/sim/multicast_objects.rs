@@ -87,6 +87,7 @@ fn a_kernel_adds_up_the_memory_of_all_devices() {
         // SAFETY: the address is a mapping of the object, which lives until the work is done.
         unsafe { kernel.launch(&stream, config, (both.address(),)) }.expect("a launch");
         stream.synchronize().expect("a wait");
+        both.unmap().expect("mapped");
         for binding in bound {
             let mapping = binding.unbind().expect("bound");
             // SAFETY: the mapping is alive, and only this stream uses it.

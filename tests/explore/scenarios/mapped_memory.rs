@@ -2,7 +2,7 @@
 //! attempt deferred releases.
 
 use super::pairs::{Operation, expect_contents};
-use super::{Part, Scenario, Stage, part};
+use super::{Part, Scenario, Stage, keeping, part};
 use cuda_safe::virtual_memory::{GrowableBuffer, PhysicalMemory, PhysicalOptions, Reservation};
 use cuda_safe::{DeviceBuffer, attempt_deferred_releases};
 use cuda_sim::explore;
@@ -79,7 +79,7 @@ fn grow(stage: &Stage) -> Part {
 fn shrink(stage: &Stage) -> Part {
     let mut buffer = growable(stage);
     buffer.as_mut_slice().fill(3).expect("a fill");
-    part(move || {
+    keeping(move || {
         let _ = buffer.truncate(4);
         attempt_deferred_releases();
         let _ = buffer.grow(8);
@@ -144,12 +144,14 @@ fn append_beside_readers() {
     buffer.as_mut_slice().fill(5).expect("a fill");
     let mut copy = DeviceBuffer::<u8>::uninit(&stage.stream, 4).expect("memory");
     let start = buffer.as_slice().slice(..4).expect("within");
-    copy.copy_from(&start).expect("a copy");
+    copy.copy_from(start).expect("a copy");
     let shared = copy.share().expect("a shared buffer");
     let other = stage.other.clone();
     let reads = explore::spawn("the reader", move || {
         let reader = shared.on(&other).expect("a reader");
-        assert_eq!(reader.to_vec().expect("a copy"), [5; 4]);
+        let mut own = DeviceBuffer::<u8>::uninit(&other, 4).expect("memory");
+        own.copy_from(&reader).expect("a copy");
+        assert_eq!(own.to_vec().expect("a copy"), [5; 4]);
         attempt_deferred_releases();
     });
     let appends = explore::spawn("the appends", move || {

@@ -151,7 +151,7 @@ fn use_it(trace: &mut Trace) -> Result<()> {
     moved.rebind(&second)?;
     trace.drop(moved);
     // Its memory is reused on the first stream.
-    let again = DeviceBuffer::<u8>::zeroed(&stream, 100)?;
+    let again = trace.looks_elsewhere(|| DeviceBuffer::<u8>::zeroed(&stream, 100))?;
     trace.drop(second);
     trace.drop(again);
 
@@ -166,11 +166,12 @@ fn use_it(trace: &mut Trace) -> Result<()> {
 
     let manager = context.memory_manager()?.expect("the chosen manager");
     let guard = manager.defer_cleanup();
-    let memory = MemoryPointer::allocate(&context, 1 << 20)?;
-    let ordered = MemoryPointer::allocate_on(&stream, 1 << 20)?;
+    // An expandable pool has no other memory, so it looks for that of other streams.
+    let memory = trace.looks_elsewhere(|| MemoryPointer::allocate(&context, 1 << 20))?;
+    let ordered = trace.looks_elsewhere(|| MemoryPointer::allocate_on(&stream, 1 << 20))?;
     // SAFETY: the handle is the legacy default stream.
     let legacy = unsafe { Order::persistent(std::ptr::null_mut()) };
-    let others = MemoryPointer::allocate_in(&context, 1 << 20, legacy)?;
+    let others = trace.looks_elsewhere(|| MemoryPointer::allocate_in(&context, 1 << 20, legacy))?;
     trace.drop((memory, ordered, others, guard));
     let host = MappedMemory::allocate(&context, 100, PinnedFlags::empty())?;
     trace.drop(host);

@@ -77,8 +77,12 @@ pub(super) fn multicast(trace: &mut Trace) -> Result<()> {
     let mut mapping = object.map(&Reservation::new(2 * size)?, 0)?;
     mapping.set_access(devices[0], MemoryAccess::ReadWrite)?;
     let memory = one.unbind()?;
-    trace.drop((mapping, object));
-    trace.drop((other, memory));
+    // A mapping whose drop failed would keep its addresses.
+    mapping.unmap()?;
+    let others = other.unbind()?.unmap()?;
+    let again = object.bind(devices[1], 0, others)?;
+    trace.drop((object, memory));
+    trace.drop(again);
     trace.drops_from_here();
     Ok(())
 }
@@ -99,8 +103,10 @@ pub(super) fn endpoint(trace: &mut Trace) -> Result<()> {
     let mapping = Reservation::new(size)?.map(0, PhysicalMemory::new(device, size)?)?;
     let other = endpoint.bind_mapping(device, size, mapping)?;
     let memory = one.unbind()?;
+    let others = other.unbind()?.unmap()?;
+    let again = endpoint.bind(device, 0, others)?;
     trace.drop((endpoint, memory));
-    trace.drop(other);
+    trace.drop(again);
     trace.drops_from_here();
     Ok(())
 }

@@ -391,6 +391,7 @@ impl MulticastObject {
             object: Arc::clone(&self.memory),
             reservation: reservation.clone(),
             address: reservation.address() + offset as u64,
+            is_unmapped: false,
         })
     }
 }
@@ -513,6 +514,7 @@ pub struct MulticastMapping {
     object: Arc<PhysicalMemory>,
     reservation: Reservation,
     address: CUdeviceptr,
+    is_unmapped: bool,
 }
 
 impl MulticastMapping {
@@ -543,10 +545,28 @@ impl MulticastMapping {
         // remains.
         unsafe { set_access(self.address, self.size(), &[access.at(device.into())]) }
     }
+
+    /// Unmaps the object. Calls `cuMemUnmap`.
+    ///
+    /// # Errors
+    /// Errors from the driver. The mapping is then dropped.
+    ///
+    /// Since CUDA 12.1. Raw: [`cuMemUnmap`](fn@cuda_sys::cuMemUnmap).
+    #[doc(alias = "cuMemUnmap")]
+    pub fn unmap(mut self) -> Result<()> {
+        // SAFETY: the range is exactly this mapping. Kernels that used the address have ended, as their
+        // callers promised.
+        unsafe { call!(cuMemUnmap(self.address, self.size())) }?;
+        self.is_unmapped = true;
+        Ok(())
+    }
 }
 
 impl Drop for MulticastMapping {
     fn drop(&mut self) {
+        if self.is_unmapped {
+            return;
+        }
         let unmap = Unmap {
             address: self.address,
             object: Arc::clone(&self.object),
