@@ -7,6 +7,8 @@ use crate::base::invalid::Invalid;
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
 
+/// The greatest number of dimensions.
+pub(super) const MAX_RANK: usize = 5;
 /// The greatest extent of a dimension.
 const MAX_DIM: u64 = 1 << 32;
 /// All strides are below this.
@@ -83,15 +85,17 @@ pub(super) fn layout(
 fn span(data_type: TensorDataType, dims: &[u64], strides: &[u64]) -> (u128, bool) {
     let row = u128::from(dims[0]) * u128::from(data_type.size_bytes());
     // The stride of a dimension with one index is irrelevant.
-    let mut outer: Vec<(u64, u64)> = strides
-        .iter()
-        .copied()
-        .zip(dims[1..].iter().copied())
-        .collect();
-    outer.retain(|(_, dim)| *dim > 1);
+    let outer = strides.iter().copied().zip(dims[1..].iter().copied());
+    let mut places = [(0, 0); MAX_RANK];
+    let mut count = 0;
+    for (place, its) in places.iter_mut().zip(outer.filter(|(_, dim)| *dim > 1)) {
+        *place = its;
+        count += 1;
+    }
+    let outer = &mut places[..count];
     outer.sort_unstable();
     let mut is_apart = true;
-    let span = outer.into_iter().fold(row, |span, (stride, dim)| {
+    let span = outer.iter().fold(row, |span, &(stride, dim)| {
         is_apart &= u128::from(stride) >= span;
         span + u128::from(stride) * u128::from(dim - 1)
     });
@@ -106,16 +110,13 @@ pub(super) fn options(options: TensorMapOptions, data_type: TensorDataType) -> R
     Ok(())
 }
 
-/// Returns a value for each dimension: the given ones, or 1.
-pub(super) fn element_strides(given: &[u32], rank: usize) -> Result<Vec<u32>> {
-    if given.is_empty() {
-        return Ok(vec![1; rank]);
+pub(super) fn element_strides(given: &[u32], rank: usize) -> Result<()> {
+    let is_complete = given.is_empty() || given.len() == rank;
+    if is_complete && given.iter().all(|stride| (1..=8).contains(stride)) {
+        return Ok(());
     }
-    if given.len() != rank || !given.iter().all(|stride| (1..=8).contains(stride)) {
-        let rule = "must be empty, or have a value from 1 to 8 for each dimension";
-        return Err(refused("element_strides", given, rule));
-    }
-    Ok(given.to_vec())
+    let rule = "must be empty, or have a value from 1 to 8 for each dimension";
+    Err(refused("element_strides", given, rule))
 }
 
 /// Checks the innermost dimension of a box.

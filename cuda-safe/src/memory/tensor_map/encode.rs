@@ -1,6 +1,6 @@
 //! The encoding of tensor maps.
 
-use super::check;
+use super::check::{self, MAX_RANK};
 use super::options::{
     Im2colBox, Im2colWideBox, TensorDataType, TensorLayout, TensorMapOptions, TiledBox,
 };
@@ -33,10 +33,9 @@ struct Common {
     data_type: TensorDataType,
     rank: u32,
     address: *mut c_void,
-    dims: Vec<u64>,
-    /// Not empty, because the driver refuses a null pointer also where it reads no stride.
-    strides: Vec<u64>,
-    element_strides: Vec<u32>,
+    dims: [u64; MAX_RANK],
+    strides: [u64; MAX_RANK],
+    element_strides: [u32; MAX_RANK],
     extent_bytes: usize,
 }
 
@@ -57,12 +56,24 @@ impl Common {
             data_type: layout.data_type,
             rank: u32::try_from(rank).unwrap_or(0),
             address: pointer(memory.address),
-            dims: layout.dims.to_vec(),
-            strides: layout.strides.iter().copied().chain([0]).collect(),
-            element_strides: check::element_strides(element_strides, rank)?,
+            dims: padded(layout.dims, 0),
+            strides: padded(layout.strides, 0),
+            element_strides: {
+                check::element_strides(element_strides, rank)?;
+                padded(element_strides, 1)
+            },
             extent_bytes,
         })
     }
+}
+
+/// Returns the values of at most [`MAX_RANK`] dimensions, followed by `rest`.
+fn padded<T: Copy>(values: &[T], rest: T) -> [T; MAX_RANK] {
+    let mut all = [rest; MAX_RANK];
+    for (place, value) in all.iter_mut().zip(values) {
+        *place = *value;
+    }
+    all
 }
 
 /// Returns an address of device memory as the driver takes it for tensor maps. The host does not access
