@@ -15,7 +15,8 @@
 //! use cuda_safe::checkpoint::RunningProcess;
 //! use std::time::Duration;
 //!
-//! # let pid = 0;
+//! # cuda_safe::init()?;
+//! # let pid = std::process::id();
 //! let locked = RunningProcess::of(pid)?.lock(Some(Duration::from_secs(10)))?;
 //! let checkpointed = locked.checkpoint()?;
 //! // ... the GPU is free for other processes ...
