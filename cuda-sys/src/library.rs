@@ -39,8 +39,15 @@ use std::path::{Path, PathBuf};
 /// The driver itself is not a `Library`: see [`load`](crate::load).
 #[derive(Debug)]
 pub struct Library {
-    names: &'static [&'static str],
+    candidates: Candidates,
     file: OnceCell<File>,
+}
+
+/// The names or paths that a library may have.
+#[derive(Clone, Copy, Debug)]
+enum Candidates {
+    Names(&'static [&'static str]),
+    Search(fn() -> Vec<PathBuf>),
 }
 
 impl Library {
@@ -54,7 +61,24 @@ impl Library {
     /// at any time and on any thread.
     pub const unsafe fn new(names: &'static [&'static str]) -> Self {
         Self {
-            names,
+            candidates: Candidates::Names(names),
+            file: OnceCell::new(),
+        }
+    }
+
+    /// Returns a library that is not open yet, for a library that the dynamic linker alone may not find. The
+    /// first file of those that `search` returns that can be opened is used.
+    ///
+    /// `search` runs when the library is needed and is not open. It returns names, for which the dynamic
+    /// linker searches, and paths. It must not use the library itself. If nothing can be opened, the error
+    /// lists everything that `search` returned.
+    ///
+    /// # Safety
+    /// Opening a library runs its initializers. This must be sound for any library in one of these files, at
+    /// any time and on any thread.
+    pub const unsafe fn with_search(search: fn() -> Vec<PathBuf>) -> Self {
+        Self {
+            candidates: Candidates::Search(search),
             file: OnceCell::new(),
         }
     }
@@ -105,9 +129,13 @@ impl Library {
 
     fn file(&self) -> Result<&File, LoadError> {
         self.file.get_or_try_init(|| {
-            // SAFETY: the caller of `new` guarantees that the initializers may run.
-            let open = |name: &&str| unsafe { File::open(Path::new(name), Search::Linker) };
-            first_opened(self.names, open).map_err(LoadError::of_library)
+            // SAFETY: the caller of the constructor guarantees that the initializers may run.
+            let open = |path: &Path| unsafe { File::open(path, Search::Linker) };
+            match self.candidates {
+                Candidates::Names(names) => first_opened(names, |name| open(Path::new(name))),
+                Candidates::Search(search) => first_opened(&search(), |path| open(path)),
+            }
+            .map_err(LoadError::of_library)
         })
     }
 

@@ -1,4 +1,4 @@
-//! Installs NVIDIA's headers and assembler, libclang, maturin and zig from PyPI into `target/`.
+//! Installs NVIDIA's headers, compilers and assembler, libclang, maturin and zig from PyPI into `target/`.
 
 use crate::root;
 use anyhow::{Context, Result, bail, ensure};
@@ -10,6 +10,7 @@ use std::process::Command;
 #[derive(Deserialize)]
 struct Pins {
     headers: Vec<HeaderSet>,
+    compilers: Vec<Package>,
     libclang: Package,
     ptxas: Package,
     maturin: Package,
@@ -57,6 +58,17 @@ pub(crate) fn fetch(version: &str) -> Result<PathBuf> {
     let folder = root().join("target/headers").join(version);
     install(&set.packages, &folder, Some("manylinux2014_x86_64"))?;
     find(&folder, "cuda.h")?.with_context(|| format!("no cuda.h in {}", folder.display()))
+}
+
+/// Returns the folder `nvidia/cu13` with NVRTC and nvJitLink, and fetches it if necessary. Its `include` has
+/// the headers, and its `lib` the libraries for x86-64 Linux.
+pub(crate) fn provide_compilers() -> Result<PathBuf> {
+    let folder = root().join("target/compilers");
+    install(&pins()?.compilers, &folder, Some("manylinux2014_x86_64"))?;
+    let include = find(&folder, "nvrtc.h")?;
+    let toolkit = include.as_deref().and_then(Path::parent);
+    let toolkit = toolkit.with_context(|| format!("no nvrtc.h in {}", folder.display()))?;
+    Ok(toolkit.to_owned())
 }
 
 /// Makes bindgen find libclang: the one that `LIBCLANG_PATH` names, otherwise the one from PyPI,

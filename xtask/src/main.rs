@@ -3,6 +3,7 @@
 mod asan;
 mod bind;
 mod build_cost;
+mod compilers;
 mod cost;
 mod coverage;
 mod debian;
@@ -30,12 +31,13 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  regen-bindings [--check] [--header DIR]  write cuda-sys/src/bindings and the device attributes of cuda-safe from
-                                           the pinned headers, or from those in DIR; --check: only compare
+  regen-bindings [--check] [--header DIR]  write the bindings of cuda-sys and cuda-nvrtc and the device attributes of
+                                           cuda-safe from the pinned headers, or from those in DIR; --check: only compare
   symbols                                  print every bound function as CSV: symbol,base,since
   coverage [--check]                       write COVERAGE.md; --check: only compare
   header-check [VERSION ...]               compare cuda-sys with the pinned headers (default: all versions)
   drivers                                  download real libcuda.so files from Debian into target/drivers
+  compilers                                download NVRTC and nvJitLink from PyPI into target/compilers, for tests/nvrtc
   explore [SCENARIO] [--schedules N] [--seed S] [--trace] [--list]
                                            explore thread schedules of tests/explore on the software driver
   explore random [--seconds N] [--only TEXT]
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Some("coverage") => coverage::run(rest),
         Some("header-check") => header_check::run(rest),
         Some("drivers") => drivers::run(rest),
+        Some("compilers") => compilers::run(rest),
         Some("explore") => explore::run(rest),
         Some("profiles") => profiles::run(rest),
         Some("asan") => asan::run(rest),

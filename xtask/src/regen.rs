@@ -1,6 +1,7 @@
 //! `cargo xtask regen-bindings`: generates files of the crates from NVIDIA's headers.
 
 mod attributes;
+mod compilers;
 mod functions;
 mod groups;
 mod render;
@@ -65,11 +66,16 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         }
     }
     headers::provide_libclang()?;
-    let include = match header {
-        Some(folder) => PathBuf::from(folder),
-        None => headers::fetch(headers::versions()?.first().context("no headers pinned")?)?,
+    let (include, compilers) = match header {
+        Some(folder) => (PathBuf::from(folder), PathBuf::from(folder)),
+        None => (
+            headers::fetch(headers::versions()?.first().context("no headers pinned")?)?,
+            headers::provide_compilers()?.join("include"),
+        ),
     };
-    settle(&generate(&include)?, check, "regen-bindings")
+    let mut files = generate(&include)?;
+    files.extend(compilers::generate(&compilers)?);
+    settle(&files, check, "regen-bindings")
 }
 
 fn generate(include: &Path) -> Result<Vec<Generated>> {

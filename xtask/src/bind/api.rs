@@ -53,6 +53,7 @@ pub(crate) struct Layout {
 pub(crate) struct Prototype {
     pub(crate) name: String,
     pub(crate) params: Vec<(String, Type)>,
+    pub(crate) output: Type,
 }
 
 /// Parses the output of bindgen.
@@ -202,10 +203,6 @@ fn prototype(signature: &syn::Signature) -> Result<Prototype> {
     let syn::ReturnType::Type(_, output) = &signature.output else {
         bail!("{name} returns nothing");
     };
-    ensure!(
-        type_name(output)? == "CUresult",
-        "{name} does not return a CUresult"
-    );
     ensure!(signature.variadic.is_none(), "{name} is variadic");
     let mut params = Vec::new();
     for input in &signature.inputs {
@@ -217,7 +214,11 @@ fn prototype(signature: &syn::Signature) -> Result<Prototype> {
         };
         params.push((pattern.ident.to_string(), (*input.ty).clone()));
     }
-    Ok(Prototype { name, params })
+    Ok(Prototype {
+        name,
+        params,
+        output: (**output).clone(),
+    })
 }
 
 /// Parses a block of bindgen's layout assertions: `["Size of T"][size_of::<T>() - 8usize]; …`.
@@ -287,7 +288,7 @@ fn number(expr: &Expr) -> Result<i64> {
 }
 
 /// Returns the last segment of a path: `c_uint` for `::core::ffi::c_uint`.
-fn type_name(ty: &Type) -> Result<String> {
+pub(crate) fn type_name(ty: &Type) -> Result<String> {
     let last = match ty {
         Type::Path(path) => path.path.segments.last(),
         _ => None,

@@ -23,14 +23,41 @@ pub(crate) enum Reading {
 /// is fixed (record layouts are the same on all 64-bit targets), so that the output does not depend on
 /// the host.
 pub(crate) fn bind(root: &Path, include: &Path, reading: Reading) -> Result<String> {
-    let mut builder = bindgen::Builder::default()
+    let mut builder = builder(root, include)?
         .header(path(&root.join("wrapper.h"))?)
+        .allowlist_item("(CU|cu|Vdp|EGL|GL).*|MAX_PLANES");
+    if reading == Reading::DefaultApi {
+        builder = builder.clang_arg("-DCUDA_WORKBENCH_DEFAULT_API");
+    }
+    generate(builder, include)
+}
+
+/// Generates bindings for nvrtc.h and nvJitLink.h, found in `include`, and returns bindgen's output.
+///
+/// By default, nvJitLink.h defines each function as a call of a symbol with the version in its name. A
+/// macro makes it declare the symbol without a version, which the libraries of all versions have.
+#[allow(
+    dead_code,
+    reason = "build.rs includes this file and reads cuda.h only"
+)]
+pub(crate) fn bind_compilers(root: &Path, include: &Path) -> Result<String> {
+    let headers = "#include <nvrtc.h>\n#include <nvJitLink.h>\n";
+    let builder = builder(root, include)?
+        .header_contents("compilers.h", headers)
+        .clang_arg("-DNVJITLINK_NO_INLINE")
+        .allowlist_item("(nvrtc|NVRTC|nvJitLink|NVJITLINK)_?.*")
+        .blocklist_item("nvJitLink_INCLUDED|__nvJitLink.*");
+    generate(builder, include)
+}
+
+/// Returns the settings that are the same for all headers.
+fn builder(root: &Path, include: &Path) -> Result<bindgen::Builder> {
+    Ok(bindgen::Builder::default()
         .clang_args(["-nostdinc", "--target=x86_64-unknown-linux-gnu"])
         // This folder comes first, because the folder of a system's cuda.h also contains the system's C
         // library headers.
         .clang_arg(format!("-I{}", path(&root.join("xtask/include"))?))
         .clang_arg(format!("-I{}", path(include)?))
-        .allowlist_item("(CU|cu|Vdp|EGL|GL).*|MAX_PLANES")
         .use_core()
         .generate_cstr(true)
         // NVIDIA holds the copyright of its comments.
@@ -40,10 +67,10 @@ pub(crate) fn bind(root: &Path, include: &Path, reading: Reading) -> Result<Stri
         .default_enum_style(bindgen::EnumVariation::NewType {
             is_bitfield: false,
             is_global: false,
-        });
-    if reading == Reading::DefaultApi {
-        builder = builder.clang_arg("-DCUDA_WORKBENCH_DEFAULT_API");
-    }
+        }))
+}
+
+fn generate(builder: bindgen::Builder, include: &Path) -> Result<String> {
     let bindings = builder
         .generate()
         .with_context(|| format!("binding the headers in {}", include.display()))?;

@@ -1,7 +1,7 @@
 //! Describes each function: its module, the first version that has it, and its documentation.
 
 use super::since::{Since, split_abi, split_mode};
-use crate::bind::api::Prototype;
+use crate::bind::api::{Prototype, type_name};
 use anyhow::{Context, Result, ensure};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -46,6 +46,10 @@ pub(crate) fn describe<'a>(
     let mut functions = Vec::new();
     for prototype in prototypes {
         let symbol = prototype.name.as_str();
+        ensure!(
+            type_name(&prototype.output)? == "CUresult",
+            "{symbol} does not return a CUresult"
+        );
         let (plain, mode) = split_mode(symbol);
         let (base, _) = split_abi(plain);
         let place = match mode {

@@ -144,7 +144,7 @@ fn comment(docs: &str) -> String {
 }
 
 /// Formats a type on one line, in the usual style.
-fn type_text(ty: &syn::Type) -> String {
+pub(crate) fn type_text(ty: &syn::Type) -> String {
     ty.to_token_stream()
         .to_string()
         .replace(":: core :: ffi :: ", "")

@@ -1,0 +1,52 @@
+//! Access to NVRTC and nvJitLink.
+
+use crate::common::skip;
+use cuda_nvrtc::sys::{NVJITLINK, NVRTC};
+use cuda_sys::{InstallError, Library};
+use std::path::{Path, PathBuf};
+
+/// The folder into which `cargo xtask compilers` installs the libraries.
+const PINNED: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/target/compilers/nvidia/cu13/lib"
+);
+
+/// Opens NVRTC, or reports a skip.
+#[track_caller]
+pub(crate) fn nvrtc() -> Option<()> {
+    open(&NVRTC, "CUDA_NVRTC_LIBRARY", "libnvrtc.so.13")
+}
+
+/// Opens nvJitLink, or reports a skip.
+#[track_caller]
+pub(crate) fn nvjitlink() -> Option<()> {
+    open(&NVJITLINK, "CUDA_NVJITLINK_LIBRARY", "libnvJitLink.so.13")
+}
+
+/// Returns the path of a library that `cargo xtask compilers` has installed, or reports a skip.
+#[track_caller]
+pub(crate) fn pinned(name: &str) -> Option<PathBuf> {
+    let path = Path::new(PINNED).join(name);
+    if !path.is_file() {
+        skip(&format!("no {name}: run `cargo xtask compilers`"));
+        return None;
+    }
+    Some(path)
+}
+
+#[track_caller]
+fn open(library: &Library, variable: &str, name: &str) -> Option<()> {
+    let pinned = Path::new(PINNED).join(name);
+    if std::env::var_os(variable).is_none() && pinned.is_file() {
+        // SAFETY: the file is NVIDIA's library of this name.
+        match unsafe { library.load_from(&pinned) } {
+            Ok(()) | Err(InstallError::InUse) => {}
+            Err(error) => panic!("opening the pinned library: {error}"),
+        }
+    }
+    if let Err(error) = library.load() {
+        skip(&format!("run `cargo xtask compilers`; {error}"));
+        return None;
+    }
+    Some(())
+}

@@ -1,0 +1,9 @@
+//! Tests of `cuda-nvrtc` with NVIDIA's libraries, which compile without a GPU. The libraries are those of
+//! `cargo xtask compilers`, otherwise those of this machine. What they produce is loaded by the driver of the
+//! other tests: a GPU's, or the software driver.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod libraries;
+mod raw;
