@@ -5,5 +5,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod compile;
+mod errors;
 mod libraries;
+mod link;
 mod raw;

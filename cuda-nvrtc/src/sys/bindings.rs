@@ -7,6 +7,7 @@
     non_snake_case,
     non_upper_case_globals,
     clippy::doc_markdown,
+    clippy::wildcard_imports,
     reason = "the names are NVIDIA's"
 )]
 

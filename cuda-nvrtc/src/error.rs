@@ -1,0 +1,246 @@
+//! Errors.
+
+mod diagnostic;
+
+pub use diagnostic::Diagnostic;
+
+use crate::architecture::Architecture;
+use crate::sys::{nvJitLinkResult, nvrtcResult};
+use cuda_sys::{CudaVersion, LoadError};
+use std::fmt;
+use std::path::PathBuf;
+
+/// A `Result` with [`Error`] as the default error type.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The error type of this crate.
+///
+/// The type is `Send`, `Sync` and `'static`. The texts are available without a library.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The library, NVRTC or nvJitLink, could not be opened. The value lists the places that were searched.
+    Load {
+        /// The name of the library.
+        library: &'static str,
+        /// The files that were tried, with the reason for each failure.
+        error: LoadError,
+    },
+    /// The library does not have a function, because it is older.
+    Missing(Box<MissingFunction>),
+    /// NVRTC rejected the program or an option.
+    Compile(Box<CompileError>),
+    /// nvJitLink rejected an input or an option.
+    Link(Box<LinkError>),
+    /// A function of NVRTC failed for another reason.
+    Nvrtc {
+        /// The result code.
+        code: nvrtcResult,
+        /// The function that returned it.
+        call: &'static str,
+    },
+    /// An argument is invalid.
+    Invalid(Box<Invalid>),
+}
+
+/// A function that the library does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MissingFunction {
+    /// The name of the function.
+    pub function: &'static str,
+    /// The CUDA version that introduced the function.
+    pub since: Option<CudaVersion>,
+    /// The name or path under which the library was opened.
+    pub library: PathBuf,
+    /// The version of the library, if it reports one.
+    pub version: Option<CudaVersion>,
+}
+
+/// The failure of a compilation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CompileError {
+    /// The result code.
+    pub code: nvrtcResult,
+    /// The name of the program.
+    pub program: String,
+    /// The options that were passed to the compiler.
+    pub options: Vec<String>,
+    /// The first error of the log, if it names a line of the source.
+    pub first: Option<Diagnostic>,
+    /// The whole log of the compiler.
+    pub log: String,
+}
+
+/// The failure of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LinkError {
+    /// The result code.
+    pub code: nvJitLinkResult,
+    /// The function that returned it.
+    pub call: &'static str,
+    /// The name of the input that was rejected, if it was one.
+    pub input: Option<String>,
+    /// The options that were passed to the linker.
+    pub options: Vec<String>,
+    /// The messages of the linker.
+    pub log: String,
+}
+
+/// An argument that this crate rejects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the text of each variant shows the fields")]
+pub enum Invalid {
+    /// A text for the library contains a NUL.
+    Nul { what: String, position: usize },
+    /// A path is not Unicode, on Windows.
+    Path { path: PathBuf },
+    /// The name was not registered with the program.
+    UnknownName {
+        name: String,
+        registered: Vec<String>,
+    },
+    /// The library does not compile for this architecture.
+    UnsupportedArchitecture {
+        architecture: Architecture,
+        supported: Vec<Architecture>,
+        version: CudaVersion,
+    },
+    /// Compiled code without what the operation needs.
+    NoCode {
+        operation: &'static str,
+        needed: &'static str,
+        target: String,
+    },
+    /// A cubin for an architecture that cannot be linked to code for the linker's architecture.
+    LinkedArchitecture {
+        input: String,
+        architecture: Architecture,
+        linker: Architecture,
+    },
+    /// A program has more headers, or a call more options, than the library can count.
+    TooMany { what: &'static str, count: usize },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load { library, error } => write!(
+                f,
+                "{library} was not found: {error}; install NVIDIA's toolkit or its package from PyPI or \
+                 conda, or set CUDA_{}_LIBRARY to the library",
+                library.to_uppercase()
+            ),
+            Self::Missing(error) => error.fmt(f),
+            Self::Compile(error) => error.fmt(f),
+            Self::Link(error) => error.fmt(f),
+            Self::Nvrtc { code, call } => write!(f, "{call}: {code:?}"),
+            Self::Invalid(error) => error.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for MissingFunction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.function)?;
+        if let Some(since) = self.since {
+            write!(f, " needs CUDA {since}")?;
+        }
+        write!(f, "; {}", self.library.display())?;
+        match self.version {
+            Some(version) => write!(f, " is of CUDA {version}"),
+            None => f.write_str(" does not have it"),
+        }
+    }
+}
+
+impl fmt::Display for CompileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot compile {:?}: {:?}", self.program, self.code)?;
+        if !self.options.is_empty() {
+            write!(f, " with {}", self.options.join(" "))?;
+        }
+        log(f, &self.log)
+    }
+}
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.call, self.code)?;
+        if let Some(input) = &self.input {
+            write!(f, " for the input {input:?}")?;
+        }
+        write!(f, " with {}", self.options.join(" "))?;
+        log(f, &self.log)
+    }
+}
+
+fn log(f: &mut fmt::Formatter<'_>, log: &str) -> fmt::Result {
+    match log.trim_end() {
+        "" => Ok(()),
+        log => write!(f, "\n{log}"),
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nul { what, position } => {
+                write!(f, "{what} contains a NUL at byte {position}, zero-based")
+            }
+            Self::Path { path } => {
+                write!(f, "the path {} is not Unicode", path.display())
+            }
+            Self::UnknownName { name, registered } => {
+                write!(
+                    f,
+                    "{name:?} was not registered with Program::with_name_expression before the compilation; "
+                )?;
+                match registered.is_empty() {
+                    true => f.write_str("no name was"),
+                    false => write!(f, "these were: {}", registered.join(", ")),
+                }
+            }
+            Self::UnsupportedArchitecture {
+                architecture,
+                supported,
+                version,
+            } => {
+                let supported: Vec<String> = supported.iter().map(ToString::to_string).collect();
+                write!(
+                    f,
+                    "NVRTC of CUDA {version} does not compile for the architecture {architecture}; it \
+                     supports {}",
+                    supported.join(", ")
+                )
+            }
+            Self::NoCode {
+                operation,
+                needed,
+                target,
+            } => {
+                write!(f, "{operation} needs {needed}; this code is {target}")
+            }
+            Self::LinkedArchitecture {
+                input,
+                architecture,
+                linker,
+            } => write!(
+                f,
+                "the input {input:?} is a cubin for sm_{architecture}, which cannot be linked to code for \
+                 sm_{linker}"
+            ),
+            Self::TooMany { what, count } => write!(f, "{count} {what} are too many"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<Invalid> for Error {
+    fn from(invalid: Invalid) -> Self {
+        Self::Invalid(Box::new(invalid))
+    }
+}

@@ -1,0 +1,6 @@
+extern "C" __global__ void saxpy(float a, const float *x, float *y, unsigned n)
+{
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        y[i] += a * x[i];
+}
