@@ -82,6 +82,15 @@ impl Architecture {
             _ => self.runs_cubin_on(output),
         }
     }
+
+    /// Returns whether a driver can compile PTX for this architecture for a device of the architecture
+    /// `device`.
+    pub(crate) fn runs_ptx_on(self, device: Self) -> bool {
+        match self.features {
+            Features::Portable => self.compute_capability() <= device.compute_capability(),
+            _ => self.runs_cubin_on(device),
+        }
+    }
 }
 
 impl fmt::Display for Architecture {
@@ -169,7 +178,7 @@ impl fmt::Display for Target {
 
 #[cfg(test)]
 mod tests {
-    use super::Architecture;
+    use super::{Architecture, Features};
 
     fn parsed(text: &str) -> Architecture {
         text.parse().expect(text)
@@ -185,6 +194,33 @@ mod tests {
         for wrong in ["", "9", "a", "90b", "sm_", "+90", "99999999999", "9 0"] {
             assert!(wrong.parse::<Architecture>().is_err(), "{wrong:?}");
         }
+    }
+
+    #[test]
+    fn a_cubin_runs_on_later_minor_capabilities_and_ptx_on_all_later_ones() {
+        let cases = [
+            ("80", "86", true, true),
+            ("86", "80", false, false),
+            ("80", "90", false, true),
+            ("90a", "90", true, true),
+            ("90a", "100", false, false),
+            ("100a", "103", false, false),
+            ("100f", "103", true, true),
+            ("100f", "120", false, false),
+        ];
+        for (code, device, cubin, ptx) in cases {
+            assert_eq!(
+                parsed(code).runs_cubin_on(parsed(device)),
+                cubin,
+                "{code} on {device}"
+            );
+            assert_eq!(
+                parsed(code).runs_ptx_on(parsed(device)),
+                ptx,
+                "{code} on {device}"
+            );
+        }
+        assert_eq!(parsed("90").features(), Features::Portable);
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod diagnostic;
 
 pub use diagnostic::Diagnostic;
 
-use crate::architecture::Architecture;
+use crate::architecture::{Architecture, Target};
 use crate::sys::{nvJitLinkResult, nvrtcResult};
 use cuda_sys::{CudaVersion, LoadError};
 use std::fmt;
@@ -41,6 +41,29 @@ pub enum Error {
     },
     /// An argument is invalid.
     Invalid(Box<Invalid>),
+    /// The driver rejected code that was compiled for another device or another driver. The value says what the
+    /// code needs and what the device is.
+    NotLoadable(Box<NotLoadable>),
+    /// The driver returned an error.
+    Driver(cuda_safe::Error),
+}
+
+/// Code that cannot be loaded on a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NotLoadable {
+    /// The kind of code.
+    pub target: Target,
+    /// The architecture of the device.
+    pub device: Architecture,
+    /// The version of the driver.
+    pub driver: CudaVersion,
+    /// The reason why the cubin cannot be loaded: the error of the driver, or `None` if there is no cubin for this
+    /// device.
+    pub cubin: Option<cuda_safe::Error>,
+    /// The reason why the PTX cannot be loaded: the error of the driver, or `None` if there is no PTX for this
+    /// device.
+    pub ptx: Option<cuda_safe::Error>,
 }
 
 /// A function that the library does not have.
@@ -138,7 +161,35 @@ impl fmt::Display for Error {
             Self::Link(error) => error.fmt(f),
             Self::Nvrtc { code, call } => write!(f, "{call}: {code:?}"),
             Self::Invalid(error) => error.fmt(f),
+            Self::NotLoadable(error) => error.fmt(f),
+            Self::Driver(error) => error.fmt(f),
         }
+    }
+}
+
+impl fmt::Display for NotLoadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            target,
+            device,
+            driver,
+            cubin,
+            ptx,
+        } = self;
+        write!(
+            f,
+            "code for {target} cannot be loaded on this device of the architecture {device} with a driver for \
+             CUDA {driver}; "
+        )?;
+        match cubin {
+            Some(error) => write!(f, "its cubin: {error}; ")?,
+            None => f.write_str("it has no cubin for this device; ")?,
+        }
+        match ptx {
+            Some(error) => write!(f, "its PTX: {error}; ")?,
+            None => f.write_str("it has no PTX for this device; ")?,
+        }
+        f.write_str("compile for Target::of_device, with an NVRTC whose major version is at most the driver's")
     }
 }
 
@@ -238,6 +289,12 @@ impl fmt::Display for Invalid {
 }
 
 impl std::error::Error for Error {}
+
+impl From<cuda_safe::Error> for Error {
+    fn from(error: cuda_safe::Error) -> Self {
+        Self::Driver(error)
+    }
+}
 
 impl From<Invalid> for Error {
     fn from(invalid: Invalid) -> Self {

@@ -1,13 +1,21 @@
 //! Run-time compilation of CUDA C++ with NVRTC, and linking with nvJitLink.
 //!
 //! ```no_run
-//! use cuda_nvrtc::{CompileOptions, Program};
+//! use cuda_nvrtc::{CompileOptions, Program, Target};
+//! use cuda_safe::{Context, Device};
 //!
+//! # fn main() -> Result<(), cuda_nvrtc::Error> {
+//! let device = Device::get(0)?;
+//! let context = Context::primary(&device)?;
 //! let program = Program::new("extern \"C\" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }");
-//! match program.compile(&CompileOptions::default()) {
-//!     Ok(compiled) => println!("{}", compiled.ptx().unwrap_or_default()),
-//!     Err(error) => eprintln!("{error}"),
-//! }
+//! let options = CompileOptions {
+//!     target: Some(Target::of_device(&device)?),
+//!     ..Default::default()
+//! };
+//! let module = program.compile(&options)?.load(&context)?;
+//! let twice = module.kernel("twice")?;
+//! # Ok(())
+//! # }
 //! ```
 //!
 //! - A [`Program`] is a source text with headers in memory. [`Program::compile`] returns a [`Compiled`] with PTX,
@@ -15,6 +23,7 @@
 //! - [`CompileOptions`] are typed. The [`Target`] says what to generate, and for which [`Architecture`].
 //! - An error of the compiler has the whole log, and the first error with its line of the source
 //!   ([`CompileError`]).
+//! - [`Compiled::load`] loads the code into a context of [`cuda_safe`]. It chooses between the cubin and the PTX.
 //! - A [`Linker`] links several units, and optimizes across them.
 //!
 //! # The libraries
@@ -31,6 +40,7 @@ mod call;
 mod compiled;
 mod error;
 mod linker;
+mod load;
 mod options;
 mod program;
 pub mod sys;
@@ -38,7 +48,9 @@ pub mod sys;
 pub use architecture::{Architecture, Features, ParseArchitectureError, Target};
 pub use call::{linker_version, supported_architectures, version};
 pub use compiled::Compiled;
-pub use error::{CompileError, Diagnostic, Error, Invalid, LinkError, MissingFunction, Result};
+pub use error::{
+    CompileError, Diagnostic, Error, Invalid, LinkError, MissingFunction, NotLoadable, Result,
+};
 pub use linker::{LinkInput, LinkOptions, Linker};
 pub use options::{CompileOptions, PrecompiledHeaders, Standard};
 pub use program::Program;

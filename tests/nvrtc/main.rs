@@ -9,4 +9,5 @@ mod compile;
 mod errors;
 mod libraries;
 mod link;
+mod load;
 mod raw;
