@@ -46,6 +46,13 @@ pub enum Error {
     NotLoadable(Box<NotLoadable>),
     /// The driver returned an error.
     Driver(cuda_safe::Error),
+    /// The folder of a [`Cache`](crate::Cache) cannot be used.
+    Cache {
+        /// The folder.
+        folder: PathBuf,
+        /// The reason.
+        reason: String,
+    },
 }
 
 /// Code that cannot be loaded on a device.
@@ -163,6 +170,13 @@ impl fmt::Display for Error {
             Self::Invalid(error) => error.fmt(f),
             Self::NotLoadable(error) => error.fmt(f),
             Self::Driver(error) => error.fmt(f),
+            Self::Cache { folder, reason } => {
+                write!(
+                    f,
+                    "the folder {} cannot be used as a cache: {reason}",
+                    folder.display()
+                )
+            }
         }
     }
 }

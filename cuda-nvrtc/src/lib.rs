@@ -24,6 +24,7 @@
 //! - An error of the compiler has the whole log, and the first error with its line of the source
 //!   ([`CompileError`]).
 //! - [`Compiled::load`] loads the code into a context of [`cuda_safe`]. It chooses between the cubin and the PTX.
+//! - A [`Cache`] keeps compiled programs in memory and on disk.
 //! - A [`Linker`] links several units, and optimizes across them.
 //!
 //! # The libraries
@@ -36,6 +37,7 @@
 //! the libraries.
 
 mod architecture;
+mod cache;
 mod call;
 mod compiled;
 mod error;
@@ -46,6 +48,7 @@ mod program;
 pub mod sys;
 
 pub use architecture::{Architecture, Features, ParseArchitectureError, Target};
+pub use cache::{Cache, CacheOptions, CacheStats};
 pub use call::{linker_version, supported_architectures, version};
 pub use compiled::Compiled;
 pub use error::{

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod cache;
 mod compile;
 mod errors;
 mod libraries;
