@@ -118,7 +118,7 @@ impl Program {
                 code,
                 program: self.name.clone(),
                 options: displayed(arguments),
-                first: Diagnostic::first_error(&log),
+                first: Diagnostic::first_error(&log, |file| self.text_of(file)),
                 log: log.clone(),
             })),
             other => other,
@@ -135,6 +135,17 @@ impl Program {
             log,
             names,
         })
+    }
+
+    /// Returns the text of the program or of a header in memory.
+    fn text_of(&self, file: &str) -> Option<&str> {
+        if file == self.name {
+            return Some(&self.source);
+        }
+        let mut headers = self.headers.iter();
+        headers
+            .find(|(name, _)| name == file)
+            .map(|(_, text)| text.as_str())
     }
 
     fn create(&self) -> Result<Handle> {

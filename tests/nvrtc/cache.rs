@@ -1,6 +1,6 @@
 //! The cache of compiled programs.
 
-use crate::common::{child::in_child, scratch, skip};
+use crate::common::{child::in_child, scratch};
 use crate::{libraries, need};
 use cuda_nvrtc::{
     Cache, CacheOptions, CompileOptions, Error, Program, Standard, Target, supported_architectures,
@@ -348,7 +348,7 @@ fn without_the_variable_the_folder_is_in_the_cache_of_the_user() {
 
 #[cfg(unix)]
 mod hostile {
-    use super::{Cache, Error, cache, folder, fs, options, skip};
+    use super::{Cache, Error, cache, folder, fs, libraries, options};
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     use std::path::Path;
 
@@ -399,7 +399,7 @@ mod hostile {
         let folder = folder("foreign");
         fs::create_dir_all(&folder).expect("creating a folder");
         if chown(&folder, Some(12345), None).is_err() {
-            return skip("only root can create a folder of another user");
+            return libraries::skip("only root can create a folder of another user");
         }
         let text = refusal(&folder);
         assert!(text.contains("belongs to the user 12345"), "{text}");

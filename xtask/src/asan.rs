@@ -14,7 +14,13 @@ use anyhow::{Context, Result, ensure};
 use crate::{debian, root};
 
 /// The crates with unit tests.
-const CRATES: &[&str] = &["cuda-sys", "cuda-safe", "cuda-memory", "cuda-sim"];
+const CRATES: &[&str] = &[
+    "cuda-sys",
+    "cuda-safe",
+    "cuda-memory",
+    "cuda-nvrtc",
+    "cuda-sim",
+];
 
 /// The test binaries that need no GPU and no real driver. `faults` is excluded, because it starts many
 /// processes and takes too long under the sanitizer.

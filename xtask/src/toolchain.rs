@@ -24,7 +24,16 @@ const NARROW: &str = "i686-unknown-linux-gnu";
 /// The package with the tool that creates import libraries for the Windows target.
 const DLLTOOL: &str = "binutils-mingw-w64-x86-64";
 
-const CRATES: &[&str] = &["-p", "cuda-sys", "-p", "cuda-safe", "-p", "cuda-memory"];
+const CRATES: &[&str] = &[
+    "-p",
+    "cuda-sys",
+    "-p",
+    "cuda-safe",
+    "-p",
+    "cuda-memory",
+    "-p",
+    "cuda-nvrtc",
+];
 
 /// A compiler of the requested version.
 enum Toolchain {
@@ -52,12 +61,16 @@ pub(crate) fn msrv(args: &[String]) -> Result<()> {
 
     let mut check = toolchain.cargo_check()?;
     succeed(check.arg("--all-features"))?;
-    println!("msrv: cuda-sys, cuda-safe and cuda-memory pass `cargo check` with all features");
+    println!(
+        "msrv: cuda-sys, cuda-safe, cuda-memory and cuda-nvrtc pass `cargo check` with all features"
+    );
 
     let mut check = toolchain.cargo_check()?;
     toolchain.add_target(&mut check, WINDOWS)?;
     succeed(&mut check)?;
-    println!("msrv: cuda-sys, cuda-safe and cuda-memory pass `cargo check` for {WINDOWS}");
+    println!(
+        "msrv: cuda-sys, cuda-safe, cuda-memory and cuda-nvrtc pass `cargo check` for {WINDOWS}"
+    );
 
     toolchain.refuses_32_bits()
 }

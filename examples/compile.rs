@@ -1,0 +1,78 @@
+//! Compiles a kernel from CUDA C++ at run time, and runs it.
+//!
+//! Run it with `cargo run --example compile`, and with `-- --sim h200@13.5` on the software driver. It needs NVRTC,
+//! for example from `pip install nvidia-cuda-nvrtc`.
+
+mod support;
+
+use cuda_nvrtc::{CompileOptions, Program, Target};
+use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig};
+use std::error::Error;
+use std::process::ExitCode;
+
+const SOURCE: &str = r#"
+extern "C" __global__ void saxpy(float a, const float *x, float *y, unsigned n)
+{
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        y[i] += a * x[i];
+}"#;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        // Not every machine with a GPU has NVRTC. The code says that something is missing.
+        Err(error) if matches!(error.downcast_ref(), Some(cuda_nvrtc::Error::Load { .. })) => {
+            println!("missing: {error}");
+            ExitCode::from(77)
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn Error>> {
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(line) = support::choose(support::take_sim(&mut arguments)?.as_deref())? {
+        println!("{line}");
+        register_saxpy();
+    }
+    let y = saxpy(2.0, &[1.0; 1000], &[3.0; 1000])?;
+    println!("2 * 1 + 3 = {}", y[999]);
+    Ok(())
+}
+
+/// Returns `a * x + y`.
+fn saxpy(a: f32, x: &[f32], y: &[f32]) -> Result<Vec<f32>, Box<dyn Error>> {
+    let device = Device::get(0)?;
+    let context = Context::primary(&device)?;
+    let stream = context.stream()?;
+    let options = CompileOptions {
+        target: Some(Target::of_device(&device)?),
+        ..Default::default()
+    };
+    let compiled = Program::new(SOURCE).compile(&options)?;
+    let module = compiled.load(&context)?;
+    let saxpy = module
+        .kernel("saxpy")?
+        .typed::<(f32, &[f32], &mut [f32], u32)>()?;
+
+    let n = x.len().min(y.len());
+    let x = DeviceBuffer::from_slice(&stream, &x[..n])?;
+    let mut y = DeviceBuffer::from_slice(&stream, &y[..n])?;
+    let config = LaunchConfig::for_elements(n, 256)?;
+    // SAFETY: the kernel reads the first n elements of `x` and updates those of `y`, which have n elements.
+    unsafe { saxpy.launch(&stream, config, (a, &x, &mut y, u32::try_from(n)?)) }?;
+    Ok(y.to_vec()?)
+}
+
+/// The software driver runs no device code, so it is told what the kernel does.
+fn register_saxpy() {
+    cuda_sim::kernel::register("saxpy", |launch| {
+        let (a, n) = (launch.value::<f32>(0)?, launch.value::<u32>(3)? as usize);
+        let x = launch.read::<f32>(1, n)?;
+        launch.update::<f32>(2, n, |i, y| a * x[i] + y)
+    });
+}
