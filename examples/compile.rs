@@ -1,6 +1,6 @@
 //! Compiles a kernel from CUDA C++ at run time, and runs it.
 //!
-//! Run it with `cargo run --example compile`, and with `-- --sim h200@13.5` on the software driver. It needs NVRTC,
+//! Run it with `cargo run --example compile`, and with `-- --sim PROFILE` on the software driver. It needs NVRTC,
 //! for example from `pip install nvidia-cuda-nvrtc`.
 
 mod support;

@@ -1,5 +1,6 @@
-//! Code that programs load: kernels and variables, as PTX declares them.
+//! Code that programs load: kernels and variables, as PTX and cubins declare them.
 
+pub(crate) mod cubin;
 pub(crate) mod ptx;
 
 /// The contents of a PTX text or an image.

@@ -51,8 +51,7 @@ fn run(context: &Context, program: &Program, target: Target) {
 
 #[test]
 fn a_kernel_compiled_from_source_runs() {
-    // The software driver of this process knows neither cubins nor PTX of the pinned version.
-    let device = need!(common::real_gpu());
+    let device = need!(common::gpu());
     need!(libraries::nvrtc());
     let context = Context::primary(&device).expect("a context");
     let target = Target::of_device(&device).expect("a target");
@@ -70,12 +69,6 @@ fn ptx_runs_on_a_driver_that_is_not_older_than_the_library() {
         let context = Context::primary(&device).expect("a context");
         let oldest = supported_architectures().expect("NVRTC")[0];
         run(&context, &Program::new(SAXPY), Target::Ptx(oldest));
-        // The software driver knows no cubins, so this loads the PTX that comes with one.
-        run(
-            &context,
-            &Program::new(SAXPY),
-            Target::of_device(&device).expect("a target"),
-        );
     });
 }
 
@@ -155,6 +148,58 @@ fn code_for_another_device_is_refused_with_both_architectures() {
             assert!(text.contains(&part), "{part}: {text}");
         }
     });
+}
+
+#[test]
+fn a_cubin_of_a_newer_major_version_is_refused_with_the_reasons() {
+    in_child(&software("h200@12.4"), || {
+        let device: Device = need!(common::gpu());
+        need!(libraries::nvrtc());
+        if version().expect("NVRTC") < CudaVersion::new(13, 0) {
+            return libraries::skip("needs NVRTC of CUDA 13");
+        }
+        let context = Context::primary(&device).expect("a context");
+        let options = for_target(Target::of_device(&device).expect("a target"));
+        let compiled = Program::new(SAXPY)
+            .compile(&options)
+            .expect("a correct program");
+        let text = compiled
+            .load(&context)
+            .expect_err("a newer cubin")
+            .to_string();
+        for part in [
+            "sm_90",
+            "CUDA 12.4",
+            "its cubin: cuModuleLoadDataEx",
+            "PTX 9.",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    });
+}
+
+#[test]
+fn templates_and_variables_are_found_in_a_cubin() {
+    let device = need!(common::gpu());
+    need!(libraries::nvrtc());
+    let context = Context::primary(&device).expect("a context");
+    let source = "__constant__ int table[3] = {4, 5, 6};
+        template <class T> __global__ void fill(T *x, T y, char z) { *x = y + z + table[1]; }";
+    let program = Program::new(source)
+        .with_name_expression("fill<double>")
+        .with_name_expression("&table");
+    let options = for_target(Target::of_device(&device).expect("a target"));
+    let compiled = program.compile(&options).expect("a correct program");
+    let module = compiled.load(&context).expect("code for this device");
+    let kernel = module.kernel(compiled.lowered_name("fill<double>").expect("registered"));
+    let kernel = kernel.expect("the kernel");
+    if common::offers(12, 4) {
+        let sizes = kernel.parameters().expect("parameters").expect("known");
+        let sizes: Vec<usize> = sizes.iter().map(|parameter| parameter.size).collect();
+        assert_eq!(sizes, [8, 8, 1]);
+    }
+    let table = module.global(compiled.lowered_name("&table").expect("registered"));
+    assert_eq!(table.expect("the variable").size_bytes(), 12);
 }
 
 #[test]

@@ -111,7 +111,7 @@ impl Names {
             let files = self.files.iter().map(|name| root.join(folder).join(name));
             found.extend(files.filter(|path| path.is_file()));
         }
-        if found.is_empty() && root.is_dir() {
+        if found.is_empty() {
             found.push(root.join(LIBRARY_FOLDERS[0]).join(self.files[0]));
         }
         found
@@ -252,7 +252,7 @@ mod tests {
         let root = folder("toolkit");
         let wanted = root.join(LIBRARY_FOLDERS[0]).join(COMPILER.files[0]);
         assert_eq!(COMPILER.in_toolkit(&root), std::slice::from_ref(&wanted));
-        assert!(COMPILER.in_toolkit(&root.join("absent")).is_empty());
+        assert_eq!(COMPILER.in_toolkit(&root.join("absent")).len(), 1);
 
         let old = root.join("lib").join(COMPILER.files[1]);
         let newest = wanted;

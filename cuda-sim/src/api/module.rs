@@ -1,9 +1,9 @@
-//! Modules and libraries. PTX is parsed for its kernels.
+//! Modules and libraries. PTX and cubins are parsed for their kernels.
 
 use super::Out;
 use super::context::pointer;
-use crate::code::Contents;
 use crate::code::ptx::{self, Refusal};
+use crate::code::{Contents, cubin};
 use crate::exec::kernel;
 use crate::state::logs::Logs;
 use crate::state::objects::Module;
@@ -36,8 +36,10 @@ impl World {
         // distinguishes it.
         let byte = |at: usize| unsafe { image.cast::<u8>().wrapping_add(at).read() };
         if matches!(byte(0), 0x7f | 0x50) {
-            // A cubin or fatbin contains code for a GPU, which cannot run here.
-            return kernel::find_image(byte).ok_or(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU);
+            return match kernel::find_image(byte).or_else(|| self.read_cubin(image)) {
+                Some(contents) => Ok(contents),
+                None => Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU),
+            };
         }
         // SAFETY: anything that is not an image must be NUL-terminated text.
         let text = unsafe { CStr::from_ptr(image.cast()) };
@@ -57,6 +59,21 @@ impl World {
                 Err(CUresult::CUDA_ERROR_INVALID_PTX)
             }
         }
+    }
+
+    /// Returns the contents of a cubin, or `None` if the image is none, or none for this device. Fatbins contain
+    /// compressed code.
+    fn read_cubin(&self, image: *const c_void) -> Option<Contents> {
+        let image = image.cast::<u8>();
+        // SAFETY: the caller passes an image, and no byte is read after one that shows that it is no cubin. A cubin
+        // is complete, and has every byte that its header implies.
+        let byte = |at: usize| unsafe { image.wrapping_add(at).read() };
+        let length = cubin::length(byte)?;
+        // SAFETY: a complete cubin has this length, and the program does not change it during the call.
+        let image = unsafe { std::slice::from_raw_parts(image, length) };
+        // Unverified (from documentation): a driver does not know the format of a later major version.
+        let is_known = cubin::format_since(image) <= self.profile.driver.major();
+        is_known.then(|| cubin::parse(image, self.profile.gpu.capability))?
     }
 
     /// Returns the contents of a module, which must not have unresolved symbols. See
