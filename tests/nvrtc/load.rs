@@ -5,7 +5,8 @@ use crate::{libraries, need};
 use cuda_nvrtc::{
     Architecture, CompileOptions, Error, Invalid, Program, Target, supported_architectures, version,
 };
-use cuda_safe::{Context, CudaVersion, Device, DeviceBuffer, LaunchConfig};
+use cuda_safe::sys::CUresult;
+use cuda_safe::{Context, CudaVersion, Device, DeviceBuffer, LaunchConfig, Module};
 
 const SAXPY: &str = include_str!("saxpy.cu");
 
@@ -200,6 +201,33 @@ fn templates_and_variables_are_found_in_a_cubin() {
     }
     let table = module.global(compiled.lowered_name("&table").expect("registered"));
     assert_eq!(table.expect("the variable").size_bytes(), 12);
+}
+
+#[test]
+fn the_error_of_a_cubin_for_another_device_names_both_architectures() {
+    let device = need!(common::gpu());
+    need!(libraries::nvrtc());
+    let own = Architecture::of_device(&device).expect("a device");
+    let context = Context::primary(&device).expect("a context");
+    let supported = supported_architectures().expect("NVRTC");
+    let other = supported
+        .into_iter()
+        .find(|other| other.compute_capability().0 != own.compute_capability().0);
+    let options = for_target(Target::Cubin(other.expect("another architecture")));
+    let compiled = Program::new(SAXPY)
+        .compile(&options)
+        .expect("a correct program");
+    let cubin = compiled.cubin().expect("a cubin");
+    // SAFETY: the compiler has made the cubin.
+    let error = unsafe { Module::from_image(&context, cubin) }.expect_err("another device");
+    assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
+    let text = error.to_string();
+    for part in [
+        format!("sm_{}", other.expect("as above")),
+        format!("sm_{own}"),
+    ] {
+        assert!(text.contains(&part), "{part}: {text}");
+    }
 }
 
 #[test]

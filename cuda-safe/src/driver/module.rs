@@ -125,7 +125,8 @@ impl Module {
     ///
     /// # Errors
     /// The image is empty, has another format, or is shorter than its header states;
-    /// `CUDA_ERROR_NO_BINARY_FOR_GPU` if it has no code for the device.
+    /// `CUDA_ERROR_NO_BINARY_FOR_GPU` if it has no code for the device. For a cubin, the error names both
+    /// architectures.
     ///
     /// # Safety
     /// `image` must be a complete image made by NVIDIA's tools, because the driver's loader trusts its
@@ -157,6 +158,7 @@ impl Module {
         image::check(image)?;
         // SAFETY: the caller guarantees the conditions of this function.
         unsafe { Self::load(context, image.as_ptr().cast(), options) }
+            .map_err(|error| image::explain(error, image, context))
     }
 
     /// # Safety
