@@ -1,6 +1,6 @@
 //! Code that programs load: kernels and variables, as PTX and cubins declare them.
 
-pub(crate) mod cubin;
+pub(crate) mod binary;
 pub(crate) mod ptx;
 
 /// The contents of a PTX text or an image.

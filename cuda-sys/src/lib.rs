@@ -67,6 +67,7 @@ compile_error!(
 
 mod bindings;
 mod functions;
+pub mod image;
 mod library;
 mod loader;
 mod out;

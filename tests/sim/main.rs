@@ -55,6 +55,7 @@ mod guards;
 mod holes;
 mod hooks;
 mod host_functions;
+mod images;
 mod kernels;
 mod kinds;
 mod last_use;

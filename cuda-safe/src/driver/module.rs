@@ -125,8 +125,8 @@ impl Module {
     ///
     /// # Errors
     /// The image is empty, has another format, or is shorter than its header states;
-    /// `CUDA_ERROR_NO_BINARY_FOR_GPU` if it has no code for the device. For a cubin, the error names both
-    /// architectures.
+    /// `CUDA_ERROR_NO_BINARY_FOR_GPU` if it has no code for the device. The error then lists what
+    /// [`image::codes`](cuda_sys::image::codes) finds in it.
     ///
     /// # Safety
     /// `image` must be a complete image made by NVIDIA's tools, because the driver's loader trusts its

@@ -1,9 +1,9 @@
-//! Modules and libraries. PTX and cubins are parsed for their kernels.
+//! Modules and libraries. PTX, cubins and fat binaries are parsed for their kernels.
 
 use super::Out;
 use super::context::pointer;
 use crate::code::ptx::{self, Refusal};
-use crate::code::{Contents, cubin};
+use crate::code::{Contents, binary};
 use crate::exec::kernel;
 use crate::state::logs::Logs;
 use crate::state::objects::Module;
@@ -35,15 +35,18 @@ impl World {
         // SAFETY: the caller passes an image or text, and no byte is read after one that already
         // distinguishes it.
         let byte = |at: usize| unsafe { image.cast::<u8>().wrapping_add(at).read() };
-        if matches!(byte(0), 0x7f | 0x50) {
-            return match kernel::find_image(byte).or_else(|| self.read_cubin(image)) {
-                Some(contents) => Ok(contents),
-                None => Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU),
-            };
-        }
-        // SAFETY: anything that is not an image must be NUL-terminated text.
-        let text = unsafe { CStr::from_ptr(image.cast()) };
-        match ptx::parse(&text.to_string_lossy(), self.newest_ptx()) {
+        let parsed = if matches!(byte(0), 0x7f | 0x50) {
+            if let Some(contents) = kernel::find_image(byte) {
+                return Ok(contents);
+            }
+            let parsed = self.read_binary(image.cast());
+            parsed.ok_or(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)?
+        } else {
+            // SAFETY: anything that is not an image must be NUL-terminated text.
+            let text = unsafe { CStr::from_ptr(image.cast()) };
+            ptx::parse(&text.to_string_lossy(), self.newest_ptx())
+        };
+        match parsed {
             Ok(contents) => {
                 log.inform("ptxas info    : 0 bytes gmem");
                 Ok(contents)
@@ -61,19 +64,17 @@ impl World {
         }
     }
 
-    /// Returns the contents of a cubin, or `None` if the image is none, or none for this device. Fatbins contain
-    /// compressed code.
-    fn read_cubin(&self, image: *const c_void) -> Option<Contents> {
-        let image = image.cast::<u8>();
-        // SAFETY: the caller passes an image, and no byte is read after one that shows that it is no cubin. A cubin
-        // is complete, and has every byte that its header implies.
+    /// Returns the contents of the code for this device in a cubin or fat binary, or `None` if there is none.
+    /// Compressed code is not read.
+    fn read_binary(&self, image: *const u8) -> Option<Result<Contents, Refusal>> {
+        // SAFETY: the caller passes an image, and no byte is read after one that shows that it is none. An image is
+        // complete, and has every byte that its header implies.
         let byte = |at: usize| unsafe { image.wrapping_add(at).read() };
-        let length = cubin::length(byte)?;
-        // SAFETY: a complete cubin has this length, and the program does not change it during the call.
+        let length = binary::length(byte)?;
+        // SAFETY: a complete image has this length, and the program does not change it during the call.
         let image = unsafe { std::slice::from_raw_parts(image, length) };
-        // Unverified (from documentation): a driver does not know the format of a later major version.
-        let is_known = cubin::format_since(image) <= self.profile.driver.major();
-        is_known.then(|| cubin::parse(image, self.profile.gpu.capability))?
+        let (gpu, driver) = (&self.profile.gpu, self.profile.driver.major());
+        binary::parse(image, gpu.capability, driver, self.newest_ptx())
     }
 
     /// Returns the contents of a module, which must not have unresolved symbols. See

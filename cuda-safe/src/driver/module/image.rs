@@ -121,36 +121,25 @@ fn fatbin_length(image: &[u8]) -> u64 {
     }
 }
 
-/// Adds the architectures to the error of a cubin that is for another device.
+/// Adds the architectures to the error of an image without code for a device.
 pub(super) fn explain(error: Error, image: &[u8], context: &Context) -> Error {
-    match (error, cubin_architecture(image)) {
-        (Error::Compile(mut error), Some(cubin))
+    match (error, cuda_sys::image::codes(image)) {
+        (Error::Compile(mut error), Ok(codes))
             if error.error.code == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU =>
         {
             if let Ok((major, minor)) = context.device().compute_capability() {
+                let codes: Vec<String> = codes.iter().map(ToString::to_string).collect();
+                let codes = match codes.is_empty() {
+                    true => "no code".to_owned(),
+                    false => codes.join(", "),
+                };
                 let separator = if error.log.is_empty() { "" } else { "\n" };
-                error.log += &format!(
-                    "{separator}the cubin is for sm_{cubin}, and the device is sm_{major}{minor}"
-                );
+                error.log +=
+                    &format!("{separator}the image has {codes}; the device is sm_{major}{minor}");
             }
             Error::Compile(error)
         }
         (error, _) => error,
-    }
-}
-
-/// Returns the architecture of a cubin: 90 for `sm_90`. It is in the flags of the ELF header, where the position
-/// depends on the version of the format (`EI_ABIVERSION`). CUDA 13 introduced version 8.
-fn cubin_architecture(image: &[u8]) -> Option<u64> {
-    const CUDA: u64 = 190;
-    if !image.starts_with(&ELF) || number(image, 18, 2) != Some(CUDA) {
-        return None;
-    }
-    let flags = number(image, 48, 4)?;
-    match number(image, 8, 1)? {
-        7 => Some(flags & 0xff),
-        8 => Some(flags >> 8 & 0xff),
-        _ => None,
     }
 }
 
@@ -173,7 +162,7 @@ pub(super) fn ptx_version(text: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{check, cubin_architecture, ptx, ptx_version};
+    use super::{check, ptx, ptx_version};
     use crate::{Error, Invalid};
 
     fn refusal(image: &[u8]) -> Invalid {
@@ -210,24 +199,6 @@ mod tests {
                 );
             }
         }
-    }
-
-    #[test]
-    fn the_architecture_of_a_cubin_is_in_its_header() {
-        let cubin = |version: u8, flags: u32| {
-            let mut image = elf();
-            image[8] = version;
-            image[18] = 190;
-            image[48..52].copy_from_slice(&flags.to_le_bytes());
-            cubin_architecture(&image)
-        };
-        // From the compilers of CUDA 12.4 and 13.5.
-        assert_eq!(cubin(7, 0x0050_0550), Some(80));
-        assert_eq!(cubin(8, 0x0600_5a04), Some(90));
-        assert_eq!(cubin(8, 0x0600_7802), Some(120));
-        assert_eq!(cubin(9, 0x0600_7802), None);
-        assert_eq!(cubin_architecture(&elf()), None);
-        assert_eq!(cubin_architecture(b"\x7fELF"), None);
     }
 
     #[test]
