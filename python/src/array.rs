@@ -11,6 +11,7 @@ mod peers;
 mod pinned;
 mod strided;
 mod to_host;
+mod used;
 
 use crate::config;
 use crate::ending::{calling, detached, let_go, let_go_of};
@@ -32,6 +33,7 @@ use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strided::Elements;
+pub(crate) use used::{UsedArray, run};
 
 /// Description of the elements of an array and their address.
 #[derive(Clone)]

@@ -27,8 +27,26 @@ pub(crate) enum Failure {
 #[derive(Clone, Copy)]
 pub(crate) enum Class {
     Closed,
+    Compile,
+    CompilerNotFound,
+    /// An error that has no class of its own.
+    Cuda,
     InvalidArgument,
     ReadOnly,
+}
+
+impl Class {
+    /// Returns the name of the exception class in `cuda_safe._errors`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Closed => "ClosedError",
+            Self::Compile => "CompileError",
+            Self::CompilerNotFound => "CompilerNotFoundError",
+            Self::Cuda => "CudaError",
+            Self::InvalidArgument => "InvalidArgumentError",
+            Self::ReadOnly => "ReadOnlyError",
+        }
+    }
 }
 
 impl Failure {
@@ -73,6 +91,20 @@ impl From<Invalid> for Failure {
     }
 }
 
+impl From<cuda_nvrtc::Error> for Failure {
+    fn from(error: cuda_nvrtc::Error) -> Self {
+        use cuda_nvrtc::Error as E;
+        let class = match &error {
+            E::Driver(error) => return Self::Cuda(error.clone()),
+            E::Compile(_) => Class::Compile,
+            E::Load { .. } => Class::CompilerNotFound,
+            E::Invalid(_) => Class::InvalidArgument,
+            _ => Class::Cuda,
+        };
+        Self::Own(class, error.to_string())
+    }
+}
+
 impl From<PyErr> for Failure {
     fn from(error: PyErr) -> Self {
         Self::Python(error)
@@ -91,11 +123,7 @@ impl From<Failure> for PyErr {
         let (class, message, code) = match failure {
             Failure::Python(error) => return error,
             Failure::Ended => return PySystemExit::new_err(()),
-            Failure::Own(Class::Closed, message) => ("ClosedError", message, None),
-            Failure::Own(Class::InvalidArgument, message) => {
-                ("InvalidArgumentError", message, None)
-            }
-            Failure::Own(Class::ReadOnly, message) => ("ReadOnlyError", message, None),
+            Failure::Own(class, message) => (class.name(), message, None),
             Failure::Explained(error, message) => (class(&error), message, error.code()),
             Failure::Cuda(error) => (class(&error), error.to_string(), error.code()),
         };

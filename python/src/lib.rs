@@ -5,6 +5,7 @@
 //! including a release (`hold.rs`), lets other Python threads run.
 
 mod array;
+mod compile;
 mod config;
 mod context;
 mod current;
@@ -16,6 +17,7 @@ mod exclusive;
 mod graph;
 mod green;
 mod hold;
+mod kernel;
 mod manager;
 mod once;
 mod pointer;
@@ -52,6 +54,8 @@ mod _native {
         PyDeviceArray, PyPinnedArray, as_cuda_array, from_cuda_array_interface, from_dlpack,
     };
     #[pymodule_export]
+    use super::compile::compile;
+    #[pymodule_export]
     use super::config::PyConfig;
     #[pymodule_export]
     use super::context::PyContext;
@@ -65,6 +69,8 @@ mod _native {
     use super::graph::{PyCapture, PyExecutableGraph, PyGraph};
     #[pymodule_export]
     use super::green::{PyGreenContext, PySmGroup, PySmResource};
+    #[pymodule_export]
+    use super::kernel::{PyCodeModule, PyKernel};
     #[pymodule_export]
     use super::manager::{
         _choose_memory_manager, _torch_functions, _torch_streams, PyCleanup, PyHostMemory,

@@ -259,6 +259,17 @@ impl StreamHandle {
         }
     }
 
+    /// Calls `f` with the stream. Default streams have no stream object.
+    pub(crate) fn with_stream<R>(&self, f: impl FnOnce(&Stream) -> Result<R>) -> Result<R> {
+        match self {
+            Self::Stream(stream) => f(stream),
+            Self::Handle(handle, context) => f(&handle.borrow(context)?),
+            Self::Legacy(_) | Self::PerThread(_) => Err(Failure::invalid(
+                "the driver's default streams cannot be used here: use another stream",
+            )),
+        }
+    }
+
     /// Copies host memory to the device, and waits for the copy.
     ///
     /// # Safety

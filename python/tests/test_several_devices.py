@@ -16,6 +16,7 @@ def test_on_two_devices(monkeypatch):
         "test_objects.py",
         "test_interface.py",
         "test_pointers.py",
+        "test_compile.py::test_the_context_chooses_the_device",
         "test_plugins.py::test_each_device_has_its_own_instance",
         "test_plugins.py::test_a_choice_applies_to_devices_used_later",
     ]

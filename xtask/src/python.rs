@@ -118,6 +118,12 @@ pub(crate) fn test(args: &[String]) -> Result<()> {
     if std::env::var_os("CUDA_TESTS").is_none_or(|what| what != "require") {
         pytest.env("CUDA_SYS_LIBRARY", software_driver(&folder)?);
     }
+    // Without the compilers, the tests that need them use those of this machine, or are skipped.
+    let nvrtc = root().join("target/compilers/nvidia/cu13/lib/libnvrtc.so.13");
+    if nvrtc.is_file() && std::env::var_os("CUDA_NVRTC_LIBRARY").is_none() {
+        pytest.env("CUDA_NVRTC_LIBRARY", nvrtc);
+    }
+    pytest.env("CUDA_NVRTC_CACHE_DIR", folder.join("compiled"));
     let status = pytest.status().context("running python3")?;
     ensure!(status.success(), "the tests of python/ failed");
     Ok(())

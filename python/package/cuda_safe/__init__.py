@@ -9,6 +9,8 @@ imported from other libraries through the CUDA Array Interface and DLPack, order
     cupy.asarray(array)[1] = 7
     array[1:, ::-1].copy_to_host()
 
+:func:`compile` compiles a kernel from CUDA C++ at run time.
+
 ``with stream.capture() as graph:`` captures work, also that of other libraries, which can then be launched
 many times.
 
@@ -30,6 +32,8 @@ from . import _host as _host
 from ._errors import (
     ArrayInterfaceError,
     ClosedError,
+    CompileError,
+    CompilerNotFoundError,
     CudaError,
     DriverError,
     DriverNotFoundError,
@@ -53,12 +57,15 @@ from ._native import (
     ExecutableGraph,
     Graph,
     GreenContext,
+    Kernel,
     MemoryManager,
+    Module,
     PinnedArray,
     SmGroup,
     SmResource,
     Stream,
     as_cuda_array,
+    compile,
     config,
     driver_version,
     from_cuda_array_interface,
@@ -74,6 +81,8 @@ from ._types import MemoryInfo, MemoryStatistics, PointerAttributes
 __all__ = [
     "ArrayInterfaceError",
     "ClosedError",
+    "CompileError",
+    "CompilerNotFoundError",
     "Config",
     "Context",
     "CudaError",
@@ -90,11 +99,13 @@ __all__ = [
     "GreenContext",
     "InvalidArgumentError",
     "InvalidValueError",
+    "Kernel",
     "MaskedArrayError",
     "MemoryInfo",
     "MemoryManager",
     "MemoryStatistics",
     "MissingFunctionError",
+    "Module",
     "NoDeviceError",
     "OutOfMemoryError",
     "PinnedArray",
@@ -104,6 +115,7 @@ __all__ = [
     "SmResource",
     "Stream",
     "as_cuda_array",
+    "compile",
     "config",
     "driver_version",
     "from_cuda_array_interface",

@@ -5,6 +5,8 @@ from __future__ import annotations
 __all__ = [
     "ArrayInterfaceError",
     "ClosedError",
+    "CompileError",
+    "CompilerNotFoundError",
     "CudaError",
     "DriverError",
     "DriverNotFoundError",
@@ -94,6 +96,14 @@ class ExchangeError(InvalidArgumentError, BufferError):
 
 class ReadOnlyError(InvalidArgumentError):
     """An array must not be written, because its producer marked it as read-only."""
+
+
+class CompileError(CudaError):
+    """The compiler rejected a program or an option; the message contains its log."""
+
+
+class CompilerNotFoundError(CudaError):
+    """NVRTC was not found; the message names the searched places."""
 
 
 class ClosedError(InvalidArgumentError):

@@ -1,6 +1,6 @@
 """Types of the native part of ``cuda_safe``. The docstrings are in the module itself."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Protocol, final, type_check_only
@@ -48,6 +48,22 @@ def from_cuda_array_interface(
 def from_dlpack(
     obj: _Exchange | Any, *, stream: Stream | None = None, copy: bool | None = None
 ) -> DeviceArray: ...
+def compile(
+    source: str,
+    *,
+    name: str = "program.cu",
+    headers: dict[str, str] | None = None,
+    names: Sequence[str] = ...,
+    defines: dict[str, str | None] | None = None,
+    include_paths: Sequence[str | PathLike[str]] = ...,
+    std: str | None = None,
+    fast_math: bool = False,
+    line_info: bool = False,
+    debug: bool = False,
+    options: Sequence[str] = ...,
+    cache: bool = True,
+    context: Context | None = None,
+) -> Module: ...
 def driver_version() -> tuple[int, int]: ...
 def leaked() -> int: ...
 def set_memory_manager(
@@ -77,6 +93,33 @@ class Config:
     def array_interface_export_stream(self, on: bool) -> None: ...
 
 config: Config
+
+@final
+class Module:
+    def kernel(self, name: str) -> Kernel: ...
+    @property
+    def ptx(self) -> str | None: ...
+    @property
+    def cubin(self) -> bytes | None: ...
+    @property
+    def log(self) -> str: ...
+
+@final
+class Kernel:
+    def launch(
+        self,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        *arguments: Any,
+        stream: Stream | _CudaStream | None = None,
+        shared_bytes: int = 0,
+    ) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def parameters(self) -> list[str]: ...
+    @property
+    def max_threads_per_block(self) -> int: ...
 
 @final
 class Device:

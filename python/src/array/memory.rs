@@ -223,7 +223,25 @@ impl Order {
         })
     }
 
-    /// Adds other memory that the work reads.
+    /// Returns the order of work on a stream that uses no memory yet.
+    pub(crate) fn on(lane: StreamHandle) -> Self {
+        Self {
+            lane,
+            others: Vec::new(),
+            wait: false,
+        }
+    }
+
+    /// Adds a stream that is ordered with the work.
+    pub(crate) fn with_stream(mut self, other: StreamHandle) -> Self {
+        let mut known = std::iter::once(&self.lane).chain(&self.others);
+        if !known.any(|lane| lane.is_same(&other)) {
+            self.others.push(other);
+        }
+        self
+    }
+
+    /// Adds other memory that the work uses.
     pub(crate) fn and(mut self, other: &Memory) -> Result<Self> {
         other.set_used();
         let (its, others) = (self.lane.context().device(), other.context().device());
@@ -235,8 +253,7 @@ impl Order {
             )));
         }
         match other.lane() {
-            Some(lane) if lane.is_same(&self.lane) => {}
-            Some(lane) => self.others.push(lane.clone()),
+            Some(lane) => return Ok(self.with_stream(lane.clone())),
             None => self.wait = true,
         }
         Ok(self)
