@@ -4,12 +4,14 @@
 #![allow(dead_code, unused_imports, reason = "each target calls one of them")]
 
 mod dlpack;
+mod image;
 mod interface;
 mod likely;
 mod type_string;
 mod view;
 
 pub(crate) use dlpack::dlpack;
+pub(crate) use image::image;
 pub(crate) use interface::array_interface;
 pub(crate) use likely::likely_interface;
 pub(crate) use type_string::type_string;

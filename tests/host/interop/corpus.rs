@@ -37,3 +37,8 @@ fn the_corpus_of_tensors_passes() {
 fn the_corpus_of_views_passes() {
     replay("view", checks::view);
 }
+
+#[test]
+fn the_corpus_of_images_passes() {
+    replay("image", checks::image);
+}

@@ -1,0 +1,8 @@
+//! Cubins and fat binaries: `cargo fuzz run image`.
+
+#![no_main]
+
+#[path = "../checks/mod.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::image(data));
