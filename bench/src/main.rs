@@ -1,6 +1,7 @@
 //! Measures the cost of the driver API through plain C, `cuda-sys`, `cuda-safe` and cudarc in one run.
 //! See the README in this folder.
 
+mod compile;
 mod count;
 mod driver;
 mod first;
@@ -20,7 +21,7 @@ mod work;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cuda-bench [--null] [--first | --managers | --replay] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
+usage: cuda-bench [--null] [--first | --managers | --replay | --compile] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
 
   --null       use the driver that does nothing even if there is a real one
   --rounds N   number of rounds of each operation (default 101)
@@ -28,7 +29,8 @@ usage: cuda-bench [--null] [--first | --managers | --replay] [--rounds N] [--onl
   --first      measure processes with one launch instead, from their start to their end
   --managers   measure an allocation and its free with memory managers instead, on one and on several threads
   --replay     measure a chain of 100 kernels instead, as a graph and launch by launch
-  --threads N  with --managers: number of threads (default 16)
+  --compile    measure NVRTC, the cache of compiled programs and compilations on several threads instead
+  --threads N  with --managers and --compile: number of threads (default 16)
   --trace FILE with --managers: replay a trace of allocations instead
   --json FILE  write all medians and spreads
   --svg FILE   draw all medians and spreads
@@ -43,6 +45,7 @@ struct Options {
     first: bool,
     managers: bool,
     replay: bool,
+    compile: bool,
     threads: usize,
     trace: Option<String>,
     first_of: Option<String>,
@@ -82,6 +85,7 @@ fn options() -> Fallible<Option<Options>> {
         first: false,
         managers: false,
         replay: false,
+        compile: false,
         threads: 16,
         trace: None,
         first_of: None,
@@ -98,6 +102,7 @@ fn options() -> Fallible<Option<Options>> {
             "--first" => options.first = true,
             "--managers" => options.managers = true,
             "--replay" => options.replay = true,
+            "--compile" => options.compile = true,
             "--trace" => options.trace = Some(value()?),
             "--threads" => options.threads = value()?.parse::<usize>()?.max(1),
             "--first-of" => options.first_of = Some(value()?),
@@ -119,6 +124,9 @@ fn run(options: &Options) -> Fallible<()> {
     }
     if options.replay {
         return graphs::replay::run(options.rounds, options.null);
+    }
+    if options.compile {
+        return compile::run(options.rounds, options.threads);
     }
     if options.managers {
         return managers::run(&managers::Options {

@@ -42,6 +42,10 @@ const VARIABLE: &str = "CUDA_NVRTC_CACHE_DIR";
 /// precompiled headers or options for files is not cached either. [`CacheStats::not_cacheable`] counts these
 /// compilations.
 ///
+/// # Cost
+/// For a cubin of 120 KiB, a hit took 4 µs in memory and 0.1 ms on disk, and the compilation 0.4 s (NVRTC 13.5, two
+/// cores; `cargo run --release -p cuda-bench -- --compile`).
+///
 /// # The folder
 /// By default it is `cuda-nvrtc` in the cache folder of the user (`$XDG_CACHE_HOME` or `~/.cache`, on Windows
 /// `%LOCALAPPDATA%`). The environment variable `CUDA_NVRTC_CACHE_DIR` names another folder.

@@ -56,7 +56,10 @@ pub fn version() -> Result<CudaVersion> {
     let (mut major, mut minor) = (0, 0);
     // SAFETY: both pointers are valid for writes.
     unsafe { nvrtc!(nvrtcVersion(&raw mut major, &raw mut minor)) }?;
-    Ok(CudaVersion::from_number(major * 1000 + minor * 10))
+    let number = major
+        .saturating_mul(1000)
+        .saturating_add(minor.saturating_mul(10));
+    Ok(CudaVersion::from_number(number))
 }
 
 /// Returns the version of nvJitLink. Calls `nvJitLinkVersion`.

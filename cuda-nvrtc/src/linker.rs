@@ -6,8 +6,11 @@ use crate::compiled::Compiled;
 use crate::error::{Error, Invalid, LinkError, Result};
 use crate::sys::{self, nvJitLinkHandle, nvJitLinkInputType, nvJitLinkResult};
 use cuda_sys::SymbolError;
+use cuda_sys::image::{self, CodeKind};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_char};
+use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 
 /// Links several units of device code to one, without a GPU.
@@ -125,8 +128,7 @@ impl Linker {
         } = compiled;
         let architecture = compiled.target.architecture();
         if lto_ir.is_none() && cubin.is_some() && !architecture.links_to(self.architecture) {
-            // After such an input, nvJitLink (of CUDA 13.5) never unlocks a lock of the process, and every link
-            // on another thread waits forever.
+            // `link` would find out too, except for features of exactly one architecture.
             return Err(Invalid::LinkedArchitecture {
                 input: name,
                 architecture,
@@ -163,8 +165,9 @@ impl Linker {
     /// Unless it is PTX, `data` must be complete and must have been made by NVIDIA's tools, because the library
     /// trusts its contents.
     ///
-    /// A cubin in it should be for the architecture of the linker. nvJitLink of CUDA 13.5 rejects others, but
-    /// does not unlock a lock of the process then: later links on other threads never return.
+    /// The cubins in a fatbin, an archive or a host object should be for the architecture of the linker. nvJitLink of
+    /// CUDA 13.5 rejects others, but does not unlock a lock of the process then: later links on other threads never
+    /// return. [`link`](Self::link) rejects a single cubin for another architecture itself.
     ///
     /// Raw: [`nvJitLinkAddData`](fn@crate::sys::nvJitLinkAddData).
     #[must_use]
@@ -210,6 +213,9 @@ impl Linker {
     #[doc(alias = "nvJitLinkCreate")]
     #[doc(alias = "nvJitLinkComplete")]
     pub fn link(&self) -> Result<Compiled> {
+        for input in &self.inputs {
+            self.check_architecture(input)?;
+        }
         let is_lto = self
             .inputs
             .iter()
@@ -249,6 +255,39 @@ impl Linker {
             log,
             names: BTreeMap::new(),
         })
+    }
+
+    /// Refuses a cubin for an architecture that does not match that of the linker.
+    ///
+    /// After such an input, nvJitLink (of CUDA 13.5) never unlocks a lock of the process, and every link on another
+    /// thread waits forever.
+    fn check_architecture(&self, input: &Input) -> Result<()> {
+        const HEADER: u64 = 64;
+        let mut header = Vec::new();
+        match &input.content {
+            Content::Bytes(bytes) => header.extend(bytes.iter().take(HEADER as usize)),
+            // The library reports a file that cannot be read.
+            Content::File(path) => {
+                drop(File::open(path).and_then(|file| file.take(HEADER).read_to_end(&mut header)))
+            }
+        }
+        // A host object is an ELF file too, but has another format.
+        let code = match image::codes(&header).as_deref() {
+            Ok([code]) if code.kind == CodeKind::Cubin => *code,
+            _ => return Ok(()),
+        };
+        match Architecture::from_number(code.architecture) {
+            // A cubin does not show whether it uses features of exactly its architecture.
+            Some(architecture) if !architecture.links_to(self.architecture) => {
+                Err(Invalid::LinkedArchitecture {
+                    input: input.name.clone(),
+                    architecture,
+                    linker: self.architecture,
+                }
+                .into())
+            }
+            _ => Ok(()),
+        }
     }
 
     fn arguments(&self, is_lto: bool) -> Result<Vec<CString>> {
@@ -307,6 +346,10 @@ struct Handle<'a> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
+        if self.raw.is_null() {
+            // The library is missing, or has not created a linker.
+            return;
+        }
         // SAFETY: the linker is valid, and nothing uses it after this. An error can only say that it is not.
         let _ = unsafe { sys::nvJitLinkDestroy(&raw mut self.raw) };
     }

@@ -77,6 +77,10 @@ impl Program {
     /// Other threads can work and compile at the same time, but NVRTC serializes compilations of one process
     /// for the most part.
     ///
+    /// NVRTC parses with recursion on the stack of the calling thread. Thousands of nested parentheses overflow the
+    /// 2 MiB that threads of Rust have by default, which ends the process. Compile sources of unknown origin in a
+    /// process of their own.
+    ///
     /// # Errors
     /// [`Error::Compile`] with the compiler's log, for errors in the program and unknown options;
     /// [`Error::Load`] if NVRTC is not installed; [`Invalid::UnsupportedArchitecture`]; a text contains a NUL.
@@ -224,7 +228,7 @@ impl Handle {
         let mut size = 0;
         // SAFETY: the program is valid, and the pointer is valid for a write.
         unsafe { nvrtc!(nvrtcGetProgramLogSize(self.0, &raw mut size)) }?;
-        let mut log = vec![0; size];
+        let mut log = vec![0; size.max(1)];
         // SAFETY: the buffer has the size that the library returned.
         unsafe { nvrtc!(nvrtcGetProgramLog(self.0, log.as_mut_ptr().cast())) }?;
         Ok(text(&log))

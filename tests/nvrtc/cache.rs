@@ -348,9 +348,14 @@ fn without_the_variable_the_folder_is_in_the_cache_of_the_user() {
 
 #[cfg(unix)]
 mod hostile {
-    use super::{Cache, Error, cache, folder, fs, libraries, options};
+    use super::{
+        Cache, CompileOptions, Error, Program, SAXPY, cache, entries, folder, fs, libraries,
+        options,
+    };
+    use crate::need;
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     use std::path::Path;
+    use std::process::Command;
 
     #[track_caller]
     fn refusal(folder: &Path) -> String {
@@ -403,6 +408,72 @@ mod hostile {
         }
         let text = refusal(&folder);
         assert!(text.contains("belongs to the user 12345"), "{text}");
+    }
+
+    #[test]
+    fn an_entry_that_is_no_file_is_replaced() {
+        need!(libraries::nvrtc());
+        let folder = folder("entries");
+        let (program, compile) = (Program::new(SAXPY), CompileOptions::default());
+        let fresh = cache(&folder).compile(&program, &compile);
+        let fresh = fresh.expect("a correct program");
+        let entry = entries(&folder).pop().expect("an entry");
+        let elsewhere = super::folder("elsewhere");
+        fs::rename(&entry, &elsewhere).expect("moving the entry");
+
+        type Place = fn(&Path, &Path);
+        let places: [(&str, Place); 5] = [
+            ("a link to a good entry", |entry, elsewhere| {
+                symlink(elsewhere, entry).expect("creating a link");
+            }),
+            ("a link to an endless file", |entry, _| {
+                symlink("/dev/zero", entry).expect("creating a link");
+            }),
+            ("a link to itself", |entry, _| {
+                symlink(entry, entry).expect("creating a link");
+            }),
+            ("a pipe that nothing writes to", |entry, _| {
+                let made = Command::new("mkfifo").arg(entry).status();
+                assert!(made.is_ok_and(|status| status.success()), "mkfifo");
+            }),
+            ("a file that is larger than the limit", |entry, _| {
+                let file = fs::File::create(entry).expect("creating a file");
+                file.set_len(1 << 40).expect("a file with holes");
+            }),
+        ];
+        for (what, place) in places {
+            place(&entry, &elsewhere);
+            let cache = cache(&folder);
+            let compiled = cache.compile(&program, &compile);
+            assert_eq!(compiled.expect("a correct program"), fresh, "{what}");
+            let stats = cache.stats();
+            assert_eq!((stats.damaged, stats.failed_writes), (1, 0), "{what}");
+            let replaced = entry.symlink_metadata().expect("an entry");
+            assert!(replaced.is_file(), "{what}");
+            fs::remove_file(&entry).expect("removing the entry");
+        }
+        assert!(elsewhere.is_file(), "nothing is written through a link");
+
+        fs::create_dir(&entry).expect("creating a folder");
+        let cache = cache(&folder);
+        let compiled = cache.compile(&program, &compile);
+        assert_eq!(compiled.expect("a correct program"), fresh);
+        assert_eq!(cache.stats().failed_writes, 1);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_to_is_refused() {
+        let folder = folder("read-only");
+        fs::create_dir_all(&folder).expect("creating a folder");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o500)).expect("permissions");
+        // Permissions do not restrict root, but nobody can write to this file system.
+        if cfg!(target_os = "linux") {
+            refusal(Path::new("/proc/cuda-nvrtc"));
+            refusal(Path::new("/proc/self"));
+        }
+        if fs::write(folder.join("probe"), "").is_err() {
+            refusal(&folder);
+        }
     }
 
     #[test]

@@ -217,11 +217,11 @@ fn warnings_are_in_the_log_of_the_result() {
 }
 
 #[test]
-fn threads_compile_at_the_same_time() {
+fn sixteen_threads_compile_at_the_same_time() {
     need!(libraries::nvrtc());
     let program = &Program::new(SAXPY);
     std::thread::scope(|scope| {
-        for number in 0..4 {
+        for number in 0..16 {
             scope.spawn(move || {
                 let options = CompileOptions {
                     defines: vec![("NUMBER".into(), Some(number.to_string()))],

@@ -1,5 +1,6 @@
 //! Errors of compilations.
 
+use crate::common::scratch;
 use crate::{libraries, need};
 use cuda_nvrtc::sys::nvrtcResult;
 use cuda_nvrtc::{Architecture, CompileError, CompileOptions, Error, Invalid, Program, Target};
@@ -124,4 +125,25 @@ fn a_nul_is_refused_in_every_text() {
         ..Default::default()
     };
     assert!(matches!(invalid(&good(), &options), Invalid::Nul { .. }));
+}
+
+#[test]
+fn a_log_that_is_not_unicode_is_returned() {
+    need!(libraries::nvrtc());
+    let folder = scratch().join("nvrtc-not-unicode");
+    std::fs::create_dir_all(&folder).expect("creating a folder");
+    std::fs::write(
+        folder.join("a.h"),
+        b"#warning \xff\xfe is wrong\nint a = \xff;\n",
+    )
+    .expect("a header");
+    let options = CompileOptions {
+        include_paths: vec![folder],
+        ..Default::default()
+    };
+    let error = refused(&Program::new("#include \"a.h\""), &options);
+    assert!(error.log.contains("is wrong"), "{}", error.log);
+    let first = error.first.expect("an error with a line");
+    assert!(first.file.ends_with("a.h"), "{first:?}");
+    assert_eq!(first.line, 2);
 }

@@ -1,10 +1,11 @@
 //! Linking with nvJitLink.
 
+use crate::common::scratch;
 use crate::{libraries, need};
 use cuda_nvrtc::sys::nvJitLinkResult;
 use cuda_nvrtc::{
-    Architecture, CompileOptions, Compiled, Error, LinkError, LinkOptions, Linker, Program, Target,
-    supported_architectures,
+    Architecture, CompileOptions, Compiled, Error, LinkError, LinkInput, LinkOptions, Linker,
+    Program, Target, supported_architectures,
 };
 
 const TWICE: &str = "extern \"C\" __device__ float twice(float x) { return 2 * x; }";
@@ -121,6 +122,26 @@ fn an_input_for_another_architecture_is_refused() {
     let error = error.expect_err("another architecture").to_string();
     assert!(error.contains(&format!("sm_{}", supported[0])), "{error}");
     assert!(error.contains("\"run\""), "{error}");
+
+    // Also as data or a file of unknown origin.
+    let cubin = newest.cubin().expect("a cubin");
+    let file = scratch().join("nvrtc-newest.cubin");
+    std::fs::write(&file, cubin).expect("writing a file");
+    for kind in [LinkInput::Cubin, LinkInput::Any] {
+        let linkers = [
+            // SAFETY: the compiler has made the cubin.
+            unsafe { Linker::new(supported[0]).with_data(kind, "data", cubin.to_vec()) },
+            // SAFETY: as above.
+            unsafe { Linker::new(supported[0]).with_file(kind, &file) },
+        ];
+        for linker in linkers {
+            let error = linker.link().expect_err("another architecture").to_string();
+            assert!(
+                error.contains(&format!("cubin for sm_{}", architecture())),
+                "{error}"
+            );
+        }
+    }
 
     let ptx = compile(RUN, Target::Ptx(architecture()));
     let linker = Linker::new(supported[0]).with_compiled("run", &ptx);

@@ -11,4 +11,5 @@ mod errors;
 mod libraries;
 mod link;
 mod load;
+mod others;
 mod raw;

@@ -61,10 +61,17 @@ impl Disk {
     /// Reads an entry.
     pub(super) fn read(&self, key: &Key, target: Target) -> Found {
         let path = self.folder.join(key.file_name());
+        // An entry is a file. A link may lead to another folder, and opening a pipe waits for its writer.
+        match path.symlink_metadata() {
+            Err(_) => return Found::Nothing,
+            Ok(metadata) if !metadata.is_file() || metadata.len() > self.limit => {
+                return Found::Damaged;
+            }
+            Ok(_) => {}
+        }
         let Ok(mut file) = File::open(&path) else {
-            return Found::Nothing;
+            return Found::Damaged;
         };
-        // An entry is at most as large as the folder may be. A file that is larger was not written here.
         let mut bytes = Vec::new();
         if let Err(_) | Ok(0) = Read::by_ref(&mut file)
             .take(self.limit)
@@ -117,7 +124,8 @@ impl Disk {
                 let _ = fs::remove_file(path);
             }
         }
-        let mut bytes: u64 = entries.iter().map(|(_, bytes, _)| bytes).sum();
+        let sizes = entries.iter().map(|(_, bytes, _)| *bytes);
+        let mut bytes = sizes.fold(0, u64::saturating_add);
         entries.sort_by_key(|(_, _, used)| *used);
         for (path, size, _) in entries {
             if bytes <= self.limit {
@@ -125,7 +133,7 @@ impl Disk {
             }
             // An entry that cannot be removed now, because it is being read on Windows, is removed later.
             let _ = fs::remove_file(path);
-            bytes -= size;
+            bytes = bytes.saturating_sub(size);
         }
     }
 

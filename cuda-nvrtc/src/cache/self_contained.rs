@@ -35,7 +35,11 @@ fn reads_only(text: &str, is_known: &impl Fn(&str) -> bool) -> bool {
     if CHANGES.iter().any(|word| text.contains(word)) {
         return false;
     }
-    let text = text.replace("\\\r\n", "").replace("\\\n", "");
+    if text.contains("??/") {
+        // A backslash of old standards, which joins lines.
+        return false;
+    }
+    let text = joined(text);
     text.split(['\n', '\r']).all(|line| {
         let hash = line
             .find('#')
@@ -51,6 +55,19 @@ fn reads_only(text: &str, is_known: &impl Fn(&str) -> bool) -> bool {
         }
         text_reads_nothing(directive) || included(directive).is_some_and(is_known)
     })
+}
+
+/// Returns the text with each line that ends with a backslash joined to the next one. Compilers ignore white space
+/// after the backslash.
+fn joined(text: &str) -> String {
+    let mut joined = String::new();
+    for line in text.split_inclusive('\n') {
+        match line.trim_end().strip_suffix('\\') {
+            Some(start) => joined.push_str(start),
+            None => joined.push_str(line),
+        }
+    }
+    joined
 }
 
 fn text_reads_nothing(text: &str) -> bool {
@@ -103,6 +120,8 @@ mod tests {
             "#include <cuda_fp16.h>",
             "%:include \"b.h\"",
             "#inc\\\nlude \"b.h\"",
+            "#inc\\ \t\r\nlude \"b.h\"",
+            "#inc??/\nlude \"b.h\"",
             "#/**/include \"b.h\"",
             "#/*\n*/include \"b.h\"",
             "/*\n*/ #include \"b.h\"",
