@@ -1,5 +1,7 @@
 //! Runs a kernel: adds two vectors on the GPU and checks the sum.
 //!
+//! The kernel is compiled already, to PTX. The example `compile` compiles one from CUDA C++.
+//!
 //! Run it with `cargo run --example vector_add`, and with `-- --sim PROFILE` on the software driver.
 
 mod support;

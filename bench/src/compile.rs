@@ -200,25 +200,28 @@ impl Functions {
             // SAFETY: the caller guarantees that this is the function of this type.
             Ok(unsafe { std::mem::transmute_copy(&symbol) })
         }
-        // SAFETY: the fields have the types of the functions in nvrtc.h.
-        unsafe {
-            Ok(Self {
-                version: function(c"nvrtcVersion")?,
-                create: function(c"nvrtcCreateProgram")?,
-                compile: function(c"nvrtcCompileProgram")?,
-                sizes: [
-                    function(c"nvrtcGetProgramLogSize")?,
-                    function(c"nvrtcGetPTXSize")?,
-                    function(c"nvrtcGetCUBINSize")?,
-                ],
-                texts: [
-                    function(c"nvrtcGetProgramLog")?,
-                    function(c"nvrtcGetPTX")?,
-                    function(c"nvrtcGetCUBIN")?,
-                ],
-                destroy: function(c"nvrtcDestroyProgram")?,
-            })
+        macro_rules! function {
+            ($name:literal) => {
+                // SAFETY: the field has the type of this function in nvrtc.h.
+                unsafe { function($name) }?
+            };
         }
+        Ok(Self {
+            version: function!(c"nvrtcVersion"),
+            create: function!(c"nvrtcCreateProgram"),
+            compile: function!(c"nvrtcCompileProgram"),
+            sizes: [
+                function!(c"nvrtcGetProgramLogSize"),
+                function!(c"nvrtcGetPTXSize"),
+                function!(c"nvrtcGetCUBINSize"),
+            ],
+            texts: [
+                function!(c"nvrtcGetProgramLog"),
+                function!(c"nvrtcGetPTX"),
+                function!(c"nvrtcGetCUBIN"),
+            ],
+            destroy: function!(c"nvrtcDestroyProgram"),
+        })
     }
 
     /// Compiles the small kernel, and copies the log, the PTX and the cubin.

@@ -106,8 +106,8 @@
 //!
 //! # Non-goals
 //!
-//! This crate has no kernel compiler: kernels come from nvcc, NVRTC or Rust for `nvptx64`, as PTX,
-//! cubin or fatbin images. It is not an array library, and it does not wrap the runtime API.
+//! This crate has no kernel compiler: kernels come from nvcc, NVRTC (the crate `cuda-nvrtc`) or Rust for
+//! `nvptx64`, as PTX, cubin or fatbin images. It is not an array library, and it does not wrap the runtime API.
 
 pub mod array;
 mod base;

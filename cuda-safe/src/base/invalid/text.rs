@@ -233,7 +233,7 @@ impl fmt::Display for Invalid {
             ),
             Self::CudaSource => f.write_str(
                 "the text is CUDA C++ source code, not PTX: compile it to PTX first, with NVRTC at \
-                 run time or with nvcc -ptx",
+                 run time (the crate cuda-nvrtc) or with nvcc -ptx",
             ),
             Self::NulInText { position } => {
                 write!(f, "the text contains a NUL byte at offset {position}")
