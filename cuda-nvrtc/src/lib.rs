@@ -32,6 +32,11 @@
 //! [`sys`] lists the places. Without them every call returns [`Error::Load`], which lists what was tried. A
 //! function that an old library does not have returns [`Error::Missing`], with the version that it needs.
 //!
+//! # Not wrapped
+//! These functions are only in [`sys`]: `OptiX` IR and Tile IR, callbacks that cancel a compilation, the size of the
+//! heap for precompiled headers, the headers that are bundled with newer libraries, and LTO-IR as the result of a
+//! link.
+//!
 //! # Safety
 //! Only functions that pass binary data of unknown origin to a library are `unsafe`. [`sys`] has the functions of
 //! the libraries.

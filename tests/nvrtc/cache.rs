@@ -353,7 +353,7 @@ mod hostile {
         options,
     };
     use crate::need;
-    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
     use std::path::Path;
     use std::process::Command;
 
@@ -459,6 +459,27 @@ mod hostile {
         let compiled = cache.compile(&program, &compile);
         assert_eq!(compiled.expect("a correct program"), fresh);
         assert_eq!(cache.stats().failed_writes, 1);
+    }
+
+    #[test]
+    fn an_entry_of_another_user_is_replaced() {
+        need!(libraries::nvrtc());
+        let folder = folder("foreign-entry");
+        let (program, compile) = (Program::new(SAXPY), CompileOptions::default());
+        let fresh = cache(&folder).compile(&program, &compile);
+        let entry = entries(&folder).pop().expect("an entry");
+        if chown(&entry, Some(12345), None).is_err() {
+            return libraries::skip("only root can create a file of another user");
+        }
+        let cache = cache(&folder);
+        let compiled = cache.compile(&program, &compile);
+        assert_eq!(
+            compiled.expect("a correct program"),
+            fresh.expect("a correct program")
+        );
+        assert_eq!((cache.stats().damaged, cache.stats().disk_hits), (1, 0));
+        let replaced = fs::metadata(&entry).expect("an entry");
+        assert_ne!(replaced.uid(), 12345);
     }
 
     #[test]

@@ -27,6 +27,8 @@ const USE_INTERVAL: Duration = Duration::from_secs(60);
 pub(super) struct Disk {
     folder: PathBuf,
     limit: u64,
+    /// The user of this process, on Unix.
+    owner: u32,
 }
 
 /// The result of looking for an entry.
@@ -43,15 +45,18 @@ impl Disk {
         create(folder).map_err(failed)?;
         // The folder is checked and used without links, so that a link cannot change in between.
         let folder = folder.canonicalize().map_err(failed)?;
-        let disk = Self { folder, limit };
+        let mut disk = Self {
+            folder,
+            limit,
+            owner: 0,
+        };
         let failed = |error: io::Error| refused(&disk.folder, error.to_string());
         let probe = disk.temporary().map_err(failed)?;
         let probe = probe.as_file().metadata().map_err(failed)?;
         let metadata = disk.folder.metadata().map_err(failed)?;
-        match is_private(&metadata, &probe) {
-            Ok(()) => Ok(disk),
-            Err(reason) => Err(refused(&disk.folder, reason)),
-        }
+        is_private(&metadata, &probe).map_err(|reason| refused(&disk.folder, reason))?;
+        disk.owner = owner(&probe);
+        Ok(disk)
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -69,9 +74,19 @@ impl Disk {
             }
             Ok(_) => {}
         }
-        let Ok(mut file) = File::open(&path) else {
-            return Found::Damaged;
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            // Another process has removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Found::Nothing,
+            Err(_) => return Found::Damaged,
         };
+        // Another user who may write to a parent folder can exchange the folder, but cannot create files of this user.
+        if file
+            .metadata()
+            .map_or(true, |metadata| owner(&metadata) != self.owner)
+        {
+            return Found::Damaged;
+        }
         let mut bytes = Vec::new();
         if let Err(_) | Ok(0) = Read::by_ref(&mut file)
             .take(self.limit)
@@ -192,6 +207,16 @@ fn create(folder: &Path) -> io::Result<()> {
 #[cfg(not(unix))]
 fn create(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)
+}
+
+#[cfg(unix)]
+fn owner(file: &Metadata) -> u32 {
+    std::os::unix::fs::MetadataExt::uid(file)
+}
+
+#[cfg(not(unix))]
+fn owner(_: &Metadata) -> u32 {
+    0
 }
 
 /// Checks that only this user can write to a folder. `probe` is a file that this process has created.

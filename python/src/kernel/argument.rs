@@ -83,6 +83,11 @@ impl Parameter {
                 };
             }
         }
+        if calling(py, || is_host_array(value))? {
+            return Err(refused(
+                "an array in host memory: copy it with DeviceArray.from_host",
+            ));
+        }
         let bytes = match self {
             Self::Integer(8) if value.is_none() => vec![0; 8],
             Self::Integer(size) => {
@@ -123,6 +128,16 @@ impl Parameter {
         };
         Ok(Argument::Bytes(bytes))
     }
+}
+
+/// Returns whether the value is an array of NumPy. Its scalars have the shape `()`.
+fn is_host_array(value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = value.py();
+    if value.getattr_opt(intern!(py, "dtype"))?.is_none() {
+        return Ok(false);
+    }
+    let shape = value.getattr_opt(intern!(py, "shape"))?;
+    shape.map_or(Ok(false), |shape| Ok(shape.len()? > 0))
 }
 
 /// Returns the Python number of a NumPy scalar, or the value itself.
