@@ -2,10 +2,10 @@
 
 use crate::context::PyContext;
 use crate::current;
-use crate::device::primary;
 use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::kernel::PyCodeModule;
+use crate::primary::primary;
 use cuda_nvrtc::{Cache, CacheOptions, CompileOptions, Program, Standard, Target, sys::NVRTC};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;

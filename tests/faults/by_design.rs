@@ -5,7 +5,7 @@ use cuda_safe::CUresult;
 
 /// The functions that release an object. `Drop` returns nothing; a failure is counted as a leak and
 /// reported to the report hook.
-const RELEASES: [&str; 23] = [
+const RELEASES: [&str; 31] = [
     "cuStreamDestroy_v2",
     "cuEventDestroy_v2",
     "cuModuleUnload",

@@ -8,7 +8,6 @@
 mod arrays;
 mod batches;
 mod capture;
-mod capture;
 mod context;
 mod copies;
 mod decompression;

@@ -3,9 +3,9 @@
 use super::memory::Order;
 use super::{Kept, PyDeviceArray, as_cuda_array, has_interface};
 use crate::current;
-use crate::device::default_stream;
 use crate::ending::detached;
 use crate::error::Result;
+use crate::primary::default_stream;
 use crate::stream_handle::StreamHandle;
 use cuda_safe::Stream;
 use pyo3::prelude::*;
