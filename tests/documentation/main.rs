@@ -47,6 +47,21 @@ fn every_example_runs_and_leaks_nothing() {
     register("nothing", |_| Ok(()));
     register("gemm", |_| Ok(()));
     register("load", |_| Ok(()));
+    register("paint", |launch| {
+        for y in 0..32 {
+            for x in 0..64 {
+                launch.write_surface(0, [x, y, 0], 1_u32)?;
+            }
+        }
+        Ok(())
+    });
+    register("sample", |launch| {
+        let n = launch.value::<u32>(2)? as usize;
+        let texels: Vec<f64> = (0..n)
+            .map(|i| Ok(launch.sample(0, [i as f32 / 32.0, 0.0, 0.0])?[0]))
+            .collect::<Result<_, String>>()?;
+        launch.update::<f32>(1, n, |i, _| texels[i] as f32)
+    });
     register("choose", |launch| {
         let (handle, value) = (launch.value::<u64>(0)?, launch.value::<u32>(1)?);
         launch.set_conditional(handle, value)

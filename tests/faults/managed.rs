@@ -41,6 +41,11 @@ const OTHERS: &[(&str, &[&str], &str)] = &[
         "the release queue, for memory that the manager could not free at once",
     ),
     (
+        "sparse arrays",
+        &["cuMemCreate", "cuMemRelease"],
+        "physical memory, which managers do not allocate",
+    ),
+    (
         "mapping",
         &["cuMemCreate", "cuMemRelease"],
         "physical memory, which managers do not allocate",
@@ -86,16 +91,15 @@ const MANAGERS: [&str; 10] = [
     "interprocess pool",
 ];
 
-/// Returns whether a function allocates, frees or pins memory.
+/// Returns whether a function allocates, frees or pins memory. Managers do not allocate arrays, which have
+/// no address.
 fn is_of_memory(function: &str) -> bool {
-    const BEGINNINGS: [&str; 9] = [
+    const BEGINNINGS: [&str; 7] = [
         "cuMemAlloc",
         "cuMemFree",
         "cuMemHostAlloc",
         "cuMemHostRegister",
         "cuMemHostUnregister",
-        "cuArray",
-        "cuMipmappedArray",
         "cuMemCreate",
         "cuMemRelease",
     ];

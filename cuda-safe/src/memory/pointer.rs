@@ -2,13 +2,13 @@
 
 use super::{DeviceBuffer, MemoryAccess};
 use crate::base::call::call;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::init;
 use crate::driver::context::Context;
 use core::ffi::c_void;
 use cuda_sys::{
     CUcontext, CUdeviceptr, CUmemAccess_flags, CUmemAllocationHandleType, CUmemoryPool,
-    CUmemorytype, CUpointer_attribute as Attribute, CudaVersion,
+    CUmemorytype, CUpointer_attribute as Attribute, CUresult, CudaVersion,
 };
 use std::ops::Range;
 
@@ -111,9 +111,16 @@ impl Context {
     /// Since CUDA 7.0. Raw: [`cuPointerGetAttributes`](fn@cuda_sys::cuPointerGetAttributes).
     #[doc(alias = "cuPointerGetAttributes")]
     pub fn pointer_info(&self, address: CUdeviceptr) -> Result<Option<PointerInfo>> {
-        let known = known_attributes(init::version()?);
+        let mut known = known_attributes(init::version()?);
         let _current = self.enter()?;
-        Ok(Values::of_first(known, address)?.info())
+        loop {
+            let values = Values::of_first(known, address);
+            match &values {
+                // The version of an installed source may be unknown, and then counts as the newest.
+                Err(error) if is_of_unknown_attribute(error) && known > OLDEST => known -= 1,
+                _ => return Ok(values?.info()),
+            }
+        }
     }
 
     /// Returns the address range of the allocation that contains a device address.
@@ -166,10 +173,19 @@ const QUERIED: [Attribute; 21] = [
     Attribute::CU_POINTER_ATTRIBUTE_LOCALITY_DOMAIN_ORDINAL,
 ];
 
+/// The versions that the last of the attributes need.
+const NEWER: [CudaVersion; 2] = [CudaVersion::new(12, 8), CudaVersion::new(13, 4)];
+
+/// The number of attributes that all supported drivers know.
+const OLDEST: usize = QUERIED.len() - NEWER.len();
+
 /// Returns the number of queried attributes that a driver knows. It rejects a query of other ones.
 fn known_attributes(driver: CudaVersion) -> usize {
-    let newer = [CudaVersion::new(12, 8), CudaVersion::new(13, 4)];
-    QUERIED.len() - newer.iter().filter(|since| driver < **since).count()
+    QUERIED.len() - NEWER.iter().filter(|since| driver < **since).count()
+}
+
+fn is_of_unknown_attribute(error: &Error) -> bool {
+    error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 /// The values of the queried attributes. The driver writes 1, 4 or 8 bytes of each, into the low

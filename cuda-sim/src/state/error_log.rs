@@ -22,7 +22,8 @@ thread_local! {
 /// Notes why the current call fails. If the call succeeds, nothing is logged.
 pub(crate) fn because(reason: impl Into<String>) {
     let reason = reason.into();
-    REASONS.with(|reasons| reasons.borrow_mut().push(reason));
+    // A call after the end of the thread's variables is logged without its reasons.
+    let _ = REASONS.try_with(|reasons| reasons.borrow_mut().push(reason));
 }
 
 pub(crate) struct ErrorLog {
@@ -92,12 +93,12 @@ fn own_thread() -> usize {
 /// Logs a failed call, and runs the callbacks on this thread, without the lock. A failing call in a
 /// callback runs the callbacks again.
 pub(crate) fn note(function: &str, code: CUresult) {
-    let reasons = REASONS.with(|reasons| std::mem::take(&mut *reasons.borrow_mut()));
+    let reasons = REASONS.try_with(|reasons| std::mem::take(&mut *reasons.borrow_mut()));
     // Unverified: a query of work that is not complete is not logged.
     if code.is_success() || code == CUresult::CUDA_ERROR_NOT_READY {
         return;
     }
-    let mut entries = reasons;
+    let mut entries = reasons.unwrap_or_default();
     let name = code.name().unwrap_or("unknown error");
     entries.push(format!("Returning {} ({name}) from {function}", code.0));
     let callbacks: Vec<Callback> = {
