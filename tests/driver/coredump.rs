@@ -150,7 +150,7 @@ mod provoked {
             // The device detects the fault, and this process does not use the device afterwards.
             unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
                 .expect("a launch does not wait");
-            stream.synchronize().expect("the first wait succeeds");
+            // Driver 580 may return from the first wait with success, before the dump is complete.
             let begin = Instant::now();
             let error = loop {
                 match stream.synchronize() {

@@ -4,7 +4,7 @@ use crate::common;
 use crate::need;
 use cuda_safe::array::{Array, ArrayOptions, ArrayShape, Sampler, SparseArray, Surface, Texture};
 use cuda_safe::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
-use cuda_safe::{CaptureMode, Context, Error, Extent, Invalid, Stream};
+use cuda_safe::{CUresult, CaptureMode, Context, Error, Extent, Invalid, Stream};
 
 fn stage() -> Option<(Context, Stream)> {
     let context = common::context()?;
@@ -169,10 +169,21 @@ fn textures_and_surfaces_own_or_borrow_a_sparse_array() {
         surface: true,
         ..ArrayOptions::default()
     };
-    let mut plane = SparseArray::<u32>::with_options(&stream, SHAPE, options).expect("an array");
-    assert_eq!((plane.shape(), plane.options()), (SHAPE, options));
+    let mut plane = self::plane(&stream);
     plane.map([0; 3], DOT).expect("a mapping");
     drop(Texture::new(&plane, &Sampler::default()).expect("a texture"));
+    let texture = Texture::new(plane, &Sampler::default()).expect("a texture");
+    assert_eq!(texture.into_source().mapped_tiles(), 1);
+    let mut plane = match SparseArray::<u32>::with_options(&stream, SHAPE, options) {
+        // So does driver 580 on an H200.
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
+            common::skip("the driver has no sparse arrays for surfaces");
+            return;
+        }
+        plane => plane.expect("an array"),
+    };
+    assert_eq!((plane.shape(), plane.options()), (SHAPE, options));
+    plane.map([0; 3], DOT).expect("a mapping");
     drop(Surface::new(&mut plane).expect("a surface"));
     let texture = Texture::new(plane, &Sampler::default()).expect("a texture");
     let surface = Surface::new(texture.into_source()).expect("a surface");

@@ -9,7 +9,8 @@ use cuda_safe::virtual_memory::{
     ReservationOptions, Shareable,
 };
 use cuda_safe::{
-    Context, DeviceBuffer, Error, Invalid, MemoryLocation, Stream, attempt_deferred_releases,
+    Context, DeviceBuffer, Error, Invalid, MemoryLocation, PinnedBuffer, Stream,
+    attempt_deferred_releases,
 };
 use cuda_sys::CUresult;
 
@@ -272,6 +273,50 @@ fn a_growing_buffer_keeps_its_address_and_its_elements() {
     let elements = buffer.as_slice().to_vec().expect("a copy");
     assert_eq!(elements[..4], [3, 5, 7, 1]);
     assert!(elements[4..].iter().all(|its| *its == 1));
+}
+
+#[test]
+fn a_copy_spans_adjacent_mappings() {
+    let (context, stream, granularity) = need!(stage());
+    let mut buffer = GrowableBuffer::<u8>::new(&stream, 1 << 30).expect("a buffer");
+    for mappings in 1..=3 {
+        buffer
+            .resize_zeroed(mappings * granularity)
+            .expect("memory");
+    }
+    assert_eq!(buffer.mapped_bytes(), 3 * granularity);
+    for (start, len) in [
+        (granularity - 1, 2),
+        (granularity - 5000, 10_000),
+        (granularity - 1, granularity + 2),
+        (0, 3 * granularity),
+    ] {
+        let range = start..start + len;
+        let value = (len % 251) as u8;
+        let all = vec![value; len];
+        let mut part = buffer.as_mut_slice().slice(range.clone()).expect("a part");
+        part.fill(value).expect("a fill");
+        let host = [
+            PinnedBuffer::<u8>::zeroed(&context, len).expect("memory"),
+            PinnedBuffer::register(&context, vec![0; len]).expect("memory"),
+        ];
+        for host in host {
+            let part = buffer.as_slice().slice(range.clone()).expect("a part");
+            let copy = part.copy_to_pinned(host).expect("a copy");
+            let mut host = copy.synchronize().expect("a wait");
+            assert!(host[..] == all[..], "{len} bytes at {start}");
+            host.fill(!value);
+            let mut part = buffer.as_mut_slice().slice(range.clone()).expect("a part");
+            let copy = part.copy_from_pinned(host).expect("a copy");
+            copy.synchronize().expect("a wait");
+            part.copy_from_slice(&all).expect("a copy");
+        }
+        let whole = DeviceBuffer::from_slice(&stream, &all).expect("memory");
+        let mut part = buffer.as_mut_slice().slice(range.clone()).expect("a part");
+        part.copy_from(&whole).expect("a copy");
+        let found = buffer.as_slice().slice(range).expect("a part").to_vec();
+        assert!(found.expect("a copy") == all, "{len} bytes at {start}");
+    }
 }
 
 #[test]

@@ -132,6 +132,10 @@ pub(crate) fn newest_or(newest: Result<()>, older: impl FnOnce() -> Result<()>) 
 
 /// Makes a call that names its stream, event or memory and therefore needs no current context. If a
 /// driver requires one nevertheless, the call is repeated once with `context` current.
+///
+/// Without a current context, driver 580 rejects copies between host memory and virtual memory across two
+/// mappings with `CUDA_ERROR_INVALID_VALUE`, so a call with this error is repeated too. A rejected call has
+/// done nothing.
 #[inline]
 pub(crate) fn without_current<O: Outcome>(
     context: &(impl ContextHandle + ?Sized),
@@ -154,7 +158,12 @@ pub(crate) fn under_current<O: Outcome>(
     mut call: impl FnMut() -> O,
 ) -> Result<()> {
     match outcome.result() {
-        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_CONTEXT) => {
+        Err(error)
+            if matches!(
+                error.code(),
+                Some(CUresult::CUDA_ERROR_INVALID_CONTEXT | CUresult::CUDA_ERROR_INVALID_VALUE)
+            ) =>
+        {
             let _current = Entered::new(context)?;
             call().result()
         }

@@ -289,7 +289,14 @@ fn copy_to(memory: &HostPointer, stream: &Stream) {
     let from: Result<DeviceBuffer<u8>> = DeviceBuffer::zeroed(stream, memory.size());
     let from = from.expect("memory");
     let (to, len) = (memory.as_ptr().cast(), memory.size());
+    // Memory of an expandable pool may lie in two mappings, and driver 580 rejects a copy across them if
+    // no context is current.
+    let _current = stream.context().make_current().expect("current");
     // SAFETY: both sides have this length, and either is freed only after this copy.
     let code = unsafe { cuMemcpyDtoHAsync_v2(to, from.as_raw(), len, stream.as_raw()) };
-    assert!(code.is_success(), "{code}");
+    let from = from.as_raw();
+    assert!(
+        code.is_success(),
+        "{code}: {len} bytes at {from:#x} to {to:p}"
+    );
 }

@@ -105,7 +105,8 @@ impl<T> SparseArray<T> {
     /// Creates a sparse array with options. No tile is mapped.
     ///
     /// # Errors
-    /// See [`new`](Self::new) and [`Array::with_options`].
+    /// See [`new`](Self::new) and [`Array::with_options`]. Driver 580 returns `CUDA_ERROR_INVALID_VALUE` for
+    /// the option [`surface`](ArrayOptions::surface) on an H200.
     pub fn with_options(stream: &Stream, shape: ArrayShape, options: ArrayOptions) -> Result<Self>
     where
         T: Texel,
