@@ -95,6 +95,7 @@ struct Input {
 
 #[derive(Clone, Debug)]
 enum Content {
+    /// The data, and a NUL behind it.
     Bytes(Vec<u8>),
     File(PathBuf),
 }
@@ -149,14 +150,13 @@ impl Linker {
                 .into());
             }
         };
-        Ok(self.with_input(kind, name, Content::Bytes(bytes)))
+        Ok(self.with_bytes(kind, name, bytes))
     }
 
     /// Returns the linker with PTX text from any source as another input. It must be relocatable.
     #[must_use]
     pub fn with_ptx(self, name: impl Into<String>, ptx: impl Into<String>) -> Self {
-        let bytes = ptx.into().into_bytes();
-        self.with_input(LinkInput::Ptx, name.into(), Content::Bytes(bytes))
+        self.with_bytes(LinkInput::Ptx, name.into(), ptx.into().into_bytes())
     }
 
     /// Returns the linker with data from any source as another input.
@@ -173,7 +173,7 @@ impl Linker {
     #[must_use]
     #[doc(alias = "nvJitLinkAddData")]
     pub unsafe fn with_data(self, kind: LinkInput, name: impl Into<String>, data: Vec<u8>) -> Self {
-        self.with_input(kind, name.into(), Content::Bytes(data))
+        self.with_bytes(kind, name.into(), data)
     }
 
     /// Returns the linker with a file as another input.
@@ -187,6 +187,13 @@ impl Linker {
     pub unsafe fn with_file(self, kind: LinkInput, path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         self.with_input(kind, path.display().to_string(), Content::File(path))
+    }
+
+    /// Adds data. The library ignores the size of PTX and reads the text up to a NUL (nvJitLink of CUDA 13.5), so
+    /// a NUL follows the data.
+    fn with_bytes(self, kind: LinkInput, name: String, mut data: Vec<u8>) -> Self {
+        data.push(0);
+        self.with_input(kind, name, Content::Bytes(data))
     }
 
     fn with_input(mut self, kind: LinkInput, name: String, content: Content) -> Self {
@@ -379,9 +386,10 @@ impl<'a> Handle<'a> {
         let kind = input.kind.as_raw();
         let (call, result) = match &input.content {
             Content::Bytes(bytes) => ("nvJitLinkAddData", {
-                let (data, size) = (bytes.as_ptr().cast(), bytes.len());
-                // SAFETY: the linker is valid. The data and the name live until it is destroyed. Binary data was
-                // made by the compiler, or the caller of `with_data` guarantees that it is valid.
+                let (data, size) = (bytes.as_ptr().cast(), bytes.len().saturating_sub(1));
+                // SAFETY: the linker is valid. The data and the name live until it is destroyed. A NUL follows the
+                // data, where the library stops to read PTX. Binary data was made by the compiler, or the caller of
+                // `with_data` guarantees that it is valid.
                 unsafe { sys::nvJitLinkAddData(self.raw, kind, data, size, name.as_ptr()) }
             }),
             Content::File(_) => ("nvJitLinkAddFile", {
@@ -478,5 +486,36 @@ impl<'a> Handle<'a> {
             copy(self.raw, buffer.as_mut_ptr().cast())
         })?;
         Ok(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Content, LinkInput, Linker};
+    use crate::{Architecture, Compiled, Target};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_nul_follows_each_input_because_the_library_reads_ptx_up_to_it() {
+        let architecture = Architecture::new(9, 0);
+        let compiled = Compiled {
+            target: Target::Ptx(architecture),
+            ptx: Some(".version 8.0".to_owned()),
+            cubin: None,
+            lto_ir: None,
+            log: String::new(),
+            names: BTreeMap::new(),
+        };
+        let linker = Linker::new(architecture).with_ptx("text", ".version 8.0");
+        let linker = linker.with_compiled("compiled", &compiled).expect("PTX");
+        // SAFETY: the linker is not used.
+        let linker = unsafe { linker.with_data(LinkInput::Any, "data", b".version 8.0".to_vec()) };
+        assert_eq!(linker.inputs.len(), 3);
+        for input in &linker.inputs {
+            match &input.content {
+                Content::Bytes(bytes) => assert_eq!(bytes, b".version 8.0\0", "{}", input.name),
+                Content::File(path) => panic!("{}", path.display()),
+            }
+        }
     }
 }
