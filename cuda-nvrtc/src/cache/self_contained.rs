@@ -2,16 +2,27 @@
 
 use crate::options::{CompileOptions, PrecompiledHeaders};
 use crate::program::Program;
+use std::collections::HashSet;
 
 /// Words in directives that read files. The compiler searches for headers in memory first, so a header in memory
 /// is never replaced by a file.
 const READS: [&str; 3] = ["include", "import", "embed"];
 
-/// Macros whose values change.
-const CHANGES: [&str; 3] = ["__DATE__", "__TIME__", "__TIMESTAMP__"];
+/// Macros whose values depend on files or on the time, also outside of directives.
+const CHANGES: [&str; 6] = [
+    "__has_include",
+    "__has_include_next",
+    "__has_embed",
+    "__DATE__",
+    "__TIME__",
+    "__TIMESTAMP__",
+];
 
 /// Parts of options that name files, or that write them.
 const FILE_OPTIONS: [&str; 8] = ["include", "-I", "pch", "@", "file", "-optf", "time", "-dir"];
+
+/// The spellings of `#` in a directive.
+const HASHES: [&str; 3] = ["#", "%:", "??="];
 
 /// Returns whether the result of a compilation does not depend on any file. The answer may be `false` for a
 /// program that reads no file, but never `true` for one that does.
@@ -23,34 +34,67 @@ pub(super) fn check(program: &Program, options: &CompileOptions) -> bool {
     if options.extra.iter().any(names_a_file) {
         return false;
     }
-    // A macro of an option could be a part of a directive, such as the name of a header.
-    let is_known = |name: &str| program.headers.iter().any(|(header, _)| header == name);
     let headers = program.headers.iter().map(|(_, text)| text);
-    let mut texts = std::iter::once(&program.source).chain(headers);
-    texts.all(|text| reads_only(text, &is_known))
+    let texts: Vec<String> = std::iter::once(&program.source)
+        .chain(headers)
+        .map(|text| joined(text))
+        .collect();
+    // Each of these becomes a line of the program.
+    let defines = options.defines.iter();
+    let lines: Vec<&String> = defines
+        .flat_map(|(name, value)| std::iter::once(name).chain(value))
+        .chain(&options.extra)
+        .chain(&program.name_expressions)
+        .collect();
+    let is_known = |name: &str| program.headers.iter().any(|(header, _)| header == name);
+    lines.iter().all(|line| text_reads_nothing(line))
+        && texts.iter().all(|text| reads_only(text, &is_known))
+        && !may_change(texts.iter().chain(lines))
 }
 
-/// Returns whether every directive of a text that reads a file names a known header.
-fn reads_only(text: &str, is_known: &impl Fn(&str) -> bool) -> bool {
-    if CHANGES.iter().any(|word| text.contains(word)) {
-        return false;
+/// Returns whether texts contain a macro whose value changes, or could make its name with `##`.
+fn may_change<'a>(texts: impl Iterator<Item = &'a String> + Clone) -> bool {
+    let is_in_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let words: HashSet<&str> = texts
+        .clone()
+        .flat_map(|text| text.split(|letter: char| !is_in_word(letter)))
+        .filter(|word| !word.is_empty())
+        .collect();
+    let mut doubled = HASHES.iter().map(|hash| hash.repeat(2));
+    let pastes = doubled.any(|operator| texts.clone().any(|text| text.contains(&operator)));
+    CHANGES.iter().any(|name| match pastes {
+        true => is_made_of(name, &words),
+        false => words.contains(name),
+    })
+}
+
+/// Returns whether a name is one of the words, or several of them in a row.
+fn is_made_of(name: &str, words: &HashSet<&str>) -> bool {
+    // Whether the first bytes of the name, as many as the index, are made of words.
+    let mut starts = vec![true];
+    for end in 1..=name.len() {
+        let mut ends_with = (0..end).filter(|start| starts[*start]);
+        let is_start = ends_with.any(|start| words.contains(&name[start..end]));
+        starts.push(is_start);
     }
+    starts[name.len()]
+}
+
+/// Returns whether every directive of a text without joined lines that reads a file names a known header.
+fn reads_only(text: &str, is_known: &impl Fn(&str) -> bool) -> bool {
     if text.contains("??/") {
         // A backslash of old standards, which joins lines.
         return false;
     }
-    let text = joined(text);
     text.split(['\n', '\r']).all(|line| {
-        let hash = line
-            .find('#')
-            .or_else(|| line.find("%:"))
-            .or_else(|| line.find("??="));
+        let hash = HASHES.iter().filter_map(|hash| line.find(hash)).min();
         let Some(directive) = hash.map(|at| &line[at..]) else {
             return true;
         };
-        // A comment that does not end here could hide the end of the line from this function.
-        let comment = directive.rfind("/*").map(|at| &directive[at..]);
-        if comment.is_some_and(|comment| !comment.contains("*/")) && !text_reads_nothing(&text) {
+        // A comment that does not end here could hide the end of the line from this function. In `/*/` it does not
+        // end.
+        let comment = directive.rfind("/*").map(|at| &directive[at + 2..]);
+        if comment.is_some_and(|comment| !comment.contains("*/")) && !text_reads_nothing(text) {
             return false;
         }
         text_reads_nothing(directive) || included(directive).is_some_and(is_known)
@@ -108,6 +152,7 @@ mod tests {
             "  #  include \"a.h\"\n#define INCLUDED\n#if 1\n#endif",
             "// this would include another file\nint x; /* a\ncomment */",
             "#define A /* long\ncomment */ 1\n",
+            "#define NAME(T) __fill_##T##__\n__global__ void NAME(int)() {}",
         ] {
             assert!(is_self_contained(source), "{source}");
         }
@@ -131,6 +176,13 @@ mod tests {
             "#import \"b.h\"",
             "const char x[] = {\n#embed \"b\"\n};",
             "int x = __TIME__[0];",
+            "%:include \"b.h\" // #",
+            "#/*/\n*/include \"b.h\"",
+            "#if /*/\n*/ __has_include(\"b.h\")\n#endif",
+            "int x = __has_include(\"b.h\");",
+            "int x = __TI\\\nME__[0];",
+            "#define P(a, b) a##b\n#if P(__has_inc, lude)(\"b.h\")\n#endif",
+            "#define P(a, b, c) a %:%: b %:%: c\nint x = P(__, TIME, __)[0];",
         ] {
             assert!(!is_self_contained(source), "{source}");
         }
@@ -152,8 +204,20 @@ mod tests {
             "--use-pch=x",
             "@options",
             "--device-time-trace=x",
+            "-DT=__TIME__",
+            "-DH=__has_embed(<x>)",
         ] {
             assert!(!check(&program, &options(extra)), "{extra}");
+        }
+        for value in ["__has_include(<b.h>)", "__TIME__", "1\n#include \"b.h\""] {
+            let defines = vec![("H".to_owned(), Some(value.to_owned()))];
+            let options = CompileOptions {
+                defines,
+                ..Default::default()
+            };
+            assert!(!check(&program, &options), "{value}");
+            let program = Program::new("").with_name_expression(value);
+            assert!(!check(&program, &CompileOptions::default()), "{value}");
         }
         let pch = CompileOptions {
             precompiled_headers: PrecompiledHeaders::Automatic(None),
