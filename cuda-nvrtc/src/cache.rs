@@ -193,7 +193,7 @@ impl Cache {
             count(&self.counters.not_cacheable);
             return program.compile_with(target, &arguments).map(Arc::new);
         }
-        let key = Key::new(program, &arguments)?;
+        let key = Key::new(program, &resolved, &arguments)?;
         if let Some(compiled) = self.lock_memory().get(&key) {
             count(&self.counters.memory_hits);
             return Ok(compiled);

@@ -508,3 +508,92 @@ mod hostile {
         refusal(&link);
     }
 }
+
+/// In a process that [`compile_in_child`] has started, compiles a program, checks whether it was found on disk, and
+/// returns true.
+#[cfg(target_os = "linux")]
+fn is_compiling_child() -> bool {
+    let Ok(hits) = std::env::var("EXPECTED_HITS") else {
+        return false;
+    };
+    let hits: u64 = hits.parse().expect("a number");
+    std::env::set_current_dir(std::env::var_os("CURRENT").expect("set")).expect("the folder");
+    let compile = CompileOptions {
+        line_info: std::env::var("LINES").as_deref() == Ok("true"),
+        ..Default::default()
+    };
+    let cache = Cache::new().expect("a usable folder");
+    cache
+        .compile(&Program::new(SAXPY), &compile)
+        .expect("a correct program");
+    let stats = cache.stats();
+    assert_eq!((stats.disk_hits, stats.misses), (hits, 1 - hits));
+    true
+}
+
+/// Compiles a program in a process that finds NVRTC in the folder `library`.
+#[cfg(target_os = "linux")]
+fn compile_in_child(cache: &Path, library: &Path, current: &Path, lines: bool, hits: u64) {
+    let text = |path: &Path| path.to_str().expect("UTF-8").to_owned();
+    let variables = [
+        ("CUDA_NVRTC_LIBRARY", String::new()),
+        ("CUDA_NVRTC_CACHE_DIR", text(cache)),
+        ("LD_LIBRARY_PATH", text(library)),
+        ("CURRENT", text(current)),
+        ("LINES", lines.to_string()),
+        ("EXPECTED_HITS", hits.to_string()),
+    ];
+    let variables = variables
+        .each_ref()
+        .map(|(name, value)| (*name, value.as_str()));
+    in_child(&variables, || unreachable!("`is_compiling_child` ends it"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn libraries_that_the_dynamic_linker_finds_in_two_folders_do_not_share_entries() {
+    if is_compiling_child() {
+        return;
+    }
+    let Some(library) = libraries::pinned("libnvrtc.so.13") else {
+        return;
+    };
+    let files = fs::read_dir(library.parent().expect("a folder")).expect("the folder");
+    let files: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
+    let entries = folder("linker");
+    let places = ["first", "second"].map(|place| folder(&format!("linker-{place}")));
+    for place in &places {
+        fs::create_dir_all(place).expect("creating a folder");
+        for file in &files {
+            let link = place.join(file.file_name().expect("a name"));
+            std::os::unix::fs::symlink(file, link).expect("a link");
+        }
+    }
+    let [first, second] = &places;
+    for (place, hits) in [(first, 0), (second, 0), (first, 1)] {
+        compile_in_child(&entries, place, Path::new("/"), false, hits);
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn debug_information_has_the_current_folder_of_the_process() {
+    if is_compiling_child() {
+        return;
+    }
+    let Some(library) = libraries::pinned("libnvrtc.so.13") else {
+        return;
+    };
+    let place = library.parent().expect("a folder");
+    let (entries, other) = (folder("current"), scratch());
+    let root = Path::new("/");
+    for (current, lines, hits) in [
+        (root, true, 0),
+        (&other, true, 0),
+        (root, true, 1),
+        (root, false, 0),
+        (&other, false, 1),
+    ] {
+        compile_in_child(&entries, place, current, lines, hits);
+    }
+}

@@ -2,9 +2,12 @@
 
 use crate::call::version;
 use crate::error::Result;
+use crate::options::CompileOptions;
 use crate::program::Program;
 use crate::sys::NVRTC;
 use std::ffi::CString;
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::UNIX_EPOCH;
 
 /// A hash of everything that affects the result of a compilation.
@@ -12,8 +15,12 @@ use std::time::UNIX_EPOCH;
 pub(super) struct Key(pub(super) [u8; 32]);
 
 impl Key {
-    /// Returns the key of a program that is compiled with these arguments.
-    pub(super) fn new(program: &Program, arguments: &[CString]) -> Result<Self> {
+    /// Returns the key of a program that is compiled with these options, which have the form of arguments too.
+    pub(super) fn new(
+        program: &Program,
+        options: &CompileOptions,
+        arguments: &[CString],
+    ) -> Result<Self> {
         let Program {
             source,
             name,
@@ -21,9 +28,13 @@ impl Key {
             name_expressions,
         } = program;
         let mut hash = Hash(blake3::Hasher::new());
-        hash.bytes(b"cuda-nvrtc 1");
+        hash.bytes(b"cuda-nvrtc 2");
         hash.number(u64::from(version()?.number().unsigned_abs()));
-        hash.library();
+        hash.bytes(library());
+        // Debug information has the path of the program in the current folder.
+        let has_paths = options.debug || options.line_info || !options.extra.is_empty();
+        let folder = std::env::current_dir().ok().filter(|_| has_paths);
+        hash.bytes(folder.unwrap_or_default().as_os_str().as_encoded_bytes());
         hash.number(arguments.len() as u64);
         for argument in arguments {
             hash.bytes(argument.as_bytes());
@@ -65,21 +76,65 @@ impl Hash {
         self.number(bytes.len() as u64);
         self.0.update(bytes);
     }
+}
 
-    /// Adds what distinguishes two builds of a version of the library: its file, if its path is known.
-    fn library(&mut self) {
-        let path = NVRTC.path().unwrap_or(std::path::Path::new(""));
-        self.bytes(path.as_os_str().as_encoded_bytes());
-        let Some(file) = path.is_absolute().then(|| path.metadata().ok()).flatten() else {
-            return self.number(u64::MAX);
-        };
-        self.number(file.len());
-        let modified = file
-            .modified()
-            .ok()
-            .and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        self.number(modified.map_or(0, |time| time.as_secs()));
+/// Returns what distinguishes two builds of a version of the library: the path, size and time of its file. They are
+/// read once, because another file may replace this one while the process still uses it.
+fn library() -> &'static [u8] {
+    static LIBRARY: OnceLock<Vec<u8>> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let path = file().unwrap_or_default();
+        let mut bytes = path.as_os_str().as_encoded_bytes().to_owned();
+        if let Ok(file) = path.metadata() {
+            let modified = file.modified().ok();
+            let age = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+            bytes.extend(file.len().to_le_bytes());
+            bytes.extend(age.map_or(0, |age| age.as_nanos()).to_le_bytes());
+        }
+        bytes
+    })
+}
+
+/// Returns the file of the library. If the dynamic linker has found the library by its name, the file is the one of
+/// its functions.
+#[cfg(unix)]
+fn file() -> Option<PathBuf> {
+    use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
+    use std::os::unix::ffi::OsStrExt;
+
+    /// `Dl_info` of the C library.
+    #[repr(C)]
+    struct Info {
+        file: *const c_char,
+        start: *mut c_void,
+        symbol: *const c_char,
+        address: *mut c_void,
     }
+    unsafe extern "C" {
+        fn dladdr(address: *const c_void, info: *mut Info) -> c_int;
+    }
+
+    let address = NVRTC.symbol(c"nvrtcVersion").ok()?;
+    let mut info = Info {
+        file: std::ptr::null(),
+        start: std::ptr::null_mut(),
+        symbol: std::ptr::null(),
+        address: std::ptr::null_mut(),
+    };
+    // SAFETY: the function accepts any address, and the pointer is to a local variable of its type.
+    let is_found = unsafe { dladdr(address.as_ptr(), &raw mut info) } != 0;
+    if !is_found || info.file.is_null() {
+        return NVRTC.path().map(ToOwned::to_owned);
+    }
+    // SAFETY: the name of the file ends with a NUL and stays valid, because the library is never closed.
+    let name = unsafe { CStr::from_ptr(info.file) };
+    Some(PathBuf::from(OsStr::from_bytes(name.to_bytes())))
+}
+
+/// Returns the file or the name of the library.
+#[cfg(not(unix))]
+fn file() -> Option<PathBuf> {
+    NVRTC.path().map(ToOwned::to_owned)
 }
 
 #[cfg(test)]
