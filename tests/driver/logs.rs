@@ -217,4 +217,37 @@ mod provoked {
             assert_eq!(weak.strong_count(), 0);
         });
     }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_forked_child_registers_nothing_and_does_not_wait_for_threads_of_its_parent() {
+        use std::sync::atomic::AtomicBool;
+        unsafe extern "C" {
+            // A POSIX function: ends the process by a signal after this number of seconds.
+            safe fn alarm(seconds: core::ffi::c_uint) -> core::ffi::c_uint;
+        }
+        in_child(&[], || {
+            need!(common::context());
+            need!(common::since(12, 9));
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                for _ in 0..3 {
+                    scope.spawn(|| {
+                        while !stop.load(Ordering::Relaxed) {
+                            drop(LogCallback::new(|_, _| ()));
+                        }
+                    });
+                }
+                // The threads have the table locked in some of the forks.
+                let are_refused = (0..300).all(|_| {
+                    common::fork::in_fork(|| {
+                        alarm(5);
+                        matches!(LogCallback::new(|_, _| ()), Err(super::Error::Forked))
+                    })
+                });
+                stop.store(true, Ordering::Relaxed);
+                assert!(are_refused);
+            });
+        });
+    }
 }

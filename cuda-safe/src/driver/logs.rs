@@ -96,6 +96,10 @@ impl LogCallback {
     #[doc(alias = "cuLogsRegisterCallback")]
     #[doc(alias = "cuLogsUnregisterCallback")]
     pub fn new(closure: impl Fn(LogLevel, &str) + Send + Sync + 'static) -> Result<Self> {
+        // A forked child may have inherited the table in a locked state.
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
         let number = CLOSURES.insert(Arc::new(closure));
         let mut raw = std::ptr::null_mut();
         // SAFETY: the function takes any argument, and the pointer is to a local variable.
@@ -166,20 +170,22 @@ unsafe extern "C" fn run(
     message: *mut c_char,
     length: usize,
 ) {
-    // A closure that was dropped meanwhile is no longer in the table.
-    let Some(closure) = CLOSURES.get(data) else {
-        return;
-    };
-    if message.is_null() {
+    // A forked child may have inherited the table in a locked state.
+    if message.is_null() || fork::in_child() {
         return;
     }
-    // SAFETY: the driver passes a message of `length` bytes, which is valid during the callback.
-    let bytes = unsafe { std::slice::from_raw_parts(message.cast::<u8>(), length) };
-    let text = String::from_utf8_lossy(bytes);
     run_report_hook(|| {
         // A panic must not unwind into the driver. The closure is also dropped inside: this may be the
         // last reference.
-        let done = catch_unwind(AssertUnwindSafe(move || closure(level.into(), &text)));
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            // A closure that was dropped meanwhile is no longer in the table.
+            let Some(closure) = CLOSURES.get(data) else {
+                return;
+            };
+            // SAFETY: the driver passes a message of `length` bytes, which is valid during the callback.
+            let bytes = unsafe { std::slice::from_raw_parts(message.cast::<u8>(), length) };
+            closure(level.into(), &String::from_utf8_lossy(bytes));
+        }));
         if let Err(payload) = done {
             // The drop of the payload could panic, too.
             std::mem::forget(payload);
