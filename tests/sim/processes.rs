@@ -2,7 +2,7 @@
 
 use crate::common::child::in_child;
 use crate::{context, on, start};
-use cuda_safe::checkpoint::{CheckpointedProcess, ProcessState, RunningProcess};
+use cuda_safe::checkpoint::{CheckpointedProcess, GpuPair, ProcessState, RunningProcess};
 use cuda_safe::coredump::{CoredumpSettings, DumpCallback, DumpFlags};
 use cuda_safe::sys::{
     CUcoredumpSettings, CUresult, cuCoredumpDeregisterStartCallback, cuCoredumpSetAttributeGlobal,
@@ -37,6 +37,28 @@ fn a_process_is_checkpointed_and_restored() {
         assert_eq!(state(), ProcessState::Locked);
         let running = locked.unlock().expect("locked");
         assert_eq!((running.pid(), state()), (OTHER, ProcessState::Running));
+    });
+}
+
+#[test]
+fn a_driver_before_13_0_does_not_restore_on_other_gpus() {
+    on("h200@12.9".parse().expect("a profile"), |context| {
+        let own = context.device().uuid().expect("a UUID");
+        let pair = GpuPair { old: own, new: own };
+        let locked = other(CudaProcess::default()).lock(None).expect("idle");
+        let rejected = locked
+            .checkpoint()
+            .expect("locked")
+            .try_restore_on(&[pair])
+            .expect_err("it would use the same GPU");
+        let text = rejected.error.to_string();
+        assert!(
+            text.contains("other GPUs") && text.contains("13.0"),
+            "{text}"
+        );
+        assert_eq!(state(), ProcessState::Checkpointed);
+        drop(rejected.value.restore().expect("on the same GPU"));
+        assert_eq!(state(), ProcessState::Running);
     });
 }
 

@@ -47,10 +47,14 @@ use crate::base::release::{Destroy, Root, release_now};
 use crate::driver::device::Uuid;
 use cuda_sys::{
     CUcheckpointGpuPair, CUcheckpointLockArgs, CUcheckpointRestoreArgs, CUprocessState, CUuuid,
+    CudaVersion,
 };
 use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::time::Duration;
+
+/// The first version that restores a process on other GPUs.
+const GPU_PAIRS_SINCE: CudaVersion = CudaVersion::new(13, 0);
 
 /// The state of a process that uses CUDA (`CUprocessState`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -367,14 +371,20 @@ impl CheckpointedProcess {
     /// the GPU that replaces it, which must be of the same type.
     ///
     /// # Errors
-    /// See [`restore`](Self::restore).
+    /// [`Invalid::NeedsNewerDriver`] if `gpus` is not empty, on a driver before CUDA 13.0. See also
+    /// [`restore`](Self::restore).
     ///
     /// Since CUDA 12.8; other GPUs since CUDA 13.0. Raw:
     /// [`cuCheckpointProcessRestore`](fn@cuda_sys::cuCheckpointProcessRestore).
     #[doc(alias = "cuCheckpointProcessRestore")]
     pub fn try_restore_on(self, gpus: &[GpuPair]) -> Result<LockedProcess, Rejected<Self>> {
         // The driver needs it, or a GPU in persistence mode.
-        if let Err(error) = init::init() {
+        let mut ready = init::init();
+        if !gpus.is_empty() {
+            // An older driver has no such option. It could ignore the pairs and use the same GPUs.
+            ready = ready.and_then(|()| init::needs("restoring on other GPUs", GPU_PAIRS_SINCE));
+        }
+        if let Err(error) = ready {
             return Err(Rejected::new(error, self));
         }
         let mut pairs: Vec<CUcheckpointGpuPair> = gpus.iter().map(GpuPair::raw).collect();
