@@ -227,6 +227,21 @@ impl fmt::Display for CompileError {
         if !self.options.is_empty() {
             write!(f, " with {}", self.options.join(" "))?;
         }
+        if let Some(Diagnostic {
+            file,
+            line,
+            message,
+            source,
+        }) = &self.first
+        {
+            write!(
+                f,
+                "; the first error is in line {line} of {file}: {message}"
+            )?;
+            if let Some(source) = source {
+                write!(f, ", in `{source}`")?;
+            }
+        }
         log(f, &self.log)
     }
 }

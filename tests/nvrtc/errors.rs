@@ -38,7 +38,10 @@ fn an_error_has_the_log_and_the_line_of_the_first_error() {
     assert!(error.log.contains("absent"), "{}", error.log);
     let text = Error::Compile(Box::new(error.clone())).to_string();
     assert!(text.contains(error.log.trim_end()), "{text}");
-    assert!(text.contains("wrong.cu"), "{text}");
+    let first = text.lines().next().expect("a line");
+    for part in ["\"wrong.cu\"", "line 4 of wrong.cu", "in `*x = missing;`"] {
+        assert!(first.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]
