@@ -29,7 +29,7 @@ pub struct CompileOptions {
     /// Macros with their values (`--define-macro`). The value `None` is `1`.
     pub defines: Vec<(String, Option<String>)>,
     /// The folders in which `#include` searches for files (`--include-path`). There are none by default, not
-    /// even those of the toolkit.
+    /// even those of the toolkit. [`Program::new`](crate::Program::new) lists the other places.
     pub include_paths: Vec<PathBuf>,
     /// Generates debug information, and disables most optimizations (`--device-debug`).
     pub debug: bool,

@@ -34,8 +34,12 @@ pub struct Program {
 }
 
 impl Program {
-    /// Returns a program with the name `program.cu`, without headers. The library does not search for headers in
-    /// any folder, unless [`CompileOptions::include_paths`] names it.
+    /// Returns a program with the name `program.cu`, without headers.
+    ///
+    /// The library searches for headers in memory first, then in the folders of
+    /// [`CompileOptions::include_paths`]. For `#include "name"`, it also searches the folder of the including file.
+    /// The folder of a program without a folder in its name is the current one. The option `--no-source-include` in
+    /// [`CompileOptions::extra`] prevents that, in versions that know it.
     pub fn new(source: impl Into<String>) -> Self {
         Self {
             source: source.into(),
@@ -45,7 +49,8 @@ impl Program {
         }
     }
 
-    /// Returns the program with another name, which appears in the messages of the compiler.
+    /// Returns the program with another name, which appears in the messages of the compiler. The folder of the name
+    /// is searched for headers; see [`new`](Self::new).
     #[must_use]
     pub fn with_name(self, name: impl Into<String>) -> Self {
         Self {

@@ -14,7 +14,8 @@ use std::sync::OnceLock;
 
 /// Compiles a program in CUDA C++ with NVRTC for the device of a context, and loads it.
 ///
-/// `headers` are texts for `#include`, and `include_paths` folders; there are none by default. `names` are names of
+/// `headers` are texts for `#include`, and `include_paths` folders; there are none by default, but `#include "name"`
+/// also finds files in the current folder, or in the folder of `name`. `names` are names of
 /// kernels and variables that are templates or in namespaces, for example `"scale<float, 4>"`. `defines` are macros.
 /// `std` is the C++ standard, for example `"c++20"`. `options` are other options of NVRTC. `name` appears in the
 /// messages of the compiler.

@@ -233,3 +233,33 @@ fn sixteen_threads_compile_at_the_same_time() {
         }
     });
 }
+
+#[test]
+fn a_header_in_quotes_is_searched_for_in_the_folder_of_the_program() {
+    need!(libraries::nvrtc());
+    let folder = scratch().join("nvrtc-quotes");
+    std::fs::create_dir_all(&folder).expect("creating a folder");
+    std::fs::write(folder.join("value.h"), "#define VALUE 1234").expect("a header");
+    let name = folder.join("program.cu").display().to_string();
+    let source = "#include \"value.h\"\nextern \"C\" __device__ int value = VALUE;";
+    let program = Program::new(source).with_name(name);
+    let value = |program: &Program, options: &CompileOptions| {
+        let compiled = program
+            .compile(options)
+            .map_err(|error| error.to_string())?;
+        Ok::<_, String>(compiled.ptx().expect("PTX").to_owned())
+    };
+    let plain = CompileOptions::default();
+    assert!(value(&program, &plain).expect("the file").contains("1234"));
+    let in_memory = program.clone().with_header("value.h", "#define VALUE 5678");
+    assert!(value(&in_memory, &plain).expect("memory").contains("5678"));
+    let only_memory = CompileOptions {
+        extra: vec!["--no-source-include".into()],
+        ..Default::default()
+    };
+    let error = value(&program, &only_memory).expect_err("no file, or an unknown option");
+    assert!(
+        error.contains("value.h") || error.contains("--no-source-include"),
+        "{error}"
+    );
+}
