@@ -77,6 +77,20 @@ fn the_error_of_a_cubin_for_another_device_names_both_architectures() {
         let text = refusal(&context, ampere);
         let both = "the image has a cubin for sm_80; the device is sm_90";
         assert!(text.contains(both), "{text}");
+        assert!(!text.contains("format"), "{text}");
+    });
+}
+
+#[test]
+fn the_error_of_a_cubin_for_a_newer_driver_says_so() {
+    let old = Profile::a100().with_driver(CudaVersion::new(12, 4));
+    on(old.expect("a simulated version"), |context| {
+        let [ampere, hopper] = cubins();
+        let reason = "format of CUDA 13.0, and the driver is for CUDA 12.4";
+        let text = refusal(&context, ampere);
+        assert!(text.contains(reason), "{text}");
+        let text = refusal(&context, hopper);
+        assert!(text.contains("the device is sm_80"), "{text}");
     });
 }
 

@@ -1,9 +1,11 @@
 //! Checks of module images before they are passed to the driver.
 
 use crate::base::error::{Error, Result};
+use crate::base::init;
 use crate::base::invalid::Invalid;
 use crate::driver::context::Context;
 use cuda_sys::CUresult;
+use cuda_sys::image::{self, CodeKind};
 use std::ffi::CString;
 
 /// Checks PTX text and converts it to a C string.
@@ -121,26 +123,46 @@ fn fatbin_length(image: &[u8]) -> u64 {
     }
 }
 
-/// Adds the architectures to the error of an image without code for a device.
+/// Adds the architectures of the image, or the driver that its cubins need, to the error of an image without
+/// code for a device.
 pub(super) fn explain(error: Error, image: &[u8], context: &Context) -> Error {
-    match (error, cuda_sys::image::codes(image)) {
-        (Error::Compile(mut error), Ok(codes))
-            if error.error.code == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU =>
-        {
-            if let Ok((major, minor)) = context.device().compute_capability() {
-                let codes: Vec<String> = codes.iter().map(ToString::to_string).collect();
-                let codes = match codes.is_empty() {
-                    true => "no code".to_owned(),
-                    false => codes.join(", "),
-                };
-                let separator = if error.log.is_empty() { "" } else { "\n" };
-                error.log +=
-                    &format!("{separator}the image has {codes}; the device is sm_{major}{minor}");
-            }
-            Error::Compile(error)
-        }
-        (error, _) => error,
+    let (mut error, codes) = match (error, image::codes(image)) {
+        (Error::Compile(error), Ok(codes)) => (error, codes),
+        (error, _) => return error,
+    };
+    let has_no_code = error.error.code == CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU;
+    if !has_no_code && error.error.code != CUresult::CUDA_ERROR_INVALID_IMAGE {
+        return Error::Compile(error);
     }
+    let mut notes = Vec::new();
+    let device = context.device().compute_capability();
+    if let (true, Ok((major, minor))) = (has_no_code, device) {
+        let codes: Vec<String> = codes.iter().map(ToString::to_string).collect();
+        let codes = match codes.is_empty() {
+            true => "no code".to_owned(),
+            false => codes.join(", "),
+        };
+        notes.push(format!(
+            "the image has {codes}; the device is sm_{major}{minor}"
+        ));
+    }
+    let cubins = codes.iter().filter(|code| code.kind == CodeKind::Cubin);
+    let cubins = cubins.filter_map(|code| image::Cubin::read(code.bytes?).ok());
+    let since = cubins.map(|cubin| cubin.format_since).max();
+    if let (Some(since), Ok(driver)) = (since, init::version()) {
+        if since > driver {
+            notes.push(format!(
+                "a cubin of the image has the format of CUDA {since}, and the driver is for CUDA {driver}: \
+                 install a newer driver, or compile with an older toolkit"
+            ));
+        }
+    }
+    for note in notes {
+        let separator = if error.log.is_empty() { "" } else { "\n" };
+        error.log += separator;
+        error.log += &note;
+    }
+    Error::Compile(error)
 }
 
 /// Returns the little-endian number of `size` bytes at `offset`, or `None` if the image ends before.
