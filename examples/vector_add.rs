@@ -1,13 +1,17 @@
 //! Runs a kernel: adds two vectors on the GPU and checks the sum.
 //!
-//! The kernel is compiled already, to PTX. The example `compile` compiles one from CUDA C++.
+//! NVRTC compiles the kernel from CUDA C++, if it is installed (`pip install nvidia-cuda-nvrtc`) and not newer than
+//! the driver. Otherwise the PTX that lies beside the source is used, as in a program that is built with `nvcc`.
 //!
 //! Run it with `cargo run --example vector_add`, and with `-- --sim PROFILE` on the software driver.
 
 mod support;
 
-use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Result};
+use cuda_nvrtc::{CompileOptions, Error, Program, Target};
+use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module};
 use std::process::ExitCode;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> ExitCode {
     match run() {
@@ -20,7 +24,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<usize, Box<dyn std::error::Error>> {
+fn run() -> Result<usize> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let sim = support::take_sim(&mut arguments)?;
     if let Some(line) = support::choose(sim.as_deref())? {
@@ -38,8 +42,7 @@ fn add(n: u32) -> Result<usize> {
     let context = Context::primary(&device)?;
     let stream = context.stream()?;
 
-    let module = Module::from_ptx(&context, include_str!("../tests/kernels/vector.ptx"))?;
-    let add = module
+    let add = load(&context)?
         .kernel("add")?
         .typed::<(&[f32], &[f32], &mut [f32], u32)>()?;
 
@@ -62,4 +65,24 @@ fn add(n: u32) -> Result<usize> {
             .zip(a.iter().zip(&b))
             .filter(|x| right(*x))
             .count())
+}
+
+/// Compiles the kernels from CUDA C++, or loads their PTX.
+fn load(context: &Context) -> Result<Module> {
+    let compile = || {
+        let options = CompileOptions {
+            target: Some(Target::of_device(&context.device())?),
+            ..Default::default()
+        };
+        let program = Program::new(include_str!("../tests/kernels/vector.cu"));
+        program.compile(&options)?.load(context)
+    };
+    match compile() {
+        // NVRTC is not installed, or it is not for this device or this driver.
+        Err(Error::Load { .. } | Error::NotLoadable(_) | Error::Invalid(_)) => {
+            let ptx = include_str!("../tests/kernels/vector.ptx");
+            Ok(Module::from_ptx(context, ptx)?)
+        }
+        compiled => Ok(compiled?),
+    }
 }
