@@ -125,6 +125,8 @@ pub struct LinkError {
 pub enum Invalid {
     /// A text for the library contains a NUL.
     Nul { what: String, position: usize },
+    /// A program has two headers with the same name, which the library rejects.
+    TwoHeaders { name: String },
     /// A path is not Unicode, on Windows.
     Path { path: PathBuf },
     /// The name was not registered with the program.
@@ -269,6 +271,9 @@ impl fmt::Display for Invalid {
         match self {
             Self::Nul { what, position } => {
                 write!(f, "{what} contains a NUL at byte {position}, zero-based")
+            }
+            Self::TwoHeaders { name } => {
+                write!(f, "the program has two headers with the name {name:?}")
             }
             Self::Path { path } => {
                 write!(f, "the path {} is not Unicode", path.display())

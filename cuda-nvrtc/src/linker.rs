@@ -58,7 +58,7 @@ pub struct LinkOptions {
     /// The symbols of the kernels that are used (`-kernels-used`). The linker may remove others. An empty list
     /// keeps all kernels.
     pub kernels_used: Vec<String>,
-    /// Other options, which are passed to the library as they are, after all others.
+    /// Other options, which are passed to the library unchanged, after all others.
     pub extra: Vec<String>,
     #[doc(hidden)]
     pub _non_exhaustive: (),
@@ -95,7 +95,7 @@ struct Input {
 
 #[derive(Clone, Debug)]
 enum Content {
-    /// The data, and a NUL behind it.
+    /// The data, followed by a NUL.
     Bytes(Vec<u8>),
     File(PathBuf),
 }

@@ -43,7 +43,8 @@ pub struct CompileOptions {
     pub relocatable: bool,
     /// The use of precompiled headers.
     pub precompiled_headers: PrecompiledHeaders,
-    /// Other options, which are passed to the library as they are, after all others.
+    /// Other options, which are passed to the library unchanged, after all others. The architecture belongs into
+    /// [`target`](Self::target), because the code is loaded and linked according to it.
     pub extra: Vec<String>,
     #[doc(hidden)]
     pub _non_exhaustive: (),

@@ -6,7 +6,7 @@ use crate::compiled::Compiled;
 use crate::error::{CompileError, Diagnostic, Error, Invalid, Result};
 use crate::options::CompileOptions;
 use crate::sys::{nvrtcProgram, nvrtcResult};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{CStr, CString, c_int};
 
 /// A program in CUDA C++: a source text, and headers in memory.
@@ -59,7 +59,8 @@ impl Program {
         }
     }
 
-    /// Returns the program with another header in memory, for `#include "name"` and `#include <name>`.
+    /// Returns the program with another header in memory, for `#include "name"` and `#include <name>`. Each header
+    /// needs its own name.
     #[must_use]
     pub fn with_header(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.headers.push((name.into(), text.into()));
@@ -88,7 +89,8 @@ impl Program {
     ///
     /// # Errors
     /// [`Error::Compile`] with the compiler's log, for errors in the program and unknown options;
-    /// [`Error::Load`] if NVRTC is not installed; [`Invalid::UnsupportedArchitecture`]; a text contains a NUL.
+    /// [`Error::Load`] if NVRTC is not installed; [`Invalid::UnsupportedArchitecture`];
+    /// [`Invalid::TwoHeaders`]; a text contains a NUL.
     ///
     /// Since CUDA 11.2. Raw: [`nvrtcCreateProgram`](fn@crate::sys::nvrtcCreateProgram),
     /// [`nvrtcAddNameExpression`](fn@crate::sys::nvrtcAddNameExpression),
@@ -121,7 +123,11 @@ impl Program {
         let pointers = pointers(arguments);
         // SAFETY: the program is valid. There are `count` texts that end with a NUL.
         let result = unsafe { nvrtc!(nvrtcCompileProgram(handle.0, count, pointers.as_ptr())) };
-        let log = handle.log()?;
+        let log = match (&result, handle.log()) {
+            // The error of the compilation says more than that of its log.
+            (Err(_), log) => log.unwrap_or_default(),
+            (Ok(()), log) => log?,
+        };
         result.map_err(|error| match error {
             Error::Nvrtc { code, .. } => Error::Compile(Box::new(CompileError {
                 code,
@@ -162,7 +168,11 @@ impl Program {
         let name = c_string(self.name.as_str(), || "the name of the program".to_owned())?;
         let mut header_names = Vec::new();
         let mut headers = Vec::new();
+        let mut seen = HashSet::new();
         for (name, text) in &self.headers {
+            if !seen.insert(name) {
+                return Err(Invalid::TwoHeaders { name: name.clone() }.into());
+            }
             header_names.push(c_string(name.as_str(), || {
                 "the name of a header".to_owned()
             })?);

@@ -150,3 +150,17 @@ fn a_log_that_is_not_unicode_is_returned() {
     assert!(first.file.ends_with("a.h"), "{first:?}");
     assert_eq!(first.line, 2);
 }
+
+#[test]
+fn two_headers_with_the_same_name_are_refused() {
+    need!(libraries::nvrtc());
+    let program = Program::new("")
+        .with_header("a.h", "")
+        .with_header("b.h", "")
+        .with_header("a.h", "int x;");
+    let name = "a.h".to_owned();
+    assert_eq!(
+        invalid(&program, &CompileOptions::default()),
+        Invalid::TwoHeaders { name }
+    );
+}
