@@ -1,4 +1,4 @@
-//! Checkpoints of processes: what needs no second process that uses CUDA. (tests/gpu has the rest.)
+//! Checkpoints of processes: the tests that need no second process that uses CUDA. (tests/gpu has the rest.)
 
 use crate::common::{self, child};
 use crate::need;

@@ -5,7 +5,7 @@ use crate::need;
 use cuda_safe::logs::{LogCallback, LogLevel, LogPosition, entries};
 use cuda_safe::{Context, Device, Error, check, sys};
 
-/// Makes a call fail whose reason every driver with a log writes.
+/// Makes a call fail. Every driver with a log writes a reason for this failure.
 fn fail(context: &Context) -> Error {
     let _current = context.make_current().expect("current");
     let mut address = 0;

@@ -487,7 +487,7 @@ mod hostile {
         let folder = folder("read-only");
         fs::create_dir_all(&folder).expect("creating a folder");
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o500)).expect("permissions");
-        // Permissions do not restrict root, but nobody can write to this file system.
+        // Permissions do not restrict root, but this file system is read-only.
         if cfg!(target_os = "linux") {
             refusal(Path::new("/proc/cuda-nvrtc"));
             refusal(Path::new("/proc/self"));

@@ -1,4 +1,4 @@
-//! The equivalents of what other crates do for compilation at run time: the module `nvrtc` of cudarc, and a port of
+//! The equivalents of other code for compilation at run time: the module `nvrtc` of cudarc, and a port of
 //! cubecl.
 
 use crate::{libraries, need};

@@ -74,7 +74,7 @@ pub enum Error {
     },
     /// A host function in the stream panicked with this message.
     HostFunctionPanicked(String),
-    /// A blocking call in a host function or in the report hook, where it could deadlock.
+    /// A blocking call in a host function, in the report hook or in a log callback, where it could deadlock.
     InHostFunction,
     /// This process was forked from a process that had initialized CUDA. The driver does not work here.
     Forked,
@@ -299,8 +299,8 @@ impl fmt::Display for Error {
                 write!(f, "a host function in the stream panicked: {message}")
             }
             Self::InHostFunction => f.write_str(
-                "cannot wait in a host function or in the report hook, because the wait may never \
-                 end: wait on another thread",
+                "cannot wait in a host function, in the report hook or in a log callback, because the \
+                 wait may never end: wait on another thread",
             ),
             Self::Forked => f.write_str(
                 "this process was forked from a process that had initialized CUDA, and the driver \

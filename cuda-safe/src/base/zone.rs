@@ -1,4 +1,5 @@
-//! The places where a thread must not block: host functions, driver callbacks, the report hook.
+//! The places where a thread must not block: host functions, driver callbacks, the report hook and the
+//! closures that receive the driver's log.
 
 use crate::base::error::{Error, Result};
 use crate::base::release;
@@ -35,12 +36,13 @@ pub(crate) fn run_host_function(function: impl FnOnce()) {
     }
 }
 
-/// Returns whether this thread runs the report hook, which can be inside any operation of this crate.
+/// Returns whether this thread runs the report hook or the closure of a log callback, which can be inside
+/// any operation of this crate.
 pub(crate) fn in_report_hook() -> bool {
     IN_REPORT_HOOK.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Runs the report hook, which must not unwind, unless this thread already runs it: a hook that causes a
+/// Runs the report hook or the closure of a log callback, which must not unwind, unless this thread already runs it: a hook that causes a
 /// report could recurse without end.
 pub(crate) fn run_report_hook(hook: impl FnOnce()) {
     if IN_REPORT_HOOK.try_with(|inside| inside.replace(true)) != Ok(false) {

@@ -26,7 +26,7 @@
 //!
 //! # What cannot be restored
 //! - A process that imported memory by a file descriptor, or opened an IPC handle of another process. The
-//!   driver 580 checkpoints it, and then refuses to restore it for ever: the process is lost. Do not
+//!   driver 580 checkpoints it, but never restores it: the process is lost. Do not
 //!   checkpoint such a process. A process that exported memory can be restored.
 //! - A process with managed memory is not checkpointed (`CUDA_ERROR_NOT_SUPPORTED`); it stays locked and
 //!   can be unlocked.
@@ -160,7 +160,7 @@ pub struct RunningProcess {
 }
 
 /// A process whose CUDA calls block. Dropping this unlocks the process, so that an error or a panic of
-/// the caller does not stop the process for ever; [`keep_locked`](Self::keep_locked) prevents that.
+/// the caller does not leave the process stopped; [`keep_locked`](Self::keep_locked) prevents that.
 #[derive(Debug)]
 #[must_use = "dropping this unlocks the process"]
 pub struct LockedProcess {

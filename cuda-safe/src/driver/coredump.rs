@@ -148,8 +148,8 @@ impl Context {
 
 /// Settings of core dumps that were changed. Dropping this restores the settings before.
 ///
-/// Drop guards in the reverse order of their creation; otherwise the settings of an earlier guard come
-/// back.
+/// Drop guards in the reverse order of their creation; otherwise the settings of an earlier guard
+/// remain.
 #[derive(Debug)]
 #[must_use = "dropping this restores the settings"]
 pub struct CoredumpGuard {
@@ -162,7 +162,7 @@ impl CoredumpGuard {
     /// Restores the settings, and returns the error that a drop could only report.
     ///
     /// # Errors
-    /// The first error of the driver. The other settings are restored nevertheless.
+    /// The first error of the driver. The other settings are still restored.
     pub fn end(mut self) -> Result<()> {
         self.restore()
     }
@@ -269,7 +269,7 @@ impl Scope {
         Ok(guard)
     }
 
-    /// Returns the value of an attribute. A string has its NUL, and no bytes behind it.
+    /// Returns the value of an attribute. A string ends with its NUL.
     fn get(&self, attribute: Attribute) -> Result<Vec<u8>> {
         let mut value = vec![0_u8; size_of_value(attribute)];
         let mut size = value.len();

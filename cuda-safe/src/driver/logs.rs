@@ -3,8 +3,8 @@
 //! An [`Error`](crate::Error) contains the entries of its own call: see [`DriverError::log`]. This module
 //! reads the log as a whole, and passes each entry to a closure when it is written.
 //!
-//! The driver keeps one log for the process. It has the last 100 entries of all threads, also of calls
-//! that other libraries make. A successful call writes nothing. Most failed calls write a reason, and all
+//! The driver keeps one log for the process. It has the last 100 entries of all threads, including calls
+//! of other libraries. A successful call writes nothing. Most failed calls write a reason, and all
 //! of them write the code and the function: `Returning 1 (CUDA_ERROR_INVALID_VALUE) from cuMemAlloc_v2`.
 //! A fault of a kernel has no reason, and is logged by the call that reports it.
 //!
@@ -64,11 +64,13 @@ static CLOSURES: Closures<Closure> = Closures::new();
 ///
 /// # The closure
 /// It runs on the thread of the failing call, before the call returns, so it may run inside any function
-/// of this crate and of other libraries. It may call the driver, and it must not allocate memory of a
-/// [manager](crate::manager), because the manager may be inside an operation. Entries that its own calls
-/// cause are not passed to a closure, since
-/// that could recurse without end; neither are entries of calls in the [report
-/// hook](crate::set_report_hook). A panic in the closure is ignored.
+/// of this crate and of other libraries. It must not lock a mutex that this thread may hold around a call.
+/// It may call the driver. It must not allocate memory of a [manager](crate::manager), because the manager
+/// may be inside an operation.
+///
+/// Entries that the calls of a closure cause are not passed to any closure, because that could recurse
+/// without end. Entries of calls in the [report hook](crate::set_report_hook) are not passed either. A
+/// panic in the closure is ignored.
 ///
 /// While this is dropped on one thread, the closure may still be running on another one, and return after
 /// the drop. The closure itself may drop it.
@@ -235,7 +237,7 @@ impl LogPosition {
         Ok(Self { iterator })
     }
 
-    /// Returns the entries from this position on, and moves the position behind them. Calls
+    /// Returns the entries from this position on, and moves the position to the end of the log. Calls
     /// `cuLogsDumpToMemory`. See [`entries`].
     ///
     /// # Errors
@@ -247,8 +249,8 @@ impl LogPosition {
         driver_log::dump(Some(&mut self.iterator))
     }
 
-    /// Writes the entries from this position on to a file, and moves the position behind them. Calls
-    /// `cuLogsDumpToFile`.
+    /// Writes the entries from this position on to a file, and moves the position to the end of the
+    /// log. Calls `cuLogsDumpToFile`.
     ///
     /// # Errors
     /// [`Invalid::NulInText`] or [`Invalid::PathEncoding`] for a path that the driver cannot receive; the

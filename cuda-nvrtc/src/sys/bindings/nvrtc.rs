@@ -88,7 +88,7 @@ functions! {
     /// Since CUDA 7.0. [NVIDIA's page](https://docs.nvidia.com/cuda/nvrtc/index.html)
     (7, 0) nvrtcGetProgramLog(prog: nvrtcProgram, log: *mut c_char) -> nvrtcResult;
 
-    /// Registers the name of a kernel or variable, or an instance of a template, whose symbol is wanted.
+    /// Registers the name of a kernel, a variable or an instance of a template, so that its symbol can be queried.
     ///
     /// Since CUDA 8.0. [NVIDIA's page](https://docs.nvidia.com/cuda/nvrtc/index.html)
     (8, 0) nvrtcAddNameExpression(prog: nvrtcProgram, name_expression: *const c_char) -> nvrtcResult;
