@@ -210,6 +210,9 @@ impl Linker {
     /// The result has a cubin, or PTX with [`LinkOptions::ptx`]. If an input is LTO-IR, the linker optimizes
     /// across all units of LTO-IR.
     ///
+    /// A symbol that two units of LTO-IR define is an error. If two units of PTX define it, nvJitLink of CUDA 13.5
+    /// prints a message to the standard error stream, and links one of the definitions.
+    ///
     /// # Errors
     /// [`Error::Link`] with the messages of the linker: an input is rejected (it is for another architecture, or
     /// from a newer toolkit), a symbol is undefined, or an option is unknown. [`Error::Load`] if nvJitLink is not

@@ -54,18 +54,19 @@ pub(super) fn check(program: &Program, options: &CompileOptions) -> bool {
 
 /// Returns whether texts contain a macro whose value changes, or could make its name with `##`.
 fn may_change<'a>(texts: impl Iterator<Item = &'a String> + Clone) -> bool {
+    let contains = |part: &str| texts.clone().any(|text| text.contains(part));
+    if CHANGES.iter().any(|name| contains(name)) {
+        return true;
+    }
+    if !HASHES.iter().any(|hash| contains(&hash.repeat(2))) {
+        return false;
+    }
     let is_in_word = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let words: HashSet<&str> = texts
-        .clone()
         .flat_map(|text| text.split(|letter: char| !is_in_word(letter)))
         .filter(|word| !word.is_empty())
         .collect();
-    let mut doubled = HASHES.iter().map(|hash| hash.repeat(2));
-    let pastes = doubled.any(|operator| texts.clone().any(|text| text.contains(&operator)));
-    CHANGES.iter().any(|name| match pastes {
-        true => is_made_of(name, &words),
-        false => words.contains(name),
-    })
+    CHANGES.iter().any(|name| is_made_of(name, &words))
 }
 
 /// Returns whether a name is one of the words, or several of them in a row.
