@@ -95,7 +95,8 @@ impl PyKernel {
     /// ordered with the streams of all arrays. In a capture, the graph keeps the kernel and the arrays of this
     /// package alive.
     ///
-    /// The kernel must not access memory outside of the arrays. Errors in it appear at a later call.
+    /// The kernel must not access memory outside of the arrays, and must not write to read-only arrays. An int for a
+    /// pointer is an address, which is not checked. Errors in the kernel appear at a later call.
     #[pyo3(signature = (grid, block, *arguments, stream = None, shared_bytes = 0))]
     fn launch(
         &self,
