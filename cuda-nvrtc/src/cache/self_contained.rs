@@ -83,11 +83,12 @@ fn is_made_of(name: &str, words: &HashSet<&str>) -> bool {
 
 /// Returns whether every directive of a text without joined lines that reads a file names a known header.
 fn reads_only(text: &str, is_known: &impl Fn(&str) -> bool) -> bool {
-    if text.contains("??/") {
-        // A backslash of old standards, which joins lines.
+    // A backslash of old standards, which joins lines. A carriage return alone could end a line.
+    if text.contains("??/") || text.contains("\\\r") {
         return false;
     }
-    text.split(['\n', '\r']).all(|line| {
+    // NVRTC reads a carriage return alone as a space.
+    text.split('\n').all(|line| {
         let hash = HASHES.iter().filter_map(|hash| line.find(hash)).min();
         let Some(directive) = hash.map(|at| &line[at..]) else {
             return true;
@@ -178,6 +179,9 @@ mod tests {
             "const char x[] = {\n#embed \"b\"\n};",
             "int x = __TIME__[0];",
             "%:include \"b.h\" // #",
+            "#\rinclude \"b.h\"",
+            "#inc\\\rlude \"b.h\"",
+            "#include \"a.h\"\r#include \"b.h\"",
             "#/*/\n*/include \"b.h\"",
             "#if /*/\n*/ __has_include(\"b.h\")\n#endif",
             "int x = __has_include(\"b.h\");",
