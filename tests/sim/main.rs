@@ -75,6 +75,7 @@ mod manager_reset;
 mod manager_shared;
 mod manager_wrappers;
 mod memory;
+mod memory_holes;
 mod modules;
 mod multicast;
 mod multicast_objects;

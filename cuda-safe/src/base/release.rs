@@ -74,6 +74,7 @@ mod queue;
 pub(crate) use at_once::{release_now, release_stream_ordered};
 pub(crate) use attempt::in_driver_callback;
 pub(crate) use destroy::{After, Destroy, Handle, Leftover};
+pub(crate) use failure::MAX_RETRIES;
 pub(crate) use keep_alive::{KeepAlive, Root};
 pub(crate) use mode::{relaxed, restore_mode};
 pub(crate) use queue::drain;

@@ -9,7 +9,7 @@ use cuda_sys::CUresult;
 
 /// The maximum number of retries after a query failed. (A *known* obstacle, a capture or a callback,
 /// ends eventually and is not counted.)
-const MAX_RETRIES: u32 = 16;
+pub(crate) const MAX_RETRIES: u32 = 16;
 
 /// Why an attempt did not destroy the object.
 #[derive(Clone, Copy, Debug)]

@@ -3,10 +3,10 @@
 use super::Event;
 use crate::base::call::Answer;
 use crate::base::error::{Error, Result, ends_all_work};
-use crate::base::release::KeepAlive;
+use crate::base::release::{KeepAlive, MAX_RETRIES};
 use crate::driver::stream::Stream;
 use cuda_sys::CUresult;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 /// The last use of an object by the work on a stream: all work that is on the stream when
 /// [`record`](Self::record) is called first.
@@ -16,6 +16,8 @@ pub(crate) struct LastUse {
     end: Event,
     /// The number of a [`Progress`].
     progress: AtomicU8,
+    /// The number of queries by [`obstacle`](Self::obstacle) that the driver did not answer.
+    unanswered: AtomicU32,
 }
 
 /// What is known about the work.
@@ -38,6 +40,7 @@ impl LastUse {
             stream: stream.clone(),
             end,
             progress: AtomicU8::new(Progress::Unknown as u8),
+            unanswered: AtomicU32::new(0),
         }
     }
 
@@ -94,30 +97,34 @@ impl LastUse {
         }
     }
 
-    /// Returns `None` if the work is complete, and otherwise the answer of a release that comes after it:
-    /// one that is repeated, or an error that ends all work. Waits for the work if the stream is borrowed,
-    /// since its owner may destroy it at any time.
+    /// Returns `None` if the work is complete, and otherwise the answer of a release that comes after it.
+    /// Waits for the work if the stream is borrowed, since its owner may destroy it at any time.
+    ///
+    /// The release is repeated while the work runs, and [`MAX_RETRIES`] times if the driver does not say
+    /// whether it does.
     ///
     /// An error that ends all work is not taken for the end of the work: no release succeeds after it, so
     /// nothing is gained, and everything is lost if the driver returned it only once.
     ///
     /// The caller counts a call on the stream, and has set the relaxed capture mode.
     pub(crate) fn obstacle(&self) -> Option<Answer> {
-        match self.is_over(self.stream.is_borrowed()) {
-            Ok(true) => None,
-            Err(Error::Driver(error))
-                if ends_all_work(error.code)
-                    || error.code == CUresult::CUDA_ERROR_NOT_PERMITTED =>
-            {
-                Some(Answer {
-                    call: error.call,
-                    code: error.code,
-                })
-            }
-            Ok(false) | Err(_) => Some(Answer {
-                call: "cuEventQuery",
-                code: CUresult::CUDA_ERROR_NOT_READY,
-            }),
-        }
+        const NOT_READY: Answer = Answer {
+            call: "cuEventQuery",
+            code: CUresult::CUDA_ERROR_NOT_READY,
+        };
+        let (call, code) = match self.is_over(self.stream.is_borrowed()) {
+            Ok(true) => return None,
+            Ok(false) => return Some(NOT_READY),
+            Err(Error::Driver(error)) => (error.call, error.code),
+            Err(_) => (NOT_READY.call, CUresult::CUDA_ERROR_UNKNOWN),
+        };
+        let is_final = ends_all_work(code)
+            || code == CUresult::CUDA_ERROR_NOT_PERMITTED
+            || self.unanswered.fetch_add(1, Ordering::Relaxed) >= MAX_RETRIES;
+        Some(if is_final {
+            Answer { call, code }
+        } else {
+            NOT_READY
+        })
     }
 }

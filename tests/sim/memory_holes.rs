@@ -1,0 +1,27 @@
+//! Bugs that reviews found in memory objects, each with the scenario that triggered it.
+#![cfg(target_os = "linux")]
+
+use crate::releases::{fail_from, leaking};
+use cuda_safe::virtual_memory::{PhysicalMemory, Reservation};
+use cuda_safe::{CUresult, attempt_deferred_releases, deferred_releases};
+
+const PAGE: usize = 2 << 20;
+
+#[test]
+fn a_release_whose_queries_always_fail_is_not_repeated_for_ever() {
+    leaking(|context| {
+        let stream = context.stream().expect("a stream");
+        let memory = PhysicalMemory::new(context.device(), PAGE).expect("memory");
+        let space = Reservation::new(PAGE).expect("a reservation");
+        let mapping = space.map(0, memory).expect("a mapping");
+        let mut buffer = mapping.into_buffer::<u32>(&stream).expect("a buffer");
+        buffer.fill(7).expect("a fill");
+        let _refused = fail_from("cuStreamQuery", 1, CUresult::CUDA_ERROR_INVALID_HANDLE);
+        drop(buffer);
+        for _ in 0..100 {
+            attempt_deferred_releases();
+        }
+        assert_eq!(deferred_releases(), 0);
+        assert_ne!(cuda_safe::leaked(), 0);
+    });
+}
