@@ -68,8 +68,8 @@ pub mod releases {
     //! | [`Pending::synchronize`] of a [`PinnedRange`] | until its copy has completed |
     //! | [`Pending::synchronize`] of a [`PinnedBuffer`], [`Stream::copy_scope`] | until all work on the stream has completed |
     //! | [`DeviceBuffer::copy_from`], `copy_3d_from`, `copy_from_peer`, [`CopyBatch::enqueue`] between device memory | no |
-    //! | [`CopyBatch::enqueue`] with host memory | until all work on the stream has completed; with slices of at most 64 KiB alone, until they have been read |
-    //! | [`CopyScope::enqueue`] | until slices above 64 KiB have been copied |
+    //! | [`CopyBatch::enqueue`] with host memory | until all work on the stream has completed; with slices of at most 64 KiB in total alone, until they have been read |
+    //! | [`CopyScope::enqueue`] | until slices of more than 64 KiB in total have been copied |
     //!
     //! Every call that enqueues work can block inside the driver while too much earlier work is
     //! unfinished, and while another thread makes a release that the first table marks as blocking

@@ -1,9 +1,11 @@
 //! Bugs that reviews found in memory objects, each with the scenario that triggered it.
 #![cfg(target_os = "linux")]
 
+use crate::on;
 use crate::releases::{fail_from, leaking};
 use cuda_safe::virtual_memory::{PhysicalMemory, Reservation};
-use cuda_safe::{CUresult, attempt_deferred_releases, deferred_releases};
+use cuda_safe::{CUresult, CopyBatch, DeviceBuffer, attempt_deferred_releases, deferred_releases};
+use cuda_sim::Profile;
 
 const PAGE: usize = 2 << 20;
 
@@ -23,5 +25,26 @@ fn a_release_whose_queries_always_fail_is_not_repeated_for_ever() {
         }
         assert_eq!(deferred_releases(), 0);
         assert_ne!(cuda_safe::leaked(), 0);
+    });
+}
+
+#[test]
+fn a_batch_waits_if_its_slices_are_large_together() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let slice = vec![1u8; 64 << 10];
+        let mut targets =
+            [(); 2].map(|()| DeviceBuffer::<u8>::zeroed(&stream, 64 << 10).expect("m"));
+        cuda_sim::clear_calls();
+        let mut batch = CopyBatch::new(&stream);
+        for target in &mut targets {
+            batch.push_from_slice(target, &slice).expect("a copy");
+        }
+        batch.enqueue().expect("the copies");
+        let calls = cuda_sim::calls();
+        let waits = calls
+            .iter()
+            .filter(|its| its.function == "cuStreamSynchronize");
+        assert_eq!(waits.count(), 1);
     });
 }

@@ -69,6 +69,8 @@ struct HostSides<'a> {
     /// Pinned memory, which the device may use until a wait.
     pinned: Vec<Borrowed<'a>>,
     has_slices: bool,
+    /// The size of all one-dimensional slices in bytes.
+    slice_bytes: usize,
     /// Whether the device may use a slice after the call has returned.
     has_late_slices: bool,
 }
@@ -186,7 +188,7 @@ impl<'a> CopyBatch<'a> {
     /// Enqueues all copies on the stream. If the batch uses no host memory, this does not block the host.
     ///
     /// If the batch uses host memory, this blocks the host until all copies and all earlier work on the
-    /// stream have completed. A batch whose only host memory are slices of at most 64 KiB
+    /// stream have completed. A batch whose only host memory are slices of at most 64 KiB in total
     /// ([`push_from_slice`](Self::push_from_slice)) blocks the host only until the slices have been read.
     /// [`CopyScope::enqueue`](crate::CopyScope::enqueue) does not wait.
     ///

@@ -161,7 +161,7 @@ impl<'scope> CopyScope<'scope, '_> {
     /// Enqueues a batch of copies. Does not block the host until the scope ends. The host memory of the
     /// batch stays borrowed until then.
     ///
-    /// A slice of the batch that is larger than 64 KiB can block the host.
+    /// Slices of more than 64 KiB in total can block the host.
     ///
     /// # Errors
     /// - [`Invalid::OtherStream`](crate::Invalid::OtherStream) if the batch was created for another

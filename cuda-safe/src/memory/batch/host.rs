@@ -7,16 +7,16 @@ use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;
 use cuda_sys::CUdeviceptr;
 
-/// The size up to which a slice is read during the call that copies it. A real driver (580) reads a
-/// pageable source of 256 KiB after such a call has returned, although it is told not to.
+/// The size up to which the slices of a batch are read during the call that copies them. A real driver
+/// (580) reads a pageable source of 256 KiB after such a call has returned, although it is told not to.
+/// Whether it reads several smaller ones during the call was not measured, so this limits their sum.
 const READ_DURING_CALL: usize = 64 << 10;
 
 impl<'a> CopyBatch<'a> {
     /// Adds a copy of a slice to `target`.
     ///
-    /// The slice can be pageable or pinned memory. Up to 64 KiB are read before
-    /// [`enqueue`](Self::enqueue) returns. A larger slice is read in stream order, so that `enqueue` waits
-    /// for the copy.
+    /// The slice can be pageable or pinned memory. If all slices of the batch have at most 64 KiB together,
+    /// they are read before [`enqueue`](Self::enqueue) returns. Otherwise `enqueue` waits for the copies.
     ///
     /// There is no copy *to* a slice, because a driver (580) writes to pageable memory after the call has
     /// returned. Copy to a [`PinnedBuffer`] instead, or use
@@ -35,14 +35,15 @@ impl<'a> CopyBatch<'a> {
         same_length(source.len(), target.len())?;
         self.check_target(&target)?;
         let bytes = target.size_bytes();
-        let is_late = bytes > READ_DURING_CALL;
+        self.host.slice_bytes = self.host.slice_bytes.saturating_add(bytes);
+        let is_late = self.host.slice_bytes > READ_DURING_CALL;
         let access = if is_late {
             self.attributes.of_device_source()
         } else {
             self.attributes.of_small_slice()
         };
         self.host.has_slices |= bytes != 0;
-        self.host.has_late_slices |= is_late;
+        self.host.has_late_slices |= is_late && bytes != 0;
         let (to, from) = (target.as_raw(), address(source.as_ptr()));
         self.add(to, from, bytes, Direction::FromHost, access);
         Ok(())
