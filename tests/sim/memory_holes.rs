@@ -3,8 +3,10 @@
 
 use crate::on;
 use crate::releases::{fail_from, leaking};
-use cuda_safe::virtual_memory::{PhysicalMemory, Reservation};
-use cuda_safe::{CUresult, CopyBatch, DeviceBuffer, attempt_deferred_releases, deferred_releases};
+use cuda_safe::virtual_memory::{MulticastOptions, MulticastTeam, PhysicalMemory, Reservation};
+use cuda_safe::{
+    CUresult, CopyBatch, Device, DeviceBuffer, attempt_deferred_releases, deferred_releases,
+};
 use cuda_sim::Profile;
 
 const PAGE: usize = 2 << 20;
@@ -46,5 +48,27 @@ fn a_batch_waits_if_its_slices_are_large_together() {
             .iter()
             .filter(|its| its.function == "cuStreamSynchronize");
         assert_eq!(waits.count(), 1);
+    });
+}
+
+#[test]
+fn memory_of_another_device_is_bound_on_no_driver() {
+    let older: Profile = "h200*2@12.4".parse().expect("a profile");
+    on(older, |_| {
+        let devices = [0, 1].map(|ordinal| Device::get(ordinal).expect("a device"));
+        let mut team = MulticastTeam::new(&MulticastOptions::new(2, PAGE)).expect("an object");
+        for device in &devices {
+            team.add(device).expect("a device of the team");
+        }
+        let object = team.complete().expect("all devices");
+        let memory = || PhysicalMemory::new(devices[1], PAGE).expect("memory");
+        object
+            .bind(devices[0], 0, memory())
+            .expect_err("memory of another device");
+        let space = Reservation::new(PAGE).expect("addresses");
+        let mapping = space.map(0, memory()).expect("a mapping");
+        object
+            .bind_mapping(devices[0], 0, mapping)
+            .expect_err("memory of another device");
     });
 }

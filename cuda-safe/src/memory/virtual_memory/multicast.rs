@@ -6,7 +6,7 @@ use super::options::{Shareable, check_multiple};
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
 use crate::base::call::{Answer, answer, call, newest_or};
-use crate::base::error::{Rejected, Result};
+use crate::base::error::{DriverError, Rejected, Result};
 use crate::base::invalid::Invalid;
 use crate::base::release::{self, Destroy, Leftover, Root, release};
 use crate::driver::device::Device;
@@ -14,7 +14,7 @@ use crate::memory::MemoryLocation;
 use crate::memory::pool::MemoryAccess;
 use cuda_sys::{
     CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastGranularity_flags as Granularity,
-    CUmulticastObjectProp,
+    CUmulticastObjectProp, CUresult,
 };
 use std::fmt;
 use std::sync::Arc;
@@ -297,9 +297,10 @@ impl MulticastObject {
                     object, number, offset, handle, 0, size, 0
                 ))
             };
-            // SAFETY: as above.
-            newest_or(bound, || unsafe {
-                call!(cuMulticastBindMem(object, offset, handle, 0, size, 0))
+            newest_or(bound, || {
+                check_device(device, &memory, "cuMulticastBindMem")?;
+                // SAFETY: as above.
+                unsafe { call!(cuMulticastBindMem(object, offset, handle, 0, size, 0)) }
             })
         });
         self.binding(bound, (device, offset, size), memory)
@@ -331,9 +332,10 @@ impl MulticastObject {
                     object, number, offset, address, size, 0
                 ))
             };
-            // SAFETY: as above.
-            newest_or(bound, || unsafe {
-                call!(cuMulticastBindAddr(object, offset, address, size, 0))
+            newest_or(bound, || {
+                check_device(device, mapping.memory(), "cuMulticastBindAddr")?;
+                // SAFETY: as above.
+                unsafe { call!(cuMulticastBindAddr(object, offset, address, size, 0)) }
             })
         });
         self.binding(bound, (device, offset, size), mapping)
@@ -610,6 +612,15 @@ impl Destroy for Unmap {
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
+}
+
+/// Checks that memory is on a device, for a driver that takes the device from the memory. Returns the error
+/// of newer drivers.
+fn check_device(device: Device, memory: &PhysicalMemory, call: &'static str) -> Result<()> {
+    if memory.device() == Some(device) {
+        return Ok(());
+    }
+    Err(DriverError::new(CUresult::CUDA_ERROR_INVALID_VALUE, call).into())
 }
 
 /// # Errors
