@@ -3,11 +3,14 @@
 
 use crate::on;
 use crate::releases::{fail_from, leaking};
-use cuda_safe::virtual_memory::{MulticastOptions, MulticastTeam, PhysicalMemory, Reservation};
+use cuda_safe::virtual_memory::{
+    GrowableBuffer, MulticastOptions, MulticastTeam, PhysicalMemory, Reservation,
+};
 use cuda_safe::{
     CUresult, CopyBatch, Device, DeviceBuffer, attempt_deferred_releases, deferred_releases,
 };
-use cuda_sim::Profile;
+use cuda_sim::fault::limit_memory;
+use cuda_sim::{Profile, alive};
 
 const PAGE: usize = 2 << 20;
 
@@ -70,5 +73,25 @@ fn memory_of_another_device_is_bound_on_no_driver() {
         object
             .bind_mapping(devices[0], 0, mapping)
             .expect_err("memory of another device");
+    });
+}
+
+#[test]
+fn memory_is_unmapped_after_a_growth_that_failed() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let mut buffer = GrowableBuffer::<u8>::new(&stream, 64 * PAGE).expect("a buffer");
+        buffer.resize_zeroed(4 * PAGE).expect("memory");
+        {
+            // The driver does not say that the fill is complete, so the memory stays mapped.
+            let _unknown = fail_from("cuStreamQuery", 1, CUresult::CUDA_ERROR_UNKNOWN);
+            buffer.truncate(0).expect("a shorter buffer");
+            let _limit = limit_memory(8 * PAGE as u64);
+            buffer.grow(32 * PAGE).expect_err("no memory");
+        }
+        assert!(buffer.is_empty());
+        stream.synchronize().expect("a wait");
+        attempt_deferred_releases();
+        assert_eq!((buffer.mapped_bytes(), alive().mappings), (0, 0));
     });
 }

@@ -258,9 +258,13 @@ impl<T> GrowableBuffer<T> {
         if len > capacity {
             return Err(Invalid::AboveCapacity { len, capacity }.into());
         }
-        self.space.require(len * size_of::<T>())?;
-        self.len = len;
-        Ok(())
+        let mapped = self.space.require(len * size_of::<T>());
+        match &mapped {
+            Ok(()) => self.len = len,
+            // A release after an earlier shrink may have found that the memory was required.
+            Err(_) => self.unmap_rest(),
+        }
+        mapped
     }
 
     /// Changes the length to `len` elements, and enqueues a fill that sets the bytes of new elements to 0.
@@ -304,8 +308,17 @@ impl<T> GrowableBuffer<T> {
     fn keep_if(&mut self, written: Result<()>, before: usize) -> Result<()> {
         if written.is_err() {
             self.len = before;
+            self.unmap_rest();
         }
         written
+    }
+
+    /// Unmaps memory without elements, after the work on the stream.
+    fn unmap_rest(&self) {
+        // Without an event, the memory is unmapped after the next shrink.
+        if let Ok(end) = self.stream.context().event() {
+            self.shrink(self.len * size_of::<T>(), end, false);
+        }
     }
 
     /// Decreases the length to `len` elements. Memory that contains no element any more is unmapped after
