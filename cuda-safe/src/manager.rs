@@ -69,6 +69,7 @@
 //! | process releases that captures and callbacks have deferred | [`attempt_deferred_releases`](crate::attempt_deferred_releases) |
 //! | find out what is possible on this thread | [`in_host_function`], [`in_report_hook`], [`may_block`] |
 //! | find out whether a lock may be held forever | [`in_forked_child`] |
+//! | unmap virtual memory when the manager is dropped | [`unmap_after_work`](crate::virtual_memory::unmap_after_work) |
 //! | give up memory that cannot be freed | [`report_leak`] |
 //!
 //! # Costs

@@ -28,5 +28,5 @@ pub use crate::memory::virtual_memory::{
     FabricHandle, GrowableBuffer, GrowableOptions, LogicalEndpoint, Mapping, MulticastBinding,
     MulticastMapping, MulticastObject, MulticastOptions, MulticastTeam, PendingEndpoint,
     PhysicalMemory, PhysicalOptions, PhysicalProperties, Reservation, ReservationOptions,
-    Shareable,
+    Shareable, unmap_after_work,
 };

@@ -1,13 +1,16 @@
 //! Bugs that reviews found in memory objects, each with the scenario that triggered it.
 #![cfg(target_os = "linux")]
 
-use crate::on;
 use crate::releases::{fail_from, leaking};
+use crate::{common, on, start};
+use cuda_memory::{CachingManager, CachingOptions};
+use cuda_safe::manager::set_memory_manager;
 use cuda_safe::virtual_memory::{
     GrowableBuffer, MulticastOptions, MulticastTeam, PhysicalMemory, Reservation,
 };
 use cuda_safe::{
-    CUresult, CopyBatch, Device, DeviceBuffer, attempt_deferred_releases, deferred_releases,
+    CUresult, Context, ContextFlags, CopyBatch, Device, DeviceBuffer, attempt_deferred_releases,
+    deferred_releases,
 };
 use cuda_sim::fault::limit_memory;
 use cuda_sim::{Profile, alive};
@@ -93,5 +96,30 @@ fn memory_is_unmapped_after_a_growth_that_failed() {
         stream.synchronize().expect("a wait");
         attempt_deferred_releases();
         assert_eq!((buffer.mapped_bytes(), alive().mappings), (0, 0));
+    });
+}
+
+#[test]
+fn a_host_function_that_drops_the_last_context_loses_no_memory_of_its_pool() {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        set_memory_manager(|context| {
+            CachingManager::expandable(context, CachingOptions::default())
+        })
+        .expect("a matching version");
+        let device = Device::get(0).expect("a device");
+        let worker = Context::primary(&device).expect("a context");
+        let context = Context::new(&device, ContextFlags::empty()).expect("a context");
+        let stream = context.stream().expect("a stream");
+        drop(DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory"));
+        assert_eq!(alive().mappings, 1);
+        drop(stream);
+        let own = worker.stream().expect("a stream");
+        own.launch_host_function(move || drop(context))
+            .expect("enqueued");
+        own.synchronize().expect("a wait");
+        attempt_deferred_releases();
+        assert_eq!((alive().mappings, cuda_safe::leaked()), (0, 0));
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
     });
 }

@@ -12,8 +12,10 @@ use super::heap::Growth;
 use super::shared::Request;
 use super::slow::{Pool, out_of_memory};
 use super::thread_caches::Idle;
-use cuda_safe::manager::{DeferOptions, DriverMemory, is_out_of_memory, report_leak};
-use cuda_safe::virtual_memory::{Mapping, PhysicalMemory, PhysicalOptions, Reservation};
+use cuda_safe::manager::is_out_of_memory;
+use cuda_safe::virtual_memory::{
+    Mapping, PhysicalMemory, PhysicalOptions, Reservation, unmap_after_work,
+};
 use cuda_safe::{Context, Device, Error, MemoryAccess, Result};
 
 /// The number of times that the addresses of a pool exceed the memory of the device. Addresses take no
@@ -221,29 +223,13 @@ impl Pool {
         bytes
     }
 
-    /// Unmaps all memory, after all work.
+    /// Unmaps all memory, after all work of the contexts that may use it.
     pub(super) fn end_segment(&mut self) {
-        let waited = self.wait_for_users();
+        let own = self.context().clone();
         let shared = self.shared_mut();
         let mappings = std::mem::take(&mut shared.mappings);
-        match waited {
-            Err(error) if !error.is_fatal() && !mappings.is_empty() => {
-                // Unmapping would not wait.
-                std::mem::forget(mappings);
-                report_leak("virtual memory", error);
-            }
-            _ => drop(mappings),
-        }
-    }
-
-    /// Waits for all work that may use the memory.
-    fn wait_for_users(&mut self) -> Result<()> {
-        if self.shared_mut().mappings.is_empty() {
-            return Ok(());
-        }
-        for other in self.shared_mut().progress.others() {
-            DriverMemory::new(&other, DeferOptions::default())?.synchronize()?;
-        }
-        self.upstream().base().synchronize()
+        let mut contexts = shared.progress.others();
+        contexts.push(own);
+        unmap_after_work(contexts, mappings.into_values().collect());
     }
 }

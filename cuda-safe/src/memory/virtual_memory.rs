@@ -1,6 +1,7 @@
 //! Virtual memory management: address ranges, physical memory, and mappings between them.
 
 mod access;
+mod after_work;
 mod endpoint;
 mod growable;
 mod mapping;
@@ -11,6 +12,7 @@ mod range;
 mod reservation;
 mod share;
 
+pub use after_work::unmap_after_work;
 pub use endpoint::{
     EndpointBinding, EndpointDevices, EndpointHandle, EndpointIds, EndpointLimits, EndpointOptions,
     LogicalEndpoint, PendingEndpoint,
