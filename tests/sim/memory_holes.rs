@@ -6,7 +6,8 @@ use crate::{common, on, start};
 use cuda_memory::{CachingManager, CachingOptions};
 use cuda_safe::manager::set_memory_manager;
 use cuda_safe::virtual_memory::{
-    GrowableBuffer, MulticastOptions, MulticastTeam, PhysicalMemory, Reservation,
+    GrowableBuffer, MulticastOptions, MulticastTeam, PhysicalMemory, PhysicalOptions, Reservation,
+    Shareable,
 };
 use cuda_safe::{
     CUresult, Context, ContextFlags, CopyBatch, Device, DeviceBuffer, attempt_deferred_releases,
@@ -121,5 +122,22 @@ fn a_host_function_that_drops_the_last_context_loses_no_memory_of_its_pool() {
         attempt_deferred_releases();
         assert_eq!((alive().mappings, cuda_safe::leaked()), (0, 0));
         assert_eq!(cuda_sim::misuses(), [""; 0]);
+    });
+}
+
+#[test]
+fn a_handle_whose_size_is_refused_is_released() {
+    on(Profile::h200(), |context| {
+        let options = PhysicalOptions::new(context.device()).shareable(Shareable::Descriptor);
+        let memory = PhysicalMemory::with_options(PAGE, &options).expect("memory");
+        let descriptor = memory.export().expect("a descriptor");
+        // SAFETY: the driver exported the descriptor. The size is refused.
+        unsafe { PhysicalMemory::import(&descriptor, PAGE + 1) }.expect_err("a size");
+        let space = Reservation::new(PAGE).expect("addresses");
+        let mapping = space.map(0, memory).expect("a mapping");
+        // SAFETY: the address is that of a mapping. The size is refused.
+        unsafe { PhysicalMemory::retain(mapping.address(), 0) }.expect_err("a size");
+        drop((descriptor, mapping));
+        assert_eq!(alive().physical_allocations, 0);
     });
 }

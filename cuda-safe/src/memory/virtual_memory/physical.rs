@@ -135,7 +135,8 @@ impl PhysicalMemory {
     /// Takes ownership of a handle. The memory is released when the returned object is dropped.
     ///
     /// # Errors
-    /// [`Invalid::Handle`] if `raw` is 0; [`Invalid::Granularity`]; errors from the driver.
+    /// [`Invalid::Handle`] if `raw` is 0; [`Invalid::Granularity`]; errors from the driver. The caller then
+    /// keeps ownership.
     ///
     /// # Safety
     /// - `raw` must be a live handle of `size` bytes, and no other code may release it.
@@ -149,18 +150,28 @@ impl PhysicalMemory {
             }
             .into());
         }
-        let properties = raw_properties(raw)?;
-        let location =
-            MemoryLocation::from_raw(properties.location).unwrap_or(MemoryLocation::Host);
-        let granularity = PhysicalOptions::new(location).check_size(size)?;
+        let (granularity, location) = describe(raw, size)?;
         Ok(Self::own(raw, size, granularity, location))
+    }
+
+    /// Takes ownership of a handle that the driver has just returned. Releases it on an error.
+    ///
+    /// # Errors
+    /// [`Invalid::Granularity`]; errors from the driver.
+    ///
+    /// # Safety
+    /// The conditions of [`from_raw`](Self::from_raw).
+    pub(super) unsafe fn adopt(handle: CUmemGenericAllocationHandle, size: usize) -> Result<Self> {
+        let mut memory = Self::own(handle, size, 1, MemoryLocation::Host);
+        (memory.granularity, memory.location) = describe(handle, size)?;
+        Ok(memory)
     }
 
     /// Returns another handle of the memory that is mapped at an address. Calls
     /// `cuMemRetainAllocationHandle`.
     ///
     /// # Errors
-    /// `CUDA_ERROR_INVALID_VALUE` if no physical memory is mapped there.
+    /// `CUDA_ERROR_INVALID_VALUE` if no physical memory is mapped there; [`Invalid::Granularity`].
     ///
     /// # Safety
     /// `size` must be the size of the mapping that contains `address`. While an address is mapped to the
@@ -176,7 +187,7 @@ impl PhysicalMemory {
         // SAFETY: the driver looks the address up, and the pointer refers to a local variable.
         unsafe { call!(cuMemRetainAllocationHandle(&raw mut handle, pointer)) }?;
         // SAFETY: the driver has just created a reference, and the caller knows the size.
-        unsafe { Self::from_raw(handle, size) }
+        unsafe { Self::adopt(handle, size) }
     }
 
     /// Returns the size in bytes.
@@ -254,6 +265,16 @@ fn raw_properties(handle: CUmemGenericAllocationHandle) -> Result<CUmemAllocatio
     // SAFETY: the handle is alive, and the pointer refers to a local variable.
     unsafe { call!(cuMemGetAllocationPropertiesFromHandle(place, handle)) }?;
     Ok(raw)
+}
+
+/// Returns the granularity and the location of the memory of a live handle.
+///
+/// # Errors
+/// [`Invalid::Granularity`] if `size` cannot be its size; errors from the driver.
+fn describe(handle: CUmemGenericAllocationHandle, size: usize) -> Result<(usize, MemoryLocation)> {
+    let location = MemoryLocation::from_raw(raw_properties(handle)?.location);
+    let location = location.unwrap_or(MemoryLocation::Host);
+    Ok((PhysicalOptions::new(location).check_size(size)?, location))
 }
 
 /// A handle that is released.

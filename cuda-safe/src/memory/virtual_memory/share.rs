@@ -150,7 +150,7 @@ impl PhysicalMemory {
         // SAFETY: the first pointer refers to a local variable, and the caller passes a valid handle.
         unsafe { call!(cuMemImportFromShareableHandle(&raw mut handle, from, kind)) }?;
         // SAFETY: the driver has just created the handle, and the caller knows the size.
-        unsafe { Self::from_raw(handle, size) }
+        unsafe { Self::adopt(handle, size) }
     }
 }
 
