@@ -1,7 +1,10 @@
 //! The memory that arrays hold, and the release of tensors and host memory after their work.
 
+use crate::error::Failure;
 use crate::stream_handle::StreamHandle;
 use cuda_safe::interop::dlpack::ManagedTensor;
+use cuda_safe::manager::{in_forked_child, may_block, report_leak};
+use cuda_safe::sys::CUresult;
 use cuda_safe::{DeviceBuffer, ManagedBuffer, PinnedBuffer};
 use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -20,20 +23,44 @@ pub(crate) enum Hold {
     Tensor(ManagedTensor),
 }
 
-/// Tensors, and pinned and managed memory, whose streams were being captured when they were released.
+impl Hold {
+    /// Returns the name of the memory in reports of a leak.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Buffer(_) => "device memory of an array",
+            Self::Pinned(_) => "pinned memory of an array",
+            Self::Managed(_) => "managed memory of an array",
+            Self::Foreign | Self::Tensor(_) => "memory of an imported tensor",
+        }
+    }
+}
+
+/// Tensors, and pinned and managed memory, that could not be released because their streams were being
+/// captured, or because their last reference was dropped on a callback thread of the driver.
 static DEFERRED: Mutex<Vec<(Hold, StreamHandle)>> = Mutex::new(Vec::new());
 
 /// Releases a tensor, and the deferred ones, after the work on their streams. A capturing stream cannot
-/// be waited for: its tensors are deferred.
+/// be waited for, and a callback thread of the driver cannot wait: their tensors are deferred.
 pub(crate) fn release_tensors(last: Option<(Hold, StreamHandle)>) {
     let mut tensors = take_deferred();
     tensors.extend(last);
+    if tensors.is_empty() {
+        return;
+    }
+    let waits = in_forked_child() || may_block();
     let mut deferred = Vec::new();
     for (hold, lane) in tensors {
-        if matches!(lane.is_capturing(), Ok(true)) {
+        if !waits || matches!(lane.is_capturing(), Ok(true)) {
             deferred.push((hold, lane));
-        } else if lane.settle().is_err() {
+        } else if let Err(failure) = lane.settle() {
             // The work may still be running, so the producer must not be notified.
+            match failure {
+                // The process exits, and nothing remains to be done.
+                Failure::Cuda(error)
+                    if error.code() == Some(CUresult::CUDA_ERROR_DEINITIALIZED) => {}
+                Failure::Cuda(error) => report_leak(hold.name(), error),
+                _ => {}
+            }
             std::mem::forget(hold);
         }
     }
