@@ -278,6 +278,8 @@ impl<P: Params> TypedKernel<P> {
     /// With these arguments and this configuration, and with all [attributes
     /// set](Kernel::set_attribute) on the kernel, the kernel must:
     /// - access the buffers within their lengths, and write only to those passed as `&mut`;
+    /// - access surfaces within their extents, and write through a tensor map only if it
+    ///   [is writable](crate::tensor_map::TensorMap::is_writable);
     /// - access no other memory except its own: local memory, static shared memory, the dynamic shared
     ///   memory of the launch, and variables of its module. Launches on other streams and
     ///   [buffers](crate::Global::buffer) of these variables must not race with it;
@@ -287,8 +289,9 @@ impl<P: Params> TypedKernel<P> {
     ///
     /// A launch does not prevent captures: if another thread begins a capture on the stream while this
     /// call is running, the capture may contain the launch. If the stream is capturing, the graph
-    /// contains the buffer addresses. The conditions above then apply to each launch of the graph, and
-    /// the buffers must stay alive until it completes. The graph also contains the kernel: its module
+    /// contains the addresses of buffers, the handles of textures and surfaces, and tensor maps. The
+    /// conditions above then apply to each launch of the graph, and these objects and their memory must
+    /// stay alive until it completes. The graph also contains the kernel: its module
     /// must stay loaded as long as the graph and the executable graphs created from it exist.
     ///
     /// Since CUDA 4.0. Raw: [`cuLaunchKernel`](fn@cuda_sys::cuLaunchKernel).
