@@ -60,7 +60,7 @@ impl MemoryLocation {
     }
 
     /// Converts a location that the driver returns. Returns `None` if there is no location.
-    pub(super) fn from_raw(raw: CUmemLocation) -> Option<Self> {
+    pub(in crate::memory) fn from_raw(raw: CUmemLocation) -> Option<Self> {
         // SAFETY: all fields of the union are integers of the same size.
         Self::from_numbers(raw.type_.0, unsafe { raw.__bindgen_anon_1.id })
     }

@@ -1,8 +1,7 @@
 //! Logical endpoints: numbers under which kernels and copies reach memory of one device or of several.
 
 use super::mapping::Mapping;
-use super::multicast::check_size;
-use super::options::check_multiple;
+use super::options::{check_multiple, check_size, check_within};
 use super::physical::PhysicalMemory;
 use crate::base::call::{Answer, answer, call};
 use crate::base::error::{Rejected, Result};
@@ -410,12 +409,7 @@ impl LogicalEndpoint {
         release::drain();
         check_multiple("the offset", offset, self.inner.alignment)?;
         check_multiple("the size", size, self.inner.alignment)?;
-        let (end, len) = (offset.saturating_add(size), self.size());
-        if end > len {
-            let start = offset;
-            return Err(Invalid::Range { start, end, len }.into());
-        }
-        Ok(())
+        check_within(offset, size, self.size())
     }
 
     fn binding<M>(

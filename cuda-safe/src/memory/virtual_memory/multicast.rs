@@ -2,7 +2,7 @@
 
 use super::access::set_access;
 use super::mapping::Mapping;
-use super::options::{Shareable, check_multiple};
+use super::options::{Shareable, check_multiple, check_size, check_within};
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
 use crate::base::call::{Answer, answer, call, newest_or};
@@ -345,16 +345,7 @@ impl MulticastObject {
         release::drain();
         check_multiple("the offset", offset, self.granularity())?;
         check_multiple("the size", size, self.granularity())?;
-        let end = offset.saturating_add(size);
-        if end > self.size() {
-            return Err(Invalid::Range {
-                start: offset,
-                end,
-                len: self.size(),
-            }
-            .into());
-        }
-        Ok(())
+        check_within(offset, size, self.size())
     }
 
     fn binding<M>(
@@ -621,19 +612,4 @@ fn check_device(device: Device, memory: &PhysicalMemory, call: &'static str) -> 
         return Ok(());
     }
     Err(DriverError::new(CUresult::CUDA_ERROR_INVALID_VALUE, call).into())
-}
-
-/// # Errors
-/// [`Invalid::Granularity`] if the size is 0 or not a multiple of the granularity.
-pub(super) fn check_size(size: usize, granularity: usize) -> Result<()> {
-    check_multiple("the size", size, granularity)?;
-    match size {
-        0 => Err(Invalid::Granularity {
-            what: "the size",
-            bytes: 0,
-            granularity,
-        }
-        .into()),
-        _ => Ok(()),
-    }
 }

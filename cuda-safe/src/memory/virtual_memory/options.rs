@@ -136,11 +136,8 @@ impl PhysicalOptions {
     /// [`Invalid::Granularity`]; errors from the driver.
     pub(super) fn check_size(&self, bytes: usize) -> Result<usize> {
         let granularity = self.granularity()?;
-        check_multiple("the size", bytes, granularity)?;
-        match bytes {
-            0 => Err(granularity_error("the size", bytes, granularity)),
-            _ => Ok(granularity),
-        }
+        check_size(bytes, granularity)?;
+        Ok(granularity)
     }
 
     pub(super) fn properties(&self) -> CUmemAllocationProp {
@@ -175,6 +172,30 @@ pub(super) fn check_multiple(what: &'static str, bytes: usize, granularity: usiz
     match bytes.checked_rem(granularity) {
         Some(0) => Ok(()),
         _ => Err(granularity_error(what, bytes, granularity)),
+    }
+}
+
+/// Checks that a size is a positive multiple of the granularity.
+///
+/// # Errors
+/// [`Invalid::Granularity`].
+pub(super) fn check_size(bytes: usize, granularity: usize) -> Result<()> {
+    check_multiple("the size", bytes, granularity)?;
+    match bytes {
+        0 => Err(granularity_error("the size", bytes, granularity)),
+        _ => Ok(()),
+    }
+}
+
+/// Checks that `size` bytes from `offset` on are within `len` bytes.
+///
+/// # Errors
+/// [`Invalid::Range`].
+pub(super) fn check_within(offset: usize, size: usize, len: usize) -> Result<()> {
+    let (start, end) = (offset, offset.saturating_add(size));
+    match end <= len {
+        true => Ok(()),
+        false => Err(Invalid::Range { start, end, len }.into()),
     }
 }
 

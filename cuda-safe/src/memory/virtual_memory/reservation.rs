@@ -1,12 +1,11 @@
 //! Reserved ranges of addresses.
 
 use super::mapping::Mapping;
-use super::options::check_multiple;
+use super::options::{check_multiple, check_within};
 use super::physical::PhysicalMemory;
 use super::range::MappedRange;
 use crate::base::call::{Answer, answer, call};
 use crate::base::error::{Rejected, Result};
-use crate::base::invalid::Invalid;
 use crate::base::release::{self, Destroy, Leftover, Root, release};
 use cuda_sys::CUdeviceptr;
 use std::fmt;
@@ -99,9 +98,9 @@ impl Reservation {
     /// The whole memory is mapped. Memory on the host needs [access](Mapping::set_access) for each device.
     ///
     /// # Errors
-    /// - [`Invalid::Range`] if the memory does not fit in the range; the driver would accept a mapping
+    /// - [`Invalid::Range`](crate::Invalid::Range) if the memory does not fit in the range; the driver would accept a mapping
     ///   that extends beyond the end.
-    /// - [`Invalid::Granularity`] if `offset` is not a multiple of the granularity of the memory.
+    /// - [`Invalid::Granularity`](crate::Invalid::Granularity) if `offset` is not a multiple of the granularity of the memory.
     /// - `CUDA_ERROR_INVALID_VALUE` if a part of the range is mapped already.
     ///
     /// The memory is then dropped. [`try_map`](Self::try_map) returns it.
@@ -157,15 +156,7 @@ impl Reservation {
     pub(super) fn call_map(&self, offset: usize, memory: &PhysicalMemory) -> Result<()> {
         let size = memory.size();
         check_multiple("the offset", offset, memory.granularity())?;
-        let end = offset.checked_add(size).filter(|end| *end <= self.size());
-        if end.is_none() {
-            return Err(Invalid::Range {
-                start: offset,
-                end: offset.saturating_add(size),
-                len: self.size(),
-            }
-            .into());
-        }
+        check_within(offset, size, self.size())?;
         let address = self.address() + offset as u64;
         // SAFETY: the handle is alive, and the range belongs to this reservation. No safe code uses
         // addresses that are not mapped.

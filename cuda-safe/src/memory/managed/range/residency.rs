@@ -53,11 +53,7 @@ impl ManagedRange<'_> {
                 ))
             }
         })?;
-        let location = |raw: CUmemLocation| {
-            // SAFETY: both members of the union are integers.
-            let id = unsafe { raw.__bindgen_anon_1.id };
-            MemoryLocation::from_numbers(raw.type_.0, id)
-        };
-        Ok(locations.into_iter().map(location).collect())
+        let locations = locations.into_iter().map(MemoryLocation::from_raw);
+        Ok(locations.collect())
     }
 }
