@@ -142,6 +142,28 @@ fn a_slice_may_change_after_a_batch_was_enqueued() {
     }
 }
 
+/// Slices that are small together are not waited for, and large ones are.
+#[test]
+fn several_slices_may_change_after_a_batch_was_enqueued() {
+    const COUNT: usize = 16;
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    for bytes in [16, 4 << 10, 64 << 10] {
+        let earlier = busy(&stream);
+        let mut slices = vec![vec![1u8; bytes]; COUNT];
+        let mut whole = DeviceBuffer::<u8>::zeroed(&stream, bytes * COUNT).expect("memory");
+        let mut batch = CopyBatch::new(&stream);
+        let targets = whole.chunks_exact_mut(bytes).expect("chunks");
+        for (target, slice) in targets.zip(&slices) {
+            batch.push_from_slice(target, slice).expect("a copy");
+        }
+        batch.enqueue().expect("the copies");
+        slices.iter_mut().for_each(|slice| slice.fill(2));
+        assert_eq!(whole.to_vec().expect("a copy"), vec![1; bytes * COUNT]);
+        drop(earlier);
+    }
+}
+
 #[test]
 fn the_host_memory_of_a_batch_in_a_scope_is_used_until_the_scope_ends() {
     let context = need!(common::context());

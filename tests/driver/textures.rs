@@ -1,12 +1,14 @@
 //! Textures and surfaces: kernels read what the host computes.
 
 use crate::common;
+use crate::green::{alone, resource, smallest};
 use crate::kernels::{Busy, TEXTURE, kernel};
 use crate::need;
 use cuda_safe::array::{
     AddressMode, Array, ArrayOptions, ArrayShape, FilterMode, Half, MipmappedArray, Normalized,
     ReadMode, Sampler, Surface, SurfaceObject, Texel, Texture, TextureObject,
 };
+use cuda_safe::green::GreenContext;
 use cuda_safe::{
     Context, DeviceBuffer, Error, Extent, Invalid, LaunchConfig, Module, PitchedBuffer, Stream,
     attempt_deferred_releases,
@@ -448,6 +450,28 @@ fn kernels_write_surfaces_that_textures_then_read() {
     drop(surface);
     let texels = levels.level(1).expect("a level").to_vec();
     assert_eq!(texels.expect("a copy"), [7; 16]);
+}
+
+/// A green context has a context of its own in the driver, and handles of other contexts mean other objects.
+#[test]
+fn textures_and_surfaces_are_used_on_a_stream_of_a_green_context() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let group = smallest(resource).groups.remove(0);
+    let green = GreenContext::new([group]).expect("a partition");
+    let stream = green.stream().expect("a stream");
+    let options = ArrayOptions {
+        surface: true,
+        ..ArrayOptions::default()
+    };
+    let mut plane = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");
+    let texels: Vec<u32> = (0..12).collect();
+    plane.copy_from_slice(&texels).expect("a copy");
+    let mut surface = Surface::new(plane).expect("a surface");
+    add(&mut surface, [WIDTH, HEIGHT], 100).expect("a launch");
+    let texture = Texture::new(surface.into_target(), &Sampler::default()).expect("a texture");
+    let found = sample_integers(&texture, &[[1.5, 0.5, 0.0, 0.0], [2.5, 2.5, 0.0, 0.0]]);
+    assert_eq!([found[0][0], found[1][0]], [101, 110]);
 }
 
 #[test]
