@@ -17,7 +17,7 @@ pub(crate) struct Closures<F: ?Sized> {
 
 static LAST: AtomicUsize = AtomicUsize::new(0);
 
-impl<F: ?Sized> Closures<F> {
+impl<F: ?Sized + Send + Sync> Closures<F> {
     pub(crate) const fn new() -> Self {
         Self {
             by_number: RwLock::new(BTreeMap::new()),
