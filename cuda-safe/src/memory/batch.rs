@@ -68,11 +68,10 @@ pub struct CopyBatch<'a> {
 struct HostSides<'a> {
     /// Pinned memory, which the device may use until a wait.
     pinned: Vec<Borrowed<'a>>,
-    has_slices: bool,
     /// The size of all one-dimensional slices in bytes.
     slice_bytes: usize,
-    /// Whether the device may use a slice after the call has returned.
-    has_late_slices: bool,
+    /// Whether there are regions of slices.
+    has_slice_regions: bool,
 }
 
 type Borrowed<'a> = &'a mut (dyn LeakInUse + Send + Sync + 'a);
@@ -228,7 +227,7 @@ impl<'a> CopyBatch<'a> {
         let _call = self.stream.uncaptured(Operation::HostCopy)?;
         let given = self.give();
         let is_done = match &given {
-            Ok(Calls::Batch) => self.host.pinned.is_empty() && !self.host.has_late_slices,
+            Ok(Calls::Batch) => self.host.is_read_during_call(),
             // A single copy from a slice that is pinned memory reads it after the call.
             Ok(Calls::OneForEach) => false,
             // The error may be from earlier work, and copies may be in progress.
@@ -258,7 +257,7 @@ impl<'a> CopyBatch<'a> {
     }
 
     fn uses_host_memory(&self) -> bool {
-        self.host.has_slices || !self.host.pinned.is_empty()
+        self.host.slice_bytes != 0 || self.host.has_slice_regions || !self.host.pinned.is_empty()
     }
 
     fn give(&mut self) -> Result<Calls> {

@@ -1,6 +1,6 @@
 //! Copies of a batch from and to host memory.
 
-use super::{CopyBatch, Direction};
+use super::{CopyBatch, Direction, HostSides};
 use crate::base::error::Result;
 use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
 use bytemuck::{AnyBitPattern, NoUninit};
@@ -11,6 +11,14 @@ use cuda_sys::CUdeviceptr;
 /// (580) reads a pageable source of 256 KiB after such a call has returned, although it is told not to.
 /// Whether it reads several smaller ones during the call was not measured, so this limits their sum.
 const READ_DURING_CALL: usize = 64 << 10;
+
+impl HostSides<'_> {
+    /// Returns whether the device uses none of this memory after the call has returned. Up to which size a
+    /// driver reads the rows of regions during the call was not measured.
+    pub(super) fn is_read_during_call(&self) -> bool {
+        self.pinned.is_empty() && !self.has_slice_regions && self.slice_bytes <= READ_DURING_CALL
+    }
+}
 
 impl<'a> CopyBatch<'a> {
     /// Adds a copy of a slice to `target`.
@@ -36,14 +44,11 @@ impl<'a> CopyBatch<'a> {
         self.check_target(&target)?;
         let bytes = target.size_bytes();
         self.host.slice_bytes = self.host.slice_bytes.saturating_add(bytes);
-        let is_late = self.host.slice_bytes > READ_DURING_CALL;
-        let access = if is_late {
+        let access = if bytes > READ_DURING_CALL {
             self.attributes.of_device_source()
         } else {
             self.attributes.of_small_slice()
         };
-        self.host.has_slices |= bytes != 0;
-        self.host.has_late_slices |= is_late && bytes != 0;
         let (to, from) = (target.as_raw(), address(source.as_ptr()));
         self.add(to, from, bytes, Direction::FromHost, access);
         Ok(())

@@ -70,9 +70,7 @@ impl<'a> CopyBatch<'a> {
         if let (Some(to), Some(from)) = (to, from) {
             let to = Place::of_device(&target.as_slice(), to);
             let from = Place::of_host(source.as_ptr(), from);
-            self.host.has_slices = true;
-            // Up to which size a driver reads the rows during the call was not measured.
-            self.host.has_late_slices = true;
+            self.host.has_slice_regions = true;
             self.add_volume::<T>(extent, &from, &to, self.attributes.of_device_source());
         }
         Ok(())
