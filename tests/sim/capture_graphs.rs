@@ -3,8 +3,12 @@
 use crate::capture_errors::{is_captured, reports};
 use crate::on;
 use crate::releases::{fail, leaking};
+use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{CaptureMode, Context, Error, Graph, GraphicsCommands, Invalid, Rejected, Stream};
+use cuda_safe::{
+    CaptureMode, Context, Error, ExecutableGraph, Graph, GraphicsCommands, Invalid, LaunchConfig,
+    Module, Rejected, Stream,
+};
 use cuda_sim::{Profile, alive, set_call_hook};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -264,5 +268,63 @@ fn a_capture_into_graphics_commands_needs_a_graphics_client() {
         let code = refused.expect_err("there is no client").code();
         assert_eq!(code, Some(CUresult::CUDA_ERROR_INVALID_CONTEXT));
         assert!(!is_captured(&stream), "the stream can be used");
+    });
+}
+
+const VECTOR: &str = include_str!("../kernels/vector.ptx");
+
+fn is_other_partition(launched: Result<(), Error>) -> bool {
+    match launched {
+        Ok(()) => false,
+        Err(Error::Invalid(why)) => matches!(*why, Invalid::OtherPartition { .. }),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The driver runs captured kernels in the contexts of the streams that they were captured on.
+#[test]
+fn a_capture_into_a_graph_decides_in_which_partition_it_is_launched() {
+    on(Profile::h200(), |context| {
+        let module = Module::from_ptx(&context, VECTOR).expect("a module");
+        let nothing = module.kernel("nothing").expect("a kernel");
+        let nothing = nothing.typed::<()>().expect("no parameters");
+        let one = LaunchConfig::linear(1, 1);
+        let groups = SmResource::of_device(&context.device()).expect("has them");
+        let split = groups.split_by_count(SplitByCount::default());
+        let greens = split.expect("a split").groups.into_iter().take(2);
+        let greens: Vec<_> = greens
+            .map(|group| GreenContext::new([group]).expect("a green context"))
+            .collect();
+        let stream = |green: &GreenContext| green.stream().expect("a stream");
+        let (first, second) = (stream(&greens[0]), stream(&greens[1]));
+        let captured = |graph: Graph| {
+            let graph = first.capture_into(graph, &[], MODE, |stream| {
+                // SAFETY: the kernel accesses no memory.
+                unsafe { nothing.launch(stream, one, ()) }
+            });
+            let (graph, _) = graph.expect("a graph");
+            graph.instantiate().expect("an executable graph")
+        };
+        let launch = |executable: &ExecutableGraph, stream: &Stream| {
+            // SAFETY: the kernels access no memory.
+            unsafe { executable.launch_unchecked(stream) }
+        };
+
+        let mut graph = Graph::new(&context).expect("a graph");
+        // SAFETY: the kernel accesses no memory.
+        let node = unsafe { graph.add_kernel(&[], &context, &nothing, one, ()) };
+        node.expect("a node");
+        let both = captured(graph);
+        assert!(!is_other_partition(launch(&both, &first)));
+        let refused = launch(&both, &second).expect_err("no kernel runs there");
+        assert!(is_other_partition(Err(refused)));
+
+        let alone = captured(Graph::new(&context).expect("a graph"));
+        assert!(!is_other_partition(launch(&alone, &first)));
+        let refused = launch(&alone, &second).expect_err("no kernel runs there");
+        // The kernel runs in a green context, and not in the context of the graph.
+        let sms = format!("{} SMs", greens[0].sm_count());
+        assert_eq!(refused.to_string().matches(&sms).count(), 2, "{refused}");
+        context.synchronize().expect("a wait");
     });
 }

@@ -51,6 +51,7 @@ impl Graph {
         slots.retain(own);
         slots.borrows_memory = true;
         slots.is_foreign = true;
+        slots.is_captured = true;
         self.with_retained(retained)
     }
 

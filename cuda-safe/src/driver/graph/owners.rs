@@ -57,7 +57,7 @@ pub(crate) struct Slots {
     has_memory_nodes: bool,
     /// The conditional handles and nodes of the graph, if it has any.
     pub(super) conditional: Option<Box<Conditional>>,
-    /// Whether the graph was captured, so that `common` has the contexts of its kernels.
+    /// Whether nodes of the graph were captured, so that `common` has the contexts of their kernels.
     pub(crate) is_captured: bool,
 }
 

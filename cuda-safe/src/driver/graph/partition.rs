@@ -53,12 +53,14 @@ impl ExecutableGraph {
 
 impl<'a> Kernels<'a> {
     /// Adds the kernels of a graph. Those of a captured graph run in the contexts of its streams, and each
-    /// of these is taken for that of a kernel.
+    /// of these is taken for that of a kernel. They follow the context of the graph itself, which an error
+    /// names last.
     fn add(&mut self, slots: &'a Slots, partition: &dyn Partition) {
         if slots.is_captured {
             slots
                 .common
                 .iter()
+                .rev()
                 .for_each(|its| self.add_object(its, partition));
         }
         for (_, entry) in slots.iter() {
