@@ -4,6 +4,7 @@ use crate::common;
 use crate::green::{alone, resource, smallest};
 use crate::kernels::pinned;
 use crate::need;
+use cuda_safe::array::{Array, ArrayShape};
 use cuda_safe::green::GreenContext;
 use cuda_safe::{
     CaptureMode, Context, ContextFlags, CopyAttributes, CopyBatch, DeviceBuffer, Error, Extent,
@@ -336,4 +337,121 @@ fn pinned_memory_of_a_batch_that_was_not_enqueued_is_unchanged() {
     drop(batch);
     stream.synchronize().expect("a wait");
     assert_eq!(*host, [0, 0]);
+}
+
+const TEXELS: ArrayShape = ArrayShape::ThreeD {
+    width: 5,
+    height: 4,
+    depth: 3,
+};
+
+fn array(stream: &Stream, texels: &[i32]) -> Array<i32> {
+    let mut array = Array::new(stream, TEXELS).expect("an array");
+    array.copy_from_slice(texels).expect("a copy");
+    array
+}
+
+/// Offsets, extents and row lengths of copies with arrays are in texels.
+#[test]
+fn a_batch_copies_the_texels_of_parts_of_arrays() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let whole = array(&stream, &numbers());
+    let mut from_memory = array(&stream, &[0; 60]);
+    let mut from_array = array(&stream, &[0; 60]);
+    let memory = DeviceBuffer::from_slice(&stream, &numbers()).expect("memory");
+    let mut packed = DeviceBuffer::<i32>::zeroed(&stream, PART.width * 6).expect("memory");
+    let at = [2, 1, 1];
+    let mut batch = CopyBatch::new(&stream);
+    let target = from_memory.as_mut().part(at, PART).expect("a part");
+    batch
+        .push_to_array(target, &memory, inside())
+        .expect("a copy");
+    let source = whole.as_ref().part(at, PART).expect("a part");
+    batch
+        .push_from_array(&mut packed, Region::new(PART), source)
+        .expect("a copy");
+    let target = from_array.as_mut().part([0, 0, 0], PART).expect("a part");
+    batch.push_array(target, source).expect("a copy");
+    assert_eq!(batch.len(), 3);
+    batch.enqueue().expect("a batch");
+
+    assert_eq!(packed.to_vec().expect("a copy"), part());
+    for (array, at) in [(from_memory, at), (from_array, [0; 3])] {
+        let inside = array.as_ref().part(at, PART).expect("a part");
+        assert_eq!(inside.to_vec().expect("a copy"), part());
+        let zeros = array.to_vec().expect("a copy");
+        assert_eq!(zeros.into_iter().filter(|its| *its == 0).count(), 60 - 12);
+    }
+}
+
+#[test]
+fn one_copy_of_an_array_in_a_green_context_is_a_batch_of_one() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let group = smallest(resource).groups.remove(0);
+    let green = GreenContext::new([group]).expect("a green context");
+    let stream = green.stream().expect("a stream");
+    let array = array(&stream, &numbers());
+    let mut memory = DeviceBuffer::<i32>::zeroed(&stream, 60).expect("memory");
+    let mut batch = CopyBatch::new(&stream);
+    batch
+        .push_from_array(&mut memory, Region::new(WHOLE), &array)
+        .expect("a copy");
+    batch.enqueue().expect("a batch");
+    assert_eq!(memory.to_vec().expect("a copy"), numbers());
+}
+
+#[test]
+fn copies_of_arrays_that_do_not_fit_are_not_added_to_a_batch() {
+    let context = need!(common::context());
+    let (stream, other) = (context.stream(), context.stream());
+    let (stream, other) = (stream.expect("a stream"), other.expect("a stream"));
+    let mut first = array(&stream, &numbers());
+    let second = array(&stream, &numbers());
+    let foreign = array(&other, &numbers());
+    let memory = DeviceBuffer::<i32>::zeroed(&stream, 59).expect("memory");
+    let of_other = DeviceBuffer::<i32>::zeroed(&other, 60).expect("memory");
+    let whole = Region::new(WHOLE);
+    let mut batch = CopyBatch::new(&stream);
+    let is = |refused: cuda_safe::Result<()>, expected: fn(&Invalid) -> bool| match refused {
+        Err(Error::Invalid(why)) => assert!(expected(&why), "{why}"),
+        other => panic!("{other:?}"),
+    };
+    let target = first.as_mut().part([0; 3], PART).expect("a part");
+    is(batch.push_array(target, &second), |why| {
+        matches!(why, Invalid::Array { .. })
+    });
+    let mut batch = CopyBatch::new(&stream);
+    is(batch.push_array(&mut first, &foreign), |why| {
+        matches!(why, Invalid::OtherStream { .. })
+    });
+    let mut batch = CopyBatch::new(&stream);
+    is(batch.push_to_array(&mut first, &of_other, whole), |why| {
+        matches!(why, Invalid::OtherStream { .. })
+    });
+    let mut batch = CopyBatch::new(&stream);
+    is(batch.push_to_array(&mut first, &memory, whole), |why| {
+        matches!(why, Invalid::Region { .. })
+    });
+    assert!(batch.is_empty());
+}
+
+#[test]
+fn a_batch_with_arrays_is_not_captured() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let mut first = array(&stream, &numbers());
+    let second = array(&stream, &numbers());
+    let mut batch = CopyBatch::new(&stream);
+    batch.push_array(&mut first, &second).expect("a copy");
+    let capture = stream
+        .begin_capture(CaptureMode::ThreadLocal)
+        .expect("a capture");
+    match batch.enqueue() {
+        Err(Error::Invalid(why)) => assert_eq!(*why, Invalid::StreamIsCaptured),
+        other => panic!("{other:?}"),
+    }
+    let mut graph = capture.end().expect("an unbroken capture");
+    assert_eq!(graph.nodes().expect("the nodes"), []);
 }

@@ -25,6 +25,8 @@ pub use surface::{Surface, SurfaceTarget};
 pub use texel::{Half, Normalized, Texel, TexelFormat};
 pub use texture::{LinearSource, Texture, TextureSource};
 
+pub(in crate::memory) use copy::{Side, copy};
+
 use crate::base::error::Error;
 use crate::base::invalid::Invalid;
 

@@ -1,5 +1,6 @@
 //! Several copies in one call: between device memory, and between device and host memory.
 
+mod array;
 mod attributes;
 mod host;
 mod volume;
@@ -25,7 +26,9 @@ use volume::Volume;
 /// [`push`](Self::push) adds a copy between device memory. [`push_from_slice`](Self::push_from_slice),
 /// [`push_from_pinned`](Self::push_from_pinned) and [`push_to_pinned`](Self::push_to_pinned) add copies
 /// from and to host memory. Each has a variant for 2-D and 3-D regions
-/// ([`push_3d`](Self::push_3d)). [`enqueue`](Self::enqueue) makes the call.
+/// ([`push_3d`](Self::push_3d)). [`push_to_array`](Self::push_to_array),
+/// [`push_from_array`](Self::push_from_array) and [`push_array`](Self::push_array) add copies of texels.
+/// [`enqueue`](Self::enqueue) makes the call.
 /// [`CopyScope::enqueue`](crate::CopyScope::enqueue) makes it without waiting for the host memory.
 ///
 /// The copies run after earlier work on the stream and before later work. They are not ordered
@@ -58,6 +61,7 @@ pub struct CopyBatch<'a> {
     /// The index of the first copy with these attributes, and the attributes.
     accesses: Vec<(usize, Access)>,
     volumes: Vec<Volume>,
+    has_arrays: bool,
     attributes: CopyAttributes,
     host: HostSides<'a>,
     memory: PhantomData<&'a mut ()>,
@@ -107,6 +111,7 @@ impl<'a> CopyBatch<'a> {
             directions: Vec::with_capacity(copies),
             accesses: Vec::new(),
             volumes: Vec::new(),
+            has_arrays: false,
             attributes: CopyAttributes::default(),
             host: HostSides::default(),
             memory: PhantomData,
@@ -202,7 +207,8 @@ impl<'a> CopyBatch<'a> {
     /// [`Report::Leaked`](crate::Report::Leaked). The borrowed buffers are left empty.
     ///
     /// # Errors
-    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured) if the batch uses host memory.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured) if the batch uses host memory or
+    ///   arrays.
     /// - [`Error::InHostFunction`] inside a host function if the batch uses host memory.
     /// - Errors from the driver. Some of the copies may have been enqueued in this case. A capture of the
     ///   stream is refused with `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED`.
@@ -264,6 +270,11 @@ impl<'a> CopyBatch<'a> {
         if self.is_empty() {
             return Ok(Calls::Batch);
         }
+        // Single copies could be captured, but a graph must not contain the handles of arrays.
+        let _call = match self.has_arrays {
+            true => Some(self.stream.uncaptured(Operation::ArrayCopy)?),
+            false => None,
+        };
         // On these streams, a real driver (580) crashes if any of the memory is stream-ordered.
         if self.stream.may_have_green_context() {
             return self.enqueue_each();

@@ -365,7 +365,7 @@ pub(super) fn copy_with_attributes(
     .map_err(|(code, _)| code)
 }
 
-/// The rows of one side of a 3-D copy.
+/// The rows of one side of a 3-D copy, in bytes.
 struct Rows {
     start: u64,
     /// Bytes from a row to the next, and rows from a slice to the next.
@@ -374,7 +374,16 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(operand: &CUmemcpy3DOperand, [width, height, depth]: [usize; 3]) -> Answer<Self> {
+    /// Finds the rows of a side, whose elements have `size` bytes.
+    fn of(
+        world: &World,
+        operand: &CUmemcpy3DOperand,
+        [width, height, depth]: [usize; 3],
+        size: usize,
+    ) -> Answer<Self> {
+        if operand.type_ == CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY {
+            return Self::of_array(world, operand, [width, height, depth]);
+        }
         if operand.type_ != CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_POINTER {
             return Err(INVALID);
         }
@@ -387,8 +396,30 @@ impl Rows {
         }
         Ok(Self {
             start: its.ptr,
-            pitch,
+            pitch: pitch.checked_mul(size).ok_or(INVALID)?,
             height: rows,
+        })
+    }
+
+    /// Finds the texels of an array. That an extent beyond the array is refused is unverified (from
+    /// documentation).
+    fn of_array(world: &World, operand: &CUmemcpy3DOperand, extent: [usize; 3]) -> Answer<Self> {
+        // SAFETY: the operand has the type of an array.
+        let its = unsafe { operand.op.array };
+        let texels = world.array(its.array.addr())?.texels();
+        let at = [its.offset.x, its.offset.y, its.offset.z];
+        for ((at, len), all) in at.into_iter().zip(extent).zip(texels.extent) {
+            let fits = at.checked_add(len).is_some_and(|end| end <= all.max(1));
+            if !fits {
+                return Err(INVALID);
+            }
+        }
+        let [x, y, z] = at;
+        let offset = z * texels.slice + y * texels.pitch + x * texels.format.bytes;
+        Ok(Self {
+            start: texels.address + offset as u64,
+            pitch: texels.pitch,
+            height: texels.slice / texels.pitch.max(1),
         })
     }
 
@@ -396,6 +427,21 @@ impl Rows {
         let row = z.checked_mul(self.height)?.checked_add(y)?;
         let offset = row.checked_mul(self.pitch)?;
         self.start.checked_add(offset as u64)
+    }
+}
+
+/// Returns the size of an element of an operand, or `None` for a pointer.
+fn element_size(world: &World, operand: &CUmemcpy3DOperand) -> Answer<Option<usize>> {
+    if operand.type_ != CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY {
+        return Ok(None);
+    }
+    // SAFETY: the operand has the type of an array.
+    let array = unsafe { operand.op.array }.array;
+    let format = world.array(array.addr())?.texels().format;
+    match format.block {
+        1 => Ok(Some(format.bytes)),
+        // What the elements of such arrays are is unknown.
+        _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
     }
 }
 
@@ -410,14 +456,24 @@ fn add_volume(
     if extent.contains(&0) {
         return Err(INVALID);
     }
+    // Between pointers, an element is one byte.
+    let size = match (
+        element_size(world, &copy.src)?,
+        element_size(world, &copy.dst)?,
+    ) {
+        (Some(from), Some(to)) if from != to => return Err(INVALID),
+        (from, to) => from.or(to).unwrap_or(1),
+    };
     let [width, height, depth] = extent;
-    let (to, from) = (Rows::of(&copy.dst, extent)?, Rows::of(&copy.src, extent)?);
+    let to = Rows::of(world, &copy.dst, extent, size)?;
+    let from = Rows::of(world, &copy.src, extent, size)?;
+    let len = width.checked_mul(size).ok_or(INVALID)?;
     for z in 0..depth {
         for y in 0..height {
             let to = to.row(y, z).ok_or(INVALID)?;
             let from = from.row(y, z).ok_or(INVALID)?;
             check_green(world, stream, [to, from])?;
-            plan.add(world, stream, [to, from], width, copy.srcAccessOrder)?;
+            plan.add(world, stream, [to, from], len, copy.srcAccessOrder)?;
         }
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! Batches of copies with host memory, attributes and regions, and copies of regions between contexts.
 
 use super::{On, Row, Stage, array, field, value};
+use cuda_safe::array::{Array, ArrayShape};
 use cuda_safe::sys::{
     CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUmemcpy3DOperand, CUmemcpy3DOperandType,
     CUmemcpyAttributes, CUmemcpyFlags, CUmemcpySrcAccessOrder, CUmemorytype,
@@ -100,9 +101,30 @@ fn volumes(s: &Stage) -> Result<[u64; 2]> {
     Ok(addresses)
 }
 
+type Texels = (usize, [usize; 3], [usize; 3], (u64, usize, usize));
+
+/// Returns the array, the offset, the extent and the source of a copy to texels, in elements.
+fn texels(s: &Stage) -> Result<Texels> {
+    let from = DeviceBuffer::<u32>::zeroed(&s.stream, 512)?;
+    let shape = ArrayShape::ThreeD {
+        width: 8,
+        height: 6,
+        depth: 5,
+    };
+    let (mut first, mut second) = (Array::new(&s.stream, shape)?, Array::new(&s.stream, shape)?);
+    let raw = first.as_ref().as_raw().addr();
+    let mut batch = CopyBatch::new(&s.stream);
+    let part = first.as_mut().part([1, 2, 0], VOLUME)?;
+    batch.push_to_array(part, &from, PLACE)?;
+    let part = second.as_mut().part([1, 2, 0], VOLUME)?;
+    batch.push_to_array(part, &from, PLACE)?;
+    batch.enqueue()?;
+    Ok((raw, [1, 2, 0], [4, 2, 3], (from.as_raw() + 4 * 3, 11, 7)))
+}
+
 /// The address, the row length and the layer height of an operand.
 fn place(operand: &CUmemcpy3DOperand) -> (u64, usize, usize) {
-    // SAFETY: all operands of these tests are pointers.
+    // SAFETY: the callers pass operands that are pointers.
     let its = unsafe { operand.op.ptr };
     (its.ptr, its.rowLength, its.layerHeight)
 }
@@ -152,6 +174,24 @@ fn volume_rows() -> Vec<Row> {
             "CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_POINTER",
             |copy| [copy.src.type_, copy.dst.type_],
             [pointer; 2],
+        ),
+        Row::told(
+            "CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY",
+            texels,
+            VOLUMES,
+            |call| {
+                let copies = array::<CUDA_MEMCPY3D_BATCH_OP>("copies")(call)?;
+                let copy = copies.first()?;
+                let kind = CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY;
+                if copy.dst.type_ != kind {
+                    return None;
+                }
+                // SAFETY: the operand has the type of an array.
+                let its = unsafe { copy.dst.op.array };
+                let offset = [its.offset.x, its.offset.y, its.offset.z];
+                let extent = [copy.extent.width, copy.extent.height, copy.extent.depth];
+                Some((its.array.addr(), offset, extent, place(&copy.src)))
+            },
         ),
         Row::call(VOLUMES, |s| volumes(s).map(drop)),
         Row::call("cuMemcpy3DAsync_v2", |s| volumes(s).map(drop)).on(On::Oldest),

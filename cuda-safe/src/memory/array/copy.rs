@@ -19,7 +19,7 @@ use core::ffi::c_void;
 use cuda_sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype, Zeroable};
 
 /// The source or the target of a copy.
-enum Side {
+pub(in crate::memory) enum Side {
     Array {
         raw: CUarray,
         /// The position in bytes, rows and slices.
@@ -37,7 +37,7 @@ enum Side {
 }
 
 impl Side {
-    fn array<T>(array: &ArrayRef<'_, T>) -> Self {
+    pub(in crate::memory) fn array<T>(array: &ArrayRef<'_, T>) -> Self {
         let [x, y, z] = array.origin();
         Self::Array {
             raw: array.as_raw(),
@@ -45,7 +45,7 @@ impl Side {
         }
     }
 
-    fn device<T>(slice: &DeviceSlice<'_, T>, region: Region) -> Self {
+    pub(in crate::memory) fn device<T>(slice: &DeviceSlice<'_, T>, region: Region) -> Self {
         Self::Device {
             start: slice.as_raw() + (region.offset * size_of::<T>()) as u64,
             pitch: [region.pitch * size_of::<T>(), region.rows],
@@ -62,7 +62,7 @@ impl Side {
 }
 
 /// Returns a copy of texels of the type `T` in the driver's format.
-fn copy<T>(extent: Extent, from: &Side, to: &Side) -> CUDA_MEMCPY3D {
+pub(in crate::memory) fn copy<T>(extent: Extent, from: &Side, to: &Side) -> CUDA_MEMCPY3D {
     let mut copy = CUDA_MEMCPY3D {
         WidthInBytes: extent.width * size_of::<T>(),
         Height: extent.height,
@@ -223,10 +223,7 @@ impl<T: Texel> ArrayMut<'_, T> {
         T: 's,
     {
         let (source, extent) = (source.into(), self.extent());
-        if source.extent() != extent {
-            let problem = format!("{:?} is copied to {extent:?}", source.extent());
-            return Err(super::array_error("the extent of the source", problem));
-        }
+        source.expect_extent(extent)?;
         if source.stream() != self.stream() {
             let what = || "the source of the copy".to_owned();
             return Err(source.stream().other_stream(what, self.stream()));

@@ -118,8 +118,20 @@ impl<'a, T> ArrayRef<'a, T> {
     }
 
     /// Returns the position of the first texel in the array or level.
-    pub(super) fn origin(&self) -> [usize; 3] {
+    pub(in crate::memory) fn origin(&self) -> [usize; 3] {
         self.at
+    }
+
+    /// Checks the extent of the source of a copy to texels with the extent `target`.
+    ///
+    /// # Errors
+    /// [`Invalid::Array`](crate::Invalid::Array).
+    pub(in crate::memory) fn expect_extent(&self, target: Extent) -> Result<()> {
+        if self.extent == target {
+            return Ok(());
+        }
+        let problem = format!("{:?} is copied to {target:?}", self.extent);
+        Err(array_error("the extent of the source", problem))
     }
 
     /// Checks that this is the whole array or level, as the objects of kernels require.

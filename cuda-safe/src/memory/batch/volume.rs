@@ -9,15 +9,15 @@ use crate::memory::copy_3d::{Copy, Place};
 use crate::memory::{DeviceSlice, DeviceSliceMut, Extent, PinnedBuffer, Region};
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::{
-    CUDA_MEMCPY3D_BATCH_OP, CUextent3D, CUmemLocation, CUmemcpy3DOperand,
+    CUDA_MEMCPY3D_BATCH_OP, CUdeviceptr, CUextent3D, CUmemLocation, CUmemcpy3DOperand,
     CUmemcpy3DOperand_st__bindgen_ty_1, CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1,
     CUmemcpy3DOperandType, CUmemorytype,
 };
 
 /// The copy of a 2-D or 3-D region, as a part of a batch and as a single copy.
 pub(super) struct Volume {
-    operation: CUDA_MEMCPY3D_BATCH_OP,
-    single: Copy,
+    pub(super) operation: CUDA_MEMCPY3D_BATCH_OP,
+    pub(super) single: Copy,
 }
 
 impl<'a> CopyBatch<'a> {
@@ -156,13 +156,24 @@ fn operand(place: &Place, hint: CUmemLocation) -> CUmemcpy3DOperand {
     } else {
         place.device
     };
+    pointer(address, place.pitch, place.rows, hint)
+}
+
+/// Returns linear memory as a side of a copy, with the distance between rows in elements and between
+/// slices in rows.
+pub(super) fn pointer(
+    address: CUdeviceptr,
+    pitch: usize,
+    rows: usize,
+    hint: CUmemLocation,
+) -> CUmemcpy3DOperand {
     CUmemcpy3DOperand {
         type_: CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_POINTER,
         op: CUmemcpy3DOperand_st__bindgen_ty_1 {
             ptr: CUmemcpy3DOperand_st__bindgen_ty_1__bindgen_ty_1 {
                 ptr: address,
-                rowLength: place.pitch,
-                layerHeight: place.rows,
+                rowLength: pitch,
+                layerHeight: rows,
                 locHint: hint,
             },
         },
