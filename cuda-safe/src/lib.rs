@@ -154,9 +154,10 @@ pub use driver::module::{
     OccupancyOptions, Parameter, SuggestedBlock,
 };
 pub use driver::stream::{
-    AccessProperty, AccessWindow, BarrierScope, Capture, CaptureMode, CaptureStatus, DefaultStream,
-    GraphicsCapture, GraphicsCommands, MemoryOperation, MemorySyncDomain, MemorySyncDomainMap,
-    Stream, StreamFuture, StreamOptions, SynchronizationPolicy, WaitCondition, WeakStream,
+    AccessProperty, AccessWindow, AtomicReduction, BarrierScope, Capture, CaptureMode,
+    CaptureStatus, DefaultStream, GraphicsCapture, GraphicsCommands, MemoryOperation,
+    MemorySyncDomain, MemorySyncDomainMap, Stream, StreamFuture, StreamOptions,
+    SynchronizationPolicy, WaitCondition, WeakStream,
 };
 pub use driver::{checkpoint, coredump, device, logs, profiler};
 #[cfg(target_os = "linux")]

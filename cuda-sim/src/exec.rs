@@ -21,7 +21,7 @@ pub(crate) use runnable::{FunctionSettings, Runnable};
 use crate::memory::{Attached, Memory, pinned_byte};
 use crate::thread;
 use core::ffi::{c_char, c_void};
-use cuda_sys::CUresult;
+use cuda_sys::{CUresult, CUstreamAtomicReductionOpType};
 use kernel::Launch;
 use ready::Ready;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -84,6 +84,13 @@ pub(crate) enum Work {
     WriteValue {
         at: u64,
         bytes: Vec<u8>,
+    },
+    /// Changes a word of device memory or pinned memory by an atomic operation.
+    ReduceValue {
+        at: u64,
+        value: u64,
+        size: usize,
+        reduction: CUstreamAtomicReductionOpType,
     },
     /// Waits until a word of memory fulfills the condition, which is given by its value in C.
     WaitValue {
@@ -439,6 +446,12 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
         }
         Work::Decompress(its) => its.run(memory),
         Work::WriteValue { at, bytes } => write_value(memory, at, &bytes),
+        Work::ReduceValue {
+            at,
+            value,
+            size,
+            reduction,
+        } => reduce_value(memory, at, value, size, reduction),
         Work::WaitValue { at, size, .. } => match memory.word(at, size) {
             Some(_) => Ok(()),
             None => Err(format!(
@@ -511,6 +524,27 @@ fn write_value(memory: &mut Memory, at: u64, bytes: &[u8]) -> Result<(), String>
         target.store(*byte, Ordering::Relaxed);
     }
     Ok(())
+}
+
+/// Changes a word. All work runs under one lock, so this is atomic.
+fn reduce_value(
+    memory: &mut Memory,
+    at: u64,
+    value: u64,
+    size: usize,
+    reduction: CUstreamAtomicReductionOpType,
+) -> Result<(), String> {
+    let Some(word) = memory.word(at, size) else {
+        return Err(format!(
+            "an atomic operation on a value at {at:#x}, which is not allocated when the operation runs"
+        ));
+    };
+    let changed = match reduction {
+        CUstreamAtomicReductionOpType::CU_STREAM_ATOMIC_REDUCTION_OP_AND => word & value,
+        CUstreamAtomicReductionOpType::CU_STREAM_ATOMIC_REDUCTION_OP_OR => word | value,
+        _ => word.wrapping_add(value),
+    };
+    write_value(memory, at, &changed.to_le_bytes()[..size])
 }
 
 fn run_kernel(call: Call, memory: &mut Memory) -> Result<(), String> {

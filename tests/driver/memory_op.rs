@@ -4,8 +4,8 @@ use crate::common;
 use crate::kernels::pinned;
 use crate::need;
 use cuda_safe::{
-    BarrierScope, Context, DeviceBuffer, Error, Invalid, MemoryOperation, Stream, WaitCondition,
-    attribute,
+    AtomicReduction, BarrierScope, Context, DeviceBuffer, Error, Graph, Invalid, MemoryOperation,
+    Stream, WaitCondition, attribute, sys,
 };
 
 fn write(address: u64, value: u32) -> MemoryOperation {
@@ -260,6 +260,96 @@ mod provoked {
             let mut managed = ManagedBuffer::<u32>::zeroed(&stream, 4).expect("memory");
             let mut words = managed.device_mut().expect("device access");
             refused(words.write_value(0, 7), "managed");
+        }
+    }
+}
+
+fn reduce(address: u64, value: u32, reduction: AtomicReduction) -> MemoryOperation {
+    MemoryOperation::Reduce32 {
+        address,
+        value,
+        reduction,
+    }
+}
+
+/// Returns whether the driver and the device have atomic operations.
+fn has_reductions(context: &Context) -> bool {
+    let device = context.device();
+    // A driver before CUDA 13.1 does not know the attribute.
+    let supported = device.attribute(attribute::ATOMIC_REDUCTION_SUPPORTED);
+    supported.is_ok_and(|supported| supported)
+}
+
+#[test]
+fn atomic_operations_change_words_in_streams_and_graphs() {
+    let context = need!(common::context());
+    need!(common::since(13, 1));
+    if !has_reductions(&context) {
+        common::skip("the device has no atomic operations");
+        return;
+    }
+    let stream = context.stream().expect("a stream");
+    let words = DeviceBuffer::<u32>::zeroed_sync(&stream, 3).expect("memory");
+    let wide = DeviceBuffer::<u64>::zeroed_sync(&stream, 1).expect("memory");
+    let (start, far) = (words.as_raw(), wide.as_raw());
+    give(
+        &stream,
+        &[
+            write(start, u32::MAX),
+            reduce(start, 3, AtomicReduction::Add),
+            write(start + 4, 0b1100),
+            reduce(start + 4, 0b0110, AtomicReduction::And),
+            reduce(start + 8, 0b0101, AtomicReduction::Or),
+            reduce(start + 8, 0b0011, AtomicReduction::Or),
+        ],
+    );
+    let add = MemoryOperation::Reduce64 {
+        address: far,
+        value: 1 << 40,
+        reduction: AtomicReduction::Add,
+    };
+    // SAFETY: the word outlives the operation, and has no other use.
+    unsafe { stream.memory_operation(add) }.expect("enqueued");
+    assert_eq!(words.to_vec().expect("a copy"), [2, 0b0100, 0b0111]);
+
+    let mut graph = Graph::new(&context).expect("a graph");
+    // SAFETY: the words outlive the launches, and have no other use meanwhile.
+    let node = unsafe { graph.add_memory_operations(&[], &[add]) }.expect("a node");
+    assert_eq!(
+        graph.memory_operations(node).expect("its operations"),
+        [add]
+    );
+    let executable = graph.instantiate().expect("an executable graph");
+    executable.launch(&stream).expect("a launch");
+    executable.launch(&stream).expect("a launch");
+    assert_eq!(wide.to_vec().expect("a copy"), [3 << 40]);
+}
+
+#[test]
+fn atomic_operations_are_refused_by_older_drivers() {
+    let context = need!(common::context());
+    if cuda_safe::version().expect("a driver") >= sys::CudaVersion::new(13, 1) {
+        common::skip("the driver has atomic operations");
+        return;
+    }
+    let stream = context.stream().expect("a stream");
+    let word = DeviceBuffer::<u32>::zeroed_sync(&stream, 1).expect("memory");
+    let add = reduce(word.as_raw(), 1, AtomicReduction::Add);
+    let mut graph = Graph::new(&context).expect("a graph");
+    let refused = [
+        // SAFETY: the word outlives the operation, and has no other use.
+        unsafe { stream.memory_operation(add) },
+        // SAFETY: as above.
+        unsafe { stream.memory_operations(&[add]) },
+        // SAFETY: as above.
+        unsafe { graph.add_memory_operations(&[], &[add]) }.map(drop),
+    ];
+    for refused in refused {
+        match refused {
+            Err(Error::Invalid(why)) => {
+                assert!(matches!(*why, Invalid::NeedsNewerDriver { .. }), "{why}");
+            }
+            done => panic!("{done:?}"),
         }
     }
 }

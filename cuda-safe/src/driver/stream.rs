@@ -24,7 +24,7 @@ pub use capture::{
 pub use completion::StreamFuture;
 pub use default::DefaultStream;
 pub(crate) use host::{HostPanic, run_inside};
-pub use memory_op::{BarrierScope, MemoryOperation, WaitCondition};
+pub use memory_op::{AtomicReduction, BarrierScope, MemoryOperation, WaitCondition};
 pub(crate) use partition::Partition;
 pub(crate) use retained::Retained;
 

@@ -209,6 +209,12 @@ pub(super) fn attribute(
         | Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID => 0,
         Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => u32::try_from(number).unwrap_or(0),
         // Unverified (from documentation).
+        Attribute::CU_DEVICE_ATTRIBUTE_ATOMIC_REDUCTION_SUPPORTED
+            if world.profile.driver >= CudaVersion::new(13, 1) =>
+        {
+            u32::from(super::memory_op::has_reductions(world))
+        }
+        // Unverified (from documentation).
         Attribute::CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK if has_engine => 7,
         Attribute::CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_MAXIMUM_LENGTH if has_engine => {
             super::decompress::MAXIMUM

@@ -1,4 +1,4 @@
-//! Stream memory operations, which write a word or wait for one. The kinds of memory that support them
+//! Stream memory operations, which write a word, change one or wait for one. The kinds of memory that support them
 //! were measured on an H200; the rest is unverified (from documentation).
 
 use crate::exec::Work;
@@ -7,8 +7,11 @@ use crate::state::graph::node::{Kind as NodeKind, OperationsNode};
 use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
-    CUdeviceptr, CUresult, CUstream, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type,
-    CUstreamWaitValue_flags as Wait, CUstreamWriteValue_flags as Write,
+    CUdeviceptr, CUresult, CUstream, CUstreamAtomicReductionDataType as Word,
+    CUstreamAtomicReductionOpType as Operation, CUstreamBatchMemOpParams,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpAtomicReductionParams_st as Reduction,
+    CUstreamBatchMemOpType as Type, CUstreamWaitValue_flags as Wait,
+    CUstreamWriteValue_flags as Write, CudaVersion,
 };
 
 /// Maximum number of operations in a batch.
@@ -164,6 +167,42 @@ pub(super) fn work(world: &World, operation: &CUstreamBatchMemOpParams) -> Answe
         Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES | Type::CU_STREAM_MEM_OP_BARRIER => {
             Ok(Work::Nothing)
         }
+        Type::CU_STREAM_MEM_OP_ATOMIC_REDUCTION => {
+            // SAFETY: the kind selects this field, which contains integers.
+            reduce(world, &unsafe { operation.atomicReduction })
+        }
         _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
     }
+}
+
+/// Returns whether the devices have atomic operations.
+pub(super) fn has_reductions(world: &World) -> bool {
+    world.profile.driver >= CudaVersion::new(13, 1) && world.profile.gpu.capability.0 >= 9
+}
+
+fn reduce(world: &World, its: &Reduction) -> Answer<Work> {
+    if !has_reductions(world) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let size = match its.dataType {
+        Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_32 => 4,
+        Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_64 => 8,
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    let is_known = matches!(
+        its.reductionOp,
+        Operation::CU_STREAM_ATOMIC_REDUCTION_OP_ADD
+            | Operation::CU_STREAM_ATOMIC_REDUCTION_OP_AND
+            | Operation::CU_STREAM_ATOMIC_REDUCTION_OP_OR
+    );
+    if its.flags != 0 || !is_known {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    check(world, its.address, size, Use::Write)?;
+    Ok(Work::ReduceValue {
+        at: its.address,
+        value: its.value,
+        size,
+        reduction: its.reductionOp,
+    })
 }

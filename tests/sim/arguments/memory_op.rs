@@ -1,8 +1,13 @@
 //! Memory operations of streams.
 
 use super::{Row, Stage, array, value};
-use cuda_safe::sys::{CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type};
-use cuda_safe::{BarrierScope, DeviceBuffer, MemoryOperation, Result, WaitCondition};
+use cuda_safe::sys::{
+    CUstreamAtomicReductionDataType as Word, CUstreamAtomicReductionOpType as Reduction,
+    CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type,
+};
+use cuda_safe::{
+    AtomicReduction, BarrierScope, DeviceBuffer, MemoryOperation, Result, WaitCondition,
+};
 use cuda_sim::Call;
 
 /// Returns an 8-byte word with all bits set.
@@ -269,8 +274,88 @@ fn single() -> Vec<Row> {
     ]
 }
 
+/// The address, the value, the operation and the type of the words of an atomic operation.
+type Reduced = (Type, u64, u64, Reduction, Word);
+
+fn found_reduction(call: &Call) -> Option<Reduced> {
+    // SAFETY: the fields are numbers, for which any bits are valid.
+    let its = unsafe { operation(call)?.atomicReduction };
+    Some((
+        its.operation,
+        its.address,
+        its.value,
+        its.reductionOp,
+        its.dataType,
+    ))
+}
+
+fn reductions() -> Vec<Row> {
+    let kind = Type::CU_STREAM_MEM_OP_ATOMIC_REDUCTION;
+    let add = Reduction::CU_STREAM_ATOMIC_REDUCTION_OP_ADD;
+    let and = Reduction::CU_STREAM_ATOMIC_REDUCTION_OP_AND;
+    let or = Reduction::CU_STREAM_ATOMIC_REDUCTION_OP_OR;
+    let small = |reduction| {
+        move |address| MemoryOperation::Reduce32 {
+            address,
+            value: 7,
+            reduction,
+        }
+    };
+    let large = |reduction| {
+        move |address| MemoryOperation::Reduce64 {
+            address,
+            value: 7 << 40,
+            reduction,
+        }
+    };
+    let narrow = Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_32;
+    let wide = Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_64;
+    let function = "cuStreamBatchMemOp_v2";
+    let of_small = |name: &str, reduction, raw| {
+        let act = move |s: &Stage| Ok((kind, one(s, small(reduction))?, 7, raw, narrow));
+        Row::told(name, act, function, found_reduction)
+    };
+    let of_large = |name: &str, reduction, raw| {
+        let act = move |s: &Stage| Ok((kind, batch(s, large(reduction))?, 7 << 40, raw, wide));
+        Row::told(name, act, function, found_reduction)
+    };
+    vec![
+        of_small(
+            "CUstreamBatchMemOpType::CU_STREAM_MEM_OP_ATOMIC_REDUCTION",
+            AtomicReduction::Add,
+            add,
+        ),
+        of_small(
+            "CUstreamAtomicReductionOpType::CU_STREAM_ATOMIC_REDUCTION_OP_ADD",
+            AtomicReduction::Add,
+            add,
+        ),
+        of_large(
+            "CUstreamAtomicReductionOpType::CU_STREAM_ATOMIC_REDUCTION_OP_AND",
+            AtomicReduction::And,
+            and,
+        ),
+        of_large(
+            "CUstreamAtomicReductionOpType::CU_STREAM_ATOMIC_REDUCTION_OP_OR",
+            AtomicReduction::Or,
+            or,
+        ),
+        of_small(
+            "CUstreamAtomicReductionDataType::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_32",
+            AtomicReduction::Or,
+            or,
+        ),
+        of_large(
+            "CUstreamAtomicReductionDataType::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_64",
+            AtomicReduction::Add,
+            add,
+        ),
+    ]
+}
+
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = types();
+    rows.extend(reductions());
     rows.extend(conditions());
     rows.extend(single());
     rows

@@ -21,7 +21,8 @@ impl Graph {
     /// node with other nodes that access them.
     ///
     /// # Errors
-    /// - [`Invalid::EmptyNode`] if there are no operations; [`Invalid::TooManyOperations`].
+    /// - [`Invalid::EmptyNode`] if there are no operations; [`Invalid::TooManyOperations`];
+    ///   [`Invalid::NeedsNewerDriver`].
     /// - The errors of [`Stream::memory_operation`](crate::Stream::memory_operation), now or when the
     ///   graph is launched.
     /// - See also [`add_empty`](Self::add_empty).
@@ -187,7 +188,7 @@ struct Batch {
 
 impl Batch {
     /// # Errors
-    /// [`Invalid::EmptyNode`]; [`Invalid::TooManyOperations`].
+    /// [`Invalid::EmptyNode`]; [`Invalid::TooManyOperations`]; [`Invalid::NeedsNewerDriver`].
     fn new(operations: &[MemoryOperation]) -> Result<Self> {
         if operations.is_empty() {
             let what = "a batch of memory operations";

@@ -1,14 +1,17 @@
-//! Stream memory operations: a stream writes a word of memory, or waits for its value.
+//! Stream memory operations: a stream writes or changes a word of memory, or waits for its value.
 
 use super::Stream;
 use crate::base::call::{answer, call, without_current};
 use crate::base::error::{Error, Result};
+use crate::base::init;
 use crate::base::invalid::Invalid;
 use crate::driver::context::Context;
 use cuda_sys::{
-    CUdeviceptr, CUresult, CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type,
-    CUstreamMemoryBarrier_flags as BarrierFlags, CUstreamWaitValue_flags as WaitFlags,
-    CUstreamWriteValue_flags as WriteFlags,
+    CUdeviceptr, CUresult, CUstreamAtomicReductionDataType as Word,
+    CUstreamAtomicReductionOpType as ReductionType, CUstreamBatchMemOpParams,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpAtomicReductionParams_st as Reduction,
+    CUstreamBatchMemOpType as Type, CUstreamMemoryBarrier_flags as BarrierFlags,
+    CUstreamWaitValue_flags as WaitFlags, CUstreamWriteValue_flags as WriteFlags, CudaVersion,
 };
 
 /// An operation on a word of memory in stream order, for [`Stream::memory_operation`].
@@ -73,6 +76,55 @@ pub enum MemoryOperation {
     FlushRemoteWrites,
     /// A memory barrier: earlier writes become visible before later writes.
     Barrier(BarrierScope),
+    /// Changes a word of 4 bytes by an atomic operation. Needs CUDA 13.1, and a device with
+    /// [`ATOMIC_REDUCTION_SUPPORTED`](crate::attribute::ATOMIC_REDUCTION_SUPPORTED). Unverified (from
+    /// documentation).
+    Reduce32 {
+        /// The address of the word.
+        address: CUdeviceptr,
+        /// The second operand. The first one is the word.
+        value: u32,
+        /// How the operands are combined.
+        reduction: AtomicReduction,
+    },
+    /// Changes a word of 8 bytes by an atomic operation. Needs CUDA 13.1, and a device with
+    /// [`ATOMIC_REDUCTION_SUPPORTED`](crate::attribute::ATOMIC_REDUCTION_SUPPORTED). Unverified (from
+    /// documentation).
+    Reduce64 {
+        /// The address of the word.
+        address: CUdeviceptr,
+        /// The second operand. The first one is the word.
+        value: u64,
+        /// How the operands are combined.
+        reduction: AtomicReduction,
+    },
+}
+
+/// How an atomic operation combines a word and a value, which are unsigned numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AtomicReduction {
+    /// The sum, which wraps around.
+    Add,
+    /// The bits that are set in both.
+    And,
+    /// The bits that are set in at least one.
+    Or,
+}
+
+impl AtomicReduction {
+    fn raw(self) -> ReductionType {
+        match self {
+            Self::Add => ReductionType::CU_STREAM_ATOMIC_REDUCTION_OP_ADD,
+            Self::And => ReductionType::CU_STREAM_ATOMIC_REDUCTION_OP_AND,
+            Self::Or => ReductionType::CU_STREAM_ATOMIC_REDUCTION_OP_OR,
+        }
+    }
+
+    fn from_raw(raw: ReductionType) -> Option<Self> {
+        let all = [Self::Add, Self::And, Self::Or];
+        all.into_iter().find(|its| its.raw() == raw)
+    }
 }
 
 /// The condition of a wait for a word `w` and a value `v`.
@@ -126,6 +178,9 @@ impl WaitCondition {
 /// driver 580 enforces this.
 const MAX_OPERATIONS: usize = 255;
 
+/// The version since which there are atomic operations.
+const REDUCTIONS_SINCE: CudaVersion = CudaVersion::new(13, 1);
+
 /// The flags of a write. The other flag, which omits the fence, is only for the functions before CUDA
 /// 11.7.
 const WRITE: u32 = WriteFlags::CU_STREAM_WRITE_VALUE_DEFAULT.0;
@@ -143,6 +198,7 @@ impl Stream {
     /// - [`Invalid::NoMemoryOperations`] for stream-ordered and managed memory, if the driver rejects
     ///   it.
     /// - `CUDA_ERROR_INVALID_VALUE` for an address that is not a multiple of the word size.
+    /// - [`Invalid::NeedsNewerDriver`] for atomic operations, before CUDA 13.1.
     /// - `CUDA_ERROR_NOT_SUPPORTED`.
     ///
     /// If a captured operation is invalid, the driver rejects the launch of the graph with
@@ -194,7 +250,10 @@ impl Stream {
                 // SAFETY: as above.
                 unsafe { call!(cuStreamWaitValue64_v2(stream, address, value, flags)) }
             }
-            MemoryOperation::FlushRemoteWrites | MemoryOperation::Barrier(_) => {
+            MemoryOperation::FlushRemoteWrites
+            | MemoryOperation::Barrier(_)
+            | MemoryOperation::Reduce32 { .. }
+            | MemoryOperation::Reduce64 { .. } => {
                 // SAFETY: as above.
                 unsafe { self.memory_operations(&[operation]) }
             }
@@ -254,10 +313,13 @@ impl Stream {
 /// Returns the operations of a batch in the driver's format, and their number.
 ///
 /// # Errors
-/// [`Invalid::TooManyOperations`].
+/// [`Invalid::TooManyOperations`]; [`Invalid::NeedsNewerDriver`].
 pub(crate) fn batch(
     operations: &[MemoryOperation],
 ) -> Result<(Vec<CUstreamBatchMemOpParams>, u32)> {
+    if operations.iter().any(MemoryOperation::is_reduction) {
+        init::needs("an atomic memory operation", REDUCTIONS_SINCE)?;
+    }
     let count = operations.len();
     let number = u32::try_from(count)
         .ok()
@@ -302,10 +364,18 @@ impl MemoryOperation {
     /// Returns the address of the word and its size in bytes.
     fn target(&self) -> Option<(CUdeviceptr, u64)> {
         match *self {
-            Self::Write32 { address, .. } | Self::Wait32 { address, .. } => Some((address, 4)),
-            Self::Write64 { address, .. } | Self::Wait64 { address, .. } => Some((address, 8)),
+            Self::Write32 { address, .. }
+            | Self::Wait32 { address, .. }
+            | Self::Reduce32 { address, .. } => Some((address, 4)),
+            Self::Write64 { address, .. }
+            | Self::Wait64 { address, .. }
+            | Self::Reduce64 { address, .. } => Some((address, 8)),
             Self::FlushRemoteWrites | Self::Barrier(_) => None,
         }
+    }
+
+    fn is_reduction(&self) -> bool {
+        matches!(self, Self::Reduce32 { .. } | Self::Reduce64 { .. })
     }
 }
 
@@ -357,8 +427,36 @@ fn to_raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
                 BarrierScope::Device => BarrierFlags::CU_STREAM_MEMORY_BARRIER_TYPE_GPU.0,
             };
         }
+        MemoryOperation::Reduce32 {
+            address,
+            value,
+            reduction,
+        } => {
+            let word = Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_32;
+            raw.atomicReduction = reduce(address, value.into(), reduction, word);
+        }
+        MemoryOperation::Reduce64 {
+            address,
+            value,
+            reduction,
+        } => {
+            let word = Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_64;
+            raw.atomicReduction = reduce(address, value, reduction, word);
+        }
     }
     raw
+}
+
+fn reduce(address: CUdeviceptr, value: u64, reduction: AtomicReduction, word: Word) -> Reduction {
+    Reduction {
+        operation: Type::CU_STREAM_MEM_OP_ATOMIC_REDUCTION,
+        flags: 0,
+        reductionOp: reduction.raw(),
+        dataType: word,
+        address,
+        value,
+        alias: 0,
+    }
 }
 
 /// Converts an operation from the C type, which must be initialized completely.
@@ -411,6 +509,30 @@ pub(crate) fn from_raw(raw: &CUstreamBatchMemOpParams) -> Result<MemoryOperation
             }
             BarrierFlags(flags) => return Err(unknown(flags).into()),
         },
+        Type::CU_STREAM_MEM_OP_ATOMIC_REDUCTION => {
+            // SAFETY: all bits are valid for numbers.
+            let its = unsafe { raw.atomicReduction };
+            from_reduction(&its).ok_or_else(|| unknown(its.flags))?
+        }
         _ => return Err(unknown(wait.flags).into()),
     })
+}
+
+/// Returns the atomic operation, or `None` if it is not known.
+fn from_reduction(its: &Reduction) -> Option<MemoryOperation> {
+    let (address, value) = (its.address, its.value);
+    let reduction = AtomicReduction::from_raw(its.reductionOp)?;
+    match its.dataType {
+        Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_32 => Some(MemoryOperation::Reduce32 {
+            address,
+            value: u32::try_from(value).ok()?,
+            reduction,
+        }),
+        Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_64 => Some(MemoryOperation::Reduce64 {
+            address,
+            value,
+            reduction,
+        }),
+        _ => None,
+    }
 }

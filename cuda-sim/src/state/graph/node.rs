@@ -214,7 +214,8 @@ impl Kind {
             Work::Record { event } => Self::Record(event),
             Work::WaitFor { event } => Self::Wait(event),
             Work::Free(address) => Self::Free(address),
-            work @ (Work::WriteValue { .. } | Work::WaitValue { .. }) => {
+            work
+            @ (Work::WriteValue { .. } | Work::WaitValue { .. } | Work::ReduceValue { .. }) => {
                 Self::Operations(Box::new(OperationsNode::captured(vec![work])))
             }
             _ => return None,
