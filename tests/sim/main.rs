@@ -94,6 +94,7 @@ mod streams;
 mod tensor_maps;
 mod textures;
 mod virtual_memory;
+mod virtual_memory_leaks;
 mod virtual_memory_misuse;
 mod virtual_memory_shared;
 mod waits;

@@ -8,7 +8,7 @@ use super::reservation::Reservation;
 use crate::base::call::{Answer, answer, call, newest_or};
 use crate::base::error::{DriverError, Rejected, Result};
 use crate::base::invalid::Invalid;
-use crate::base::release::{self, Destroy, Leftover, Root, release};
+use crate::base::release::{self, Destroy, KeepAlive, Leftover, Root, release};
 use crate::driver::device::Device;
 use crate::memory::MemoryLocation;
 use crate::memory::pool::MemoryAccess;
@@ -563,7 +563,7 @@ impl Drop for MulticastMapping {
         let unmap = Unmap {
             address: self.address,
             object: Arc::clone(&self.object),
-            _reservation: self.reservation.clone(),
+            reservation: self.reservation.clone(),
         };
         release(unmap, &Root { is_borrowed: false });
     }
@@ -582,7 +582,7 @@ impl fmt::Debug for MulticastMapping {
 struct Unmap {
     address: CUdeviceptr,
     object: Arc<PhysicalMemory>,
-    _reservation: Reservation,
+    reservation: Reservation,
 }
 
 impl Destroy for Unmap {
@@ -602,6 +602,10 @@ impl Destroy for Unmap {
 
     fn leftover(&self) -> Leftover {
         Leftover::Object
+    }
+
+    fn has_leaked(&self, _: &dyn KeepAlive) {
+        self.reservation.never_free();
     }
 }
 

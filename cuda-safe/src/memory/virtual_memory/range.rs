@@ -7,7 +7,7 @@ use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
 use crate::base::call::{Answer, answer, call};
 use crate::base::error::Result;
-use crate::base::release::{Destroy, Leftover, Root, release};
+use crate::base::release::{Destroy, KeepAlive, Leftover, Root, release};
 use crate::driver::event::LastUse;
 use cuda_sys::{CUdeviceptr, CUresult};
 
@@ -118,5 +118,9 @@ impl Destroy for Unmap {
 
     fn leftover(&self) -> Leftover {
         Leftover::Object
+    }
+
+    fn has_leaked(&self, _: &dyn KeepAlive) {
+        self.range.reservation.never_free();
     }
 }

@@ -10,12 +10,13 @@ use crate::base::release::{self, Destroy, Leftover, Root, release};
 use cuda_sys::CUdeviceptr;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A range of device addresses that nothing else uses, and to which physical memory can be mapped. Clones
 /// share the range.
 ///
 /// A reservation takes no memory: 1 TiB is reserved in microseconds. It belongs to no context. The range is
-/// freed when all clones and all mappings in it are dropped.
+/// freed when all clones and all mappings in it are dropped, unless a mapping could not be unmapped.
 #[derive(Clone)]
 pub struct Reservation {
     range: Arc<Range>,
@@ -24,6 +25,8 @@ pub struct Reservation {
 struct Range {
     address: CUdeviceptr,
     size: usize,
+    /// Whether a mapping in the range has leaked, so that the driver would refuse to free the range.
+    has_leaked: AtomicBool,
 }
 
 /// Options for [`Reservation::with_options`].
@@ -78,8 +81,18 @@ impl Reservation {
         unsafe { call!(cuMemAddressReserve(place, size, alignment, wished, 0)) }
             .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Self {
-            range: Arc::new(Range { address, size }),
+            range: Arc::new(Range {
+                address,
+                size,
+                has_leaked: AtomicBool::new(false),
+            }),
         })
+    }
+
+    /// Leaks the range, because a mapping in it was not unmapped. The leak of the mapping is counted, and
+    /// that of the range is a part of it.
+    pub(super) fn never_free(&self) {
+        self.range.has_leaked.store(true, Ordering::Relaxed);
     }
 
     /// Returns the first address.
@@ -191,7 +204,10 @@ impl Destroy for ReservedRange {
 
 impl Drop for Range {
     fn drop(&mut self) {
-        let Self { address, size } = *self;
+        let (address, size) = (self.address, self.size);
+        if *self.has_leaked.get_mut() {
+            return;
+        }
         release(
             ReservedRange { address, size },
             &Root { is_borrowed: false },
