@@ -4,10 +4,10 @@ use crate::time::Spread;
 use crate::work::ok;
 use crate::{Fallible, driver};
 use cuda_memory::trace::Trace;
-use cuda_memory::{CachingManager, OrderedManager};
+use cuda_memory::{CachingManager, CachingOptions, OrderedManager};
 use cuda_safe::manager::{MemoryManager, Order, clear_memory_manager, set_memory_manager};
 use cuda_safe::pool::attribute::RESERVED_HIGH;
-use cuda_safe::{Context, Device, DeviceBuffer, Stream};
+use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, Stream};
 use cuda_sys::CUstream;
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -57,7 +57,7 @@ pub(crate) fn run(options: &Options<'_>) -> Fallible<()> {
         .collect::<Result<_, _>>()?;
     if let Some(path) = trace {
         let trace: Trace = std::fs::read_to_string(path)?.parse()?;
-        return replay(&trace, pool, &streams, rounds);
+        return replay(&trace, pool, &streams, rounds, driver.is_null());
     }
     let ways = ways(pool);
     println!(
@@ -96,9 +96,15 @@ pub(crate) fn run(options: &Options<'_>) -> Fallible<()> {
     Ok(())
 }
 
-/// Replays a trace with the caching pool and with the driver's pool. Prints the time and the peak
-/// memory.
-fn replay(trace: &Trace, pool: &CachingManager, streams: &[Stream], rounds: usize) -> Fallible<()> {
+/// Replays a trace with caching pools of slabs and of virtual memory, and with the driver's pool. Prints
+/// the time and the peak memory.
+fn replay(
+    trace: &Trace,
+    pool: &CachingManager,
+    streams: &[Stream],
+    rounds: usize,
+    is_null: bool,
+) -> Fallible<()> {
     let context = streams[0].context().clone();
     let drivers = OrderedManager::new(&context)?;
     println!(
@@ -108,14 +114,27 @@ fn replay(trace: &Trace, pool: &CachingManager, streams: &[Stream], rounds: usiz
     );
     println!("| replayed with | µs, first time | µs, again | peak MiB reserved |");
     println!("|---|--:|--:|--:|");
-    let managers: [(&str, &dyn MemoryManager); 2] =
-        [("the caching pool", pool), ("the driver's pool", &drivers)];
+    // The manager of a context of its own: a pool has no caches for streams of other managers.
+    set_memory_manager(|context| CachingManager::expandable(context, CachingOptions::default()))?;
+    let other = Context::new(&context.device(), ContextFlags::default());
+    clear_memory_manager();
+    let other = other?;
+    let expandable = other.memory_manager_as::<CachingManager>()?;
+    let expandable = expandable.ok_or("the context already has another memory manager")?;
+    let others: Vec<Stream> = (0..streams.len())
+        .map(|number| stream(&other, streams.len() + number, is_null))
+        .collect::<Result<_, _>>()?;
+    let managers: [(&str, &dyn MemoryManager, &[Stream]); 3] = [
+        ("the caching pool", pool, streams),
+        ("the expandable caching pool", expandable, &others),
+        ("the driver's pool", &drivers, streams),
+    ];
     let mut rows: Vec<(&str, f64, Vec<f64>)> = Vec::new();
     for round in 0..rounds.min(21) + 1 {
-        for (place, (name, manager)) in managers.into_iter().enumerate() {
+        for (place, (name, manager, streams)) in managers.into_iter().enumerate() {
             let start = Instant::now();
-            // SAFETY: the manager belongs to the context of the streams, and the streams outlive the
-            // replay.
+            // SAFETY: each pool is the manager of the context of its streams, and the streams of the other
+            // manager outlive it.
             black_box(unsafe { trace.replay(manager, streams) }?);
             let time = start.elapsed().as_secs_f64() * 1e6;
             for stream in streams {
@@ -130,6 +149,7 @@ fn replay(trace: &Trace, pool: &CachingManager, streams: &[Stream], rounds: usiz
     let reserved = drivers.pool().map(|pool| pool.attribute(RESERVED_HIGH));
     let reserved = [
         pool.stats().reserved_peak as u64,
+        expandable.stats().reserved_peak as u64,
         reserved.unwrap_or(Ok(0))?,
     ];
     for ((name, first, again), bytes) in rows.into_iter().zip(reserved) {
@@ -142,7 +162,7 @@ fn replay(trace: &Trace, pool: &CachingManager, streams: &[Stream], rounds: usiz
             bytes as f64 / f64::from(1 << 20)
         );
     }
-    println!("\n{:?}", pool.stats());
+    println!("\n{:?}\n{:?}", pool.stats(), expandable.stats());
     Ok(())
 }
 
