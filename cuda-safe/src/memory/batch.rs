@@ -267,14 +267,24 @@ impl<'a> CopyBatch<'a> {
     }
 
     fn give(&mut self) -> Result<Calls> {
+        match self.has_arrays {
+            true => self.give_arrays(),
+            false => self.give_copies(),
+        }
+    }
+
+    /// Enqueues the copies on a stream that is not captured: single copies could be captured, but a graph
+    /// must not contain the handles of arrays.
+    #[cold]
+    fn give_arrays(&mut self) -> Result<Calls> {
+        let _call = self.stream.uncaptured(Operation::ArrayCopy)?;
+        self.give_copies()
+    }
+
+    fn give_copies(&mut self) -> Result<Calls> {
         if self.is_empty() {
             return Ok(Calls::Batch);
         }
-        // Single copies could be captured, but a graph must not contain the handles of arrays.
-        let _call = match self.has_arrays {
-            true => Some(self.stream.uncaptured(Operation::ArrayCopy)?),
-            false => None,
-        };
         // On these streams, a real driver (580) crashes if any of the memory is stream-ordered.
         if self.stream.may_have_green_context() {
             return self.enqueue_each();
