@@ -163,6 +163,7 @@ fn leaks(run: &Run, failed: &Failed) -> Vec<String> {
         + u64::from(taken_as_gone)
         + told_of_stuck(run, failed)
         + kept_by_views(run, failed)
+        + kept_by_mappings(run)
         + stranded(run, failed).1;
     if more > allowed {
         wrong.push(format!("left behind: {what}; counted: {}", run.leaked));
@@ -215,6 +216,13 @@ fn kept_by_views(run: &Run, failed: &Failed) -> u64 {
     }
     let kept = run.after.green_contexts() - run.before.green_contexts();
     kept as u64
+}
+
+/// Returns how many reservations stay with a mapping that was leaked.
+fn kept_by_mappings(run: &Run) -> u64 {
+    let (mappings, reservations) = run.after.mappings_and_reservations();
+    let before = run.before.mappings_and_reservations();
+    (mappings.saturating_sub(before.0)).min(reservations.saturating_sub(before.1)) as u64
 }
 
 /// Returns how often memory was stranded because the end of the work that uses it is unknown, and

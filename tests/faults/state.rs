@@ -146,6 +146,17 @@ impl Objects {
         self.0[0].1
     }
 
+    /// Returns how many mappings there are, and how many reservations.
+    pub(crate) fn mappings_and_reservations(&self) -> (usize, usize) {
+        let of = |name: &str| {
+            self.0
+                .iter()
+                .find(|(its, _)| *its == name)
+                .map_or(0, |(_, count)| *count)
+        };
+        (of("mapping"), of("reservation"))
+    }
+
     pub(crate) fn pools(&self) -> usize {
         self.0[14].1
     }

@@ -132,10 +132,6 @@ pub(crate) fn newest_or(newest: Result<()>, older: impl FnOnce() -> Result<()>) 
 
 /// Makes a call that names its stream, event or memory and therefore needs no current context. If a
 /// driver requires one nevertheless, the call is repeated once with `context` current.
-///
-/// Without a current context, driver 580 rejects copies between host memory and virtual memory across two
-/// mappings with `CUDA_ERROR_INVALID_VALUE`, so a call with this error is repeated too. A rejected call has
-/// done nothing.
 #[inline]
 pub(crate) fn without_current<O: Outcome>(
     context: &(impl ContextHandle + ?Sized),
@@ -148,6 +144,41 @@ pub(crate) fn without_current<O: Outcome>(
     under_current(outcome, context, call)
 }
 
+/// Makes a copy as [`without_current`] does. Without a current context, driver 580 rejects a copy across two
+/// mappings of virtual memory with `CUDA_ERROR_INVALID_VALUE`, so a copy with this error is repeated too.
+#[inline]
+pub(crate) fn copy_without_current<O: Outcome>(
+    context: &(impl ContextHandle + ?Sized),
+    mut copy: impl FnMut() -> O,
+) -> Result<()> {
+    let outcome = copy();
+    if outcome.is_done() {
+        return Ok(());
+    }
+    copy_under_current(outcome, context, copy)
+}
+
+/// The rare path of [`copy_without_current`].
+#[cold]
+#[inline(never)]
+fn copy_under_current<O: Outcome>(
+    outcome: O,
+    context: &(impl ContextHandle + ?Sized),
+    mut copy: impl FnMut() -> O,
+) -> Result<()> {
+    match outcome.result() {
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
+            let _current = Entered::new(context)?;
+            copy().result().map_err(|_| error)
+        }
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_CONTEXT) => {
+            let _current = Entered::new(context)?;
+            copy().result()
+        }
+        result => result,
+    }
+}
+
 /// Repeats a call that failed, with `context` current, if the driver requires that. This is the rare
 /// path of [`without_current`], in a separate function, which keeps the common path short.
 #[cold]
@@ -158,12 +189,7 @@ pub(crate) fn under_current<O: Outcome>(
     mut call: impl FnMut() -> O,
 ) -> Result<()> {
     match outcome.result() {
-        Err(error)
-            if matches!(
-                error.code(),
-                Some(CUresult::CUDA_ERROR_INVALID_CONTEXT | CUresult::CUDA_ERROR_INVALID_VALUE)
-            ) =>
-        {
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_CONTEXT) => {
             let _current = Entered::new(context)?;
             call().result()
         }

@@ -5,7 +5,7 @@
 //! then makes a synchronous copy, so that no copy into the slice is in progress if the wait fails.
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, same_length};
-use crate::base::call::{answer, call, without_current};
+use crate::base::call::{answer, call, copy_without_current};
 use crate::base::capture::Operation;
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
@@ -41,7 +41,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
         let _call = self.stream().uncaptured(Operation::HostCopy)?;
         let (target, source) = (self.as_raw(), slice.as_ptr().cast());
         let (bytes, stream) = (self.size_bytes(), self.stream().raw());
-        let copied = without_current(self.stream().context(), move || {
+        let copied = copy_without_current(self.stream().context(), move || {
             // SAFETY: both sides hold `bytes` (the lengths are equal), and the slice has no
             // uninitialized bytes. It is borrowed until the wait below has returned. If that wait
             // fails, the device may at most still be *reading* the slice's memory, which affects
@@ -82,7 +82,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
             return Ok(());
         }
         let bytes = bytemuck::bytes_of(&value);
-        without_current(self.stream().context(), || match *bytes {
+        copy_without_current(self.stream().context(), || match *bytes {
             // SAFETY: the memory holds `count` elements of 1 byte.
             [a] => unsafe { call!(cuMemsetD8Async(target, a, count, stream)) },
             [a, b] => {
@@ -173,7 +173,7 @@ impl<T> DeviceSliceMut<'_, T> {
             return Ok(());
         }
         let (from, to) = (source.as_raw(), self.as_raw());
-        without_current(stream.context(), move || {
+        copy_without_current(stream.context(), move || {
             // SAFETY: both sides hold `bytes` and are bound to this stream. They are freed in the
             // order of this stream, or after a wait. They do not overlap, because the target is
             // borrowed mutably.
@@ -195,7 +195,7 @@ impl<T> DeviceSliceMut<'_, T> {
         if bytes == 0 {
             return Ok(());
         }
-        without_current(self.stream().context(), move || {
+        copy_without_current(self.stream().context(), move || {
             // SAFETY: the memory holds `bytes`.
             unsafe { answer!(cuMemsetD8Async(target, 0, bytes, stream)) }
         })

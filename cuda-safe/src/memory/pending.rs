@@ -1,7 +1,7 @@
 //! Asynchronous copies between device memory and pinned memory, which own the pinned memory.
 
 use super::{DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, PinnedRange, same_length};
-use crate::base::call::{Answer, answer, without_current};
+use crate::base::call::{Answer, answer, copy_without_current};
 use crate::base::capture::Operation;
 use crate::base::error::{Error, Rejected, Result};
 use crate::base::release;
@@ -263,7 +263,7 @@ impl<T> DeviceSlice<'_, T> {
         };
         let given = match self.size_bytes() {
             0 => Ok(()),
-            bytes => without_current(stream.context(), || copy(bytes, stream.raw()))
+            bytes => copy_without_current(stream.context(), || copy(bytes, stream.raw()))
                 .and_then(|()| host.after_copy(stream)),
         };
         let pending = Pending {

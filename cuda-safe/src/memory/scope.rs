@@ -3,7 +3,7 @@
 
 use super::pending::leak_in_use;
 use super::{CopyBatch, DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
-use crate::base::call::{Answer, answer, without_current};
+use crate::base::call::{Answer, answer, copy_without_current};
 use crate::base::capture::{CallGuard, Operation};
 use crate::base::error::{Error, Result};
 use crate::base::release;
@@ -221,7 +221,7 @@ impl<'scope> CopyScope<'scope, '_> {
         if bytes == 0 {
             return Ok(());
         }
-        without_current(self.stream.context(), || copy(self.stream.raw()))
+        copy_without_current(self.stream.context(), || copy(self.stream.raw()))
     }
 }
 
