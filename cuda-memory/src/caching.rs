@@ -192,6 +192,9 @@ impl CachingManager {
     /// memory has no [IPC handle](MemoryManager::ipc_handle). Dropping the pool waits for all work, because
     /// unmapping does not.
     ///
+    /// A block can lie in several mappings. Raw calls that copy across them need a current context: see
+    /// [`GrowableBuffer`](cuda_safe::virtual_memory::GrowableBuffer).
+    ///
     /// Host memory and managed memory are those of a [`DriverManager`].
     ///
     /// # Errors

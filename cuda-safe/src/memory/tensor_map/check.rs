@@ -41,8 +41,11 @@ pub(super) fn extent(needed: usize, bytes: usize) -> Result<()> {
     if needed <= bytes {
         return Ok(());
     }
-    let given = format_args!("{bytes} bytes, of which the tensor needs {needed}");
-    Err(refused("memory", given, "must hold the whole tensor"))
+    Err(refused(
+        "memory",
+        format_args!("{bytes} bytes, of which the tensor needs {needed}"),
+        "must hold the whole tensor",
+    ))
 }
 
 /// Checks the shape of a tensor, and returns its size from the first to the last element.
@@ -126,17 +129,20 @@ pub(super) fn inner(
     data_type: TensorDataType,
     swizzle: Swizzle,
 ) -> Result<()> {
-    let bytes = u64::from(elements) * data_type.size_bytes();
-    let given = format_args!("{elements} elements of {} bytes", data_type.size_bytes());
-    if bytes % ALIGNMENT != 0 {
-        let rule = "must have a multiple of 16 bytes in the innermost dimension";
-        return Err(refused(parameter, given, rule));
-    }
-    if swizzle.span().is_some_and(|span| bytes > span) {
-        let rule = "must not exceed the span of the swizzle in the innermost dimension";
-        return Err(refused(parameter, given, rule));
-    }
-    Ok(())
+    let size = data_type.size_bytes();
+    let bytes = u64::from(elements) * size;
+    let rule = if bytes % ALIGNMENT != 0 {
+        "must have a multiple of 16 bytes in the innermost dimension"
+    } else if swizzle.span().is_some_and(|span| bytes > span) {
+        "must not exceed the span of the swizzle in the innermost dimension"
+    } else {
+        return Ok(());
+    };
+    Err(refused(
+        parameter,
+        format_args!("{elements} elements of {size} bytes"),
+        rule,
+    ))
 }
 
 pub(super) fn tiled_box(dims: &[u32], rank: usize) -> Result<()> {

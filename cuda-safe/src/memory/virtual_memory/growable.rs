@@ -29,6 +29,9 @@ use std::sync::{Arc, PoisonError};
 /// after the work on the stream, without blocking. Addresses stay valid while the buffer exists, so
 /// pointers that kernels have stored remain correct.
 ///
+/// The memory of one buffer lies in several mappings. Raw calls that copy across them need a current context:
+/// without one, driver 580 rejects copies to and from host memory with `CUDA_ERROR_INVALID_VALUE`.
+///
 /// Use it where the final length is unknown, such as a cache of keys and values; memory that is allocated
 /// and freed often belongs to a [pool](crate::MemoryPool).
 ///
