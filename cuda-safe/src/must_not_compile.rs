@@ -1144,7 +1144,7 @@ struct CudaArrays;
 /// }
 /// ```
 ///
-/// ```compile_fail,E0597
+/// ```compile_fail,E0373
 /// // The closure of a callback outlives the function that registers it.
 /// use cuda_safe::logs::LogCallback;
 /// fn borrow(_: &mut Option<LogCallback>) {
