@@ -1,7 +1,7 @@
 //! Logical endpoints: numbers under which kernels and copies reach memory of one device or of several.
 
 use super::mapping::Mapping;
-use super::options::{check_multiple, check_size, check_within};
+use super::options::{check_part, check_size};
 use super::physical::PhysicalMemory;
 use crate::base::call::{Answer, answer, call};
 use crate::base::error::{Rejected, Result};
@@ -407,9 +407,7 @@ impl LogicalEndpoint {
 
     fn check(&self, offset: usize, size: usize) -> Result<()> {
         release::drain();
-        check_multiple("the offset", offset, self.inner.alignment)?;
-        check_multiple("the size", size, self.inner.alignment)?;
-        check_within(offset, size, self.size())
+        check_part(offset, size, self.inner.alignment, self.size())
     }
 
     fn binding<M>(

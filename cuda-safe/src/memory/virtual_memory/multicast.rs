@@ -2,7 +2,7 @@
 
 use super::access::set_access;
 use super::mapping::Mapping;
-use super::options::{Shareable, check_multiple, check_size, check_within};
+use super::options::{Shareable, check_part, check_size};
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
 use crate::base::call::{Answer, answer, call, newest_or};
@@ -343,9 +343,7 @@ impl MulticastObject {
 
     fn check(&self, offset: usize, size: usize) -> Result<()> {
         release::drain();
-        check_multiple("the offset", offset, self.granularity())?;
-        check_multiple("the size", size, self.granularity())?;
-        check_within(offset, size, self.size())
+        check_part(offset, size, self.granularity(), self.size())
     }
 
     fn binding<M>(

@@ -187,6 +187,16 @@ pub(super) fn check_size(bytes: usize, granularity: usize) -> Result<()> {
     }
 }
 
+/// Checks that `size` bytes from `offset` on are whole steps of the granularity, and within `len` bytes.
+///
+/// # Errors
+/// [`Invalid::Granularity`] and [`Invalid::Range`].
+pub(super) fn check_part(offset: usize, size: usize, granularity: usize, len: usize) -> Result<()> {
+    check_multiple("the offset", offset, granularity)?;
+    check_multiple("the size", size, granularity)?;
+    check_within(offset, size, len)
+}
+
 /// Checks that `size` bytes from `offset` on are within `len` bytes.
 ///
 /// # Errors
