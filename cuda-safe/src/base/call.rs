@@ -171,11 +171,7 @@ fn copy_under_current<O: Outcome>(
             let _current = Entered::new(context)?;
             copy().result().map_err(|_| error)
         }
-        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_CONTEXT) => {
-            let _current = Entered::new(context)?;
-            copy().result()
-        }
-        result => result,
+        result => under_current(result, context, || copy().result()),
     }
 }
 

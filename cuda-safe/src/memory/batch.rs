@@ -9,7 +9,7 @@ pub use attributes::{CopyAttributes, SourceOrder};
 
 use super::scope::LeakInUse;
 use super::{DeviceSlice, DeviceSliceMut, same_length};
-use crate::base::call::{answer, call, newest_or, without_current};
+use crate::base::call::{answer, call, copy_without_current, newest_or};
 use crate::base::capture::Operation;
 use crate::base::error::{Error, Result};
 use crate::base::release;
@@ -397,7 +397,7 @@ impl<'a> CopyBatch<'a> {
         let lines = self.targets.iter().zip(&self.sources).zip(&self.sizes);
         for (((to, from), size), direction) in lines.zip(&self.directions) {
             let (to, from, size, stream) = (*to, *from, *size, self.stream.raw());
-            without_current(self.stream.context(), || match direction {
+            copy_without_current(self.stream.context(), || match direction {
                 // SAFETY: as in `enqueue_newest`.
                 Direction::OnDevice => unsafe {
                     answer!(cuMemcpyDtoDAsync_v2(to, from, size, stream))

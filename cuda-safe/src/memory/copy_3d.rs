@@ -5,7 +5,7 @@
 //! then makes a synchronous copy.
 
 use super::{DeviceSlice, DeviceSliceMut, Extent, Region};
-use crate::base::call::{call, without_current};
+use crate::base::call::{call, copy_without_current};
 use crate::base::capture::Operation;
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
@@ -152,7 +152,7 @@ impl<T> DeviceSliceMut<'_, T> {
             let begin = region.at(0, 0, z).offset * size;
             let at = self.as_raw() + begin as u64;
             let bytes = bytemuck::bytes_of(&value);
-            without_current(self.stream().context(), || match *bytes {
+            copy_without_current(self.stream().context(), || match *bytes {
                 // SAFETY: the rows are within the memory.
                 [a] => unsafe { call!(cuMemsetD2D8Async(at, pitch, a, width, height, stream)) },
                 [a, b] => {
@@ -324,7 +324,7 @@ impl Copy {
     /// Both regions are within memory that stays allocated, and is not used by other code, until
     /// the copy has completed.
     pub(super) unsafe fn enqueue(&self, context: &Context, stream: CUstream) -> Result<()> {
-        without_current(context, || match self {
+        copy_without_current(context, || match self {
             Self::Nothing => Ok(()),
             // SAFETY: the caller guarantees valid memory, and the pointer is to a borrowed value.
             Self::Plane(copy) => unsafe { call!(cuMemcpy2DAsync_v2(&raw const *copy, stream)) },

@@ -7,7 +7,7 @@
 use super::owned::Array;
 use super::part::{ArrayMut, ArrayRef};
 use super::texel::Texel;
-use crate::base::call::{answer, call, without_current};
+use crate::base::call::{answer, call, copy_without_current};
 use crate::base::capture::Operation;
 use crate::base::error::{Rejected, Result};
 use crate::base::region::{Extent, Region};
@@ -117,7 +117,7 @@ pub(in crate::memory) fn copy<T>(extent: Extent, from: &Side, to: &Side) -> CUDA
 unsafe fn enqueue(copy: &CUDA_MEMCPY3D, stream: &Stream) -> Result<()> {
     let _call = stream.uncaptured(Operation::ArrayCopy)?;
     let raw = stream.raw();
-    without_current(stream.context(), || {
+    copy_without_current(stream.context(), || {
         // SAFETY: as the caller promises. The pointer is to a borrowed value.
         unsafe { answer!(cuMemcpy3DAsync_v2(&raw const *copy, raw)) }
     })
