@@ -437,13 +437,9 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
                 memory.target(to, len)?.copy_from_slice(&source);
                 Ok(())
             }),
-        Work::Fill { at, pattern, count } => {
-            memory.target(at, pattern.len() * count).map(|target| {
-                for element in target.chunks_exact_mut(pattern.len()) {
-                    element.copy_from_slice(&pattern);
-                }
-            })
-        }
+        Work::Fill { at, pattern, count } => memory
+            .target(at, pattern.len() * count)
+            .map(|target| fill(target, &pattern)),
         Work::Decompress(its) => its.run(memory),
         Work::WriteValue { at, bytes } => write_value(memory, at, &bytes),
         Work::ReduceValue {
@@ -493,6 +489,24 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
     match done {
         Ok(()) => Done::Well,
         Err(what) => Done::Illegal(what),
+    }
+}
+
+/// Writes a pattern repeatedly, with calls that the C library makes at memory speed in every build.
+fn fill(target: &mut [u8], pattern: &[u8]) {
+    if let [byte] = pattern {
+        target.fill(*byte);
+        return;
+    }
+    let Some(start) = target.get_mut(..pattern.len()) else {
+        return;
+    };
+    start.copy_from_slice(pattern);
+    let mut written = pattern.len();
+    while written < target.len() {
+        let more = written.min(target.len() - written);
+        target.copy_within(..more, written);
+        written += more;
     }
 }
 
@@ -584,4 +598,20 @@ fn copy_out(memory: &mut Memory, from: u64, to: usize, len: usize) -> Result<(),
         target.store(*byte, Ordering::Relaxed);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fill;
+
+    #[test]
+    fn a_fill_repeats_its_pattern() {
+        for count in 0..40 {
+            for pattern in [&[7][..], &[1, 2], &[1, 2, 3, 4]] {
+                let mut target = vec![0; count * pattern.len()];
+                fill(&mut target, pattern);
+                assert_eq!(target, pattern.repeat(count));
+            }
+        }
+    }
 }
