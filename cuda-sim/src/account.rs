@@ -36,6 +36,7 @@ impl Call {
 
 static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());
 static MISUSES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static NOT_SIMULATED: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 static SEED: AtomicU64 = AtomicU64::new(0);
 
 /// Stores the seed, which the report of a misuse names.
@@ -66,6 +67,26 @@ pub(crate) fn misuse(what: impl Into<String>) {
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .push(what);
+}
+
+/// Records a call of a function that is not simulated, and reports the first call of each such function.
+pub(crate) fn note_not_simulated(function: cuda_sys::Function) {
+    let name = function.symbol();
+    let mut known = NOT_SIMULATED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !known.contains(&name) {
+        known.push(name);
+        eprintln!("cuda-sim: {name} is not simulated: it returns CUDA_ERROR_NOT_SUPPORTED here");
+    }
+    drop(known);
+    record(name, Vec::new(), CUresult::CUDA_ERROR_NOT_SUPPORTED);
+}
+
+/// Returns the symbols of the functions that the program has called although this driver does not simulate
+/// them, in the order of their first calls. These functions return `CUDA_ERROR_NOT_SUPPORTED`, which says
+/// nothing about the device.
+pub fn not_simulated() -> Vec<&'static str> {
+    let known = NOT_SIMULATED.lock().unwrap_or_else(PoisonError::into_inner);
+    known.clone()
 }
 
 /// Returns whether this thread is running a kernel, and then reports a misuse. A kernel runs while the

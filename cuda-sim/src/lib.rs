@@ -42,7 +42,8 @@
 //! kernel's name. Timing is not modeled. The driver implements the functions that `cuda-safe` calls, all
 //! functions about graphs except `cuStreamBeginRecaptureToGraph`, those of virtual memory, multicast objects
 //! and logical endpoints (on Linux), of arrays, textures, surfaces and tensor maps, and a few that C
-//! programs call instead. Every other function returns `CUDA_ERROR_NOT_SUPPORTED`.
+//! programs call instead. Every other function returns `CUDA_ERROR_NOT_SUPPORTED`, which it reports once on
+//! stderr; [`not_simulated`] lists these functions.
 //!
 //! The texels of compressed and packed formats can be copied but not sampled, formats of video do not
 //! exist, and kernels cannot load through tensor maps. In graphs, external semaphores, copies within host
@@ -62,7 +63,8 @@ pub mod testing {}
 mod thread;
 
 pub use account::{
-    Alive, Argument, Call, calls, clear_calls, misuses, record_arguments, stack_depth, stack_depths,
+    Alive, Argument, Call, calls, clear_calls, misuses, not_simulated, record_arguments,
+    stack_depth, stack_depths,
 };
 pub use api::ipc::shared_by_another;
 #[cfg(unix)]
@@ -85,6 +87,8 @@ use cuda_sys::InstallError;
 /// The process already has a driver. `install` must run before the first use of `cuda-sys`.
 pub fn install(profile: Profile) -> Result<(), InstallError> {
     let driver = profile.driver;
+    cuda_sys::Function::on_not_supported(account::note_not_simulated);
+    let has_thread = profile.driver_thread;
     state::start(profile, || {
         // SAFETY: for each name, `find` returns null or a function of that symbol's type. If `api`
         // implements the name, `find` returns that function. `api` checks its type against the type of

@@ -14,6 +14,7 @@
 use crate::bindings::*;
 use crate::loader::{Function, GetProcAddress, GetVersion, SLOTS, resolve};
 use core::ffi::{c_char, c_int, c_uchar, c_uint, c_ulonglong, c_ushort, c_void};
+use std::sync::OnceLock;
 
 /// A function and, under the same name, the type of a pointer to it.
 macro_rules! functions {
@@ -51,7 +52,7 @@ macro_rules! functions {
                     #[inline]
                     #[allow(clippy::too_many_arguments, reason = "NVIDIA's functions have them")]
                     unsafe extern "C" fn refuse($(_: $ty),*) -> CUresult {
-                        CUresult::CUDA_ERROR_NOT_SUPPORTED
+                        crate::functions::refused($index)
                     }
                     let function: $name = refuse;
                     function as *const c_void
@@ -83,7 +84,26 @@ pub mod ptds {
 const _: fn(cuDriverGetVersion) -> GetVersion = |function| function;
 const _: fn(cuGetProcAddress_v2) -> GetProcAddress = |function| function;
 
+static REFUSAL_HOOK: OnceLock<fn(Function)> = OnceLock::new();
+
+/// The body of a function that a source does not implement.
+#[cold]
+fn refused(index: usize) -> CUresult {
+    if let Some(hook) = REFUSAL_HOOK.get() {
+        hook(Function::at(index));
+    }
+    CUresult::CUDA_ERROR_NOT_SUPPORTED
+}
+
 impl Function {
+    /// Sets the function that the functions of [`not_supported`](Self::not_supported) call, with themselves,
+    /// before they return. An [installed](crate::install) source can thus tell which functions a program
+    /// misses. Only the first call has an effect. The hook must not panic.
+    pub fn on_not_supported(hook: fn(Self)) {
+        // The first hook stays.
+        let _ = REFUSAL_HOOK.set(hook);
+    }
+
     /// Returns a function of this function's type that returns `CUDA_ERROR_NOT_SUPPORTED`. An
     /// [installed](crate::install) source can use it for functions that it does not implement.
     pub fn not_supported(self) -> *const c_void {

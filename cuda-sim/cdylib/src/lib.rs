@@ -12,7 +12,10 @@
 //! - `dlsym` and `cuGetProcAddress` find the same functions as in the profile's driver. Newer functions
 //!   are absent. In a program that was linked against them and bound at startup, they return
 //!   `CUDA_ERROR_NOT_FOUND`.
-//! - Functions that are not implemented return `CUDA_ERROR_NOT_SUPPORTED`.
+//! - Functions that are not simulated return `CUDA_ERROR_NOT_SUPPORTED`. The first call of each one is
+//!   reported on stderr.
+//! - A thread of the driver runs enqueued work when the program has made no call for ten milliseconds
+//!   (`cuda_sim::Profile::with_driver_thread`).
 //! - Kernels do not run, because only Rust programs can register kernels.
 //!
 //! Other crates do not link this crate.

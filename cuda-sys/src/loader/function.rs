@@ -36,7 +36,7 @@ impl Function {
             .map(Self)
     }
 
-    pub(super) fn at(index: usize) -> Self {
+    pub(crate) fn at(index: usize) -> Self {
         Self(index)
     }
 
