@@ -3,6 +3,7 @@
 //! The modules of this one are what a test does to calls: it makes them fail, runs a function before each,
 //! or decides which thread continues at each.
 
+pub(crate) mod driver_thread;
 pub mod explore;
 pub mod fault;
 pub(crate) mod hook;
@@ -121,12 +122,21 @@ fn answer(
     result
 }
 
+/// Returns the name of a function without the suffix of its variant for the per-thread default stream. The
+/// same rules apply to both.
+fn without_suffix(name: &'static str) -> &'static str {
+    let suffixes = ["_ptsz", "_ptds"].into_iter();
+    let mut base = suffixes.filter_map(|suffix| name.strip_suffix(suffix));
+    base.next().unwrap_or(name)
+}
+
 fn guarded(
     class: Class,
     name: &'static str,
     body: &mut impl FnMut(&mut World) -> Answer,
 ) -> CUresult {
     let mut stops_others = false;
+    let name = without_suffix(name);
     let code = attempt(class, name, body, &mut stops_others);
     if stops_others {
         if let Some(world) = lock().as_mut() {
@@ -171,6 +181,7 @@ fn attempt(
             begun = stopped.is_ok();
             let answer = stopped.and_then(|()| body(world));
             kept = world.kept.take();
+            driver_thread::note_call(world);
             let waits = matches!(answer, Err(World::CALLBACK | World::WAIT));
             if begun && waits && !*stops_others {
                 *stops_others = world.stop_others(name, kept.flatten());

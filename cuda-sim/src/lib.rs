@@ -17,8 +17,8 @@
 //! # Rules
 //! - **Installation.** [`install`] replaces the driver for the whole process. It must run before the
 //!   first use of `cuda-sys`.
-//! - **Determinism.** The driver starts no threads, except when a scenario runs under [`explore`]. Work
-//!   that is enqueued on a stream runs when the program waits for it or queries it, and as late as
+//! - **Determinism.** The driver starts no threads, except when a scenario runs under [`explore`] and with
+//!   [`Profile::with_driver_thread`]. Work that is enqueued on a stream runs when the program waits for it or queries it, and as late as
 //!   stream order allows. A [seed](Profile::with_seed) chooses among the streams that have work ready.
 //!   If a missing wait, an early free or a stale read fails in one run, it fails in every run with that
 //!   seed.
@@ -95,7 +95,11 @@ pub fn install(profile: Profile) -> Result<(), InstallError> {
         // the symbol, and the function follows the documented behavior of the driver. Otherwise `find`
         // returns a function of the symbol's type that has no effect.
         unsafe { cuda_sys::install(move |name: &CStr| find(name, driver)) }
-    })
+    })?;
+    if has_thread {
+        call::driver_thread::start();
+    }
+    Ok(())
 }
 
 /// Returns the address of a function, or null if a driver of version `driver` does not have it.

@@ -29,6 +29,7 @@ pub struct Profile {
     pub(crate) concurrent_managed_access: bool,
     /// Whether devices access some host memory at an address that differs from the host address.
     pub(crate) disjoint_host_addresses: bool,
+    pub(crate) driver_thread: bool,
 }
 
 /// The known properties of a GPU.
@@ -190,6 +191,7 @@ impl Profile {
             seed: 0,
             concurrent_managed_access: true,
             disjoint_host_addresses: false,
+            driver_thread: false,
         }
     }
 
@@ -275,6 +277,21 @@ impl Profile {
     pub fn with_disjoint_host_addresses(self) -> Self {
         Self {
             disjoint_host_addresses: true,
+            ..self
+        }
+    }
+
+    /// Adds a thread of the driver. It runs enqueued work when the program has made no call for ten
+    /// milliseconds, and host functions that a query has found ready, so that a program can wait for a host
+    /// function or for a value in memory without calling the driver. `cuStreamQuery` and `cuEventQuery` then
+    /// run no host functions.
+    ///
+    /// Without the thread, work runs only inside of calls, and a run depends on nothing but the calls and the
+    /// seed. Under [`explore`](crate::explore) the thread does nothing.
+    #[must_use]
+    pub fn with_driver_thread(self) -> Self {
+        Self {
+            driver_thread: true,
             ..self
         }
     }

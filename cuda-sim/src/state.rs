@@ -5,6 +5,7 @@ pub(crate) mod blocking;
 pub(crate) mod capture;
 pub(crate) mod context;
 pub(crate) mod coredump;
+pub(crate) mod driver_thread;
 pub(crate) mod error_log;
 pub(crate) mod graph;
 pub(crate) mod green;

@@ -115,7 +115,7 @@ pub(super) fn query(world: &mut World, event: CUevent) -> Answer {
     if world.executor.is_done(operation) {
         return Ok(());
     }
-    world.step()?;
+    world.poll()?;
     Err(CUresult::CUDA_ERROR_NOT_READY)
 }
 

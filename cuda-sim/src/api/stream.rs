@@ -100,7 +100,7 @@ pub(super) fn query(world: &mut World, stream: CUstream) -> Answer {
         return Ok(());
     }
     // A polling loop must end, so each query runs one operation.
-    world.step()?;
+    world.poll()?;
     Err(CUresult::CUDA_ERROR_NOT_READY)
 }
 

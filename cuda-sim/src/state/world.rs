@@ -23,7 +23,7 @@ use crate::memory::Memory;
 use crate::profile::Profile;
 use crate::thread;
 use cuda_sys::CUresult;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
@@ -91,6 +91,10 @@ pub(crate) struct World {
     pub(crate) shared: SharedMemory,
     pub(crate) pool_shared: SharedPools,
     pub(crate) executor: Executor,
+    /// The thread of the driver, if it runs work of this driver.
+    pub(crate) driver_thread: Option<ThreadId>,
+    /// Host functions that the driver's thread must run. Their operations count as running.
+    pub(crate) handed: VecDeque<Callback>,
     /// The operation that the current call waits for. It is kept while callbacks run, because the body
     /// of the call then runs again. The outer option is `None` until the body has determined the
     /// operation; the inner one is `None` if there is nothing to wait for.
@@ -115,7 +119,7 @@ pub(crate) fn start<E>(profile: Profile, install: impl FnOnce() -> Result<(), E>
 }
 
 /// Replaces the driver by a new one with the same profile and another seed, and marks it as initialized
-/// by `cuInit`.
+/// by `cuInit`. The driver's thread runs no work of the new one.
 ///
 /// # Panics
 /// The software driver is not installed.
@@ -188,6 +192,8 @@ impl World {
             shared: SharedMemory::default(),
             pool_shared: SharedPools::default(),
             executor: Executor::new(account::note_seed(profile.seed)),
+            driver_thread: None,
+            handed: VecDeque::new(),
             kept: None,
             calling: "",
             stoppers: Stoppers::default(),
@@ -394,7 +400,8 @@ impl World {
     }
 
     /// Called when no work is ready. Returns an error if the reason is a callback that has not ended.
-    fn stuck(&self) -> Answer {
+    fn stuck(&mut self) -> Answer {
+        self.take_back()?;
         match self.executor.in_callbacks() {
             Progress::None if self.executor.waits_for_values(&self.memory) => {
                 misuse("a stream waits for a value that no enqueued work writes; a real GPU hangs");
