@@ -6,6 +6,7 @@ use crate::call::fault;
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
 use crate::state::error_log::because;
+use crate::state::objects::Stream;
 use crate::state::{Answer, World};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{CUdeviceptr, CUresult, CUstream};
@@ -282,7 +283,25 @@ pub(super) fn check_given_on(
     if is_capturing && (world.memory.is_reserved(address, size as u64) || is_later()) {
         return Ok(());
     }
-    check_given(world, address, size, wanted)
+    check_given(world, address, size, wanted)?;
+    check_pool_access(world, stream, address)
+}
+
+/// Fails for memory of a pool of another device if the pool gives the stream's device no access (from a test
+/// of NVIDIA).
+fn check_pool_access(world: &World, stream: Option<&Stream>, address: CUdeviceptr) -> Answer {
+    let Some((_, allocation)) = world.memory.containing(address) else {
+        return Ok(());
+    };
+    let (Some(pool), Some(stream)) = (allocation.pool, stream) else {
+        return Ok(());
+    };
+    let device = world.context(stream.context)?.device;
+    let has_access = world.memory.pool_access.contains(&(pool, device));
+    if allocation.device == device || has_access {
+        return Ok(());
+    }
+    Err(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 pub(super) fn copy_in_async(
