@@ -80,8 +80,9 @@ pub(super) fn import_pool(
     flags: c_ulonglong,
 ) -> Answer {
     pool.required()?;
-    let current = world.current()?;
-    let device = world.context(current)?.device;
+    // No context is needed. The memory of a pool whose device is not known is on the current device.
+    let current = world.current().and_then(|current| world.context(current));
+    let device = current.map_or(0, |its| its.device);
     // 0 is a valid descriptor: the standard input (measured on driver 580).
     if flags != 0 || kind.0 != DESCRIPTOR || descriptor.is_null() {
         return Err(INVALID);
