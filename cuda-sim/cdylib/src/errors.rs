@@ -13,11 +13,19 @@ static CODES: LazyLock<BTreeMap<CUresult, (CString, CString)>> = LazyLock::new(|
     codes
         .filter_map(|code| {
             let name = CString::new(code.name()?).ok()?;
-            let text = CString::new(code.text()?).ok()?;
+            let text = CString::new(text_of(code)?).ok()?;
             Some((code, (name, text)))
         })
         .collect()
 });
+
+/// Returns the description of a code: the driver's, where it is known to differ from that of `cuda-sys`.
+fn text_of(code: CUresult) -> Option<&'static str> {
+    match code {
+        CUresult::CUDA_SUCCESS => Some("no error"),
+        _ => code.text(),
+    }
+}
 
 /// `cuGetErrorName`.
 pub(crate) unsafe extern "C" fn name(code: CUresult, place: *mut *const c_char) -> CUresult {
