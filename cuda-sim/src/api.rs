@@ -50,6 +50,7 @@ pub(crate) mod workqueue;
 use crate::account::arguments;
 use crate::call::{Class, call};
 use crate::state::Answer;
+use crate::thread;
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS,
@@ -156,19 +157,40 @@ macro_rules! note {
     };
 }
 
-/// Turns rows into functions of the symbols' types, and defines a function that finds one by name.
-macro_rules! functions {
-    ($find:ident $home:ident $($class:ident $name:ident($($param:ident: $mode:ident $ty:ty $([$($count:tt)+])?),*) => $body:path;)*) => {
-        $(
-            #[allow(non_snake_case, reason = "NVIDIA's name")]
-            unsafe extern "C" fn $name($($param: c_type!($mode $ty)),*) -> CUresult {
-                let arguments = arguments(|_list| {
-                    $(note!(_list $mode $param $([$($count)+])?);)*
-                });
-                $(receive!($mode $param);)*
+/// Turns a row into functions of the symbols' types: the function of the first name, and that of the second
+/// name, for which stream 0 is the per-thread default stream.
+macro_rules! function {
+    ($class:ident $name:ident [$($per_thread:ident)?] ($($param:ident: $mode:ident $ty:ty $([$($count:tt)+])?),*) => $body:path) => {
+        #[allow(non_snake_case, reason = "NVIDIA's name")]
+        unsafe extern "C" fn $name($($param: c_type!($mode $ty)),*) -> CUresult {
+            let arguments = arguments(|_list| {
+                $(note!(_list $mode $param $([$($count)+])?);)*
+            });
+            $(receive!($mode $param);)*
+            call(Class::$class, stringify!($name), arguments, |world| $body(world, $($param),*))
+        }
+        function!(@per_thread [$($per_thread)?] $class ($($param: $mode $ty $([$($count)+])?),*) => $body);
+    };
+    (@per_thread [] $($row:tt)*) => {};
+    (@per_thread [$name:ident] $class:ident ($($param:ident: $mode:ident $ty:ty $([$($count:tt)+])?),*) => $body:path) => {
+        #[allow(non_snake_case, reason = "NVIDIA's name")]
+        unsafe extern "C" fn $name($($param: c_type!($mode $ty)),*) -> CUresult {
+            let arguments = arguments(|_list| {
+                $(note!(_list $mode $param $([$($count)+])?);)*
+            });
+            $(receive!($mode $param);)*
+            thread::with_per_thread_default(|| {
                 call(Class::$class, stringify!($name), arguments, |world| $body(world, $($param),*))
-            }
-        )*
+            })
+        }
+    };
+}
+
+/// Turns rows into functions, and defines a function that finds one by name. A row has the name of a function,
+/// and after a bar the name of its variant for the per-thread default stream, if it has one.
+macro_rules! functions {
+    ($find:ident $home:ident $($class:ident $name:ident $(| $per_thread:ident)? ($($params:tt)*) => $body:path;)*) => {
+        $(function!($class $name [$($per_thread)?] ($($params)*) => $body);)*
 
         fn $find(symbol: &str) -> *const c_void {
             match symbol {
@@ -176,7 +198,11 @@ macro_rules! functions {
                     // With the type of the symbol, so that a wrong signature does not compile.
                     let function: $home::$name = $name;
                     function as *const c_void
-                })*
+                }
+                $(stringify!($per_thread) => {
+                    let function: cuda_sys::ptds::$per_thread = $per_thread;
+                    function as *const c_void
+                })?)*
                 _ => core::ptr::null(),
             }
         }
@@ -270,33 +296,33 @@ functions! { find_newest newest
     Usual cuStreamCreate(stream: out CUstream, flags: val c_uint) => stream::create;
     Usual cuStreamCreateWithPriority(stream: out CUstream, flags: val c_uint, priority: val c_int) => stream::create_with_priority;
     InCallbacks cuStreamDestroy_v2(stream: val CUstream) => stream::destroy;
-    InCallbacks cuStreamSynchronize(stream: val CUstream) => stream::synchronize;
-    InCallbacks cuStreamQuery(stream: val CUstream) => stream::query;
-    InCallbacks cuStreamWaitEvent(stream: val CUstream, event: val CUevent, flags: val c_uint) => stream::wait_event;
-    Usual cuStreamGetPriority(stream: val CUstream, priority: out c_int) => stream::priority;
-    Usual cuStreamGetFlags(stream: val CUstream, flags: out c_uint) => attributes::flags;
-    Usual cuStreamGetCtx(stream: val CUstream, context: out CUcontext) => attributes::context;
-    Usual cuStreamGetCtx_v2(stream: val CUstream, context: out CUcontext, green: out CUgreenCtx) => attributes::contexts;
+    InCallbacks cuStreamSynchronize | cuStreamSynchronize_ptsz(stream: val CUstream) => stream::synchronize;
+    InCallbacks cuStreamQuery | cuStreamQuery_ptsz(stream: val CUstream) => stream::query;
+    InCallbacks cuStreamWaitEvent | cuStreamWaitEvent_ptsz(stream: val CUstream, event: val CUevent, flags: val c_uint) => stream::wait_event;
+    Usual cuStreamGetPriority | cuStreamGetPriority_ptsz(stream: val CUstream, priority: out c_int) => stream::priority;
+    Usual cuStreamGetFlags | cuStreamGetFlags_ptsz(stream: val CUstream, flags: out c_uint) => attributes::flags;
+    Usual cuStreamGetCtx | cuStreamGetCtx_ptsz(stream: val CUstream, context: out CUcontext) => attributes::context;
+    Usual cuStreamGetCtx_v2 | cuStreamGetCtx_v2_ptsz(stream: val CUstream, context: out CUcontext, green: out CUgreenCtx) => attributes::contexts;
     Usual cuStreamGetGreenCtx(stream: val CUstream, green: out CUgreenCtx) => attributes::green;
-    Usual cuStreamGetAttribute(stream: val CUstream, id: val CUstreamAttrID, value: out CUstreamAttrValue) => attributes::get;
-    Usual cuStreamSetAttribute(stream: val CUstream, id: val CUstreamAttrID, value: val *const CUstreamAttrValue [1]) => attributes::set;
-    Usual cuStreamCopyAttributes(to: val CUstream, from: val CUstream) => attributes::copy;
-    Usual cuStreamWriteValue32_v2(stream: val CUstream, address: val CUdeviceptr, value: val u32, flags: val c_uint) => memory_op::write_32;
-    Usual cuStreamWriteValue64_v2(stream: val CUstream, address: val CUdeviceptr, value: val u64, flags: val c_uint) => memory_op::write_64;
-    Usual cuStreamWaitValue32_v2(stream: val CUstream, address: val CUdeviceptr, value: val u32, flags: val c_uint) => memory_op::wait_32;
-    Usual cuStreamWaitValue64_v2(stream: val CUstream, address: val CUdeviceptr, value: val u64, flags: val c_uint) => memory_op::wait_64;
-    Usual cuStreamBatchMemOp_v2(stream: val CUstream, count: val c_uint, operations: val *mut CUstreamBatchMemOpParams [count], flags: val c_uint) => memory_op::batch;
-    Usual cuStreamGetId(stream: val CUstream, id: out c_ulonglong) => stream::id;
-    InCallbacks cuStreamIsCapturing(stream: val CUstream, status: out CUstreamCaptureStatus) => capture::is_capturing;
-    Usual cuStreamBeginCapture_v2(stream: val CUstream, mode: val CUstreamCaptureMode) => capture::begin;
-    Usual cuStreamEndCapture(stream: val CUstream, graph: out CUgraph) => capture::end;
+    Usual cuStreamGetAttribute | cuStreamGetAttribute_ptsz(stream: val CUstream, id: val CUstreamAttrID, value: out CUstreamAttrValue) => attributes::get;
+    Usual cuStreamSetAttribute | cuStreamSetAttribute_ptsz(stream: val CUstream, id: val CUstreamAttrID, value: val *const CUstreamAttrValue [1]) => attributes::set;
+    Usual cuStreamCopyAttributes | cuStreamCopyAttributes_ptsz(to: val CUstream, from: val CUstream) => attributes::copy;
+    Usual cuStreamWriteValue32_v2 | cuStreamWriteValue32_v2_ptsz(stream: val CUstream, address: val CUdeviceptr, value: val u32, flags: val c_uint) => memory_op::write_32;
+    Usual cuStreamWriteValue64_v2 | cuStreamWriteValue64_v2_ptsz(stream: val CUstream, address: val CUdeviceptr, value: val u64, flags: val c_uint) => memory_op::write_64;
+    Usual cuStreamWaitValue32_v2 | cuStreamWaitValue32_v2_ptsz(stream: val CUstream, address: val CUdeviceptr, value: val u32, flags: val c_uint) => memory_op::wait_32;
+    Usual cuStreamWaitValue64_v2 | cuStreamWaitValue64_v2_ptsz(stream: val CUstream, address: val CUdeviceptr, value: val u64, flags: val c_uint) => memory_op::wait_64;
+    Usual cuStreamBatchMemOp_v2 | cuStreamBatchMemOp_v2_ptsz(stream: val CUstream, count: val c_uint, operations: val *mut CUstreamBatchMemOpParams [count], flags: val c_uint) => memory_op::batch;
+    Usual cuStreamGetId | cuStreamGetId_ptsz(stream: val CUstream, id: out c_ulonglong) => stream::id;
+    InCallbacks cuStreamIsCapturing | cuStreamIsCapturing_ptsz(stream: val CUstream, status: out CUstreamCaptureStatus) => capture::is_capturing;
+    Usual cuStreamBeginCapture_v2 | cuStreamBeginCapture_v2_ptsz(stream: val CUstream, mode: val CUstreamCaptureMode) => capture::begin;
+    Usual cuStreamEndCapture | cuStreamEndCapture_ptsz(stream: val CUstream, graph: out CUgraph) => capture::end;
     Robust cuThreadExchangeStreamCaptureMode(mode: inout CUstreamCaptureMode) => capture::exchange_mode;
-    Usual cuStreamBeginCaptureToGraph(stream: val CUstream, graph: val CUgraph, nodes: val *const CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, mode: val CUstreamCaptureMode) => capture::begin_to_graph;
-    Usual cuStreamGetCaptureInfo_v3(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong, graph: out CUgraph, nodes: out *const CUgraphNode, edges: out *const CUgraphEdgeData, count: out usize) => capture::info_with_edges;
-    Usual cuStreamBeginRecaptureToGraph(stream: val CUstream, mode: val CUstreamCaptureMode, graph: val CUgraph, callback: val CUgraphRecaptureCallback, data: val *mut c_void) => capture::begin_recapture;
-    Usual cuStreamBeginCaptureToCig(stream: val CUstream, params: val *mut CUstreamCigCaptureParams [1]) => capture::begin_to_graphics;
-    Usual cuStreamEndCaptureToCig(stream: val CUstream) => capture::end_to_graphics;
-    Usual cuStreamUpdateCaptureDependencies_v2(stream: val CUstream, nodes: val *mut CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, flags: val c_uint) => capture::update_dependencies;
+    Usual cuStreamBeginCaptureToGraph | cuStreamBeginCaptureToGraph_ptsz(stream: val CUstream, graph: val CUgraph, nodes: val *const CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, mode: val CUstreamCaptureMode) => capture::begin_to_graph;
+    Usual cuStreamGetCaptureInfo_v3 | cuStreamGetCaptureInfo_v3_ptsz(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong, graph: out CUgraph, nodes: out *const CUgraphNode, edges: out *const CUgraphEdgeData, count: out usize) => capture::info_with_edges;
+    Usual cuStreamBeginRecaptureToGraph | cuStreamBeginRecaptureToGraph_ptsz(stream: val CUstream, mode: val CUstreamCaptureMode, graph: val CUgraph, callback: val CUgraphRecaptureCallback, data: val *mut c_void) => capture::begin_recapture;
+    Usual cuStreamBeginCaptureToCig | cuStreamBeginCaptureToCig_ptsz(stream: val CUstream, params: val *mut CUstreamCigCaptureParams [1]) => capture::begin_to_graphics;
+    Usual cuStreamEndCaptureToCig | cuStreamEndCaptureToCig_ptsz(stream: val CUstream) => capture::end_to_graphics;
+    Usual cuStreamUpdateCaptureDependencies_v2 | cuStreamUpdateCaptureDependencies_v2_ptsz(stream: val CUstream, nodes: val *mut CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, flags: val c_uint) => capture::update_dependencies;
 
     Usual cuGraphCreate(graph: out CUgraph, flags: val c_uint) => graph::create;
     Surviving cuGraphDestroy(graph: val CUgraph) => graph::destroy;
@@ -364,10 +390,10 @@ functions! { find_newest newest
     Usual cuGraphExecGetId(executable: val CUgraphExec, id: out c_uint) => graph::query::executable_id;
 
     Usual cuGraphInstantiateWithFlags(executable: out CUgraphExec, graph: val CUgraph, flags: val c_ulonglong) => graph::executable::instantiate;
-    Usual cuGraphInstantiateWithParams(executable: out CUgraphExec, graph: val CUgraph, params: inout CUDA_GRAPH_INSTANTIATE_PARAMS) => graph::executable::instantiate_with;
+    Usual cuGraphInstantiateWithParams | cuGraphInstantiateWithParams_ptsz(executable: out CUgraphExec, graph: val CUgraph, params: inout CUDA_GRAPH_INSTANTIATE_PARAMS) => graph::executable::instantiate_with;
     Usual cuGraphExecGetFlags(executable: val CUgraphExec, flags: out c_ulonglong) => graph::executable::flags;
-    Usual cuGraphUpload(executable: val CUgraphExec, stream: val CUstream) => graph::executable::upload;
-    InCallbacks cuGraphLaunch(executable: val CUgraphExec, stream: val CUstream) => graph::executable::launch;
+    Usual cuGraphUpload | cuGraphUpload_ptsz(executable: val CUgraphExec, stream: val CUstream) => graph::executable::upload;
+    InCallbacks cuGraphLaunch | cuGraphLaunch_ptsz(executable: val CUgraphExec, stream: val CUstream) => graph::executable::launch;
     Surviving cuGraphExecDestroy(executable: val CUgraphExec) => graph::executable::destroy;
     Usual cuGraphExecUpdate_v2(executable: val CUgraphExec, graph: val CUgraph, info: out CUgraphExecUpdateResultInfo) => graph::update::update;
     Usual cuGraphExecNodeSetParams(executable: val CUgraphExec, node: val CUgraphNode, params: val *mut CUgraphNodeParams [1]) => graph::update::set_params;
@@ -393,22 +419,23 @@ functions! { find_newest newest
     Usual cuGraphRetainUserObject(graph: val CUgraph, object: val CUuserObject, count: val c_uint, flags: val c_uint) => graph::user_object::retain_in_graph;
     Usual cuGraphReleaseUserObject(graph: val CUgraph, object: val CUuserObject, count: val c_uint) => graph::user_object::release_in_graph;
 
-    Usual cuLaunchHostFunc(stream: val CUstream, function: val CUhostFn, data: val *mut c_void) => launch::host_function;
-    Usual cuStreamAddCallback(stream: val CUstream, callback: val CUstreamCallback, data: val *mut c_void, flags: val c_uint) => launch::callback;
+    Usual cuLaunchHostFunc | cuLaunchHostFunc_ptsz(stream: val CUstream, function: val CUhostFn, data: val *mut c_void) => launch::host_function;
+    Usual cuStreamAddCallback | cuStreamAddCallback_ptsz(stream: val CUstream, callback: val CUstreamCallback, data: val *mut c_void, flags: val c_uint) => launch::callback;
 
     Usual cuEventCreate(event: out CUevent, flags: val c_uint) => event::create;
     InCallbacks cuEventDestroy_v2(event: val CUevent) => event::destroy;
-    InCallbacks cuEventRecord(event: val CUevent, stream: val CUstream) => event::record;
-    InCallbacks cuEventRecordWithFlags(event: val CUevent, stream: val CUstream, flags: val c_uint) => event::record_with_flags;
+    InCallbacks cuEventRecord | cuEventRecord_ptsz(event: val CUevent, stream: val CUstream) => event::record;
+    InCallbacks cuEventRecordWithFlags | cuEventRecordWithFlags_ptsz(event: val CUevent, stream: val CUstream, flags: val c_uint) => event::record_with_flags;
     Usual cuEventSynchronize(event: val CUevent) => event::synchronize;
     InCallbacks cuEventQuery(event: val CUevent) => event::query;
     Usual cuEventElapsedTime_v2(milliseconds: out f32, start: val CUevent, end: val CUevent) => event::elapsed;
 
     Usual cuMemAlloc_v2(address: out CUdeviceptr, size: val usize) => memory::allocate;
     Usual cuMemFree_v2(address: val CUdeviceptr) => memory::free;
-    Usual cuMemAllocAsync(address: out CUdeviceptr, size: val usize, stream: val CUstream) => memory::allocate_async;
-    Usual cuMemFreeAsync(address: val CUdeviceptr, stream: val CUstream) => memory::free_async;
+    Usual cuMemAllocAsync | cuMemAllocAsync_ptsz(address: out CUdeviceptr, size: val usize, stream: val CUstream) => memory::allocate_async;
+    Usual cuMemFreeAsync | cuMemFreeAsync_ptsz(address: val CUdeviceptr, stream: val CUstream) => memory::free_async;
     Usual cuMemHostAlloc(start: out *mut c_void, size: val usize, flags: val c_uint) => host::allocate;
+    Usual cuMemAllocHost_v2(start: out *mut c_void, size: val usize) => host::allocate_simply;
     Usual cuMemFreeHost(start: val *mut c_void) => host::free;
     Usual cuMemHostGetFlags(flags: out c_uint, start: val *mut c_void) => host::flags;
     Usual cuMemHostGetDevicePointer_v2(address: out CUdeviceptr, start: val *mut c_void, flags: val c_uint) => host::device_pointer;
@@ -420,13 +447,14 @@ functions! { find_newest newest
     Usual cuIpcCloseMemHandle(address: val CUdeviceptr) => ipc::close;
 
     Usual cuMemAllocManaged(address: out CUdeviceptr, size: val usize, flags: val c_uint) => managed::allocate;
-    Usual cuStreamAttachMemAsync(stream: val CUstream, address: val CUdeviceptr, size: val usize, flags: val c_uint) => managed::attach;
+    Usual cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz(stream: val CUstream, address: val CUdeviceptr, size: val usize, flags: val c_uint) => managed::attach;
     Usual cuMemAdvise_v2(address: val CUdeviceptr, size: val usize, advice: val CUmem_advise, location: val CUmemLocation) => managed::advise;
-    Usual cuMemPrefetchAsync_v2(address: val CUdeviceptr, size: val usize, location: val CUmemLocation, flags: val c_uint, stream: val CUstream) => managed::prefetch;
-    Usual cuMemPrefetchBatchAsync(addresses: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, locations: val *mut CUmemLocation [location_count], firsts: val *mut usize [location_count], location_count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::prefetch_batch;
-    Usual cuMemDiscardBatchAsync(addresses: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::discard_batch;
-    Usual cuMemDiscardAndPrefetchBatchAsync(addresses: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, locations: val *mut CUmemLocation [location_count], firsts: val *mut usize [location_count], location_count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::discard_and_prefetch_batch;
+    Usual cuMemPrefetchAsync_v2 | cuMemPrefetchAsync_v2_ptsz(address: val CUdeviceptr, size: val usize, location: val CUmemLocation, flags: val c_uint, stream: val CUstream) => managed::prefetch;
+    Usual cuMemPrefetchBatchAsync | cuMemPrefetchBatchAsync_ptsz(addresses: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, locations: val *mut CUmemLocation [location_count], firsts: val *mut usize [location_count], location_count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::prefetch_batch;
+    Usual cuMemDiscardBatchAsync | cuMemDiscardBatchAsync_ptsz(addresses: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::discard_batch;
+    Usual cuMemDiscardAndPrefetchBatchAsync | cuMemDiscardAndPrefetchBatchAsync_ptsz(addresses: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, locations: val *mut CUmemLocation [location_count], firsts: val *mut usize [location_count], location_count: val usize, flags: val c_ulonglong, stream: val CUstream) => managed::discard_and_prefetch_batch;
     Usual cuMemRangeGetAttributes(data: val *mut *mut c_void, sizes: val *mut usize, attributes: val *mut CUmem_range_attribute [count], count: val usize, address: val CUdeviceptr, size: val usize) => managed::attributes;
+    Usual cuMemRangeGetAttribute(data: val *mut c_void, data_size: val usize, attribute: val CUmem_range_attribute, address: val CUdeviceptr, size: val usize) => managed::attribute;
     Usual cuMemGetLocationInfo(address: val CUdeviceptr, size: val usize, part: val usize, sample: val usize, locations: val *mut CUmemLocation) => managed::locations;
 
     Usual cuMemPoolCreate(pool: out CUmemoryPool, props: val *const CUmemPoolProps [1]) => pool::create;
@@ -436,7 +464,7 @@ functions! { find_newest newest
     Usual cuMemPoolTrimTo(pool: val CUmemoryPool, keep: val usize) => pool::trim;
     Usual cuMemPoolGetAccess(access: out CUmemAccess_flags, pool: val CUmemoryPool, location: val *mut CUmemLocation [1]) => pool::access;
     Usual cuMemPoolSetAccess(pool: val CUmemoryPool, map: val *const CUmemAccessDesc [count], count: val usize) => pool::set_access;
-    Usual cuMemAllocFromPoolAsync(address: out CUdeviceptr, size: val usize, pool: val CUmemoryPool, stream: val CUstream) => pool::allocate;
+    Usual cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz(address: out CUdeviceptr, size: val usize, pool: val CUmemoryPool, stream: val CUstream) => pool::allocate;
     Usual cuDeviceGetDefaultMemPool(pool: out CUmemoryPool, device: val CUdevice) => pool::default_of_device;
     Usual cuDeviceGetMemPool(pool: out CUmemoryPool, device: val CUdevice) => pool::of_device;
     Usual cuDeviceSetMemPool(device: val CUdevice, pool: val CUmemoryPool) => pool::set_of_device;
@@ -488,42 +516,49 @@ functions! { find_newest newest
     Usual cuPointerSetAttribute(value: val *const c_void [bytes 4], attribute: val CUpointer_attribute, address: val CUdeviceptr) => pointer::set_attribute;
     Usual cuMemGetAddressRange_v2(start: out CUdeviceptr, size: out usize, address: val CUdeviceptr) => pointer::range;
 
-    Usual cuMemcpyHtoD_v2(to: val CUdeviceptr, from: val *const c_void, size: val usize) => memory::copy_in;
-    Usual cuMemcpyDtoH_v2(to: val *mut c_void, from: val CUdeviceptr, size: val usize) => memory::copy_out;
-    Usual cuMemcpyHtoDAsync_v2(to: val CUdeviceptr, from: val *const c_void, size: val usize, stream: val CUstream) => memory::copy_in_async;
-    Usual cuMemcpyDtoHAsync_v2(to: val *mut c_void, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_out_async;
-    Usual cuMemcpyDtoDAsync_v2(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_on_device_async;
-    Usual cuMemcpyAsync(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_async;
-    Usual cuMemcpyPeerAsync(to: val CUdeviceptr, its: val CUcontext, from: val CUdeviceptr, others: val CUcontext, size: val usize, stream: val CUstream) => peer::copy;
+    Usual cuMemcpyHtoD_v2 | cuMemcpyHtoD_v2_ptds(to: val CUdeviceptr, from: val *const c_void, size: val usize) => memory::copy_in;
+    Usual cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds(to: val *mut c_void, from: val CUdeviceptr, size: val usize) => memory::copy_out;
+    Usual cuMemcpyHtoDAsync_v2 | cuMemcpyHtoDAsync_v2_ptsz(to: val CUdeviceptr, from: val *const c_void, size: val usize, stream: val CUstream) => memory::copy_in_async;
+    Usual cuMemcpyDtoHAsync_v2 | cuMemcpyDtoHAsync_v2_ptsz(to: val *mut c_void, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_out_async;
+    Usual cuMemcpyDtoDAsync_v2 | cuMemcpyDtoDAsync_v2_ptsz(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_on_device_async;
+    Usual cuMemcpyAsync | cuMemcpyAsync_ptsz(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, stream: val CUstream) => memory::copy_async;
+    Usual cuMemcpy | cuMemcpy_ptds(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize) => memory::copy;
+    Usual cuMemcpyPeer | cuMemcpyPeer_ptds(to: val CUdeviceptr, its: val CUcontext, from: val CUdeviceptr, others: val CUcontext, size: val usize) => peer::copy_now;
+    Usual cuMemcpyPeerAsync | cuMemcpyPeerAsync_ptsz(to: val CUdeviceptr, its: val CUcontext, from: val CUdeviceptr, others: val CUcontext, size: val usize, stream: val CUstream) => peer::copy;
     Usual cuMemAllocPitch_v2(address: out CUdeviceptr, pitch: out usize, width: val usize, height: val usize, element: val c_uint) => boxes::allocate;
-    Usual cuMemcpy2D_v2(copy: val *const CUDA_MEMCPY2D [1]) => boxes::copy_plane;
-    Usual cuMemcpy2DAsync_v2(copy: val *const CUDA_MEMCPY2D [1], stream: val CUstream) => boxes::copy_plane_async;
-    Usual cuMemcpy3D_v2(copy: val *const CUDA_MEMCPY3D [1]) => boxes::copy_volume;
-    Usual cuMemcpy3DAsync_v2(copy: val *const CUDA_MEMCPY3D [1], stream: val CUstream) => boxes::copy_volume_async;
-    Usual cuMemcpyBatchAsync_v2(to: val *mut CUdeviceptr [count], from: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize [sets], sets: val usize, stream: val CUstream) => batch::copy_batch;
-    Usual cuMemcpy3DBatchAsync_v2(count: val usize, copies: val *mut CUDA_MEMCPY3D_BATCH_OP [count], flags: val c_ulonglong, stream: val CUstream) => batch::copy_volume_batch;
-    Usual cuMemBatchDecompressAsync(operations: val *mut CUmemDecompressParams [count], count: val usize, flags: val c_uint, failed: out usize, stream: val CUstream) => decompress::batch;
-    Usual cuMemcpyWithAttributesAsync(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, attributes: val *mut CUmemcpyAttributes [1], stream: val CUstream) => batch::copy_with_attributes;
-    Usual cuMemcpy3DWithAttributesAsync(copy: val *mut CUDA_MEMCPY3D_BATCH_OP [1], flags: val c_ulonglong, stream: val CUstream) => batch::copy_volume_with_attributes;
-    Usual cuMemcpy3DPeer(copy: val *const CUDA_MEMCPY3D_PEER [1]) => boxes::copy_between;
-    Usual cuMemcpy3DPeerAsync(copy: val *const CUDA_MEMCPY3D_PEER [1], stream: val CUstream) => boxes::copy_between_async;
-    Usual cuMemsetD2D8Async(at: val CUdeviceptr, pitch: val usize, value: val u8, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_8;
-    Usual cuMemsetD2D16Async(at: val CUdeviceptr, pitch: val usize, value: val u16, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_16;
-    Usual cuMemsetD2D32Async(at: val CUdeviceptr, pitch: val usize, value: val c_uint, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_32;
-    Usual cuMemsetD8_v2(at: val CUdeviceptr, value: val u8, count: val usize) => memory::fill_now;
-    Usual cuMemsetD8Async(at: val CUdeviceptr, value: val u8, count: val usize, stream: val CUstream) => memory::fill_8;
-    Usual cuMemsetD16Async(at: val CUdeviceptr, value: val u16, count: val usize, stream: val CUstream) => memory::fill_16;
-    Usual cuMemsetD32Async(at: val CUdeviceptr, value: val c_uint, count: val usize, stream: val CUstream) => memory::fill_32;
+    Usual cuMemcpy2D_v2 | cuMemcpy2D_v2_ptds(copy: val *const CUDA_MEMCPY2D [1]) => boxes::copy_plane;
+    Usual cuMemcpy2DAsync_v2 | cuMemcpy2DAsync_v2_ptsz(copy: val *const CUDA_MEMCPY2D [1], stream: val CUstream) => boxes::copy_plane_async;
+    Usual cuMemcpy3D_v2 | cuMemcpy3D_v2_ptds(copy: val *const CUDA_MEMCPY3D [1]) => boxes::copy_volume;
+    Usual cuMemcpy3DAsync_v2 | cuMemcpy3DAsync_v2_ptsz(copy: val *const CUDA_MEMCPY3D [1], stream: val CUstream) => boxes::copy_volume_async;
+    Usual cuMemcpyBatchAsync_v2 | cuMemcpyBatchAsync_v2_ptsz(to: val *mut CUdeviceptr [count], from: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize [sets], sets: val usize, stream: val CUstream) => batch::copy_batch;
+    Usual cuMemcpy3DBatchAsync_v2 | cuMemcpy3DBatchAsync_v2_ptsz(count: val usize, copies: val *mut CUDA_MEMCPY3D_BATCH_OP [count], flags: val c_ulonglong, stream: val CUstream) => batch::copy_volume_batch;
+    Usual cuMemBatchDecompressAsync | cuMemBatchDecompressAsync_ptsz(operations: val *mut CUmemDecompressParams [count], count: val usize, flags: val c_uint, failed: out usize, stream: val CUstream) => decompress::batch;
+    Usual cuMemcpyWithAttributesAsync | cuMemcpyWithAttributesAsync_ptsz(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, attributes: val *mut CUmemcpyAttributes [1], stream: val CUstream) => batch::copy_with_attributes;
+    Usual cuMemcpy3DWithAttributesAsync | cuMemcpy3DWithAttributesAsync_ptsz(copy: val *mut CUDA_MEMCPY3D_BATCH_OP [1], flags: val c_ulonglong, stream: val CUstream) => batch::copy_volume_with_attributes;
+    Usual cuMemcpy3DPeer | cuMemcpy3DPeer_ptds(copy: val *const CUDA_MEMCPY3D_PEER [1]) => boxes::copy_between;
+    Usual cuMemcpy3DPeerAsync | cuMemcpy3DPeerAsync_ptsz(copy: val *const CUDA_MEMCPY3D_PEER [1], stream: val CUstream) => boxes::copy_between_async;
+    Usual cuMemsetD2D8Async | cuMemsetD2D8Async_ptsz(at: val CUdeviceptr, pitch: val usize, value: val u8, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_8;
+    Usual cuMemsetD2D16Async | cuMemsetD2D16Async_ptsz(at: val CUdeviceptr, pitch: val usize, value: val u16, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_16;
+    Usual cuMemsetD2D32Async | cuMemsetD2D32Async_ptsz(at: val CUdeviceptr, pitch: val usize, value: val c_uint, width: val usize, height: val usize, stream: val CUstream) => boxes::fill_32;
+    Usual cuMemsetD8_v2 | cuMemsetD8_v2_ptds(at: val CUdeviceptr, value: val u8, count: val usize) => memory::fill_now_8;
+    Usual cuMemsetD16_v2 | cuMemsetD16_v2_ptds(at: val CUdeviceptr, value: val u16, count: val usize) => memory::fill_now_16;
+    Usual cuMemsetD32_v2 | cuMemsetD32_v2_ptds(at: val CUdeviceptr, value: val c_uint, count: val usize) => memory::fill_now_32;
+    Usual cuMemsetD2D8_v2 | cuMemsetD2D8_v2_ptds(at: val CUdeviceptr, pitch: val usize, value: val u8, width: val usize, height: val usize) => boxes::fill_now_8;
+    Usual cuMemsetD2D16_v2 | cuMemsetD2D16_v2_ptds(at: val CUdeviceptr, pitch: val usize, value: val u16, width: val usize, height: val usize) => boxes::fill_now_16;
+    Usual cuMemsetD2D32_v2 | cuMemsetD2D32_v2_ptds(at: val CUdeviceptr, pitch: val usize, value: val c_uint, width: val usize, height: val usize) => boxes::fill_now_32;
+    Usual cuMemsetD8Async | cuMemsetD8Async_ptsz(at: val CUdeviceptr, value: val u8, count: val usize, stream: val CUstream) => memory::fill_8;
+    Usual cuMemsetD16Async | cuMemsetD16Async_ptsz(at: val CUdeviceptr, value: val u16, count: val usize, stream: val CUstream) => memory::fill_16;
+    Usual cuMemsetD32Async | cuMemsetD32Async_ptsz(at: val CUdeviceptr, value: val c_uint, count: val usize, stream: val CUstream) => memory::fill_32;
 
-    Usual cuMemcpy2DUnaligned_v2(copy: val *const CUDA_MEMCPY2D [1]) => boxes::copy_plane;
-    Usual cuMemcpyDtoD_v2(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize) => memory::copy_on_device;
-    Usual cuMemcpyHtoA_v2(array: val CUarray, offset: val usize, from: val *const c_void, size: val usize) => array::copy_in;
-    Usual cuMemcpyHtoAAsync_v2(array: val CUarray, offset: val usize, from: val *const c_void, size: val usize, stream: val CUstream) => array::copy_in_async;
-    Usual cuMemcpyAtoH_v2(to: val *mut c_void, array: val CUarray, offset: val usize, size: val usize) => array::copy_out;
-    Usual cuMemcpyAtoHAsync_v2(to: val *mut c_void, array: val CUarray, offset: val usize, size: val usize, stream: val CUstream) => array::copy_out_async;
-    Usual cuMemcpyDtoA_v2(array: val CUarray, offset: val usize, from: val CUdeviceptr, size: val usize) => array::copy_from_device;
-    Usual cuMemcpyAtoD_v2(to: val CUdeviceptr, array: val CUarray, offset: val usize, size: val usize) => array::copy_to_device;
-    Usual cuMemcpyAtoA_v2(to: val CUarray, to_offset: val usize, from: val CUarray, from_offset: val usize, size: val usize) => array::copy_to_array;
+    Usual cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds(copy: val *const CUDA_MEMCPY2D [1]) => boxes::copy_plane;
+    Usual cuMemcpyDtoD_v2 | cuMemcpyDtoD_v2_ptds(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize) => memory::copy_on_device;
+    Usual cuMemcpyHtoA_v2 | cuMemcpyHtoA_v2_ptds(array: val CUarray, offset: val usize, from: val *const c_void, size: val usize) => array::copy_in;
+    Usual cuMemcpyHtoAAsync_v2 | cuMemcpyHtoAAsync_v2_ptsz(array: val CUarray, offset: val usize, from: val *const c_void, size: val usize, stream: val CUstream) => array::copy_in_async;
+    Usual cuMemcpyAtoH_v2 | cuMemcpyAtoH_v2_ptds(to: val *mut c_void, array: val CUarray, offset: val usize, size: val usize) => array::copy_out;
+    Usual cuMemcpyAtoHAsync_v2 | cuMemcpyAtoHAsync_v2_ptsz(to: val *mut c_void, array: val CUarray, offset: val usize, size: val usize, stream: val CUstream) => array::copy_out_async;
+    Usual cuMemcpyDtoA_v2 | cuMemcpyDtoA_v2_ptds(array: val CUarray, offset: val usize, from: val CUdeviceptr, size: val usize) => array::copy_from_device;
+    Usual cuMemcpyAtoD_v2 | cuMemcpyAtoD_v2_ptds(to: val CUdeviceptr, array: val CUarray, offset: val usize, size: val usize) => array::copy_to_device;
+    Usual cuMemcpyAtoA_v2 | cuMemcpyAtoA_v2_ptds(to: val CUarray, to_offset: val usize, from: val CUarray, from_offset: val usize, size: val usize) => array::copy_to_array;
 
     Usual cuArrayCreate_v2(array: out CUarray, descriptor: val *const CUDA_ARRAY_DESCRIPTOR [1]) => array::create;
     Usual cuArray3DCreate_v2(array: out CUarray, descriptor: val *const CUDA_ARRAY3D_DESCRIPTOR [1]) => array::create_3d;
@@ -538,7 +573,7 @@ functions! { find_newest newest
     Usual cuMipmappedArrayGetLevel(level: out CUarray, array: val CUmipmappedArray, index: val c_uint) => array::level;
     Usual cuMipmappedArrayGetSparseProperties(properties: out CUDA_ARRAY_SPARSE_PROPERTIES, array: val CUmipmappedArray) => array::mipmapped_sparse_properties;
     Usual cuMipmappedArrayGetMemoryRequirements(requirements: out CUDA_ARRAY_MEMORY_REQUIREMENTS, array: val CUmipmappedArray, device: val CUdevice) => array::mipmapped_memory_requirements;
-    Usual cuMemMapArrayAsync(list: val *mut CUarrayMapInfo [count], count: val c_uint, stream: val CUstream) => array::map;
+    Usual cuMemMapArrayAsync | cuMemMapArrayAsync_ptsz(list: val *mut CUarrayMapInfo [count], count: val c_uint, stream: val CUstream) => array::map;
     Usual cuTexObjectCreate(object: out CUtexObject, resource: val *const CUDA_RESOURCE_DESC [1], texture: val *const CUDA_TEXTURE_DESC [1], view: val *const CUDA_RESOURCE_VIEW_DESC [1]) => texture::create;
     Usual cuTexObjectDestroy(object: val CUtexObject) => texture::destroy;
     Usual cuTexObjectGetResourceDesc(resource: out CUDA_RESOURCE_DESC, object: val CUtexObject) => texture::resource;
@@ -555,6 +590,8 @@ functions! { find_newest newest
 
     Usual cuModuleLoadData(module: out CUmodule, image: val *const c_void) => module::load;
     Usual cuModuleLoadDataEx(module: out CUmodule, image: val *const c_void, count: val c_uint, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count]) => module::load_ex;
+    Usual cuModuleLoadFatBinary(module: out CUmodule, image: val *const c_void) => module::load;
+    Usual cuModuleLoad(module: out CUmodule, path: val *const c_char) => module::load_file;
     Usual cuModuleUnload(module: val CUmodule) => module::unload;
     Usual cuModuleGetFunction(function: out CUfunction, module: val CUmodule, name: val *const c_char) => module::function;
     Usual cuModuleGetFunctionCount(count: out c_uint, module: val CUmodule) => module::count;
@@ -563,12 +600,18 @@ functions! { find_newest newest
     Usual cuFuncGetParamInfo(function: val CUfunction, index: val usize, offset: out usize, size: out usize) => module::param;
     Usual cuFuncGetParamCount(function: val CUfunction, count: out usize) => module::param_count;
     Usual cuLibraryLoadData(library: out CUlibrary, image: val *const c_void, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count], count: val c_uint, options: val *mut CUlibraryOption [options_count], option_values: val *mut *mut c_void [options_count], options_count: val c_uint) => module::load_library;
+    Usual cuLibraryLoadFromFile(library: out CUlibrary, path: val *const c_char, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count], count: val c_uint, options: val *mut CUlibraryOption [options_count], option_values: val *mut *mut c_void [options_count], options_count: val c_uint) => module::load_library_file;
     Usual cuLibraryUnload(library: val CUlibrary) => module::unload_library;
     Usual cuLibraryGetKernel(kernel: out CUkernel, library: val CUlibrary, name: val *const c_char) => module::kernel;
     Usual cuLibraryGetKernelCount(count: out c_uint, library: val CUlibrary) => module::kernel_count;
     Usual cuLibraryEnumerateKernels(kernels: val *mut CUkernel, count: val c_uint, library: val CUlibrary) => module::enumerate_kernels;
     Usual cuKernelGetName(name: out *const c_char, kernel: val CUkernel) => module::kernel_name;
     Usual cuKernelGetFunction(function: out CUfunction, kernel: val CUkernel) => module::kernel_function;
+    Usual cuKernelGetAttribute(value: out c_int, attribute: val CUfunction_attribute, kernel: val CUkernel, device: val CUdevice) => function::kernel_attribute;
+    Usual cuKernelSetAttribute(attribute: val CUfunction_attribute, value: val c_int, kernel: val CUkernel, device: val CUdevice) => function::set_kernel_attribute;
+    Usual cuKernelSetCacheConfig(kernel: val CUkernel, preference: val CUfunc_cache, device: val CUdevice) => function::set_kernel_cache;
+    Usual cuKernelGetParamInfo(kernel: val CUkernel, index: val usize, offset: out usize, size: out usize) => module::kernel_param;
+    Usual cuKernelGetParamCount(kernel: val CUkernel, count: out usize) => module::kernel_param_count;
     Usual cuModuleGetGlobal_v2(address: out CUdeviceptr, bytes: out usize, module: val CUmodule, name: val *const c_char) => variable::of_module;
     Usual cuLibraryGetGlobal(address: out CUdeviceptr, bytes: out usize, library: val CUlibrary, name: val *const c_char) => variable::of_library;
     Usual cuLibraryGetManaged(address: out CUdeviceptr, bytes: out usize, library: val CUlibrary, name: val *const c_char) => variable::managed;
@@ -589,14 +632,14 @@ functions! { find_newest newest
     Usual cuLinkAddFile_v2(state: val CUlinkState, kind: val CUjitInputType, path: val *const c_char, count: val c_uint, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count]) => linker::add_file;
     Usual cuLinkComplete(state: val CUlinkState, image: out *mut c_void, size: out usize) => linker::complete;
     Usual cuLinkDestroy(state: val CUlinkState) => linker::destroy;
-    Usual cuLaunchCooperativeKernel(function: val CUfunction, gx: val c_uint, gy: val c_uint, gz: val c_uint, bx: val c_uint, by: val c_uint, bz: val c_uint, shared: val c_uint, stream: val CUstream, params: val *mut *mut c_void) => launch::cooperative;
-    Usual cuLaunchKernelEx(config: val *const CUlaunchConfig [1], function: val CUfunction, params: val *mut *mut c_void, extra: val *mut *mut c_void) => launch::kernel_ex;
-    Usual cuLaunchKernel(function: val CUfunction, gx: val c_uint, gy: val c_uint, gz: val c_uint, bx: val c_uint, by: val c_uint, bz: val c_uint, shared: val c_uint, stream: val CUstream, params: val *mut *mut c_void, extra: val *mut *mut c_void) => launch::kernel;
+    Usual cuLaunchCooperativeKernel | cuLaunchCooperativeKernel_ptsz(function: val CUfunction, gx: val c_uint, gy: val c_uint, gz: val c_uint, bx: val c_uint, by: val c_uint, bz: val c_uint, shared: val c_uint, stream: val CUstream, params: val *mut *mut c_void) => launch::cooperative;
+    Usual cuLaunchKernelEx | cuLaunchKernelEx_ptsz(config: val *const CUlaunchConfig [1], function: val CUfunction, params: val *mut *mut c_void, extra: val *mut *mut c_void) => launch::kernel_ex;
+    Usual cuLaunchKernel | cuLaunchKernel_ptsz(function: val CUfunction, gx: val c_uint, gy: val c_uint, gz: val c_uint, bx: val c_uint, by: val c_uint, bz: val c_uint, shared: val c_uint, stream: val CUstream, params: val *mut *mut c_void, extra: val *mut *mut c_void) => launch::kernel;
 
     Usual cuDeviceGetDevResource(device: val CUdevice, resource: out CUdevResource, kind: val CUdevResourceType) => green::device_resource;
     Usual cuGreenCtxGetDevResource(green: val CUgreenCtx, resource: out CUdevResource, kind: val CUdevResourceType) => green::resource;
     Usual cuCtxGetDevResource(context: val CUcontext, resource: out CUdevResource, kind: val CUdevResourceType) => green::context_resource;
-    Usual cuStreamGetDevResource(stream: val CUstream, resource: out CUdevResource, kind: val CUdevResourceType) => green::stream_resource;
+    Usual cuStreamGetDevResource | cuStreamGetDevResource_ptsz(stream: val CUstream, resource: out CUdevResource, kind: val CUdevResourceType) => green::stream_resource;
     Usual cuDevSmResourceSplit(groups: val *mut CUdevResource, count: val c_uint, input: val *const CUdevResource [1], remainder: out CUdevResource, flags: val c_uint, requests: val *mut CU_DEV_SM_RESOURCE_GROUP_PARAMS [count]) => split::exact;
     Usual cuDevSmResourceSplitByCount(groups: val *mut CUdevResource, count: inout c_uint, input: val *const CUdevResource [1], remainder: out CUdevResource, flags: val c_uint, min: val c_uint) => green::split_by_count;
     Usual cuDevResourceGenerateDesc(descriptor: out CUdevResourceDesc, resources: val *mut CUdevResource [count], count: val c_uint) => green::descriptor;
@@ -613,12 +656,12 @@ functions! { find_older older
     Usual cuDeviceGetUuid(uuid: out CUuuid, device: val CUdevice) => device::uuid;
     Usual cuCtxCreate_v3(context: out CUcontext, params: val *mut CUexecAffinityParam [count.max(0)], count: val c_int, flags: val c_uint, device: val CUdevice) => context::create_v3;
     Usual cuCtxCreate_v2(context: out CUcontext, flags: val c_uint, device: val CUdevice) => context::create;
-    Usual cuMemcpyBatchAsync(to: val *mut CUdeviceptr, from: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize, sets: val usize, failed: out usize, stream: val CUstream) => batch::copy_batch_telling;
-    Usual cuMemcpy3DBatchAsync(count: val usize, copies: val *mut CUDA_MEMCPY3D_BATCH_OP [count], failed: out usize, flags: val c_ulonglong, stream: val CUstream) => batch::copy_volume_batch_telling;
-    Usual cuStreamBeginCapture(stream: val CUstream) => capture::begin_global;
-    Usual cuStreamGetCaptureInfo(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong) => capture::info_short;
-    Usual cuStreamGetCaptureInfo_v2(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong, graph: out CUgraph, nodes: out *const CUgraphNode, count: out usize) => capture::info;
-    Usual cuStreamUpdateCaptureDependencies(stream: val CUstream, nodes: val *mut CUgraphNode [count], count: val usize, flags: val c_uint) => capture::update_plain;
+    Usual cuMemcpyBatchAsync | cuMemcpyBatchAsync_ptsz(to: val *mut CUdeviceptr, from: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize, sets: val usize, failed: out usize, stream: val CUstream) => batch::copy_batch_telling;
+    Usual cuMemcpy3DBatchAsync | cuMemcpy3DBatchAsync_ptsz(count: val usize, copies: val *mut CUDA_MEMCPY3D_BATCH_OP [count], failed: out usize, flags: val c_ulonglong, stream: val CUstream) => batch::copy_volume_batch_telling;
+    Usual cuStreamBeginCapture | cuStreamBeginCapture_ptsz(stream: val CUstream) => capture::begin_global;
+    Usual cuStreamGetCaptureInfo | cuStreamGetCaptureInfo_ptsz(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong) => capture::info_short;
+    Usual cuStreamGetCaptureInfo_v2 | cuStreamGetCaptureInfo_v2_ptsz(stream: val CUstream, status: out CUstreamCaptureStatus, id: out c_ulonglong, graph: out CUgraph, nodes: out *const CUgraphNode, count: out usize) => capture::info;
+    Usual cuStreamUpdateCaptureDependencies | cuStreamUpdateCaptureDependencies_ptsz(stream: val CUstream, nodes: val *mut CUgraphNode [count], count: val usize, flags: val c_uint) => capture::update_plain;
     Usual cuGraphAddNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: inout CUgraphNodeParams) => graph::params::add_plain;
     Usual cuGraphAddKernelNode(node: out CUgraphNode, graph: val CUgraph, nodes: val *const CUgraphNode [count], count: val usize, params: val *const CUDA_KERNEL_NODE_PARAMS_v1 [1]) => graph::kernel::add_v1;
     Usual cuGraphKernelNodeGetParams(node: val CUgraphNode, params: out CUDA_KERNEL_NODE_PARAMS_v1) => graph::kernel::params_v1;
@@ -634,7 +677,7 @@ functions! { find_older older
     Usual cuGraphNodeGetDependentNodes(node: val CUgraphNode, nodes: val *mut CUgraphNode, count: inout usize) => graph::query::dependents_plain;
     Usual cuEventElapsedTime(milliseconds: out f32, start: val CUevent, end: val CUevent) => event::elapsed;
     Usual cuMemAdvise(address: val CUdeviceptr, size: val usize, advice: val CUmem_advise, device: val CUdevice) => managed::advise_device;
-    Usual cuMemPrefetchAsync(address: val CUdeviceptr, size: val usize, device: val CUdevice, stream: val CUstream) => managed::prefetch_device;
+    Usual cuMemPrefetchAsync | cuMemPrefetchAsync_ptsz(address: val CUdeviceptr, size: val usize, device: val CUdevice, stream: val CUstream) => managed::prefetch_device;
 }
 
 /// Returns the function that implements a symbol, with that symbol's type. For other symbols it returns
@@ -647,4 +690,24 @@ pub(crate) fn find(function: Function) -> *const c_void {
         }
     }
     function.not_supported()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{find_newest, find_older};
+    use cuda_sys::Function;
+
+    #[test]
+    fn each_simulated_function_has_its_variant_for_the_per_thread_default_stream() {
+        let is_simulated =
+            |symbol: &str| !find_newest(symbol).is_null() || !find_older(symbol).is_null();
+        let mut count = 0;
+        for function in Function::all().filter(|its| its.is_per_thread()) {
+            let symbol = function.symbol();
+            let base = symbol.trim_end_matches("_ptsz").trim_end_matches("_ptds");
+            assert_eq!(is_simulated(symbol), is_simulated(base), "{symbol}");
+            count += usize::from(is_simulated(symbol));
+        }
+        assert!(count > 90, "{count} variants");
+    }
 }

@@ -16,6 +16,7 @@ thread_local! {
         const { Cell::new(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL) };
     static IN_CALLBACK: Cell<bool> = const { Cell::new(false) };
     static IN_KERNEL: Cell<bool> = const { Cell::new(false) };
+    static PER_THREAD_DEFAULT: Cell<bool> = const { Cell::new(false) };
     static IN_DUMP_CALLBACK: Cell<bool> = const { Cell::new(false) };
     static ID: Cell<Option<ThreadId>> = const { Cell::new(None) };
 }
@@ -96,6 +97,19 @@ pub(crate) fn in_callback() -> bool {
     IN_CALLBACK.get()
 }
 
+/// Returns whether stream 0 of the current call is the per-thread default stream.
+pub(crate) fn has_per_thread_default() -> bool {
+    PER_THREAD_DEFAULT.get()
+}
+
+/// Makes a call for which stream 0 is the per-thread default stream.
+pub(crate) fn with_per_thread_default<T>(f: impl FnOnce() -> T) -> T {
+    let before = PER_THREAD_DEFAULT.replace(true);
+    let result = f();
+    PER_THREAD_DEFAULT.set(before);
+    result
+}
+
 /// Returns whether this thread is running a callback of a core dump.
 pub(crate) fn in_dump_callback() -> bool {
     IN_DUMP_CALLBACK.get()
@@ -132,9 +146,11 @@ pub(crate) fn kernel<T>(f: impl FnOnce() -> T) -> T {
 pub(crate) fn callback(f: impl FnOnce()) {
     let inside = IN_CALLBACK.replace(true);
     let mode = MODE.replace(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL);
+    let per_thread_default = PER_THREAD_DEFAULT.replace(false);
     let stack = STACK.with(|stack| stack.take());
     f();
     STACK.with(|its| its.replace(stack));
+    PER_THREAD_DEFAULT.set(per_thread_default);
     MODE.set(mode);
     IN_CALLBACK.set(inside);
 }

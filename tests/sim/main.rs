@@ -84,6 +84,7 @@ mod pointers;
 mod pool_frees;
 mod processes;
 mod ranges;
+mod raw_calls;
 mod raw_threads;
 mod recorded;
 mod release_errors;

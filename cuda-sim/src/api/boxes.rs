@@ -289,14 +289,13 @@ impl BoxCopy {
         }
     }
 
-    /// Copies synchronously, in the order of the legacy default stream.
+    /// Copies synchronously, in the order of the default stream.
     fn make(&self, world: &mut World) -> Answer {
-        let current = world.current()?;
-        let legacy = world.context(current)?.legacy;
+        let stream = world.stream_of_copies()?;
         world.wait_for(|world| {
             let mut plan = self.plan(world)?;
             plan.waits = true;
-            Ok(plan.give(world, legacy))
+            Ok(plan.give(world, stream))
         })
     }
 }
@@ -461,4 +460,46 @@ pub(super) fn fill_32(
 ) -> Answer {
     let pattern = value.to_ne_bytes();
     fill(world, at, pitch, &pattern, [width, height], stream)
+}
+
+pub(super) fn fill_now_8(
+    world: &mut World,
+    at: CUdeviceptr,
+    pitch: usize,
+    value: u8,
+    width: usize,
+    height: usize,
+) -> Answer {
+    super::memory::fill_now(world, at, |world| {
+        let stream = core::ptr::null_mut();
+        fill_8(world, at, pitch, value, width, height, stream)
+    })
+}
+
+pub(super) fn fill_now_16(
+    world: &mut World,
+    at: CUdeviceptr,
+    pitch: usize,
+    value: u16,
+    width: usize,
+    height: usize,
+) -> Answer {
+    super::memory::fill_now(world, at, |world| {
+        let stream = core::ptr::null_mut();
+        fill_16(world, at, pitch, value, width, height, stream)
+    })
+}
+
+pub(super) fn fill_now_32(
+    world: &mut World,
+    at: CUdeviceptr,
+    pitch: usize,
+    value: c_uint,
+    width: usize,
+    height: usize,
+) -> Answer {
+    super::memory::fill_now(world, at, |world| {
+        let stream = core::ptr::null_mut();
+        fill_32(world, at, pitch, value, width, height, stream)
+    })
 }

@@ -10,8 +10,8 @@ use crate::state::objects::Function;
 use crate::state::{Answer, World};
 use core::ffi::c_int;
 use cuda_sys::{
-    CUfunc_cache, CUfunction, CUfunction_attribute as Attribute, CUfunctionLoadingState,
-    CUmoduleLoadingMode, CUresult, CUsharedconfig, CudaVersion,
+    CUdevice, CUfunc_cache, CUfunction, CUfunction_attribute as Attribute, CUfunctionLoadingState,
+    CUkernel, CUmoduleLoadingMode, CUresult, CUsharedconfig, CudaVersion,
 };
 
 /// Limit of the dynamic and static shared memory of a block, unless a higher limit is set.
@@ -150,6 +150,40 @@ pub(super) fn set_cache(
     }
     function_mut(world, function)?.settings.cache = preference.0;
     Ok(())
+}
+
+/// Returns an attribute of a library's kernel. Kernels have the same attributes on every device.
+pub(super) fn kernel_attribute(
+    world: &mut World,
+    value: &mut Out<c_int>,
+    attribute: Attribute,
+    kernel: CUkernel,
+    device: CUdevice,
+) -> Answer {
+    world.device(device)?;
+    self::attribute(world, value, attribute, kernel.cast())
+}
+
+/// Sets an attribute of a library's kernel, on every device.
+pub(super) fn set_kernel_attribute(
+    world: &mut World,
+    attribute: Attribute,
+    value: c_int,
+    kernel: CUkernel,
+    device: CUdevice,
+) -> Answer {
+    world.device(device)?;
+    set_attribute(world, kernel.cast(), attribute, value)
+}
+
+pub(super) fn set_kernel_cache(
+    world: &mut World,
+    kernel: CUkernel,
+    preference: CUfunc_cache,
+    device: CUdevice,
+) -> Answer {
+    world.device(device)?;
+    set_cache(world, kernel.cast(), preference)
 }
 
 /// Has no effect on GPUs with a fixed bank size. Unverified (from documentation).

@@ -29,6 +29,14 @@ pub(super) fn allocate(
     Ok(())
 }
 
+pub(super) fn allocate_simply(
+    world: &mut World,
+    start: &mut Out<*mut c_void>,
+    size: usize,
+) -> Answer {
+    allocate(world, start, size, 0)
+}
+
 pub(super) fn free(world: &mut World, start: *mut c_void) -> Answer {
     world.forbidden_in_capture()?;
     world.run_all()?;

@@ -427,6 +427,18 @@ pub(super) fn attributes(
     Ok(())
 }
 
+pub(super) fn attribute(
+    world: &mut World,
+    mut data: *mut c_void,
+    mut data_size: usize,
+    mut attribute: CUmem_range_attribute,
+    address: CUdeviceptr,
+    size: usize,
+) -> Answer {
+    let (data, sizes) = (&raw mut data, &raw mut data_size);
+    attributes(world, data, sizes, &raw mut attribute, 1, address, size)
+}
+
 /// Returns the most common location of each part of a range. A page is where it was prefetched, and has no
 /// location before. Of equally common locations, returns the first.
 pub(super) fn locations(

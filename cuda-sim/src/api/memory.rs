@@ -170,7 +170,7 @@ pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
     Ok(())
 }
 
-/// Copies synchronously, in the order of the legacy default stream.
+/// Copies synchronously, in the order of the default stream.
 pub(super) fn copy_in(
     world: &mut World,
     to: CUdeviceptr,
@@ -178,14 +178,13 @@ pub(super) fn copy_in(
     size: usize,
 ) -> Answer {
     world.wait_for(|world| {
-        let current = world.current()?;
-        let legacy = world.context(current)?.legacy;
+        let stream = world.stream_of_copies()?;
         if size != 0 {
             check_given(world, to, size, Use::Write)?;
         }
         let bytes = host_bytes(from, size)?;
         Ok(Some(world.give(
-            legacy,
+            stream,
             Work::CopyIn { to, bytes },
             Vec::new(),
         )))
@@ -198,9 +197,8 @@ pub(super) fn copy_out(
     from: CUdeviceptr,
     size: usize,
 ) -> Answer {
-    let current = world.current()?;
-    let legacy = world.context(current)?.legacy;
-    world.wait_for(|world| Ok(Some(world.give(legacy, Work::Nothing, Vec::new()))))?;
+    let stream = world.stream_of_copies()?;
+    world.wait_for(|world| Ok(Some(world.give(stream, Work::Nothing, Vec::new()))))?;
     copy_to_host(world, to, from, size)
 }
 
@@ -395,25 +393,63 @@ pub(super) fn copy_on_device_async(
     world.give_or_capture(stream, work)
 }
 
-/// Copies on the device, in the order of the legacy default stream, and waits.
+/// Copies on the device, in the order of the default stream, and waits.
 pub(super) fn copy_on_device(
     world: &mut World,
     to: CUdeviceptr,
     from: CUdeviceptr,
     size: usize,
 ) -> Answer {
-    let current = world.current()?;
-    let legacy = world.context(current)?.legacy;
+    let stream = world.stream_of_copies()?;
     world.wait_for(|world| {
         check_given(world, from, size, Use::Read)?;
         check_given(world, to, size, Use::Write)?;
         let len = size;
         let work = Work::CopyOnDevice { from, to, len };
-        Ok(Some(world.give(legacy, work, Vec::new())))
+        Ok(Some(world.give(stream, work, Vec::new())))
     })
 }
 
-/// Copies between any two addresses. Host-to-host copies are not supported.
+/// Returns whether an address is one of device memory or managed memory.
+fn is_on_device(world: &World, address: CUdeviceptr) -> bool {
+    let managed = || {
+        let host = world.memory.host_around(address);
+        host.is_some_and(|(_, _, host)| host.is_managed())
+    };
+    world.memory.containing(address).is_some() || world.memory.is_virtual(address) || managed()
+}
+
+/// Returns a pointer to host memory, which may be named by its host address or its device address.
+fn host_pointer(world: &World, address: CUdeviceptr) -> Answer<*mut c_void> {
+    let around = world.memory.host_around(address);
+    if around.is_none() && world.memory.is_of_device(address) {
+        misuse(format!("{address:#x} is not allocated, or was freed"));
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let host = around.map_or(address as usize, |(_, host, _)| host);
+    Ok(std::ptr::with_exposed_provenance_mut(host))
+}
+
+/// Copies between any two addresses in the order of the default stream, and waits.
+pub(super) fn copy(world: &mut World, to: CUdeviceptr, from: CUdeviceptr, size: usize) -> Answer {
+    match (is_on_device(world, to), is_on_device(world, from)) {
+        (true, true) => copy_on_device(world, to, from, size),
+        (true, false) => {
+            let from = host_pointer(world, from)?;
+            copy_in(world, to, from, size)
+        }
+        (false, true) => {
+            let to = host_pointer(world, to)?;
+            copy_out(world, to, from, size)
+        }
+        (false, false) => {
+            let stream = world.stream_of_copies()?;
+            copy_on_host(world, to, from, size, stream)
+        }
+    }
+}
+
+/// Copies between any two addresses in stream order.
 pub(super) fn copy_async(
     world: &mut World,
     to: CUdeviceptr,
@@ -421,26 +457,44 @@ pub(super) fn copy_async(
     size: usize,
     stream: CUstream,
 ) -> Answer {
-    // Host memory may be named by its host address or its device address.
-    let host = |address: CUdeviceptr| {
-        let around = world.memory.host_around(address);
-        let host = around.map_or(address as usize, |(_, host, _)| host);
-        std::ptr::with_exposed_provenance_mut(host)
-    };
-    let on_device =
-        |address| world.memory.containing(address).is_some() || world.memory.is_virtual(address);
-    match (on_device(to), on_device(from)) {
+    match (is_on_device(world, to), is_on_device(world, from)) {
         (true, true) => copy_on_device_async(world, to, from, size, stream),
         (true, false) => {
-            let from = host(from);
+            let from = host_pointer(world, from)?;
             copy_in_async(world, to, from, size, stream)
         }
         (false, true) => {
-            let to = host(to);
+            let to = host_pointer(world, to)?;
             copy_out_async(world, to, from, size, stream)
         }
-        (false, false) => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        (false, false) => {
+            let stream = world.stream(stream.addr())?;
+            if world.recording(stream)?.is_some() {
+                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+            }
+            copy_on_host(world, to, from, size, stream)
+        }
     }
+}
+
+/// Copies within host memory after the work on a stream, and waits (from documentation).
+fn copy_on_host(
+    world: &mut World,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    size: usize,
+    stream: usize,
+) -> Answer {
+    let (to, from) = (host_pointer(world, to)?, host_pointer(world, from)?);
+    if size != 0 && (to.is_null() || from.is_null()) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    world.wait_for(|world| Ok(Some(world.give(stream, Work::Nothing, Vec::new()))))?;
+    if size != 0 {
+        // SAFETY: the caller passes `size` bytes to read and as many to write, which may overlap.
+        unsafe { core::ptr::copy(from.cast::<u8>().cast_const(), to.cast::<u8>(), size) };
+    }
+    Ok(())
 }
 
 fn fill(
@@ -465,10 +519,44 @@ fn fill(
     world.give_or_capture(stream, Work::Fill { at, pattern, count })
 }
 
-/// Fills memory in the order of the legacy default stream of the current context, without waiting. For
-/// host memory a real driver waits (unverified, from documentation); this is not simulated.
-pub(super) fn fill_now(world: &mut World, at: CUdeviceptr, value: u8, count: usize) -> Answer {
-    fill(world, at, vec![value], count, core::ptr::null_mut())
+/// Fills memory in the order of the default stream with the function `give`. The call returns before device
+/// memory is filled, and after host memory and managed memory are (from documentation).
+pub(super) fn fill_now(
+    world: &mut World,
+    at: CUdeviceptr,
+    give: impl FnOnce(&mut World) -> Answer,
+) -> Answer {
+    if world.memory.host_around(at).is_none() {
+        return give(world);
+    }
+    world.wait_for(|world| {
+        give(world)?;
+        let stream = world.stream(0)?;
+        Ok(world.executor.last(stream))
+    })
+}
+
+pub(super) fn fill_now_8(world: &mut World, at: CUdeviceptr, value: u8, count: usize) -> Answer {
+    fill_now(world, at, |world| {
+        fill_8(world, at, value, count, core::ptr::null_mut())
+    })
+}
+
+pub(super) fn fill_now_16(world: &mut World, at: CUdeviceptr, value: u16, count: usize) -> Answer {
+    fill_now(world, at, |world| {
+        fill_16(world, at, value, count, core::ptr::null_mut())
+    })
+}
+
+pub(super) fn fill_now_32(
+    world: &mut World,
+    at: CUdeviceptr,
+    value: c_uint,
+    count: usize,
+) -> Answer {
+    fill_now(world, at, |world| {
+        fill_32(world, at, value, count, core::ptr::null_mut())
+    })
 }
 
 pub(super) fn fill_8(

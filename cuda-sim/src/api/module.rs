@@ -156,6 +156,29 @@ pub(super) fn load_ex(
     load_with(world, module, image, &mut log)
 }
 
+/// Returns the contents of a file with an image or PTX text.
+fn read_file(path: *const c_char) -> Answer<Vec<u8>> {
+    if path.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    // SAFETY: the caller passes a NUL-terminated string.
+    let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
+    let mut bytes = std::fs::read(&*path).map_err(|_| CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;
+    // PTX in memory is NUL-terminated text.
+    bytes.push(0);
+    Ok(bytes)
+}
+
+pub(super) fn load_file(
+    world: &mut World,
+    module: &mut Out<CUmodule>,
+    path: *const c_char,
+) -> Answer {
+    module.required()?;
+    let image = read_file(path)?;
+    load(world, module, image.as_ptr().cast())
+}
+
 fn load_with(
     world: &mut World,
     module: &mut Out<CUmodule>,
@@ -220,6 +243,9 @@ pub(super) fn function_name(
     function: CUfunction,
 ) -> Answer {
     name.required()?;
+    if function.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     // The name lives as long as the module.
     name.set(world.kernel_info(function.addr())?.c_name.as_ptr());
     Ok(())
@@ -278,6 +304,33 @@ pub(super) fn load_library(
     Ok(())
 }
 
+#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
+pub(super) fn load_library_file(
+    world: &mut World,
+    library: &mut Out<CUlibrary>,
+    path: *const c_char,
+    keys: *mut CUjit_option,
+    values: *mut *mut c_void,
+    count: c_uint,
+    options: *mut CUlibraryOption,
+    option_values: *mut *mut c_void,
+    options_count: c_uint,
+) -> Answer {
+    library.required()?;
+    let image = read_file(path)?;
+    load_library(
+        world,
+        library,
+        image.as_ptr().cast(),
+        keys,
+        values,
+        count,
+        options,
+        option_values,
+        options_count,
+    )
+}
+
 pub(super) fn unload_library(world: &mut World, library: CUlibrary) -> Answer {
     world.module(library.addr())?;
     world.forbidden_in_capture()?;
@@ -322,6 +375,24 @@ pub(super) fn kernel_name(
     kernel: CUkernel,
 ) -> Answer {
     function_name(world, name, kernel.cast())
+}
+
+pub(super) fn kernel_param(
+    world: &mut World,
+    kernel: CUkernel,
+    index: usize,
+    offset: &mut Out<usize>,
+    size: &mut Out<usize>,
+) -> Answer {
+    param(world, kernel.cast(), index, offset, size)
+}
+
+pub(super) fn kernel_param_count(
+    world: &mut World,
+    kernel: CUkernel,
+    count: &mut Out<usize>,
+) -> Answer {
+    param_count(world, kernel.cast(), count)
 }
 
 /// Returns the function of a library's kernel in the current context. The handle is the same in every

@@ -193,6 +193,22 @@ pub(super) fn copy(
     world.give_or_capture(stream, work)
 }
 
+/// Copies between contexts in the order of the default stream, and waits.
+pub(super) fn copy_now(
+    world: &mut World,
+    to: CUdeviceptr,
+    its: CUcontext,
+    from: CUdeviceptr,
+    others: CUcontext,
+    size: usize,
+) -> Answer {
+    world.wait_for(|world| {
+        let stream = world.stream_of_copies()?;
+        copy(world, to, its, from, others, size, core::ptr::null_mut())?;
+        Ok(world.executor.last(stream))
+    })
+}
+
 /// Execution affinity exists only for clients of MPS, which is not simulated.
 pub(super) fn affinity_support(
     world: &mut World,

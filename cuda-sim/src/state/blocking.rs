@@ -37,12 +37,14 @@ enum Blocked {
 
 /// Calls that block other threads while they wait for work.
 #[rustfmt::skip]
-const STOPPING: [(&str, bool); 6] = [
+const STOPPING: [(&str, bool); 8] = [
     // Name; whether it blocks everything, rather than only what copies block.
     ("cuMemFree_v2", true),
     ("cuMemFreeHost", true),
     ("cuModuleLoadData", true),
     ("cuModuleLoadDataEx", true), // same kind
+    ("cuModuleLoadFatBinary", true), // same kind
+    ("cuModuleLoad", true), // same kind
     // Copies from pageable memory block the same calls, but in this driver they never wait.
     ("cuMemcpyDtoHAsync_v2", false),
     // A launch that copies to pageable memory. It also blocks launches on its stream, and launches of the
@@ -51,7 +53,7 @@ const STOPPING: [(&str, bool); 6] = [
 ];
 
 #[rustfmt::skip]
-const BLOCKED: [(&str, Blocked); 42] = [
+const BLOCKED: [(&str, Blocked); 51] = [
     ("cuEventRecord", Blocked::OnItsStream),
     ("cuEventRecordWithFlags", Blocked::OnItsStream), // same kind
     ("cuLaunchKernel", Blocked::OnItsStream),
@@ -71,6 +73,11 @@ const BLOCKED: [(&str, Blocked); 42] = [
     ("cuMemcpyBatchAsync_v2", Blocked::ByFrees), // same kind
     ("cuMemBatchDecompressAsync", Blocked::ByFrees), // same kind
     ("cuMemsetD8_v2", Blocked::ByFrees), // same kind
+    ("cuMemsetD16_v2", Blocked::ByFrees), // same kind
+    ("cuMemsetD32_v2", Blocked::ByFrees), // same kind
+    ("cuMemsetD2D8_v2", Blocked::ByFrees), // same kind
+    ("cuMemsetD2D16_v2", Blocked::ByFrees), // same kind
+    ("cuMemsetD2D32_v2", Blocked::ByFrees), // same kind
     ("cuMemsetD8Async", Blocked::ByFrees),
     ("cuMemsetD16Async", Blocked::ByFrees), // same kind
     ("cuMemsetD32Async", Blocked::ByFrees), // same kind
@@ -87,11 +94,15 @@ const BLOCKED: [(&str, Blocked); 42] = [
     ("cuMemAllocPitch_v2", Blocked::ByCopies), // same kind
     ("cuMemAllocManaged", Blocked::ByCopies), // same kind
     ("cuMemHostAlloc", Blocked::ByCopies),
+    ("cuMemAllocHost_v2", Blocked::ByCopies), // same kind
     ("cuMemHostRegister_v2", Blocked::ByCopies), // same kind
     ("cuStreamBeginCapture_v2", Blocked::ByCopies),
     ("cuGraphInstantiateWithFlags", Blocked::ByCopies),
     ("cuMemcpyHtoD_v2", Blocked::ByCopies),
     ("cuMemcpyDtoH_v2", Blocked::ByCopies),
+    ("cuMemcpyDtoD_v2", Blocked::ByCopies), // same kind
+    ("cuMemcpy", Blocked::ByCopies), // same kind
+    ("cuMemcpyPeer", Blocked::ByCopies), // same kind
     ("cuMemcpy2D_v2", Blocked::ByCopies), // same kind
     ("cuMemcpy3D_v2", Blocked::ByCopies), // same kind
 ];

@@ -99,7 +99,7 @@ pub(crate) struct World {
     /// of the call then runs again. The outer option is `None` until the body has determined the
     /// operation; the inner one is `None` if there is nothing to wait for.
     pub(crate) kept: Option<Option<u64>>,
-    /// The name of the current call.
+    /// The name of the current call, without the suffix of the variant for the per-thread default stream.
     pub(crate) calling: &'static str,
     /// Threads inside a call that blocks calls of other threads.
     pub(crate) stoppers: Stoppers,
@@ -266,7 +266,8 @@ impl World {
     fn known_stream(&mut self, handle: usize) -> Answer<usize> {
         if handle <= cuda_sys::CU_STREAM_PER_THREAD.addr() {
             let current = self.current()?;
-            if handle == cuda_sys::CU_STREAM_PER_THREAD.addr() {
+            let is_default = handle == 0 && thread::has_per_thread_default();
+            if is_default || handle == cuda_sys::CU_STREAM_PER_THREAD.addr() {
                 return self.per_thread_stream(current);
             }
             // The stream would have to wait for work that is only captured.
@@ -287,6 +288,16 @@ impl World {
                 misuse("a handle that is not a stream is used as a stream");
                 Err(CUresult::CUDA_ERROR_INVALID_HANDLE)
             }
+        }
+    }
+
+    /// Returns the stream of synchronous copies: the default stream of the current context, also if captures
+    /// forbid that work is enqueued there.
+    pub(crate) fn stream_of_copies(&mut self) -> Answer<usize> {
+        let current = self.current()?;
+        match thread::has_per_thread_default() {
+            true => self.per_thread_stream(current),
+            false => Ok(self.context(current)?.legacy),
         }
     }
 
