@@ -244,6 +244,8 @@ functions! { find_newest newest
     Usual cuDeviceGetUuid_v2(uuid: out CUuuid, device: val CUdevice) => device::uuid;
     Usual cuDeviceGetLuid(luid: val *mut c_char, mask: out c_uint, device: val CUdevice) => device::luid;
     Usual cuDeviceTotalMem_v2(bytes: out usize, device: val CUdevice) => device::total_memory;
+    Usual cuDeviceGetPCIBusId(text: val *mut c_char, len: val c_int, device: val CUdevice) => device::bus_id;
+    Usual cuDeviceComputeCapability(major: out c_int, minor: out c_int, device: val CUdevice) => device::capability;
     Usual cuDeviceGetAttribute(value: out c_int, attribute: val CUdevice_attribute, device: val CUdevice) => device::attribute;
 
     Usual cuDeviceGetCliqueCount(count: out usize, device: val CUdevice) => device::clique_count;
@@ -313,6 +315,7 @@ functions! { find_newest newest
     Usual cuStreamWaitValue64_v2 | cuStreamWaitValue64_v2_ptsz(stream: val CUstream, address: val CUdeviceptr, value: val u64, flags: val c_uint) => memory_op::wait_64;
     Usual cuStreamBatchMemOp_v2 | cuStreamBatchMemOp_v2_ptsz(stream: val CUstream, count: val c_uint, operations: val *mut CUstreamBatchMemOpParams [count], flags: val c_uint) => memory_op::batch;
     Usual cuStreamGetId | cuStreamGetId_ptsz(stream: val CUstream, id: out c_ulonglong) => stream::id;
+    Usual cuStreamGetDevice | cuStreamGetDevice_ptsz(stream: val CUstream, device: out CUdevice) => attributes::device;
     InCallbacks cuStreamIsCapturing | cuStreamIsCapturing_ptsz(stream: val CUstream, status: out CUstreamCaptureStatus) => capture::is_capturing;
     Usual cuStreamBeginCapture_v2 | cuStreamBeginCapture_v2_ptsz(stream: val CUstream, mode: val CUstreamCaptureMode) => capture::begin;
     Usual cuStreamEndCapture | cuStreamEndCapture_ptsz(stream: val CUstream, graph: out CUgraph) => capture::end;
@@ -597,6 +600,7 @@ functions! { find_newest newest
     Usual cuModuleGetFunctionCount(count: out c_uint, module: val CUmodule) => module::count;
     Usual cuModuleEnumerateFunctions(functions: val *mut CUfunction, count: val c_uint, module: val CUmodule) => module::enumerate;
     Usual cuFuncGetName(name: out *const c_char, function: val CUfunction) => module::function_name;
+    Usual cuFuncGetModule(module: out CUmodule, function: val CUfunction) => module::of_function;
     Usual cuFuncGetParamInfo(function: val CUfunction, index: val usize, offset: out usize, size: out usize) => module::param;
     Usual cuFuncGetParamCount(function: val CUfunction, count: out usize) => module::param_count;
     Usual cuLibraryLoadData(library: out CUlibrary, image: val *const c_void, keys: val *mut CUjit_option [count], values: val *mut *mut c_void [count], count: val c_uint, options: val *mut CUlibraryOption [options_count], option_values: val *mut *mut c_void [options_count], options_count: val c_uint) => module::load_library;
@@ -607,6 +611,7 @@ functions! { find_newest newest
     Usual cuLibraryEnumerateKernels(kernels: val *mut CUkernel, count: val c_uint, library: val CUlibrary) => module::enumerate_kernels;
     Usual cuKernelGetName(name: out *const c_char, kernel: val CUkernel) => module::kernel_name;
     Usual cuKernelGetFunction(function: out CUfunction, kernel: val CUkernel) => module::kernel_function;
+    Usual cuKernelGetLibrary(library: out CUlibrary, kernel: val CUkernel) => module::library_of_kernel;
     Usual cuKernelGetAttribute(value: out c_int, attribute: val CUfunction_attribute, kernel: val CUkernel, device: val CUdevice) => function::kernel_attribute;
     Usual cuKernelSetAttribute(attribute: val CUfunction_attribute, value: val c_int, kernel: val CUkernel, device: val CUdevice) => function::set_kernel_attribute;
     Usual cuKernelSetCacheConfig(kernel: val CUkernel, preference: val CUfunc_cache, device: val CUdevice) => function::set_kernel_cache;
@@ -623,6 +628,8 @@ functions! { find_newest newest
     Usual cuFuncSetCacheConfig(function: val CUfunction, preference: val CUfunc_cache) => function::set_cache;
     Usual cuFuncSetSharedMemConfig(function: val CUfunction, config: val CUsharedconfig) => function::set_bank_size;
     Usual cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: out c_int, function: val CUfunction, threads: val c_int, shared: val usize, flags: val c_uint) => occupancy::active_blocks;
+    Usual cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: out c_int, function: val CUfunction, threads: val c_int, shared: val usize) => occupancy::active_blocks_simply;
+    Usual cuOccupancyMaxPotentialBlockSize(grid: out c_int, block: out c_int, function: val CUfunction, shared_of: val CUoccupancyB2DSize, shared: val usize, limit: val c_int) => occupancy::potential_block_simply;
     Usual cuOccupancyMaxPotentialBlockSizeWithFlags(grid: out c_int, block: out c_int, function: val CUfunction, shared_of: val CUoccupancyB2DSize, shared: val usize, limit: val c_int, flags: val c_uint) => occupancy::potential_block;
     Usual cuOccupancyAvailableDynamicSMemPerBlock(bytes: out usize, function: val CUfunction, blocks: val c_int, threads: val c_int) => occupancy::available_shared;
     Usual cuOccupancyMaxPotentialClusterSize(size: out c_int, function: val CUfunction, config: val *const CUlaunchConfig [1]) => occupancy::potential_cluster;

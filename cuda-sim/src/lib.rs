@@ -21,7 +21,8 @@
 //!   [`Profile::with_driver_thread`]. Work that is enqueued on a stream runs when the program waits for it or queries it, and as late as
 //!   stream order allows. A [seed](Profile::with_seed) chooses among the streams that have work ready.
 //!   If a missing wait, an early free or a stale read fails in one run, it fails in every run with that
-//!   seed.
+//!   seed. It need not fail with every seed: if the chosen order happens to be the intended one, a read without
+//!   a wait returns the right value.
 //! - **Error codes.** If a real driver rejects a call, this driver returns the same code. If a real
 //!   driver accepts an incorrect call, or crashes on it, this driver reports a [misuse](misuses) that
 //!   names the violated rule. If the answers of a device or driver version were not recorded

@@ -7,14 +7,17 @@ use cuda_safe::sys::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUdevice_attribute as Attribute,
     CUfunction_attribute as FunctionAttribute, CUmem_range_attribute, CUmemAllocationHandleType,
     CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPoolProps, CUresult,
-    cuCtxGetCurrent, cuCtxSetCurrent, cuDeviceGetAttribute, cuFuncGetName,
-    cuGraphicsUnregisterResource, cuKernelGetAttribute, cuKernelGetName, cuLibraryGetKernel,
-    cuLibraryLoadFromFile, cuLibraryUnload, cuMemAlloc_v2, cuMemAllocFromPoolAsync,
-    cuMemAllocHost_v2, cuMemAllocManaged, cuMemFree_v2, cuMemFreeAsync, cuMemFreeHost,
-    cuMemPoolCreate, cuMemPoolDestroy, cuMemPoolImportFromShareableHandle, cuMemPoolSetAccess,
-    cuMemRangeGetAttribute, cuMemcpy, cuMemcpyAsync, cuMemcpyDtoD_v2, cuMemcpyDtoH_v2,
-    cuMemcpyHtoD_v2, cuMemsetD2D16_v2, cuMemsetD8_v2, cuMemsetD8Async, cuMemsetD16_v2,
-    cuMemsetD32_v2, cuModuleLoad, cuModuleUnload, cuStreamQuery, cuStreamSynchronize, ptds,
+    cuCtxGetCurrent, cuCtxSetCurrent, cuDeviceComputeCapability, cuDeviceGetAttribute,
+    cuDeviceGetByPCIBusId, cuDeviceGetPCIBusId, cuFuncGetModule, cuFuncGetName,
+    cuGraphicsUnregisterResource, cuKernelGetAttribute, cuKernelGetLibrary, cuKernelGetName,
+    cuLibraryGetKernel, cuLibraryLoadFromFile, cuLibraryUnload, cuMemAlloc_v2,
+    cuMemAllocFromPoolAsync, cuMemAllocHost_v2, cuMemAllocManaged, cuMemFree_v2, cuMemFreeAsync,
+    cuMemFreeHost, cuMemPoolCreate, cuMemPoolDestroy, cuMemPoolImportFromShareableHandle,
+    cuMemPoolSetAccess, cuMemRangeGetAttribute, cuMemcpy, cuMemcpyAsync, cuMemcpyDtoD_v2,
+    cuMemcpyDtoH_v2, cuMemcpyHtoD_v2, cuMemsetD2D16_v2, cuMemsetD8_v2, cuMemsetD8Async,
+    cuMemsetD16_v2, cuMemsetD32_v2, cuModuleLoad, cuModuleUnload,
+    cuOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxPotentialBlockSize,
+    cuStreamGetDevice, cuStreamQuery, cuStreamSynchronize, ptds,
 };
 use cuda_safe::{Context, Device};
 use cuda_sim::Profile;
@@ -85,6 +88,49 @@ fn the_numa_nodes_and_the_board_of_a_device_have_attributes() {
             answer(Attribute::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID),
             0
         );
+    });
+}
+
+#[test]
+fn old_queries_of_devices_and_code_answer_what_the_new_ones_do() {
+    with_current(|context| {
+        let device = context.device();
+        let raw = device.as_raw();
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: the pointers refer to local variables.
+        well(unsafe { cuDeviceComputeCapability(&raw mut major, &raw mut minor, raw) });
+        assert_eq!((major, minor), (9, 0));
+        let mut text = [1; 20];
+        // SAFETY: the buffer has 20 bytes.
+        well(unsafe { cuDeviceGetPCIBusId(text.as_mut_ptr(), 20, raw) });
+        let mut again = 7;
+        // SAFETY: the text ends with a NUL, as checked by what it finds.
+        well(unsafe { cuDeviceGetByPCIBusId(&raw mut again, text.as_ptr()) });
+        assert_eq!(again, raw);
+        let stream = context.stream().expect("a stream");
+        again = 7;
+        // SAFETY: the stream is alive.
+        well(unsafe { cuStreamGetDevice(stream.as_raw(), &raw mut again) });
+        assert_eq!(again, raw);
+
+        let module = cuda_safe::Module::from_ptx(context, VECTOR).expect("the test kernels");
+        let kernel = module.kernel("add").expect("found").as_raw();
+        let mut found = null_mut();
+        // SAFETY: the function is alive.
+        well(unsafe { cuFuncGetModule(&raw mut found, kernel) });
+        assert_eq!(found, module.as_raw());
+        let (mut blocks, mut grid, mut block) = (0, 0, 0);
+        // SAFETY: as above.
+        well(unsafe {
+            cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, kernel, 1024, 0)
+        });
+        assert_eq!(blocks, 2);
+        // SAFETY: as above; the kernel needs no shared memory.
+        well(unsafe {
+            let (grid, block) = (&raw mut grid, &raw mut block);
+            cuOccupancyMaxPotentialBlockSize(grid, block, kernel, None, 0, 0)
+        });
+        assert_eq!((grid, block), (2 * 132, 1024));
     });
 }
 
@@ -295,6 +341,10 @@ fn code_is_loaded_from_files() {
         let mut kernel = null_mut();
         // SAFETY: the library is alive, and the name is a string.
         well(unsafe { cuLibraryGetKernel(&raw mut kernel, library, c"add".as_ptr()) });
+        let mut its = null_mut();
+        // SAFETY: the kernel is alive.
+        well(unsafe { cuKernelGetLibrary(&raw mut its, kernel) });
+        assert_eq!(its, library);
         let most = FunctionAttribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
         let mut value = 0;
         let device = context.device().as_raw();

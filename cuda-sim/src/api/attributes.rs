@@ -7,9 +7,9 @@ use crate::state::objects::ContextKind;
 use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
-    CUaccessProperty, CUcontext, CUgreenCtx, CUlaunchAttributeID as Id, CUlaunchMemSyncDomain,
-    CUlaunchMemSyncDomainMap, CUresult, CUstream, CUstream_flags, CUstreamAttrID,
-    CUstreamAttrValue, CUsynchronizationPolicy, CudaVersion,
+    CUaccessProperty, CUcontext, CUdevice, CUgreenCtx, CUlaunchAttributeID as Id,
+    CUlaunchMemSyncDomain, CUlaunchMemSyncDomainMap, CUresult, CUstream, CUstream_flags,
+    CUstreamAttrID, CUstreamAttrValue, CUsynchronizationPolicy, CudaVersion,
 };
 
 /// The number of memory synchronization domains of an H200.
@@ -147,6 +147,15 @@ pub(super) fn flags(world: &mut World, stream: CUstream, flags: &mut Out<c_uint>
     } else {
         CUstream_flags::CU_STREAM_NON_BLOCKING.0
     });
+    Ok(())
+}
+
+pub(super) fn device(world: &mut World, stream: CUstream, device: &mut Out<CUdevice>) -> Answer {
+    device.required()?;
+    let stream = world.stream(stream.addr())?;
+    let its = world.streams.get(stream).map_or(0, |its| its.context);
+    let number = world.context(its)?.device;
+    device.set(CUdevice::try_from(number).unwrap_or(0));
     Ok(())
 }
 

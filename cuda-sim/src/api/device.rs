@@ -41,18 +41,45 @@ pub(super) fn get(world: &mut World, device: &mut Out<CUdevice>, ordinal: c_int)
 
 pub(super) fn name(world: &mut World, name: *mut c_char, len: c_int, device: CUdevice) -> Answer {
     world.device(device)?;
+    write_text(world.profile.gpu.name, name, len)
+}
+
+/// Returns the bus id, whose bus number is the number of the device.
+pub(super) fn bus_id(world: &mut World, id: *mut c_char, len: c_int, device: CUdevice) -> Answer {
+    let number = world.device(device)?;
+    write_text(&format!("0000:{number:02X}:00.0"), id, len)
+}
+
+/// Writes as much of a text as a buffer of `len` bytes has room for, with a NUL at its end.
+fn write_text(text: &str, place: *mut c_char, len: c_int) -> Answer {
     let room = usize::try_from(len).unwrap_or(0);
-    if name.is_null() || room == 0 {
+    if place.is_null() || room == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let bytes = world.profile.gpu.name.as_bytes();
+    let bytes = text.as_bytes();
     let fits = bytes.len().min(room - 1);
     // SAFETY: the caller passes a buffer of `len` bytes, more than are copied.
-    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), name, fits) };
+    unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr().cast(), place, fits) };
     // SAFETY: the buffer has more than `fits` bytes, so this is at most its last byte.
-    let end = unsafe { name.add(fits) };
+    let end = unsafe { place.add(fits) };
     // SAFETY: the buffer has more than `fits` bytes, so this is at most its last byte.
     unsafe { end.write(0) };
+    Ok(())
+}
+
+pub(super) fn capability(
+    world: &mut World,
+    major: &mut Out<c_int>,
+    minor: &mut Out<c_int>,
+    device: CUdevice,
+) -> Answer {
+    world.device(device)?;
+    major.required()?;
+    minor.required()?;
+    let number = |part| c_int::try_from(part).unwrap_or(0);
+    let (first, second) = world.profile.gpu.capability;
+    major.set(number(first));
+    minor.set(number(second));
     Ok(())
 }
 

@@ -251,6 +251,32 @@ pub(super) fn function_name(
     Ok(())
 }
 
+/// Returns the module of a function. A library's kernel has none (unverified: the code).
+pub(super) fn of_function(
+    world: &mut World,
+    module: &mut Out<CUmodule>,
+    function: CUfunction,
+) -> Answer {
+    module.required()?;
+    let its = world.function(function.addr())?.module;
+    let its = world.modules.get(its).map(|_| its);
+    module.set(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?));
+    Ok(())
+}
+
+/// Returns the library of a kernel.
+pub(super) fn library_of_kernel(
+    world: &mut World,
+    library: &mut Out<CUlibrary>,
+    kernel: CUkernel,
+) -> Answer {
+    library.required()?;
+    let its = world.function(kernel.addr())?.module;
+    let its = world.libraries.get(its).map(|_| its);
+    library.set(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?));
+    Ok(())
+}
+
 pub(super) fn param(
     world: &mut World,
     function: CUfunction,

@@ -102,6 +102,28 @@ pub(super) fn active_blocks(
     Ok(())
 }
 
+pub(super) fn active_blocks_simply(
+    world: &mut World,
+    blocks: &mut Out<c_int>,
+    function: CUfunction,
+    threads: c_int,
+    shared: usize,
+) -> Answer {
+    active_blocks(world, blocks, function, threads, shared, 0)
+}
+
+pub(super) fn potential_block_simply(
+    world: &mut World,
+    grid: &mut Out<c_int>,
+    block: &mut Out<c_int>,
+    function: CUfunction,
+    shared_of: CUoccupancyB2DSize,
+    shared: usize,
+    limit: c_int,
+) -> Answer {
+    potential_block(world, grid, block, function, shared_of, shared, limit, 0)
+}
+
 #[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
 pub(super) fn potential_block(
     world: &mut World,
