@@ -107,13 +107,23 @@ fn command(program: impl AsRef<Path>, driver: &Path, profile: &str) -> Command {
     command
 }
 
+/// The error output of a program that calls a function that is not simulated, once or more often.
+const NOT_SIMULATED: &str = "cuda-sim: cuGraphicsUnregisterResource is not simulated: it returns \
+                             CUDA_ERROR_NOT_SUPPORTED here\n";
+
 /// Returns the output of a program, which must exit successfully without error output.
 #[track_caller]
 fn output_of(command: &mut Command) -> String {
+    output_with(command, "")
+}
+
+/// Returns the output of a program, which must exit successfully with this error output.
+#[track_caller]
+fn output_with(command: &mut Command, errors: &str) -> String {
     let output = command.output().expect("starting a program");
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert!(
-        output.status.success() && stderr.is_empty(),
+        output.status.success() && stderr == errors,
         "{} ({command:?}):\n{stdout}\n{stderr}",
         output.status
     );

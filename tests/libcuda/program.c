@@ -44,7 +44,7 @@ unsigned cuMemcpyDtoH_v2(void *to, address_t from, size_t size);
 unsigned cuDeviceGetDevResource(int device, resource_t *resource, unsigned type);
 unsigned cuDevSmResourceSplitByCount(resource_t *groups, unsigned *count, const resource_t *input,
                                      resource_t *rest, unsigned flags, unsigned min);
-unsigned cuGraphicsUnregisterResource(void *);
+unsigned cuGraphicsUnregisterResource(void *resource);
 unsigned cuDevSmResourceSplit(resource_t *groups, unsigned count, const resource_t *input,
                               resource_t *rest, unsigned flags, void *params);
 
@@ -179,7 +179,8 @@ int main(int count, char **arguments) {
     memory();
     stack();
     threads();
-    printf("not played %u, newer %u, no code %u\n", cuGraphicsUnregisterResource(NULL),
+    printf("not simulated %u %u, newer %u, no code %u\n", cuGraphicsUnregisterResource(NULL),
+           cuGraphicsUnregisterResource(NULL),
            cuDevSmResourceSplit(NULL, 0, NULL, NULL, 0, NULL), cuGetErrorName(12345, &name));
 
     CHECK(cuMemAlloc_v2(&kept, 16));

@@ -1,7 +1,10 @@
 //! Programs in C.
 
 use crate::common::c;
-use crate::{H200_SPLITS, REPOSITORY, command, driver, minima, need, output_of, text, unique};
+use crate::{
+    H200_SPLITS, NOT_SIMULATED, REPOSITORY, command, driver, minima, need, output_of, output_with,
+    text, unique,
+};
 use cuda_sys::{CudaVersion, Function};
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -31,7 +34,7 @@ const REST: &str = "\
 memory: as it was
 stack: created current, popped what was pushed, then as before, empty 201
 end of thread: well
-not played 801, newer 500, no code 1
+not simulated 801 801, newer 500, no code 1
 at exit: well
 ";
 
@@ -39,7 +42,10 @@ at exit: well
 fn a_program_gets_what_an_h200_gives() {
     let driver = need!(driver());
     let program = need!(compile("program", &driver));
-    let output = output_of(command(&program, &driver, "h200").args(minima()));
+    let output = output_with(
+        command(&program, &driver, "h200").args(minima()),
+        NOT_SIMULATED,
+    );
     assert_eq!(
         output,
         format!(
@@ -50,7 +56,7 @@ fn a_program_gets_what_an_h200_gives() {
     );
     // Without a profile in the environment.
     let mut untold = command(&program, &driver, "");
-    let again = output_of(untold.args(minima()).env_remove("CUDA_SIM"));
+    let again = output_with(untold.args(minima()).env_remove("CUDA_SIM"), NOT_SIMULATED);
     assert_eq!(again, output);
     remove(&program);
 }
@@ -59,7 +65,10 @@ fn a_program_gets_what_an_h200_gives() {
 fn a_program_gets_the_profile_that_it_is_started_with() {
     let driver = need!(driver());
     let program = need!(compile("program", &driver));
-    let output = output_of(command(&program, &driver, "a100@12.4").arg("16"));
+    let output = output_with(
+        command(&program, &driver, "a100@12.4").arg("16"),
+        NOT_SIMULATED,
+    );
     assert_eq!(
         output,
         format!(

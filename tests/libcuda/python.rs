@@ -2,7 +2,10 @@
 //! `cuGetProcAddress_v2`.
 
 use crate::common::skip;
-use crate::{H200_SPLITS, REPOSITORY, command, driver, minima, need, output_of, text, unique};
+use crate::{
+    H200_SPLITS, NOT_SIMULATED, REPOSITORY, command, driver, minima, need, output_with, text,
+    unique,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -65,12 +68,12 @@ fn nvidias_python_bindings_get_what_an_h200_gives() {
         .args(minima())
         .env("PYTHONPATH", bindings);
     assert_eq!(
-        output_of(&mut program),
+        output_with(&mut program, NOT_SIMULATED),
         format!(
             "device 0: NVIDIA H200, 132 SMs, 9.0, driver 13000\n\
              {H200_SPLITS}\
              memory: as it was\n\
-             not played: CUDA_ERROR_NOT_SUPPORTED\n"
+             not simulated: CUDA_ERROR_NOT_SUPPORTED\n"
         )
     );
 }

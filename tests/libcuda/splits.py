@@ -53,5 +53,5 @@ check(driver.cuMemcpyDtoH(back, address, len(back)))
 check(driver.cuMemFree(address))
 print("memory:", "as it was" if back == there else "changed")
 (code,) = driver.cuGraphicsUnregisterResource(driver.CUgraphicsResource(0))
-print("not played:", code.name)
+print("not simulated:", code.name)
 # The context stays on the stack until the interpreter exits.

@@ -9,14 +9,17 @@ use cuda_sys::{CUlogLevel, CUlogsCallback, CUresult, CudaVersion};
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::ffi::{CString, c_void};
+use std::mem::ManuallyDrop;
 
 /// The number of entries that the log keeps.
 const CAPACITY: usize = 100;
 const SINCE: CudaVersion = CudaVersion::new(12, 9);
 
 thread_local! {
-    /// The reasons of the current call.
-    static REASONS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    /// The reasons of the current call. Never dropped, because a program may still call the driver when the
+    /// thread-local variables of the thread are destroyed.
+    static REASONS: ManuallyDrop<RefCell<Vec<String>>> =
+        const { ManuallyDrop::new(RefCell::new(Vec::new())) };
 }
 
 /// Notes why the current call fails. If the call succeeds, nothing is logged.
