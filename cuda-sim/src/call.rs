@@ -256,9 +256,14 @@ fn run_here(callback: Callback) {
 
 /// Runs one operation that is ready, as a device does without a request. Returns whether one ran.
 pub(crate) fn device_step() -> bool {
+    device_step_if(|_| true)
+}
+
+/// The same, if the state of the driver fulfills a condition.
+fn device_step_if(condition: impl FnOnce(&World) -> bool) -> bool {
     let callback = {
         let mut locked = lock();
-        let Some(world) = locked.as_mut() else {
+        let Some(world) = locked.as_mut().filter(|world| condition(world)) else {
             return false;
         };
         match world.step() {

@@ -1,6 +1,6 @@
 //! The thread of the driver, if the profile has one: it runs work that no call runs.
 
-use super::{device_step, run};
+use super::{device_step_if, run};
 use crate::exec::Callback;
 use crate::state::driver_thread::GIVEN;
 use crate::state::{self, World, lock};
@@ -33,7 +33,10 @@ pub(crate) fn start() {
             match next() {
                 Next::Run(callbacks) => callbacks.into_iter().for_each(run),
                 Next::Work(calls) => {
-                    while CALLS.load(Ordering::Relaxed) == calls && device_step() {}
+                    let may_go_on = |world: &World| {
+                        world.driver_thread.is_some() && CALLS.load(Ordering::Relaxed) == calls
+                    };
+                    while device_step_if(may_go_on) {}
                 }
             }
         }
