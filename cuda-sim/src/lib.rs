@@ -43,7 +43,7 @@
 //! kernel's name. Timing is not modeled. The driver implements the functions that `cuda-safe` calls, all
 //! functions about graphs except `cuStreamBeginRecaptureToGraph`, those of virtual memory, multicast objects
 //! and logical endpoints (on Linux), of arrays, textures, surfaces and tensor maps, and a few that C
-//! programs call instead. Every other function returns `CUDA_ERROR_NOT_SUPPORTED`, which it reports once on
+//! programs call instead, each with its variant for the per-thread default stream. Every other function returns `CUDA_ERROR_NOT_SUPPORTED`, which it reports once on
 //! stderr; [`not_simulated`] lists these functions.
 //!
 //! The texels of compressed and packed formats can be copied but not sampled, formats of video do not

@@ -2,9 +2,11 @@
  * Prints what it finds; the test knows what that has to be. */
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Of each function the newest ABI, by the name of its symbol. */
 typedef struct context *context_t;
@@ -44,6 +46,7 @@ unsigned cuMemcpyDtoH_v2(void *to, address_t from, size_t size);
 unsigned cuDeviceGetDevResource(int device, resource_t *resource, unsigned type);
 unsigned cuDevSmResourceSplitByCount(resource_t *groups, unsigned *count, const resource_t *input,
                                      resource_t *rest, unsigned flags, unsigned min);
+unsigned cuLaunchHostFunc(void *stream, void (*function)(void *), void *data);
 unsigned cuGraphicsUnregisterResource(void *resource);
 unsigned cuDevSmResourceSplit(resource_t *groups, unsigned count, const resource_t *input,
                               resource_t *rest, unsigned flags, void *params);
@@ -159,6 +162,21 @@ static void threads(void) {
     printf("end of thread: %s\n", results[0] && results[1] ? "well" : "wrong");
 }
 
+static void post(void *semaphore) {
+    sem_post(semaphore);
+}
+
+/* The program waits for the host function without calling the driver. */
+static void host_function(void) {
+    static sem_t ran;
+    struct timespec limit;
+    sem_init(&ran, 0, 0);
+    CHECK(cuLaunchHostFunc(NULL, post, &ran));
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 60;
+    printf("host function: %s\n", sem_timedwait(&ran, &limit) == 0 ? "ran by itself" : "did not run");
+}
+
 int main(int count, char **arguments) {
     int device;
     const char *name = "";
@@ -179,6 +197,7 @@ int main(int count, char **arguments) {
     memory();
     stack();
     threads();
+    host_function();
     printf("not simulated %u %u, newer %u, no code %u\n", cuGraphicsUnregisterResource(NULL),
            cuGraphicsUnregisterResource(NULL),
            cuDevSmResourceSplit(NULL, 0, NULL, NULL, 0, NULL), cuGetErrorName(12345, &name));

@@ -34,6 +34,7 @@ const REST: &str = "\
 memory: as it was
 stack: created current, popped what was pushed, then as before, empty 201
 end of thread: well
+host function: ran by itself
 not simulated 801 801, newer 500, no code 1
 at exit: well
 ";

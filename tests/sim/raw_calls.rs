@@ -246,12 +246,11 @@ fn a_copy_of_freed_device_memory_is_not_taken_for_a_copy_of_host_memory() {
 fn variants_for_the_per_thread_default_stream_do_not_use_the_legacy_one() {
     with_current(|_| {
         let device = device_memory(64);
-        // SAFETY: both are handles of default streams.
-        let states = || unsafe {
-            [
-                cuStreamQuery(CU_STREAM_LEGACY),
-                cuStreamQuery(CU_STREAM_PER_THREAD),
-            ]
+        let states = || {
+            [CU_STREAM_LEGACY, CU_STREAM_PER_THREAD].map(|stream| {
+                // SAFETY: both are handles of default streams.
+                unsafe { cuStreamQuery(stream) }
+            })
         };
         let (ready, busy) = (CUresult::CUDA_SUCCESS, CUresult::CUDA_ERROR_NOT_READY);
         // SAFETY: the memory has 64 bytes.
@@ -300,12 +299,10 @@ fn the_name_of_a_null_kernel_is_an_invalid_value() {
     on(Profile::h200(), |_| {
         let mut name = null();
         // SAFETY: the pointer refers to a local variable, and the driver checks for null.
-        assert_eq!(unsafe { cuFuncGetName(&raw mut name, null_mut()) }, INVALID);
+        let of_function = unsafe { cuFuncGetName(&raw mut name, null_mut()) };
         // SAFETY: as above.
-        assert_eq!(
-            unsafe { cuKernelGetName(&raw mut name, null_mut()) },
-            INVALID
-        );
+        let of_kernel = unsafe { cuKernelGetName(&raw mut name, null_mut()) };
+        assert_eq!([of_function, of_kernel], [INVALID; 2]);
     });
 }
 
