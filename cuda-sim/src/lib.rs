@@ -18,11 +18,11 @@
 //! - **Installation.** [`install`] replaces the driver for the whole process. It must run before the
 //!   first use of `cuda-sys`.
 //! - **Determinism.** The driver starts no threads, except when a scenario runs under [`explore`] and with
-//!   [`Profile::with_driver_thread`]. Work that is enqueued on a stream runs when the program waits for it or queries it, and as late as
-//!   stream order allows. A [seed](Profile::with_seed) chooses among the streams that have work ready.
-//!   If a missing wait, an early free or a stale read fails in one run, it fails in every run with that
-//!   seed. It need not fail with every seed: if the chosen order happens to be the intended one, a read without
-//!   a wait returns the right value.
+//!   [`Profile::with_driver_thread`]. Work that is enqueued on a stream runs when the program waits for it or
+//!   queries it, and as late as stream order allows. A [seed](Profile::with_seed) chooses among the streams
+//!   that have work ready. If a missing wait, an early free or a stale read fails in one run, it fails in
+//!   every run with that seed. It need not fail with every seed: if the chosen order happens to be the
+//!   intended one, a read without a wait returns the right value.
 //! - **Error codes.** If a real driver rejects a call, this driver returns the same code. If a real
 //!   driver accepts an incorrect call, or crashes on it, this driver reports a [misuse](misuses) that
 //!   names the violated rule. If the answers of a device or driver version were not recorded
@@ -43,8 +43,8 @@
 //! kernel's name. Timing is not modeled. The driver implements the functions that `cuda-safe` calls, all
 //! functions about graphs except `cuStreamBeginRecaptureToGraph`, those of virtual memory, multicast objects
 //! and logical endpoints (on Linux), of arrays, textures, surfaces and tensor maps, and a few that C
-//! programs call instead, each with its variant for the per-thread default stream. Every other function returns `CUDA_ERROR_NOT_SUPPORTED`, which it reports once on
-//! stderr; [`not_simulated`] lists these functions.
+//! programs call instead, each with its variant for the per-thread default stream. Every other function returns
+//! `CUDA_ERROR_NOT_SUPPORTED`, which it reports once on stderr; [`not_simulated`] lists these functions.
 //!
 //! The texels of compressed and packed formats can be copied but not sampled, formats of video do not
 //! exist, and kernels cannot load through tensor maps. In graphs, external semaphores, copies within host
