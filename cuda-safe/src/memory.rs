@@ -14,6 +14,7 @@ mod descriptor;
 mod device;
 #[cfg(target_os = "linux")]
 mod dma_buf;
+pub(crate) mod fabric_copy;
 mod global;
 mod graph;
 mod location;

@@ -8,6 +8,7 @@
 //! | [`GrowableBuffer`] | a buffer that grows without moving | all of these |
 //! | [`MulticastObject`] | memory of several devices behind one address (unverified) | `cuMulticastCreate` |
 //! | [`LogicalEndpoint`] | memory behind a number, for the fabric (unverified) | `cuLogicalEndpointCreate` |
+//! | [`FabricCopyBatch`] | copies from and to endpoints (unverified) | `cuFabricCpyBatchAsync` |
 //!
 //! None of the first three belongs to a context, and all of them may be used on any thread. A mapping is
 //! used by work after it was [bound to a stream](Mapping::into_buffer).
@@ -23,6 +24,7 @@
 //! [`PhysicalMemory::export`] returns a file descriptor, with which another process
 //! [imports](PhysicalMemory::import) the memory. [`FabricHandle`]s do the same between machines.
 
+pub use crate::memory::fabric_copy::FabricCopyBatch;
 pub use crate::memory::virtual_memory::{
     EndpointBinding, EndpointDevices, EndpointHandle, EndpointIds, EndpointLimits, EndpointOptions,
     FabricHandle, GrowableBuffer, GrowableOptions, LogicalEndpoint, Mapping, MulticastBinding,

@@ -18,6 +18,7 @@ pub(crate) mod decompress;
 pub(crate) mod device;
 pub(crate) mod endpoint;
 pub(crate) mod event;
+mod fabric;
 pub(crate) mod function;
 pub(crate) mod graph;
 pub(crate) mod green;
@@ -55,34 +56,34 @@ use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUDA_ARRAY_DESCRIPTOR, CUDA_ARRAY_MEMORY_REQUIREMENTS,
     CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_DESCRIPTOR, CUDA_BATCH_MEM_OP_NODE_PARAMS,
-    CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS, CUDA_GRAPH_INSTANTIATE_PARAMS,
-    CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1,
-    CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUDA_MEMCPY3D_BATCH_OP,
-    CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC,
-    CUDA_TEXTURE_DESC, CUarray, CUarrayMapInfo, CUatomicOperation, CUcheckpointCheckpointArgs,
-    CUcheckpointLockArgs, CUcheckpointRestoreArgs, CUcheckpointUnlockArgs, CUcliqueInfo, CUcontext,
-    CUcoredumpCallbackHandle, CUcoredumpSettings, CUcoredumpStatusCallback, CUctxCreateParams,
-    CUdevResource, CUdevResourceDesc, CUdevResourceType, CUdevice, CUdevice_P2PAttribute,
-    CUdevice_attribute, CUdeviceptr, CUevent, CUexecAffinityParam, CUexecAffinityType,
-    CUflushGPUDirectRDMAWritesScope, CUflushGPUDirectRDMAWritesTarget, CUfunc_cache, CUfunction,
-    CUfunction_attribute, CUfunctionLoadingState, CUgraph, CUgraphConditionalHandle,
-    CUgraphEdgeData, CUgraphExec, CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo,
-    CUgraphMem_attribute, CUgraphNode, CUgraphNodeParams, CUgraphNodeType,
-    CUgraphRecaptureCallback, CUgreenCtx, CUhostFn, CUipcMemHandle, CUjit_option, CUjitInputType,
-    CUkernel, CUkernelNodeAttrID, CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary,
-    CUlibraryOption, CUlimit, CUlinkState, CUlogIterator, CUlogicalEndpointId,
-    CUlogicalEndpointProp, CUlogsCallback, CUlogsCallbackHandle, CUmem_advise,
-    CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
-    CUmemAllocationHandleType, CUmemAllocationProp, CUmemAllocationType, CUmemDecompressParams,
-    CUmemGenericAllocationHandle, CUmemLocation, CUmemPool_attribute, CUmemPoolProps,
-    CUmemPoolPtrExportData, CUmemRangeHandleType, CUmemcpyAttributes, CUmemoryPool,
-    CUmipmappedArray, CUmodule, CUmoduleLoadingMode, CUmulticastGranularity_flags,
-    CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute, CUprocessState, CUresult,
-    CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue, CUstreamBatchMemOpParams,
-    CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus, CUstreamCigCaptureParams,
-    CUsurfObject, CUtensorMap, CUtensorMapDataType, CUtensorMapFloatOOBfill,
-    CUtensorMapIm2ColWideMode, CUtensorMapInterleave, CUtensorMapL2promotion, CUtensorMapSwizzle,
-    CUtexObject, CUuserObject, CUuuid, Function,
+    CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS, CUDA_FABRIC_COPY_BATCH_OP,
+    CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_HOST_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS,
+    CUDA_KERNEL_NODE_PARAMS_v1, CUDA_MEM_ALLOC_NODE_PARAMS, CUDA_MEMCPY2D, CUDA_MEMCPY3D,
+    CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUDA_MEMSET_NODE_PARAMS, CUDA_RESOURCE_DESC,
+    CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray, CUarrayMapInfo, CUatomicOperation,
+    CUcheckpointCheckpointArgs, CUcheckpointLockArgs, CUcheckpointRestoreArgs,
+    CUcheckpointUnlockArgs, CUcliqueInfo, CUcontext, CUcoredumpCallbackHandle, CUcoredumpSettings,
+    CUcoredumpStatusCallback, CUctxCreateParams, CUdevResource, CUdevResourceDesc,
+    CUdevResourceType, CUdevice, CUdevice_P2PAttribute, CUdevice_attribute, CUdeviceptr, CUevent,
+    CUexecAffinityParam, CUexecAffinityType, CUflushGPUDirectRDMAWritesScope,
+    CUflushGPUDirectRDMAWritesTarget, CUfunc_cache, CUfunction, CUfunction_attribute,
+    CUfunctionLoadingState, CUgraph, CUgraphConditionalHandle, CUgraphEdgeData, CUgraphExec,
+    CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNode,
+    CUgraphNodeParams, CUgraphNodeType, CUgraphRecaptureCallback, CUgreenCtx, CUhostFn,
+    CUipcMemHandle, CUjit_option, CUjitInputType, CUkernel, CUkernelNodeAttrID,
+    CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit, CUlinkState,
+    CUlogIterator, CUlogicalEndpointId, CUlogicalEndpointProp, CUlogsCallback,
+    CUlogsCallbackHandle, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
+    CUmemAllocationGranularity_flags, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemAllocationType, CUmemDecompressParams, CUmemGenericAllocationHandle, CUmemLocation,
+    CUmemPool_attribute, CUmemPoolProps, CUmemPoolPtrExportData, CUmemRangeHandleType,
+    CUmemcpyAttributes, CUmemoryPool, CUmipmappedArray, CUmodule, CUmoduleLoadingMode,
+    CUmulticastGranularity_flags, CUmulticastObjectProp, CUoccupancyB2DSize, CUpointer_attribute,
+    CUprocessState, CUresult, CUsharedconfig, CUstream, CUstreamAttrID, CUstreamAttrValue,
+    CUstreamBatchMemOpParams, CUstreamCallback, CUstreamCaptureMode, CUstreamCaptureStatus,
+    CUstreamCigCaptureParams, CUsurfObject, CUtensorMap, CUtensorMapDataType,
+    CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
+    CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUuserObject, CUuuid, Function,
 };
 
 /// An output parameter: null, or a place where one value can be written. It is not a reference, because
@@ -536,6 +537,7 @@ functions! { find_newest newest
     Usual cuMemcpyBatchAsync_v2 | cuMemcpyBatchAsync_v2_ptsz(to: val *mut CUdeviceptr [count], from: val *mut CUdeviceptr [count], sizes: val *mut usize [count], count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize [sets], sets: val usize, stream: val CUstream) => batch::copy_batch;
     Usual cuMemcpy3DBatchAsync_v2 | cuMemcpy3DBatchAsync_v2_ptsz(count: val usize, copies: val *mut CUDA_MEMCPY3D_BATCH_OP [count], flags: val c_ulonglong, stream: val CUstream) => batch::copy_volume_batch;
     Usual cuMemBatchDecompressAsync | cuMemBatchDecompressAsync_ptsz(operations: val *mut CUmemDecompressParams [count], count: val usize, flags: val c_uint, failed: out usize, stream: val CUstream) => decompress::batch;
+    Usual cuFabricCpyBatchAsync | cuFabricCpyBatchAsync_ptsz(count: val usize, copies: val *mut CUDA_FABRIC_COPY_BATCH_OP [count], flags: val c_ulonglong, stream: val CUstream) => fabric::copy_batch;
     Usual cuMemcpyWithAttributesAsync | cuMemcpyWithAttributesAsync_ptsz(to: val CUdeviceptr, from: val CUdeviceptr, size: val usize, attributes: val *mut CUmemcpyAttributes [1], stream: val CUstream) => batch::copy_with_attributes;
     Usual cuMemcpy3DWithAttributesAsync | cuMemcpy3DWithAttributesAsync_ptsz(copy: val *mut CUDA_MEMCPY3D_BATCH_OP [1], flags: val c_ulonglong, stream: val CUstream) => batch::copy_volume_with_attributes;
     Usual cuMemcpy3DPeer | cuMemcpy3DPeer_ptds(copy: val *const CUDA_MEMCPY3D_PEER [1]) => boxes::copy_between;

@@ -7,6 +7,7 @@
 
 mod callback;
 mod decompress;
+mod fabric;
 pub mod kernel;
 mod late;
 mod program;
@@ -15,6 +16,7 @@ mod runnable;
 
 pub(crate) use callback::{Callback, HostFunction, Progress};
 pub(crate) use decompress::{Decompression, Format};
+pub(crate) use fabric::{FabricCopy, FabricSide};
 pub(crate) use program::{Conditional, Form, Program};
 pub(crate) use runnable::{FunctionSettings, Runnable};
 
@@ -80,6 +82,7 @@ pub(crate) enum Work {
     /// Attaches managed memory to a stream or to the host.
     Attach(usize, Attached),
     Decompress(Box<Decompression>),
+    Fabric(Box<FabricCopy>),
     /// Writes a word of device memory or pinned memory.
     WriteValue {
         at: u64,
@@ -441,6 +444,7 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             .target(at, pattern.len() * count)
             .map(|target| fill(target, &pattern)),
         Work::Decompress(its) => its.run(memory),
+        Work::Fabric(its) => its.run(memory),
         Work::WriteValue { at, bytes } => write_value(memory, at, &bytes),
         Work::ReduceValue {
             at,

@@ -23,6 +23,7 @@ pub use mapping::Mapping;
 pub use multicast::{
     MulticastBinding, MulticastMapping, MulticastObject, MulticastOptions, MulticastTeam,
 };
+pub(super) use options::check_within;
 pub use options::{PhysicalOptions, Shareable};
 pub use physical::{PhysicalMemory, PhysicalProperties};
 pub use reservation::{Reservation, ReservationOptions};

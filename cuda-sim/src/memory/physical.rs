@@ -4,6 +4,7 @@ use super::multicast::Team;
 use super::space;
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::sync::Arc;
 
 /// Start of the handles. They are like the handles of other objects, of a kind of their own.
@@ -148,6 +149,27 @@ impl PhysicalMemory {
         None
     }
 
+    /// Reads memory that may have no address.
+    pub(super) fn read(&self, handle: usize, start: u64, bytes: &mut [u8]) -> Result<(), String> {
+        self.access(handle, start, |file, at| read_at(file, bytes, at))
+    }
+
+    /// Writes memory that may have no address.
+    pub(super) fn write(&self, handle: usize, start: u64, bytes: &[u8]) -> Result<(), String> {
+        self.access(handle, start, |file, at| write_at(file, bytes, at))
+    }
+
+    fn access(
+        &self,
+        handle: usize,
+        start: u64,
+        access: impl FnOnce(&File, u64) -> io::Result<()>,
+    ) -> Result<(), String> {
+        let its = self.kept(handle);
+        let its = its.ok_or("physical memory that was released")?;
+        access(&its.file, its.offset + start).map_err(|error| error.to_string())
+    }
+
     /// Returns the memory of a handle that was not released.
     pub(crate) fn get(&self, handle: usize) -> Option<&Physical> {
         self.all.get(&handle).filter(|its| its.references != 0)
@@ -215,4 +237,24 @@ impl PhysicalMemory {
     pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
+}
+
+#[cfg(unix)]
+fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
+}
+
+#[cfg(unix)]
+fn write_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
+}
+
+#[cfg(not(unix))]
+fn read_at(_: &File, _: &mut [u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(unix))]
+fn write_at(_: &File, _: &[u8], _: u64) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }

@@ -53,7 +53,7 @@ const STOPPING: [(&str, bool); 8] = [
 ];
 
 #[rustfmt::skip]
-const BLOCKED: [(&str, Blocked); 51] = [
+const BLOCKED: [(&str, Blocked); 52] = [
     ("cuEventRecord", Blocked::OnItsStream),
     ("cuEventRecordWithFlags", Blocked::OnItsStream), // same kind
     ("cuLaunchKernel", Blocked::OnItsStream),
@@ -72,6 +72,7 @@ const BLOCKED: [(&str, Blocked); 51] = [
     ("cuMemcpyBatchAsync", Blocked::ByFrees), // same kind
     ("cuMemcpyBatchAsync_v2", Blocked::ByFrees), // same kind
     ("cuMemBatchDecompressAsync", Blocked::ByFrees), // same kind
+    ("cuFabricCpyBatchAsync", Blocked::ByFrees), // same kind
     ("cuMemsetD8_v2", Blocked::ByFrees), // same kind
     ("cuMemsetD16_v2", Blocked::ByFrees), // same kind
     ("cuMemsetD32_v2", Blocked::ByFrees), // same kind

@@ -158,6 +158,11 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("growable buffer", virtual_memory::growable),
     on_two_devices(scenario("multicast object", virtual_memory::multicast)),
     since((13, 3), "logical endpoint", virtual_memory::endpoint),
+    since(
+        (13, 5),
+        "copies over the fabric",
+        virtual_memory::fabric_copies,
+    ),
     on_two_devices(since((13, 4), "fabric", virtual_memory::fabric)),
     scenario("callback", capture::drops_in_a_callback),
     scenario("devices.rs", examples::devices),

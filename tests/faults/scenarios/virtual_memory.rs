@@ -4,10 +4,10 @@ use super::primary;
 use crate::trace::Trace;
 use cuda_safe::pool::MemoryAccess;
 use cuda_safe::virtual_memory::{
-    EndpointDevices, EndpointIds, EndpointOptions, GrowableBuffer, MulticastOptions, MulticastTeam,
-    PhysicalMemory, PhysicalOptions, Reservation,
+    EndpointDevices, EndpointIds, EndpointOptions, FabricCopyBatch, GrowableBuffer,
+    MulticastOptions, MulticastTeam, PhysicalMemory, PhysicalOptions, Reservation,
 };
-use cuda_safe::{Device, Error, Result};
+use cuda_safe::{Device, DeviceBuffer, Error, Result};
 
 /// A mapping that is used, moved, and dropped after its work.
 pub(super) fn mapping(trace: &mut Trace) -> Result<()> {
@@ -107,6 +107,37 @@ pub(super) fn endpoint(trace: &mut Trace) -> Result<()> {
     let again = endpoint.bind(device, 0, others)?;
     trace.drop((endpoint, memory));
     trace.drop(again);
+    trace.drops_from_here();
+    Ok(())
+}
+
+/// Copies to a logical endpoint and back.
+pub(super) fn fabric_copies(trace: &mut Trace) -> Result<()> {
+    let context = primary()?;
+    let stream = context.stream()?;
+    let device = context.device();
+    let options = EndpointOptions::new(EndpointDevices::Unicast(device), 2 << 20);
+    let mut pending = EndpointIds::reserve(1)?.create(0, &options)?;
+    let endpoint = loop {
+        match pending.finish()? {
+            Ok(endpoint) => break endpoint,
+            Err(again) => pending = again,
+        }
+    };
+    let bound = endpoint.bind(device, 0, PhysicalMemory::new(device, 2 << 20)?)?;
+    let source = DeviceBuffer::from_slice(&stream, &[1u32, 2])?;
+    let mut batch = FabricCopyBatch::new(&stream);
+    batch.push_to_endpoint(&endpoint, 4, &source)?;
+    // SAFETY: memory is bound there until the stream has been waited for, and nothing else uses it.
+    unsafe { batch.enqueue() }?;
+    let mut target = DeviceBuffer::<u32>::zeroed(&stream, 2)?;
+    let mut batch = FabricCopyBatch::new(&stream);
+    batch.push_from_endpoint(&mut target, &endpoint, 4)?;
+    // SAFETY: as above.
+    unsafe { batch.enqueue() }?;
+    assert_eq!(target.to_vec()?, [1, 2]);
+    trace.drop((endpoint, bound));
+    trace.drop((source, target));
     trace.drops_from_here();
     Ok(())
 }

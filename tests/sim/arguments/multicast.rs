@@ -1,16 +1,16 @@
 //! Multicast objects, logical endpoints, fabric cliques and locality domains.
 
-use super::{Row, Stage, field, value};
+use super::{Row, Stage, array, field, value};
 use core::ffi::c_int;
 use cuda_safe::sys::{
-    CUlogicalEndpointProp, CUlogicalEndpointType, CUmemAllocationProp, CUmemLocationType,
-    CUmulticastGranularity_flags, CUmulticastObjectProp,
+    CUDA_FABRIC_COPY_BATCH_OP, CUlogicalEndpointProp, CUlogicalEndpointType, CUmemAllocationProp,
+    CUmemLocationType, CUmulticastGranularity_flags, CUmulticastObjectProp,
 };
 use cuda_safe::virtual_memory::{
-    EndpointDevices, EndpointIds, EndpointOptions, LogicalEndpoint, Mapping, MulticastOptions,
-    MulticastTeam, PendingEndpoint, PhysicalMemory, Reservation, Shareable,
+    EndpointDevices, EndpointIds, EndpointOptions, FabricCopyBatch, LogicalEndpoint, Mapping,
+    MulticastOptions, MulticastTeam, PendingEndpoint, PhysicalMemory, Reservation, Shareable,
 };
-use cuda_safe::{Device, MemoryLocation, Result};
+use cuda_safe::{Device, DeviceBuffer, MemoryLocation, Result};
 use std::fmt::Debug;
 
 const SIZE: usize = 2 << 20;
@@ -136,6 +136,20 @@ fn bind_to_endpoint(s: &Stage) -> Result<()> {
     let bound = endpoint.bind(s.device, SIZE, memory(s.device)?)?;
     drop(endpoint.bind_mapping(s.device, 0, mapping(s.device)?)?);
     bound.unbind().map(drop)
+}
+
+/// Copies to the second page of an endpoint.
+fn copy_to_endpoint(s: &Stage) -> Result<()> {
+    let endpoint = finish(pending(&unicast(s))?)?;
+    let bound = endpoint.bind(s.device, SIZE, memory(s.device)?)?;
+    let source = DeviceBuffer::<u32>::zeroed(&s.stream, 3)?;
+    let mut batch = FabricCopyBatch::new(&s.stream);
+    batch.push_to_endpoint(&endpoint, SIZE, &source)?;
+    // SAFETY: memory is bound there until the copy has completed, and nothing else uses it.
+    unsafe { batch.enqueue() }?;
+    s.stream.synchronize()?;
+    drop(bound);
+    Ok(())
 }
 
 /// The creation of an endpoint.
@@ -278,5 +292,18 @@ pub(super) fn rows() -> Vec<Row> {
     let mut rows = objects();
     rows.extend(endpoints());
     rows.extend(places());
+    rows.push(Row::new(
+        "cuFabricCpyBatchAsync",
+        copy_to_endpoint,
+        "cuFabricCpyBatchAsync",
+        |call| {
+            Some(
+                array::<CUDA_FABRIC_COPY_BATCH_OP>("copies")(call)?
+                    .first()?
+                    .size,
+            )
+        },
+        12_usize,
+    ));
     rows
 }

@@ -35,10 +35,11 @@ pub(crate) enum Operation {
     Begin,
     Enqueue,
     Decompression,
+    FabricCopy,
 }
 
 impl Operation {
-    const ALL: [(Self, &'static str); 14] = [
+    const ALL: [(Self, &'static str); 15] = [
         (Self::Allocate, "an allocation"),
         (Self::Release, "a release"),
         (Self::HostCopy, "a copy from or to host memory"),
@@ -53,6 +54,7 @@ impl Operation {
         (Self::Begin, "the beginning of a capture"),
         (Self::Enqueue, "a call of other code"),
         (Self::Decompression, "a decompression"),
+        (Self::FabricCopy, "a copy over the fabric"),
     ];
 
     fn name(number: u8) -> &'static str {

@@ -201,7 +201,7 @@ pub(super) fn check_part(offset: usize, size: usize, granularity: usize, len: us
 ///
 /// # Errors
 /// [`Invalid::Range`].
-pub(super) fn check_within(offset: usize, size: usize, len: usize) -> Result<()> {
+pub(crate) fn check_within(offset: usize, size: usize, len: usize) -> Result<()> {
     let (start, end) = (offset, offset.saturating_add(size));
     match end <= len {
         true => Ok(()),
