@@ -353,7 +353,9 @@ impl CheckpointedProcess {
     ///
     /// # Errors
     /// The error of the driver if the state cannot be restored, for example because a GPU has too little
-    /// free memory (`CUDA_ERROR_OUT_OF_MEMORY`). `CUDA_ERROR_NOT_SUPPORTED` and
+    /// free memory (`CUDA_ERROR_OUT_OF_MEMORY`). `CUDA_ERROR_OPERATING_SYSTEM` if a thread of the process
+    /// has called the driver since the checkpoint: its call blocks, and the process cannot be restored any
+    /// more (measured with driver 580). `CUDA_ERROR_NOT_SUPPORTED` and
     /// `CUDA_ERROR_INVALID_VALUE` for a process that [can never be
     /// restored](self#what-cannot-be-restored). `CUDA_ERROR_ILLEGAL_STATE` if the process is not
     /// checkpointed.

@@ -64,7 +64,8 @@ pub struct CoredumpSettings {
     /// reliably, and needs a context that is created after it is turned on.
     pub user_trigger: Option<bool>,
     /// The file of the dump, at most 1023 bytes. By default `core.cuda.HOSTNAME.PID` in the current
-    /// directory.
+    /// directory. If the driver cannot create the file, for example because its directory does not exist, a
+    /// wait for the failed work does not return (measured with driver 580).
     pub file: Option<PathBuf>,
     /// The pipe of [`user_trigger`](Self::user_trigger), at most 1023 bytes. Of the process only. It cannot
     /// be changed while the trigger is on. By default `corepipe.cuda.HOSTNAME.PID` in the current
