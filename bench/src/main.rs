@@ -2,6 +2,7 @@
 //! See the README in this folder.
 
 mod compile;
+mod copies;
 mod count;
 mod driver;
 mod first;
@@ -21,7 +22,7 @@ mod work;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cuda-bench [--null] [--first | --managers | --replay | --compile] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
+usage: cuda-bench [--null] [--first | --managers | --replay | --compile | --copies] [--rounds N] [--only TEXT] [--json FILE] [--svg FILE]
 
   --null       use the driver that does nothing even if there is a real one
   --rounds N   number of rounds of each operation (default 101)
@@ -30,7 +31,8 @@ usage: cuda-bench [--null] [--first | --managers | --replay | --compile] [--roun
   --managers   measure an allocation and its free with memory managers instead, on one and on several threads
   --replay     measure a chain of 100 kernels instead, as a graph and launch by launch
   --compile    measure NVRTC, the cache of compiled programs and compilations on several threads instead
-  --threads N  with --managers and --compile: number of threads (default 16)
+  --copies     measure copies one by one and in batches instead, on one and on several threads
+  --threads N  with --managers, --compile and --copies: number of threads (default 16)
   --trace FILE with --managers: replay a trace of allocations instead
   --json FILE  write all medians and spreads
   --svg FILE   draw all medians and spreads
@@ -46,6 +48,7 @@ struct Options {
     managers: bool,
     replay: bool,
     compile: bool,
+    copies: bool,
     threads: usize,
     trace: Option<String>,
     first_of: Option<String>,
@@ -86,6 +89,7 @@ fn options() -> Fallible<Option<Options>> {
         managers: false,
         replay: false,
         compile: false,
+        copies: false,
         threads: 16,
         trace: None,
         first_of: None,
@@ -103,6 +107,7 @@ fn options() -> Fallible<Option<Options>> {
             "--managers" => options.managers = true,
             "--replay" => options.replay = true,
             "--compile" => options.compile = true,
+            "--copies" => options.copies = true,
             "--trace" => options.trace = Some(value()?),
             "--threads" => options.threads = value()?.parse::<usize>()?.max(1),
             "--first-of" => options.first_of = Some(value()?),
@@ -127,6 +132,9 @@ fn run(options: &Options) -> Fallible<()> {
     }
     if options.compile {
         return compile::run(options.rounds, options.threads);
+    }
+    if options.copies {
+        return copies::run(options.rounds, options.threads);
     }
     if options.managers {
         return managers::run(&managers::Options {

@@ -1,0 +1,222 @@
+//! Measures copies one by one and in batches, on one thread and on several.
+
+use crate::time::Spread;
+use crate::work::ok;
+use crate::{Fallible, driver};
+use cuda_safe::{Context, CopyBatch, Device, DeviceBuffer, Stream};
+use cuda_sys::{CUmemcpyAttributes, CUmemcpySrcAccessOrder, CUresult, Zeroable};
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// The size of a copy in bytes, and the number of copies before a wait, less than a queue of the driver holds.
+const SIZE: usize = 4096;
+const COPIES: usize = 256;
+
+/// Copies `COPIES` times, and does not wait.
+type Copy = fn(&mut Memory<'_>);
+
+/// A way to copy, and the number of copies of one call.
+struct Way {
+    name: &'static str,
+    run: Copy,
+}
+
+const WAYS: [Way; 8] = [
+    Way {
+        name: "C: one by one",
+        run: |memory| memory.raw(1),
+    },
+    Way {
+        name: "C: batches of 16",
+        run: |memory| memory.raw(16),
+    },
+    Way {
+        name: "C: batches of 256",
+        run: |memory| memory.raw(256),
+    },
+    Way {
+        name: "C: batches of one",
+        run: |memory| memory.batches_of_one(),
+    },
+    Way {
+        name: "`cuda-safe`: one by one",
+        run: |memory| memory.safe(1),
+    },
+    Way {
+        name: "`cuda-safe`: batches of 16",
+        run: |memory| memory.safe(16),
+    },
+    Way {
+        name: "`cuda-safe`: batches of 256",
+        run: |memory| memory.safe(256),
+    },
+    Way {
+        name: "`cuda-safe`: batches of one",
+        run: |memory| memory.safe_batches_of_one(),
+    },
+];
+
+/// The memory of one thread, and its stream.
+struct Memory<'a> {
+    stream: &'a Stream,
+    source: DeviceBuffer<u8>,
+    target: DeviceBuffer<u8>,
+}
+
+impl Memory<'_> {
+    /// With functions of `cuda-sys`, which call the driver as C does.
+    fn raw(&mut self, per_call: usize) {
+        let (to, from, stream) = (
+            self.target.as_raw(),
+            self.source.as_raw(),
+            self.stream.as_raw(),
+        );
+        for first in (0..COPIES).step_by(per_call) {
+            let at = (first % 256 * SIZE) as u64;
+            if per_call == 1 {
+                // SAFETY: both sides have this part.
+                let code =
+                    unsafe { cuda_sys::cuMemcpyDtoDAsync_v2(to + at, from + at, SIZE, stream) };
+                assert_eq!(code, CUresult::CUDA_SUCCESS);
+                continue;
+            }
+            self.raw_batch(at, per_call);
+        }
+    }
+
+    fn batches_of_one(&mut self) {
+        for first in 0..COPIES {
+            self.raw_batch((first % 256 * SIZE) as u64, 1);
+        }
+    }
+
+    fn raw_batch(&self, at: u64, count: usize) {
+        let parts = || (0..count as u64).map(move |part| at + part * SIZE as u64);
+        let mut to: Vec<u64> = parts().map(|at| self.target.as_raw() + at).collect();
+        let mut from: Vec<u64> = parts().map(|at| self.source.as_raw() + at).collect();
+        let mut sizes = vec![SIZE; count];
+        let mut attributes = CUmemcpyAttributes::zeroed();
+        attributes.srcAccessOrder = CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+        let mut first = 0;
+        // SAFETY: the lists have `count` entries, and both sides have these parts.
+        let code = unsafe {
+            cuda_sys::cuMemcpyBatchAsync_v2(
+                to.as_mut_ptr(),
+                from.as_mut_ptr(),
+                sizes.as_mut_ptr(),
+                count,
+                &raw mut attributes,
+                &raw mut first,
+                1,
+                self.stream.as_raw(),
+            )
+        };
+        assert_eq!(code, CUresult::CUDA_SUCCESS);
+    }
+
+    fn safe(&mut self, per_call: usize) {
+        for first in (0..COPIES).step_by(per_call) {
+            let at = first % 256 * SIZE;
+            let mut target = ok(self.target.slice_mut(at..at + per_call * SIZE));
+            let source = ok(self.source.slice(at..at + per_call * SIZE));
+            if per_call == 1 {
+                ok(target.copy_from(source));
+                continue;
+            }
+            let mut batch = CopyBatch::with_capacity(self.stream, per_call);
+            let targets = ok(target.chunks_exact_mut(SIZE));
+            for (target, source) in targets.zip(ok(source.chunks_exact(SIZE))) {
+                ok(batch.push(target, source));
+            }
+            ok(batch.enqueue());
+        }
+    }
+
+    fn safe_batches_of_one(&mut self) {
+        for first in 0..COPIES {
+            let at = first % 256 * SIZE;
+            let target = ok(self.target.slice_mut(at..at + SIZE));
+            let mut batch = CopyBatch::with_capacity(self.stream, 1);
+            ok(batch.push(target, ok(self.source.slice(at..at + SIZE))));
+            ok(batch.enqueue());
+        }
+    }
+}
+
+pub(crate) fn run(rounds: usize, threads: usize) -> Fallible<()> {
+    let driver = driver::open(false)?;
+    if driver.is_null() {
+        return Err("--copies needs a GPU".into());
+    }
+    println!("{}\n", driver.name());
+    let context = Context::primary(&Device::get(0)?)?;
+    let streams: Vec<Stream> = (0..threads)
+        .map(|_| context.stream())
+        .collect::<Result<_, _>>()?;
+    let mut memories = Vec::new();
+    for stream in &streams {
+        memories.push(Memory {
+            stream,
+            source: DeviceBuffer::zeroed(stream, 256 * SIZE)?,
+            target: DeviceBuffer::zeroed(stream, 256 * SIZE)?,
+        });
+    }
+    println!(
+        "| copies of {SIZE} bytes on the device, ns per copy | 1 thread | {threads} threads, own streams | slower by |"
+    );
+    println!("|---|--:|--:|--:|");
+    let mut times = vec![[Vec::new(), Vec::new()]; WAYS.len()];
+    // Alternately, so that other load on the machine affects all of them equally.
+    for round in 0..rounds.min(51) + 1 {
+        for (way, times) in WAYS.iter().zip(&mut times) {
+            let alone = together(way, &context, &mut memories[..1])?;
+            let all = together(way, &context, &mut memories)?;
+            if round != 0 {
+                times[0].push(alone);
+                times[1].push(all);
+            }
+        }
+    }
+    for (way, times) in WAYS.iter().zip(times) {
+        let [alone, all] = times.map(Spread::of);
+        println!(
+            "| {} | {:.0} [{:.0}..{:.0}] | {:.0} [{:.0}..{:.0}] | {:.1} |",
+            way.name,
+            alone.median,
+            alone.low,
+            alone.high,
+            all.median,
+            all.low,
+            all.high,
+            all.median / alone.median,
+        );
+    }
+    Ok(())
+}
+
+/// Returns the time in nanoseconds that a thread needs to enqueue a copy, if there is one thread for each
+/// memory.
+fn together(way: &Way, context: &Context, memories: &mut [Memory<'_>]) -> Fallible<f64> {
+    let barrier = Barrier::new(memories.len());
+    let times: Vec<f64> = std::thread::scope(|scope| {
+        let threads: Vec<_> = memories
+            .iter_mut()
+            .map(|memory| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    let _current = ok(context.bind_to_thread());
+                    barrier.wait();
+                    let start = Instant::now();
+                    (way.run)(memory);
+                    let time = start.elapsed();
+                    ok(memory.stream.synchronize());
+                    time.as_secs_f64() * 1e9 / COPIES as f64
+                })
+            })
+            .collect();
+        let ends = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
+        ends.collect::<Result<_, _>>()
+    })
+    .map_err(|_| "a thread panicked")?;
+    Ok(times.iter().sum::<f64>() / times.len() as f64)
+}
