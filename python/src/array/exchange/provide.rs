@@ -174,23 +174,21 @@ fn export(py: Python<'_>, array: &PyDeviceArray) -> Result<NonNull<DLManagedTens
 }
 
 /// Runs the code of a function that returns -1 and sets an exception on failure.
-fn answer(run: impl FnOnce(Python<'_>) -> Result<()>) -> c_int {
-    let answer = Python::try_attach(|py| {
-        let failure = match caught(|| run(py)) {
-            Ok(()) => return 0,
-            Err(failure) => failure,
-        };
-        PyErr::from(failure).restore(py);
-        -1
-    });
-    answer.unwrap_or_else(|| {
-        let message = c"the interpreter is being finalized".as_ptr();
-        // SAFETY: the interpreter sets this variable once, when it is initialized.
-        let class = unsafe { ffi::PyExc_RuntimeError };
-        // SAFETY: the caller of these functions holds the GIL. The message is a C string.
-        unsafe { ffi::PyErr_SetString(class, message) };
-        -1
-    })
+///
+/// # Safety
+/// The calling thread must be attached to the interpreter (it holds the GIL), as DLPack requires of the
+/// callers of all functions of the table that set exceptions.
+unsafe fn answer(run: impl FnOnce(Python<'_>) -> Result<()>) -> c_int {
+    // Attaching again would take longer than the rest of an export.
+    // SAFETY: the caller's promise.
+    let py = unsafe { Python::assume_attached() };
+    match caught(|| run(py)) {
+        Ok(()) => 0,
+        Err(failure) => {
+            PyErr::from(failure).restore(py);
+            -1
+        }
+    }
 }
 
 /// Converts a panic, which must not unwind into C, to an exception.
@@ -204,17 +202,19 @@ fn caught<R>(run: impl FnOnce() -> Result<R>) -> Result<R> {
 /// Calls `run` with the array that `object` is.
 ///
 /// # Safety
-/// `object` must be a Python object, which the caller keeps alive.
+/// `object` must be a Python object, which the caller keeps alive, and the thread must be attached.
 unsafe fn with_array(
     object: *mut c_void,
     run: impl FnOnce(Python<'_>, &PyDeviceArray) -> Result<()>,
 ) -> c_int {
-    answer(|py| {
+    let run = |py: Python<'_>| {
         // SAFETY: the caller's promise.
         let object = unsafe { Borrowed::from_ptr(py, object.cast::<ffi::PyObject>()) };
         let array = object.cast::<PyDeviceArray>().map_err(PyErr::from)?;
         run(py, array.get())
-    })
+    };
+    // SAFETY: the caller's promise.
+    unsafe { answer(run) }
 }
 
 /// Exports an array (`managed_tensor_from_py_object_no_sync`).
@@ -228,7 +228,7 @@ unsafe extern "C" fn from_object(
         unsafe { out.write(tensor.as_ptr()) };
         Ok(())
     };
-    // SAFETY: the caller passes an object.
+    // SAFETY: the caller passes an object, and is attached.
     unsafe { with_array(object, export) }
 }
 
@@ -261,7 +261,7 @@ unsafe extern "C" fn borrow(object: *mut c_void, out: *mut DLTensor) -> c_int {
         unsafe { out.write(tensor.dl_tensor) };
         Ok(())
     };
-    // SAFETY: the caller passes an object.
+    // SAFETY: the caller passes an object, and is attached.
     unsafe { with_array(object, borrow) }
 }
 
@@ -271,7 +271,7 @@ unsafe extern "C" fn to_object(
     tensor: *mut DLManagedTensorVersioned,
     out: *mut *mut c_void,
 ) -> c_int {
-    answer(|py| {
+    let import = |py: Python<'_>| {
         // SAFETY: the caller gives up the tensor, and its deleter may be called at any time.
         let tensor = unsafe { ManagedTensor::from_raw_versioned(tensor) }?;
         let ordinal = ordinal_of(py, tensor.memory(), tensor.device())?;
@@ -280,7 +280,9 @@ unsafe extern "C" fn to_object(
         // SAFETY: the caller passes a pointer to a variable.
         unsafe { out.write(array.into_ptr().cast()) };
         Ok(())
-    })
+    };
+    // SAFETY: the caller is attached.
+    unsafe { answer(import) }
 }
 
 /// Returns the stream for new arrays of this thread on a device (`current_work_stream`).
@@ -289,7 +291,7 @@ unsafe extern "C" fn current_stream(
     number: i32,
     out: *mut *mut c_void,
 ) -> c_int {
-    answer(|py| {
+    let find = |py: Python<'_>| {
         let kind = match kind {
             DLDeviceType::kDLCPU => MemoryKind::Host,
             DLDeviceType::kDLCUDA => MemoryKind::Device,
@@ -308,7 +310,9 @@ unsafe extern "C" fn current_stream(
         // SAFETY: the caller passes a pointer to a variable.
         unsafe { out.write(stream) };
         Ok(())
-    })
+    };
+    // SAFETY: the caller is attached.
+    unsafe { answer(find) }
 }
 
 type SetError = unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char);
