@@ -204,7 +204,7 @@ fn together(way: &Way, context: &Context, memories: &mut [Memory<'_>]) -> Fallib
             .map(|memory| {
                 let barrier = &barrier;
                 scope.spawn(move || {
-                    let _current = ok(context.bind_to_thread());
+                    ok(context.bind_to_thread());
                     barrier.wait();
                     let start = Instant::now();
                     (way.run)(memory);
