@@ -21,16 +21,20 @@ pub(super) fn write() -> io::Result<()> {
     let mut table = String::from("&[\n");
     for file in files {
         let name = file.strip_prefix(&root).unwrap_or(&file).display();
-        for (line, code) in examples(&fs::read_to_string(&file)?) {
-            // An example is a function body, defines `run`, or defines a future to await.
+        let in_comments = file.extension().is_some_and(|its| its == "rs");
+        for (line, code) in examples(&fs::read_to_string(&file)?, in_comments) {
+            // An example is a function body, defines `run` or `main`, or defines a future to await.
             let end = match code.as_str() {
                 code if code.contains("fn run()") => "run()",
+                code if code.contains("fn main()") => "main()",
                 code if code.contains("async fn compute()") => "crate::block_on(compute())",
                 _ => "",
             };
             // An empty string stands for kernel code that the documentation does not show.
             let code = code.replace("\"\"", "crate::KERNELS");
-            let _ = writeln!(table, "(\"{name}:{line}\", || {{\n{code}{end}\n}}),");
+            // The error types differ.
+            let call = format!("|| crate::outcome((|| {{\n{code}{end}\n}})())");
+            let _ = writeln!(table, "(\"{name}:{line}\", {call}),");
         }
     }
     table.push(']');
@@ -48,17 +52,20 @@ fn list(path: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the examples of a file that would run on a GPU, each with its line.
-fn examples(text: &str) -> Vec<(usize, String)> {
+/// Returns the examples of a file that would run on a GPU, each with its line. The file contains the
+/// documentation in comments, or is documentation.
+fn examples(text: &str, in_comments: bool) -> Vec<(usize, String)> {
     let mut examples = Vec::new();
     let mut open: Option<(usize, String)> = None;
     for (number, line) in (1..).zip(text.lines()) {
-        let line = line.trim_start();
-        let line = line
-            .strip_prefix("///")
-            .or(line.strip_prefix("//!"))
-            .unwrap_or(line);
-        let line = line.strip_prefix(' ').unwrap_or(line);
+        let line = if in_comments {
+            let line = line.trim_start();
+            let comment = line.strip_prefix("///").or(line.strip_prefix("//!"));
+            let line = comment.unwrap_or(line);
+            line.strip_prefix(' ').unwrap_or(line)
+        } else {
+            line
+        };
         match &mut open {
             Some(_) if line.starts_with("```") => examples.extend(open.take()),
             Some((_, code)) => {

@@ -1,15 +1,21 @@
 //! Runs the examples of the documentation on the software driver. (A test of `cuda-safe` itself
 //! checks that they compile.)
 
+#[allow(dead_code, reason = "the examples need only NVRTC")]
+#[path = "../nvrtc/libraries.rs"]
+mod libraries;
+
 use cuda_safe::Result;
 use cuda_sim::kernel::register;
+use std::fmt::Display;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-type Example = (&'static str, fn() -> Result<()>);
+/// The place of an example, and a function that runs it and returns the text of its error.
+type Example = (&'static str, fn() -> Result<(), String>);
 
 /// The code for examples that do not show the code they load.
 const KERNELS: &str = include_str!("kernels.ptx");
@@ -44,6 +50,10 @@ fn every_example_runs_and_leaks_nothing() {
     // Two devices, with a driver that supports every feature.
     let profile: cuda_sim::Profile = "h200@13.5".parse().expect("a profile");
     cuda_sim::install(profile.with_devices(2)).expect("nothing was called before");
+    libraries::nvrtc();
+    // Here the programs of the guide find their kernels.
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/documentation");
+    std::env::set_current_dir(folder).expect("the folder of this test");
     register("nothing", |_| Ok(()));
     register("gemm", |_| Ok(()));
     register("load", |_| Ok(()));
@@ -75,6 +85,24 @@ fn every_example_runs_and_leaks_nothing() {
         let (factor, n) = (launch.value::<f32>(1)?, launch.value::<u32>(2)? as usize);
         launch.update::<f32>(0, n, |_, element| element * factor)
     });
+    register("saxpy", |launch| {
+        let (a, n) = (launch.value::<f32>(0)?, launch.value::<u32>(3)? as usize);
+        let x = launch.read::<f32>(1, n)?;
+        launch.update::<f32>(2, n, |i, y| a * x[i] + y)
+    });
+    register("sum", |launch| {
+        let (blocks, threads) = (launch.blocks(), launch.block()[0] as usize);
+        if (launch.shared_bytes() as usize) < threads * size_of::<f32>() {
+            return Err("an access beyond the shared memory".to_owned());
+        }
+        let n = launch.value::<u32>(2)? as usize;
+        let values = launch.read::<f32>(0, n)?;
+        launch.update::<f32>(1, blocks, |block, _| {
+            let of_block = |(i, _): &(usize, &f32)| i / threads % blocks == block;
+            let mine = values.iter().enumerate().filter(of_block);
+            mine.map(|(_, value)| value).sum()
+        })
+    });
     assert!(ALL.len() > 40, "{} examples", ALL.len());
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -105,11 +133,17 @@ fn run((name, example): &Example) -> Option<String> {
     let (misuses, alive) = (cuda_sim::misuses(), cuda_sim::alive());
     match done {
         Err(_) => Some(format!("{name} panicked")),
+        // `libraries::nvrtc` has said so.
+        Ok(Err(why)) if why.starts_with("NVRTC was not found") => None,
         Ok(Err(error)) => Some(format!("{name}: {error}")),
         Ok(Ok(())) if !misuses.is_empty() => Some(format!("{name}: {misuses:?}")),
         Ok(Ok(())) if alive != cuda_sim::Alive::default() => Some(format!("{name}: {alive}")),
         Ok(Ok(())) => None,
     }
+}
+
+fn outcome<E: Display>(result: Result<(), E>) -> Result<(), String> {
+    result.map_err(|error| error.to_string())
 }
 
 fn block_on(future: impl Future<Output = Result<()>>) -> Result<()> {
