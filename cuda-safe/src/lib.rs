@@ -60,55 +60,35 @@
 //!    buffer is freed there, so a chain of operations needs neither waits nor events. Using it on
 //!    another stream is an error; [`DeviceBuffer::rebind`] moves it there.
 //!
-//! # Which calls block the host
+//! # The guide
 //!
-//! The first lines of each copy say whether it blocks the host. Copies that are *enqueued* do not
-//! wait for the work: [`copy_from`](DeviceBuffer::copy_from) between buffers, and
-//! [`copy_from_pinned`](DeviceBuffer::copy_from_pinned) and
-//! [`copy_to_pinned`](DeviceBuffer::copy_to_pinned) for pinned memory. Copies of ordinary slices
-//! block until all earlier work on the stream has completed:
-//! [`from_slice`](DeviceBuffer::from_slice), [`copy_from_slice`](DeviceBuffer::copy_from_slice),
-//! [`copy_to_slice`](DeviceBuffer::copy_to_slice) and [`to_vec`](DeviceBuffer::to_vec).
-//!
-//! Functions called `synchronize` block the host until work has completed. `is_complete` returns at
-//! once, and [`Stream::completion`] returns a future. `wait_event` makes a stream wait, not the host.
-//!
-//! Some drops block, and a drop that is not possible at once is deferred to a later call, which may
-//! then block too. Every call that enqueues work can block while the driver's queue is full, and while
-//! another thread frees synchronous or pinned memory or loads a module: [`reference::releases`].
-//!
-//! # Errors
-//!
-//! An [`Error`] names the driver function that failed, the argument that was rejected, the limit
-//! that a launch exceeds, or the CUDA version that is required. Nothing panics because of the
-//! driver, its absence or its version.
-//! One `?` converts each error to the error type of a library that implements `From<Error>`.
-//! Functions that take ownership of a value drop it if they fail; those whose value cannot be obtained
-//! again have a `try_` variant, which returns it in a [`Rejected`].
-//!
-//! # Raw handles
-//!
-//! [`sys`] has every function of the driver API, including those without a safe wrapper
-//! (COVERAGE.md in the repository lists them). `as_raw` returns the handle of an object, and
-//! `into_raw` releases ownership of it. Many types can be made from a handle that other code
-//! created: `from_raw` takes ownership, `borrow_raw` never destroys the handle, and `from_foreign`
-//! keeps its owner alive. [`reference::raw_handles`] lists the types.
+//! [`_guide`] has a chapter for each task, with complete programs: the [first
+//! kernel](_guide::chapter_01_first_kernel), [streams](_guide::chapter_02_streams), [which buffer
+//! when](_guide::chapter_03_memory), [errors and drops](_guide::chapter_04_errors),
+//! [threads](_guide::chapter_05_threads), [graphs](_guide::chapter_06_graphs), [green
+//! contexts](_guide::chapter_07_green_contexts), [arrays of other libraries](_guide::chapter_08_arrays), [one
+//! memory pool](_guide::chapter_09_memory_pool), [testing without a GPU](_guide::chapter_10_testing), [several
+//! GPUs](_guide::chapter_11_several_gpus), [raw calls](_guide::chapter_12_raw_calls), and [moving from
+//! cudarc](_guide::moving_from_cudarc).
 //!
 //! # Reference
 //!
-//! | module | contents |
+//! | page | contents |
 //! |---|---|
-//! | [`reference::releases`] | what each type waits for when it is dropped; deferred releases |
+//! | [`reference::releases`] | which calls and drops block; deferred releases |
 //! | [`reference::devices`] | what works between objects of different devices |
 //! | [`reference::threads`] | which types are `Send` and `Sync` |
 //! | [`reference::raw_handles`] | how objects are created from raw handles, and converted to them |
 //! | [`reference::driver_bugs`] | bugs of NVIDIA's driver, and how to avoid them |
+//! | [`Error`] | what failed, and the way out. Nothing panics because of the driver |
+//! | [`sys`] | every function of the driver API, including those without a safe wrapper |
 //!
 //! # Non-goals
 //!
 //! This crate has no kernel compiler: kernels come from nvcc, NVRTC (the crate `cuda-nvrtc`) or Rust for
 //! `nvptx64`, as PTX, cubin or fatbin images. It is not an array library, and it does not wrap the runtime API.
 
+pub mod _guide;
 pub mod array;
 mod base;
 mod driver;
