@@ -11,7 +11,7 @@ const OBJECTS: [(&str, u32, u32); 10] = [
     ("ExecutableGraph", 370, 44),
     ("DeviceBuffer", 160, 114),
     ("Pending copy", 370, 114),
-    ("TypedKernel", 580, 114),
+    ("TypedKernel", 510, 114),
     ("Stream", 160, 184),
     ("PinnedBuffer", 370, 184),
     ("Module", 510, 184),
@@ -21,10 +21,9 @@ const OBJECTS: [(&str, u32, u32); 10] = [
 ];
 
 /// Which object keeps which one alive.
-const KEEPS: [(&str, &str); 13] = [
+const KEEPS: [(&str, &str); 12] = [
     ("ExecutableGraph", "DeviceBuffer"),
     ("ExecutableGraph", "TypedKernel"),
-    ("ExecutableGraph", "Event"),
     ("DeviceBuffer", "Stream"),
     ("Pending copy", "Stream"),
     ("Pending copy", "PinnedBuffer"),
@@ -44,7 +43,7 @@ pub(crate) fn draw() -> String {
         16,
         26,
         14,
-        "Each object keeps the objects alive that a line connects it with below",
+        "A line leads from each object down to the objects that it keeps alive",
     );
     for (owner, owned) in KEEPS {
         let ((x, y), (to_x, to_y)) = (place(owner), place(owned));
