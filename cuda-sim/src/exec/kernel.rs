@@ -170,7 +170,7 @@ fn record_sm(launch: &mut Launch<'_>) -> Result<(), String> {
 }
 
 /// A number type with the same representation on host and device.
-pub trait Plain: Copy + sealed::Sealed {
+pub trait Plain: Copy + sealed::Sealed + 'static {
     #[doc(hidden)]
     fn read(bytes: &[u8]) -> Option<Self>;
     #[doc(hidden)]
