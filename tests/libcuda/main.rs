@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod c_library;
 mod lookup;
 mod programs;
 mod python;

@@ -105,6 +105,7 @@ fn build() -> Result<BTreeMap<String, PathBuf>> {
         .args(["test", "--no-run", "--release"])
         .args(["-p", "cuda-workbench", "-p", "cuda-sys"])
         .args(["-p", "cuda-safe", "-p", "cuda-memory"])
+        .args(["-p", "tensor-backend", "-p", "tenant-server"])
         .arg("--message-format=json-render-diagnostics")
         .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
         .stderr(Stdio::inherit())

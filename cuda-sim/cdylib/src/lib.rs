@@ -17,6 +17,8 @@
 //! - A thread of the driver runs enqueued work when the program has made no call for ten milliseconds
 //!   (`cuda_sim::Profile::with_driver_thread`).
 //! - Kernels do not run, because only Rust programs can register kernels.
+//! - `include/cuda_sim.h` has functions for tests: they make a call fail, and report the objects that are
+//!   alive and the misuses.
 //!
 //! Other crates do not link this crate.
 
@@ -26,3 +28,4 @@ mod exports;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod hide;
 mod lookup;
+mod testing;

@@ -1,0 +1,119 @@
+//! Functions for tests of C programs, which `include/cuda_sim.h` declares and documents.
+
+use crate::driver::driver;
+use core::ffi::{CStr, c_char, c_int, c_ulonglong};
+use cuda_sim::Alive;
+use cuda_sim::fault::{Fault, Injected, Scope};
+use cuda_sys::{CUresult, Function};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The active faults.
+static FAULTS: Mutex<Vec<Injected>> = Mutex::new(Vec::new());
+
+fn faults() -> MutexGuard<'static, Vec<Injected>> {
+    FAULTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// # Safety
+/// `function` is null or a NUL-terminated string.
+// SAFETY (of the name): the driver has no function of this name.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn cuda_sim_inject_fault(
+    function: *const c_char,
+    nth: c_ulonglong,
+    code: c_int,
+) -> c_int {
+    driver();
+    let code = u32::try_from(code).map(CUresult);
+    let (false, Ok(code)) = (function.is_null(), code) else {
+        return 1;
+    };
+    // SAFETY: the pointer is not null, and therefore a NUL-terminated string.
+    let name = unsafe { CStr::from_ptr(function) };
+    let found = name.to_str().ok().and_then(Function::find);
+    let (Some(found), false) = (found, nth == 0 || code.is_success()) else {
+        return 1;
+    };
+    let fault = Fault::of_function(found.symbol()).nth(nth).with(code);
+    faults().push(fault.inject(Scope::Process));
+    0
+}
+
+// SAFETY (of the name): the driver has no function of this name.
+#[unsafe(no_mangle)]
+extern "C" fn cuda_sim_clear_faults() -> c_ulonglong {
+    faults().drain(..).map(|fault| fault.hits()).sum()
+}
+
+// SAFETY (of the name): the driver has no function of this name.
+#[unsafe(no_mangle)]
+extern "C" fn cuda_sim_live_objects() -> usize {
+    driver();
+    // Names every field, so that a new kind of object is counted too.
+    let Alive {
+        retains,
+        contexts,
+        green_contexts,
+        streams,
+        events,
+        modules,
+        libraries,
+        linkers,
+        graphs,
+        executable_graphs,
+        user_objects,
+        device_allocations,
+        device_bytes: _,
+        pinned_allocations,
+        registered,
+        managed_allocations,
+        pools,
+        physical_allocations,
+        reservations,
+        mappings,
+        arrays,
+        mipmapped_arrays,
+        textures,
+        surfaces,
+    } = cuda_sim::alive();
+    let counts = [
+        retains,
+        contexts,
+        green_contexts,
+        streams,
+        events,
+        modules,
+        libraries,
+        linkers,
+        graphs,
+        executable_graphs,
+        user_objects,
+        device_allocations,
+        pinned_allocations,
+        registered,
+        managed_allocations,
+        pools,
+        physical_allocations,
+        reservations,
+        mappings,
+        arrays,
+        mipmapped_arrays,
+        textures,
+        surfaces,
+    ];
+    counts.into_iter().sum()
+}
+
+// SAFETY (of the name): the driver has no function of this name.
+#[unsafe(no_mangle)]
+extern "C" fn cuda_sim_print_live_objects() {
+    driver();
+    eprintln!("cuda-sim: alive: {}", cuda_sim::alive());
+}
+
+// SAFETY (of the name): the driver has no function of this name.
+#[unsafe(no_mangle)]
+extern "C" fn cuda_sim_misuse_count() -> usize {
+    driver();
+    cuda_sim::misuses().len()
+}
