@@ -4,7 +4,6 @@
 mod common;
 mod software;
 
-use common::child::in_child;
 use std::sync::OnceLock;
 use tensor_backend::{Backend, Eager, Element, Error, Executor, Result, Tensor};
 
@@ -219,49 +218,4 @@ fn memory_of_dropped_tensors_is_reused() -> Result<()> {
     let after = backend.memory()?.expect("the pool is set").hits;
     assert!(after >= before + 10, "{before} hits, then {after}");
     Ok(())
-}
-
-#[test]
-fn the_backend_works_after_an_allocation_that_failed() {
-    if backend().is_none() || !common::is_software() {
-        // A GPU may have enough memory for every tensor.
-        return;
-    }
-    in_child(&[], || {
-        let eager = &mut eager().expect("a device");
-        let column = matrix(eager, 1 << 15, 1, |_| 1);
-        let row = matrix(eager, 1, 1 << 15, |_| 1);
-        let limit = cuda_sim::fault::limit_memory(1 << 30);
-        let error = eager.matmul(&column, &row).expect_err("4 GiB of 1 GiB");
-        let is_expected = matches!(&error, Error::Driver(cuda_safe::Error::OutOfMemory(_)));
-        assert!(is_expected, "{error}");
-        drop(limit);
-        let sum = eager.add(&column, &column).expect("a sum");
-        assert_eq!(sum.to_vec().expect("its elements"), vec![2; 1 << 15]);
-    });
-}
-
-#[test]
-fn kernels_are_compiled_once_for_each_type() {
-    if backend().is_none() || !common::is_software() {
-        // Only the software driver has a record of calls.
-        return;
-    }
-    in_child(&[], || {
-        let eager = &mut eager().expect("a device");
-        let modules = || {
-            let calls = cuda_sim::calls();
-            let loads = |call: &&cuda_sim::Call| call.function.starts_with("cuModuleLoad");
-            calls.iter().filter(loads).count()
-        };
-        for _ in 0..2 {
-            let a = matrix(eager, 2, 2, |i| i as f32);
-            eager.add(&a, &a).expect("a sum");
-            eager.matmul(&a, &a).expect("a product");
-            assert_eq!(modules(), 1);
-        }
-        let a = matrix(eager, 2, 2, |i| i as i32);
-        eager.add(&a, &a).expect("a sum");
-        assert_eq!(modules(), 2);
-    });
 }
