@@ -33,6 +33,10 @@ const CRATES: &[&str] = &[
     "cuda-memory",
     "-p",
     "cuda-nvrtc",
+    "-p",
+    "tensor-backend",
+    "-p",
+    "tenant-server",
 ];
 
 /// A compiler of the requested version.
@@ -62,14 +66,16 @@ pub(crate) fn msrv(args: &[String]) -> Result<()> {
     let mut check = toolchain.cargo_check()?;
     succeed(check.arg("--all-features"))?;
     println!(
-        "msrv: cuda-sys, cuda-safe, cuda-memory and cuda-nvrtc pass `cargo check` with all features"
+        "msrv: cuda-sys, cuda-safe, cuda-memory, cuda-nvrtc and the crates in examples/adopters pass `cargo check` \
+         with all features"
     );
 
     let mut check = toolchain.cargo_check()?;
     toolchain.add_target(&mut check, WINDOWS)?;
     succeed(&mut check)?;
     println!(
-        "msrv: cuda-sys, cuda-safe, cuda-memory and cuda-nvrtc pass `cargo check` for {WINDOWS}"
+        "msrv: cuda-sys, cuda-safe, cuda-memory, cuda-nvrtc and the crates in examples/adopters pass `cargo check` \
+         for {WINDOWS}"
     );
 
     toolchain.refuses_32_bits()

@@ -12,18 +12,18 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use tenant_server::{Error, Plan, Request, Result, Server};
 
 /// Starts a server for two tenants. Faults and the record of calls belong to the process, so the tests run one
-/// after the other: the server is dropped before its turn ends.
+/// after the other: the server is dropped before the lock is released.
 fn start() -> (MutexGuard<'static, ()>, Server) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     static ONCE: Once = Once::new();
-    let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     ONCE.call_once(|| {
         cuda_sim::install(Profile::h200()).expect("nothing was called before");
         set_memory_manager(CachingManager::new).expect("this version of the interface");
         software::register_kernels();
     });
     let device = Device::get(0).expect("a device");
-    (turn, Server::start(&device, 2).expect("a server"))
+    (lock, Server::start(&device, 2).expect("a server"))
 }
 
 const REQUEST: Request = Request {
@@ -53,7 +53,7 @@ fn calls(function: &str) -> usize {
 
 #[test]
 fn a_request_whose_call_fails_is_answered_and_others_are_served() -> Result<()> {
-    let (_turn, server) = start();
+    let (_lock, server) = start();
     server.apply(&Plan::Weights(vec![1, 1]))?;
     let limit = cuda_sim::fault::limit_memory(1 << 30);
     let huge = Request {
@@ -79,7 +79,7 @@ fn a_request_whose_call_fails_is_answered_and_others_are_served() -> Result<()> 
 #[test]
 fn a_request_that_waits_for_a_change_of_the_plan_is_launched_once() -> Result<()> {
     const REQUESTS: usize = 100;
-    let (_turn, server) = start();
+    let (_lock, server) = start();
     cuda_sim::clear_calls();
     let mut tickets = Vec::new();
     for number in 0..REQUESTS {
@@ -95,7 +95,7 @@ fn a_request_that_waits_for_a_change_of_the_plan_is_launched_once() -> Result<()
 
 #[test]
 fn the_partitions_stay_if_the_driver_refuses_new_ones() -> Result<()> {
-    let (_turn, server) = start();
+    let (_lock, server) = start();
     server.apply(&Plan::Weights(vec![1, 1]))?;
     let before = server.probe()?;
     let fault = Fault::of_function("cuGreenCtxCreate")
@@ -112,7 +112,7 @@ fn the_partitions_stay_if_the_driver_refuses_new_ones() -> Result<()> {
 
 #[test]
 fn a_plan_that_was_used_before_creates_no_green_context() -> Result<()> {
-    let (_turn, server) = start();
+    let (_lock, server) = start();
     let plans = [[1, 1], [3, 1]].map(|weights| Plan::Weights(weights.to_vec()));
     for plan in &plans {
         server.apply(plan)?;

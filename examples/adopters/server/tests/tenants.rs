@@ -11,13 +11,13 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use tenant_server::{Error, Plan, Request, Server, Ticket};
 
 /// Starts a server, or reports a skip. A device has one split at a time, so the tests run one after the
-/// other: the server is dropped before its turn ends.
+/// other: the server is dropped before the lock is released.
 fn start(tenants: usize) -> Option<(MutexGuard<'static, ()>, Server)> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     static ONCE: Once = Once::new();
     common::gpu()?;
     common::since(12, 4)?;
-    let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     ONCE.call_once(|| {
         set_memory_manager(CachingManager::new).expect("this version of the interface");
         if common::is_software() {
@@ -26,7 +26,7 @@ fn start(tenants: usize) -> Option<(MutexGuard<'static, ()>, Server)> {
     });
     let device = Device::get(0).expect("a device");
     let server = Server::start(&device, tenants).expect("a server");
-    Some((turn, server))
+    Some((lock, server))
 }
 
 fn request(seed: u32) -> Request {
@@ -41,7 +41,7 @@ fn request(seed: u32) -> Request {
 fn each_request_is_answered_exactly_once_while_the_plan_changes() {
     const CLIENTS: usize = 6;
     const REQUESTS: usize = 40;
-    let (_turn, server) = need!(start(3));
+    let (_lock, server) = need!(start(3));
     std::thread::scope(|scope| {
         for client in 0..CLIENTS {
             let server = &server;
@@ -67,7 +67,7 @@ fn each_request_is_answered_exactly_once_while_the_plan_changes() {
 
 #[test]
 fn partitions_share_no_sm_and_have_the_sizes_of_the_plan() {
-    let (_turn, server) = need!(start(3));
+    let (_lock, server) = need!(start(3));
     for (weights, largest) in [([1, 1, 2], 2), ([2, 1, 1], 0)] {
         let switch = server
             .apply(&Plan::Weights(weights.to_vec()))
@@ -95,7 +95,7 @@ fn partitions_share_no_sm_and_have_the_sizes_of_the_plan() {
 
 #[test]
 fn a_request_that_fails_does_not_affect_other_requests() {
-    let (_turn, server) = need!(start(2));
+    let (_lock, server) = need!(start(2));
     server.apply(&Plan::Weights(vec![1, 1])).expect("a plan");
     let ask = |tenant, request| server.submit(tenant, request).expect("a tenant").wait();
     let others_are_served = |when: &str| {
@@ -117,7 +117,7 @@ fn a_request_that_fails_does_not_affect_other_requests() {
 fn the_old_plan_stays_in_use_if_the_new_one_is_not_possible() {
     // More tenants than any device has partitions.
     const TENANTS: usize = 300;
-    let (_turn, server) = need!(start(TENANTS));
+    let (_lock, server) = need!(start(TENANTS));
     let equal = Plan::Weights(vec![1; TENANTS]);
     let error = server
         .apply(&equal)
@@ -138,7 +138,7 @@ fn the_old_plan_stays_in_use_if_the_new_one_is_not_possible() {
 
 #[test]
 fn a_server_that_is_dropped_answers_the_requests_in_its_queues() {
-    let (_turn, server) = need!(start(2));
+    let (_lock, server) = need!(start(2));
     let submit = |seed| {
         server
             .submit(seed as usize % 2, request(seed))

@@ -12,17 +12,17 @@ use tensor_backend::{Backend, Error, Executor, Result};
 fn backend() -> (MutexGuard<'static, ()>, Backend) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     static ONCE: Once = Once::new();
-    let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     ONCE.call_once(|| {
         cuda_sim::install(Profile::h200()).expect("nothing was called before");
         software::register_kernels();
     });
-    (turn, Backend::with_pool(0).expect("a backend"))
+    (lock, Backend::with_pool(0).expect("a backend"))
 }
 
 #[test]
 fn a_failed_allocation_is_an_error_and_the_backend_works_afterwards() -> Result<()> {
-    let (_turn, backend) = backend();
+    let (_lock, backend) = backend();
     let mut eager = backend.eager()?;
     let ones = vec![1; 1 << 15];
     let column = eager.tensor(&[1 << 15, 1], &ones)?;
@@ -38,7 +38,7 @@ fn a_failed_allocation_is_an_error_and_the_backend_works_afterwards() -> Result<
 
 #[test]
 fn kernels_are_loaded_once_for_each_type() -> Result<()> {
-    let (_turn, backend) = backend();
+    let (_lock, backend) = backend();
     cuda_sim::clear_calls();
     let modules = || {
         let calls = cuda_sim::calls();
@@ -60,7 +60,7 @@ fn kernels_are_loaded_once_for_each_type() -> Result<()> {
 
 #[test]
 fn a_replay_makes_one_call_and_allocates_nothing() -> Result<()> {
-    let (_turn, backend) = backend();
+    let (_lock, backend) = backend();
     let eager = backend.eager()?;
     let mut recording = backend.record()?;
     let a = recording.input(eager.tensor(&[100], &[1.5f32; 100])?)?;
