@@ -16,7 +16,8 @@ pub enum Plan {
     /// All tenants share all SMs.
     Shared,
     /// Each tenant has a partition of its own. The sizes are proportional to these weights, one for each
-    /// tenant, as closely as the device can be split.
+    /// tenant, as closely as the driver can split the device. A driver for CUDA 12.4 creates partitions
+    /// of one size.
     Weights(Vec<u32>),
 }
 

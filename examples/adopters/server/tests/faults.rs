@@ -3,7 +3,7 @@
 
 mod software;
 
-use cuda_memory::CachingManager;
+use cuda_memory::{CachingManager, CachingOptions};
 use cuda_safe::manager::set_memory_manager;
 use cuda_safe::{CUresult, Device};
 use cuda_sim::Profile;
@@ -19,7 +19,13 @@ fn start() -> (MutexGuard<'static, ()>, Server) {
     let lock = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     ONCE.call_once(|| {
         cuda_sim::install(Profile::h200()).expect("nothing was called before");
-        set_memory_manager(CachingManager::new).expect("this version of the interface");
+        let options = CachingOptions {
+            // The software driver takes a second to create a slab of the default size in a debug build.
+            slab_bytes: 2 << 20,
+            ..Default::default()
+        };
+        set_memory_manager(move |context| CachingManager::with(context, options))
+            .expect("this version of the interface");
         software::register_kernels();
     });
     let device = Device::get(0).expect("a device");

@@ -4,7 +4,7 @@
 mod common;
 mod software;
 
-use cuda_memory::CachingManager;
+use cuda_memory::{CachingManager, CachingOptions};
 use cuda_safe::Device;
 use cuda_safe::manager::set_memory_manager;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
@@ -19,7 +19,13 @@ fn start(tenants: usize) -> Option<(MutexGuard<'static, ()>, Server)> {
     common::since(12, 4)?;
     let lock = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     ONCE.call_once(|| {
-        set_memory_manager(CachingManager::new).expect("this version of the interface");
+        let options = CachingOptions {
+            // The software driver takes a second to create a slab of the default size in a debug build.
+            slab_bytes: 2 << 20,
+            ..Default::default()
+        };
+        set_memory_manager(move |context| CachingManager::with(context, options))
+            .expect("this version of the interface");
         if common::is_software() {
             software::register_kernels();
         }
@@ -74,10 +80,10 @@ fn partitions_share_no_sm_and_have_the_sizes_of_the_plan() {
             .expect("a plan");
         let others: Vec<usize> = (0..3).filter(|tenant| *tenant != largest).collect();
         let sizes = others.iter().map(|tenant| switch.sms[*tenant]);
-        assert!(
-            sizes.clone().all(|size| size < switch.sms[largest]),
-            "{switch:?}"
-        );
+        let largest = switch.sms[largest];
+        // A partition of a driver for CUDA 12.4 is one group, and all groups have one size.
+        let is_proportional = |size| size < largest || !common::offers(12, 5) && size == largest;
+        assert!(sizes.into_iter().all(is_proportional), "{switch:?}");
         let probed = server.probe().expect("a probe");
         for (a, b) in [(0, 1), (0, 2), (1, 2)] {
             assert!(probed[a].is_disjoint(&probed[b]), "{a} and {b}: {probed:?}");
