@@ -19,8 +19,10 @@ mod mutants;
 mod pack;
 mod profiles;
 mod ptx;
+mod publish;
 mod python;
 mod regen;
+mod semver;
 mod symbols;
 mod test_binary;
 mod toolchain;
@@ -64,6 +66,10 @@ usage: cargo xtask COMMAND
   layers [--check]                         check that imports between the modules of a crate go down the layers of
                                            xtask/layers.toml; without --check, also print them
   deny                                     check the dependencies with cargo-deny and the rules of deny.toml
+  publish [--upload]                       package and build the crates as crates.io would, with the names of
+                                           xtask/publish.toml; --upload: publish them
+  semver [BASELINE]                        check that the versions of the crates admit the changes of their public
+                                           interface since BASELINE, by default since the last release
   ptx                                      check the kernels' PTX with NVIDIA's assembler, without a GPU
   wheel [DIR]                              build the wheel of python/ into DIR (default: target/wheels)
   python [ARGUMENT ...]                    run the tests of python/ with its wheel, on the software driver unless
@@ -91,6 +97,8 @@ fn main() -> ExitCode {
         Some("msrv") => toolchain::msrv(rest),
         Some("layers") => layers::run(rest),
         Some("deny") => deny::run(rest),
+        Some("publish") => publish::run(rest),
+        Some("semver") => semver::run(rest),
         Some("ptx") => ptx::run(rest),
         Some("wheel") => python::wheel(rest),
         Some("python") => python::test(rest),

@@ -250,7 +250,7 @@ fn parse(args: &[String]) -> Result<Options> {
 
 /// Makes `tree` a copy of the sources: of tracked files and of new ones. An unchanged file keeps its
 /// modification time, so that Cargo does not rebuild it.
-fn copy_sources(tree: &Path) -> Result<()> {
+pub(crate) fn copy_sources(tree: &Path) -> Result<()> {
     let files = debian::stdout(
         Command::new("git")
             .current_dir(root())
