@@ -19,6 +19,7 @@
 //! | [11 Several GPUs](chapter_11_several_gpus) | divide work between GPUs, and copy between them |
 //! | [12 Raw calls](chapter_12_raw_calls) | call any driver function beside the objects of this crate |
 //! | [Moving from cudarc](moving_from_cudarc) | port a crate that uses `cudarc` |
+//! | [Names: C](names_c) | find the item for a function of the CUDA driver API |
 //!
 //! The [first page](crate) of the crate has the three rules that the chapters build on. The tables in
 //! [`reference`](crate::reference) have the details.
@@ -95,3 +96,12 @@ pub mod chapter_12_raw_calls {}
 ///
 #[doc = include_str!("_guide/moving_from_cudarc.md")]
 pub mod moving_from_cudarc {}
+
+/// Names: the functions of the CUDA driver API.
+///
+#[allow(
+    clippy::doc_markdown,
+    reason = "the reasons are written for COVERAGE.md too"
+)]
+#[doc = include_str!("_guide/names_c.md")]
+pub mod names_c {}

@@ -3,8 +3,9 @@
 //! The functions are the rows of cuda-sys, and their safe items are the items of cuda-safe that have
 //! them as `doc(alias)`. The reasons why a function has no safe item are in `xtask/coverage.toml`, and
 //! so are the items for the fields and values of some types. An item with such an alias must link to the
-//! raw function. The statements of the project's source documents are in `xtask/seeds/`.
+//! raw function. The page for readers who know the C names is written too. The statements of the project's source documents are in `xtask/seeds/`.
 
+mod names;
 mod seeds;
 mod sources;
 mod values;
@@ -50,11 +51,19 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     sources.read(&root().join("cuda-safe/src/lib.rs"), Some(""))?;
     check_links(&sources)?;
     let types = parts(&notes, &sources)?;
-    let mut text = render(&notes.groups, &rows(&sources, &notes.reasons)?, &types)?;
+    let rows = rows(&sources, &notes.reasons)?;
+    let mut text = render(&notes.groups, &rows, &types)?;
     text.push_str(&seeds::render()?);
 
-    let path = root().join("COVERAGE.md");
-    settle(&[Generated { path, text }], check, "coverage")
+    let coverage = Generated {
+        path: root().join("COVERAGE.md"),
+        text,
+    };
+    let names = Generated {
+        path: root().join(names::PATH),
+        text: names::render(&notes.groups, &rows)?,
+    };
+    settle(&[coverage, names], check, "coverage")
 }
 
 /// Returns, for each chapter, the rows for the fields and values of its types and for parameters.
