@@ -20,6 +20,8 @@
 //! | [12 Raw calls](chapter_12_raw_calls) | call any driver function beside the objects of this crate |
 //! | [Moving from cudarc](moving_from_cudarc) | port a crate that uses `cudarc` |
 //! | [Names: C](names_c) | find the item for a function of the CUDA driver API |
+//! | [Names: cudarc](names_cudarc) | find the item for one of `cudarc` |
+//! | [Names: cust](names_cust) | find the item for one of `cust` or `rustacuda` |
 //!
 //! The [first page](crate) of the crate has the three rules that the chapters build on. The tables in
 //! [`reference`](crate::reference) have the details.
@@ -105,3 +107,13 @@ pub mod moving_from_cudarc {}
 )]
 #[doc = include_str!("_guide/names_c.md")]
 pub mod names_c {}
+
+/// Names: the items of `cudarc`.
+///
+#[doc = include_str!("_guide/names_cudarc.md")]
+pub mod names_cudarc {}
+
+/// Names: the items of `cust` and `rustacuda`.
+///
+#[doc = include_str!("_guide/names_cust.md")]
+pub mod names_cust {}

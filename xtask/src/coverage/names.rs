@@ -21,8 +21,8 @@ a C name leads to the raw function, and from there to NVIDIA's documentation.
 
 Three differences affect every program:
 
-- **Handles are objects.** There is no function for `cu…Destroy` and `cu…Free`: an object releases its handle
-  when its last owner is dropped, and keeps alive what the handle needs.
+- **Handles are objects.** No function destroys or frees: an object releases its handle when its last owner
+  is dropped. The rows of `cu…Destroy`, `cu…Unload` and `cu…Free` name the items that create such objects.
 - **The current context is not a parameter.** A function that needs a current context takes an object of that
   context, and the caller's context stack is the same afterwards.
 - **A buffer belongs to a stream.** Copies and fills of a [`DeviceBuffer`](crate::DeviceBuffer) have no stream
