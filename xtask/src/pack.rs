@@ -149,10 +149,11 @@ fn python() -> Result<Vec<(String, PathBuf)>> {
     let wheel = python::build(&root().join("target/wheels"))?;
     let name = wheel.file_name().context("a wheel without a name")?;
     let mut files = vec![(format!("python/{}", name.to_string_lossy()), wheel)];
-    files.push((
-        "python/pyproject.toml".to_owned(),
-        root().join("python/pyproject.toml"),
-    ));
+    // The settings of pytest, and a page that the tests read.
+    for file in ["pyproject.toml", "NAMES.md"] {
+        let place = format!("python/{file}");
+        files.push((place.clone(), root().join(place)));
+    }
     for folder in ["tests", "bench", "examples"] {
         let folder = root().join("python").join(folder);
         for entry in
