@@ -90,6 +90,7 @@ mod recorded;
 mod release_errors;
 mod release_orders;
 mod releases;
+mod report;
 mod residency;
 mod stale_graphs;
 mod streams;

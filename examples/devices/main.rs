@@ -1,8 +1,11 @@
 //! Lists the GPUs of this machine and their properties.
 //!
-//! `cargo run --example devices` prints a summary, and with `-- --all` every attribute. `--sim PROFILE`
-//! uses the software driver.
+//! `cargo run --example devices` prints a summary, and with `-- --all` every attribute. `-- --report` prints
+//! a text for bug reports: driver, devices, versions and environment. `--sim PROFILE` uses the software
+//! driver.
 
+mod report;
+#[path = "../support/mod.rs"]
 mod support;
 
 use cuda_safe::green::SmResource;
@@ -22,14 +25,26 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let sim = support::take_sim(&mut arguments)?;
+    if arguments.iter().any(|argument| argument == "--report") {
+        // Without --sim, a report shows a missing driver rather than the software driver.
+        let simulated = match sim {
+            Some(profile) => support::choose(Some(&profile))?,
+            None => None,
+        };
+        print!(
+            "{}",
+            report::write(simulated.as_deref(), |name| std::env::var(name).ok())
+        );
+        return Ok(());
+    }
     if let Some(line) = support::choose(sim.as_deref())? {
         support::say(&line, false);
     }
-    report(arguments.iter().any(|argument| argument == "--all"))?;
+    list(arguments.iter().any(|argument| argument == "--all"))?;
     Ok(())
 }
 
-fn report(all: bool) -> Result<()> {
+fn list(all: bool) -> Result<()> {
     println!("driver: CUDA {}", cuda_safe::version()?);
     for device in Device::all()? {
         describe(&device)?;
