@@ -180,3 +180,45 @@ fn command_in(tree: &Path, args: &[&str]) -> Command {
         .env("CARGO_PROFILE_DEV_DEBUG", "false");
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Pins, Table, check_files, rename, rewrite_workspace};
+
+    #[test]
+    fn a_renamed_package_keeps_its_library_name() {
+        let mut manifest: Table =
+            toml::from_str("[package]\nname = \"cuda-sys\"").expect("a manifest");
+        let fields = toml::from_str("repository = \"here\"").expect("fields");
+        rename(&mut manifest, "cuda-sys", "other", &fields).expect("renamed");
+        assert_eq!(manifest["package"]["name"].as_str(), Some("other"));
+        assert_eq!(manifest["package"]["repository"].as_str(), Some("here"));
+        assert_eq!(manifest["lib"]["name"].as_str(), Some("cuda_sys"));
+    }
+
+    #[test]
+    fn only_published_crates_are_members_and_dependencies_are_renamed() {
+        let mut manifest: Table = toml::from_str(
+            "[package]\nname = \"bench\"\n[workspace]\nmembers = [\"a\", \"x\"]\n\
+             [workspace.package]\npublish = false\n\
+             [workspace.dependencies]\na = { path = \"a\", version = \"1\" }",
+        )
+        .expect("a manifest");
+        let pins: Pins = toml::from_str("names = { a = \"b\" }\npackage = {}").expect("the names");
+        rewrite_workspace(&mut manifest, &pins).expect("rewritten");
+        let expected: Table = toml::from_str(
+            "[workspace]\nmembers = [\"a\"]\n[workspace.package]\npublish = true\n\
+             [workspace.dependencies]\na = { path = \"a\", version = \"1\", package = \"b\" }",
+        )
+        .expect("a manifest");
+        assert_eq!(manifest, expected);
+    }
+
+    #[test]
+    fn a_package_without_licenses_or_with_a_header_is_rejected() {
+        let licenses = "LICENSE-APACHE\nLICENSE-MIT\n";
+        check_files("a", licenses).expect("complete");
+        check_files("a", "LICENSE-MIT\n").expect_err("no Apache license");
+        check_files("a", &format!("{licenses}src/cuda.h\n")).expect_err("a header");
+    }
+}

@@ -2,11 +2,14 @@
 //! the changes of its public interface.
 //!
 //! The baseline is a commit or tag, by default the last release. The sources of this repository are the
-//! baseline rather than crates.io, so names and checks are the same before and after the first release.
+//! baseline rather than crates.io, so names and checks are the same before and after the first release. The
+//! features are those that docs.rs documents; the others are test facilities.
 
+use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use toml::{Table, Value};
 
 use crate::{debian, publish, root, tools};
 
@@ -28,19 +31,43 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         _ => bail!("semver takes no argument except the baseline, a commit or tag"),
     };
     let program = tools::provide("semver-checks", CARGO_SEMVER_CHECKS, &[])?;
-    let mut command = Command::new(program);
-    command
-        .current_dir(root())
-        .args(["semver-checks", "--baseline-rev", &baseline]);
+    let mut incompatible = Vec::new();
     for name in publish::crates()? {
-        command.args(["--package", &name]);
+        let mut command = Command::new(&program);
+        command
+            .current_dir(root())
+            .args(["semver-checks", "--baseline-rev", &baseline])
+            .args(["--package", &name, "--default-features"]);
+        for feature in documented_features(&name)? {
+            command.args(["--features", &feature]);
+        }
+        let status = command.status().context("running cargo-semver-checks")?;
+        if !status.success() {
+            incompatible.push(name);
+        }
     }
-    let status = command.status().context("running cargo-semver-checks")?;
     ensure!(
-        status.success(),
-        "a version does not admit the changes since {baseline}"
+        incompatible.is_empty(),
+        "the versions do not admit the changes since {baseline}: {}",
+        incompatible.join(", ")
     );
     Ok(())
+}
+
+/// Returns the features of a crate that docs.rs documents.
+fn documented_features(name: &str) -> Result<Vec<String>> {
+    let path = root().join(name).join("Cargo.toml");
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let manifest: Table = toml::from_str(&text).with_context(|| path.display().to_string())?;
+    let keys = ["package", "metadata", "docs.rs", "features"];
+    let manifest = Value::Table(manifest);
+    let mut found = Some(&manifest);
+    for key in keys {
+        found = found.and_then(|table| table.get(key));
+    }
+    let features = found.and_then(Value::as_array);
+    let names = features.into_iter().flatten().filter_map(Value::as_str);
+    Ok(names.map(str::to_owned).collect())
 }
 
 /// Returns the tag of the last release before this commit, if there is one.
