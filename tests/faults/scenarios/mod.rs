@@ -165,7 +165,7 @@ pub(crate) static ALL: &[Scenario] = &[
     ),
     on_two_devices(since((13, 4), "fabric", virtual_memory::fabric)),
     scenario("callback", capture::drops_in_a_callback),
-    scenario("devices.rs", examples::devices),
+    scenario("devices", examples::devices),
     scenario("vector_add.rs", examples::vector_add),
     scenario("partition", examples::partition),
     since((12, 5), "isolation", examples::isolation),
