@@ -3,7 +3,7 @@
 //! documentation): they are taken to be batches of one.
 
 use super::Out;
-use super::memory::{check_given, host_bytes};
+use super::memory::{check_given, check_pool_access, host_bytes};
 use crate::account::misuse;
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
@@ -111,6 +111,9 @@ impl Plan {
     ) -> Answer {
         let target = place(world, to, len, Use::Write)?;
         let source = place(world, from, len, Use::Read)?;
+        for address in [to, from] {
+            check_pool_access(world, stream, address)?;
+        }
         let is_during = order == Order::CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
         let is_in_order = order == Order::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
         let work = match (source, target) {

@@ -2,7 +2,7 @@
 
 use super::Out;
 use super::batch::Plan;
-use super::memory::{check_given, check_given_on, host_bytes};
+use super::memory::{check_given, check_given_on, check_pool_access, host_bytes};
 use crate::exec::Work;
 use crate::memory::Use;
 use crate::state::graph::copy::{self as graph, CopyNode};
@@ -129,6 +129,8 @@ struct BoxCopy {
     width: usize,
     height: usize,
     depth: usize,
+    /// Whether the caller named the context of each side, which then needs no access from the other's device.
+    is_between_contexts: bool,
 }
 
 impl BoxCopy {
@@ -197,6 +199,7 @@ impl BoxCopy {
             width,
             height,
             depth,
+            is_between_contexts: false,
         })
     }
 
@@ -208,16 +211,22 @@ impl BoxCopy {
 
     /// Returns the copies of the rows. The call waits for a copy to pageable memory, as for one within
     /// host memory.
-    fn plan(&self, world: &World) -> Answer<Plan> {
+    fn plan(&self, world: &World, stream: usize) -> Answer<Plan> {
         let len = self.width;
         let mut plan = Plan::default();
         for (from, to) in self.rows() {
             let is_pinned = |host: usize| world.memory.is_pinned(host, len);
-            if !self.from.is_host {
-                check_given(world, from as u64, len, Use::Read)?;
-            }
-            if !self.to.is_host {
-                check_given(world, to as u64, len, Use::Write)?;
+            for (side, start, wanted) in [
+                (&self.from, from as u64, Use::Read),
+                (&self.to, to as u64, Use::Write),
+            ] {
+                if side.is_host {
+                    continue;
+                }
+                check_given(world, start, len, wanted)?;
+                if !self.is_between_contexts {
+                    check_pool_access(world, stream, start)?;
+                }
             }
             let is_null = (self.from.is_host && from == 0) || (self.to.is_host && to == 0);
             if is_null && len != 0 {
@@ -260,10 +269,12 @@ impl BoxCopy {
         if let Some(capture) = world.recording(stream)? {
             let mut copy = self.node();
             super::graph::copy::check(world, &copy)?;
+            let home = world.streams.get(stream).map(|its| its.context);
+            super::graph::copy::check_pools(world, &copy, home)?;
             copy.is_pinned = !copy.is_pageable(&world.memory);
             return world.capture_node(capture, stream, Kind::Copy(Box::new(copy)));
         }
-        world.wait_for(|world| Ok(self.plan(world)?.give(world, stream)))
+        world.wait_for(|world| Ok(self.plan(world, stream)?.give(world, stream)))
     }
 
     fn node(&self) -> CopyNode {
@@ -293,7 +304,7 @@ impl BoxCopy {
     fn make(&self, world: &mut World) -> Answer {
         let stream = world.stream_of_copies()?;
         world.wait_for(|world| {
-            let mut plan = self.plan(world)?;
+            let mut plan = self.plan(world, stream)?;
             plan.waits = true;
             Ok(plan.give(world, stream))
         })
@@ -354,7 +365,8 @@ fn between(world: &World, copy: *const CUDA_MEMCPY3D_PEER) -> Answer<BoxCopy> {
         Depth: copy.Depth,
         ..CUDA_MEMCPY3D::zeroed()
     };
-    let made = BoxCopy::of_volume(world, &raw const plain)?;
+    let mut made = BoxCopy::of_volume(world, &raw const plain)?;
+    made.is_between_contexts = true;
     let sides = [(&made.from, copy.srcContext), (&made.to, copy.dstContext)];
     for (side, context) in sides {
         if side.is_host {

@@ -119,7 +119,8 @@ pub(super) fn query(world: &mut World, event: CUevent) -> Answer {
     Err(CUresult::CUDA_ERROR_NOT_READY)
 }
 
-/// Returns the time between two events. Time is not modeled: each operation takes one millisecond.
+/// Returns the time between two events of one context. Time is not modeled: each operation takes one
+/// millisecond. The rule about the context is from a test of RustaCUDA.
 pub(super) fn elapsed(
     world: &mut World,
     milliseconds: &mut Out<f32>,
@@ -127,6 +128,9 @@ pub(super) fn elapsed(
     end: CUevent,
 ) -> Answer {
     milliseconds.required()?;
+    if world.event(start.addr())?.context != world.event(end.addr())?.context {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
     let mut times = [0; 2];
     for (time, event) in times.iter_mut().zip([start, end]) {
         let event = world.event(event.addr())?;

@@ -6,7 +6,6 @@ use crate::call::fault;
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
 use crate::state::error_log::because;
-use crate::state::objects::Stream;
 use crate::state::{Answer, World};
 use core::ffi::{c_uint, c_void};
 use cuda_sys::{CUdeviceptr, CUresult, CUstream};
@@ -181,6 +180,7 @@ pub(super) fn copy_in(
         let stream = world.stream_of_copies()?;
         if size != 0 {
             check_given(world, to, size, Use::Write)?;
+            check_pool_access(world, stream, to)?;
         }
         let bytes = host_bytes(from, size)?;
         Ok(Some(world.give(
@@ -198,6 +198,7 @@ pub(super) fn copy_out(
     size: usize,
 ) -> Answer {
     let stream = world.stream_of_copies()?;
+    check_pool_access(world, stream, from)?;
     world.wait_for(|world| Ok(Some(world.give(stream, Work::Nothing, Vec::new()))))?;
     copy_to_host(world, to, from, size)
 }
@@ -274,8 +275,8 @@ pub(super) fn check_given_on(
     size: usize,
     wanted: Use,
 ) -> Answer {
-    let stream = world.streams.get(stream);
-    let is_capturing = stream.is_some_and(|its| its.capture.is_some());
+    let home = world.streams.get(stream);
+    let is_capturing = home.is_some_and(|its| its.capture.is_some());
     // A capture does not check that reserved addresses are mapped (measured).
     let is_later = || world.memory.is_virtual(address);
     if is_capturing && (world.memory.is_reserved(address, size as u64) || is_later()) {
@@ -287,16 +288,25 @@ pub(super) fn check_given_on(
 
 /// Fails for memory of a pool of another device if the pool gives the stream's device no access (from a test
 /// of NVIDIA).
-fn check_pool_access(world: &World, stream: Option<&Stream>, address: CUdeviceptr) -> Answer {
-    let Some((_, allocation)) = world.memory.containing(address) else {
+pub(super) fn check_pool_access(world: &World, stream: usize, address: CUdeviceptr) -> Answer {
+    match world.streams.get(stream) {
+        Some(stream) => check_pool_access_of(world, stream.context, address),
+        None => Ok(()),
+    }
+}
+
+/// Fails for memory of a pool of another device if the pool gives the context's device no access.
+pub(super) fn check_pool_access_of(
+    world: &World,
+    context: usize,
+    address: CUdeviceptr,
+) -> Answer {
+    let allocation = world.memory.containing(address).map(|(_, its)| its);
+    let Some((pool, owner)) = allocation.and_then(|its| Some((its.pool?, its.device))) else {
         return Ok(());
     };
-    let (Some(pool), Some(stream)) = (allocation.pool, stream) else {
-        return Ok(());
-    };
-    let device = world.context(stream.context)?.device;
-    let has_access = world.memory.pool_access.contains(&(pool, device));
-    if allocation.device == device || has_access {
+    let device = world.context(context)?.device;
+    if owner == device || world.memory.pool_access.contains(&(pool, device)) {
         return Ok(());
     }
     Err(CUresult::CUDA_ERROR_INVALID_VALUE)
@@ -402,8 +412,10 @@ pub(super) fn copy_on_device(
 ) -> Answer {
     let stream = world.stream_of_copies()?;
     world.wait_for(|world| {
-        check_given(world, from, size, Use::Read)?;
-        check_given(world, to, size, Use::Write)?;
+        for (address, wanted) in [(from, Use::Read), (to, Use::Write)] {
+            check_given(world, address, size, wanted)?;
+            check_pool_access(world, stream, address)?;
+        }
         let len = size;
         let work = Work::CopyOnDevice { from, to, len };
         Ok(Some(world.give(stream, work, Vec::new())))

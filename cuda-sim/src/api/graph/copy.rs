@@ -2,6 +2,7 @@
 
 use super::super::Out;
 use super::super::context::pointer;
+use super::super::memory::check_pool_access_of;
 use super::{INVALID, Made, Place, home, set};
 use crate::memory::{Kind as MemoryKind, Use};
 use crate::state::graph::copy::{CopyNode, Side};
@@ -72,6 +73,17 @@ pub(crate) fn check(world: &World, copy: &CopyNode) -> Answer {
     Ok(())
 }
 
+/// Fails for memory of a pool of another device if the pool gives the context's device no access. Unverified:
+/// the rule is that of copies on streams.
+pub(crate) fn check_pools(world: &World, copy: &CopyNode, context: Option<usize>) -> Answer {
+    let Some(context) = context else {
+        return Ok(());
+    };
+    let sides = [&copy.from, &copy.to].into_iter();
+    let mut on_device = sides.filter(|side| !side.is_host(&world.memory));
+    on_device.try_for_each(|side| check_pool_access_of(world, context, side.start()))
+}
+
 /// Returns the node of a copy in a context.
 pub(super) fn make(world: &World, copy: &CUDA_MEMCPY3D, context: CUcontext) -> Answer<Made> {
     let reserved = !copy.reserved0.is_null() || !copy.reserved1.is_null();
@@ -105,6 +117,7 @@ pub(super) fn make(world: &World, copy: &CUDA_MEMCPY3D, context: CUcontext) -> A
         context: context.addr(),
     };
     check(world, &copy)?;
+    check_pools(world, &copy, home.0)?;
     copy.is_pinned = !copy.is_pageable(&world.memory);
     Ok(Made::new(world, Kind::Copy(Box::new(copy)), home))
 }

@@ -2,6 +2,7 @@
 
 use super::super::Out;
 use super::super::context::pointer;
+use super::super::memory::check_pool_access_of;
 use super::copy::check_device;
 use super::{INVALID, Made, Place, home, set};
 use crate::state::graph::fill::FillNode;
@@ -41,6 +42,10 @@ pub(super) fn make(
         context: context.addr(),
     };
     check(world, &fill)?;
+    if let Some(context) = home.0 {
+        // Unverified: the rule is that of fills on streams.
+        check_pool_access_of(world, context, fill.at)?;
+    }
     Ok(Made::new(world, Kind::Fill(Box::new(fill)), home))
 }
 
