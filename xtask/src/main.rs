@@ -3,6 +3,7 @@
 mod asan;
 mod bind;
 mod build_cost;
+mod clients;
 mod compilers;
 mod cost;
 mod coverage;
@@ -74,6 +75,11 @@ usage: cargo xtask COMMAND
   wheel [DIR]                              build the wheel of python/ into DIR (default: target/wheels)
   python [ARGUMENT ...]                    run the tests of python/ with its wheel, on the software driver unless
                                            CUDA_TESTS=require; the ARGUMENTs are passed to pytest
+  clients [--quick] [--from CHECKOUT] [--suite NAME] [CLIENT ...]
+                                           run test suites of other packages on the software driver and compare
+                                           the results with tests/clients; --quick: only those that CI runs;
+                                           --from: a checkout of the repository that has the tests of a client
+                                           whose packages lack them
   pack DIR                                 build tests, examples and benchmark for a GPU machine without Rust
 ";
 
@@ -102,6 +108,7 @@ fn main() -> ExitCode {
         Some("ptx") => ptx::run(rest),
         Some("wheel") => python::wheel(rest),
         Some("python") => python::test(rest),
+        Some("clients") => clients::run(rest),
         Some("pack") => pack::run(rest),
         _ => {
             eprint!("{USAGE}");

@@ -170,7 +170,7 @@ fn pip(
 }
 
 /// Builds the software driver as a file that is loaded in place of the machine's driver.
-fn software_driver(folder: &Path) -> Result<PathBuf> {
+pub(crate) fn software_driver(folder: &Path) -> Result<PathBuf> {
     let status = Command::new(env!("CARGO"))
         .current_dir(root())
         .args(["build", "--quiet", "-p", "cuda-sim-cdylib"])

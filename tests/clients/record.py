@@ -1,0 +1,60 @@
+"""A plugin of pytest that writes each test and its outcome to the file CLIENTS_RECORD as soon as they are
+known, so that a test that ends the process does not lose the results before it. A later run skips the tests
+that are in the file."""
+
+import os
+
+import pytest
+
+PATH = os.environ["CLIENTS_RECORD"]
+# The process that runs the tests. Their child processes inherit the environment.
+outcomes = {}
+
+
+def write(word, test, text=""):
+    text = " ".join(text.split())
+    with open(PATH, "a", encoding="utf-8") as file:
+        file.write(f"{word}\t{test}\t{text[:300]}\n")
+
+
+def pytest_collection_modifyitems(config, items):
+    try:
+        with open(PATH, encoding="utf-8") as file:
+            known = {line.split("\t")[1] for line in file if line.count("\t") >= 2}
+    except FileNotFoundError:
+        return
+    done = [item for item in items if item.nodeid in known]
+    config.hook.pytest_deselected(items=done)
+    items[:] = [item for item in items if item.nodeid not in known]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logstart(nodeid, location):
+    write("started", nodeid)
+
+
+def reason(report):
+    """Returns the error's last line, or why the test was skipped."""
+    what = report.longrepr
+    if isinstance(what, tuple):
+        return what[2]
+    crash = getattr(what, "reprcrash", None)
+    return crash.message if crash else str(what).splitlines()[-1] if what else ""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_logreport(report):
+    # A test has up to three reports. The worst counts.
+    order = ["passed", "skipped", "failed"]
+    last = outcomes.get(report.nodeid, ("passed", ""))
+    if order.index(report.outcome) > order.index(last[0]):
+        outcomes[report.nodeid] = (report.outcome, reason(report))
+
+
+def pytest_runtest_logfinish(nodeid, location):
+    write(outcomes[nodeid][0], nodeid, outcomes[nodeid][1]) if nodeid in outcomes else write("passed", nodeid)
+
+
+def pytest_collectreport(report):
+    if report.failed:
+        write("failed", report.nodeid, reason(report))

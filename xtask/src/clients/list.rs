@@ -1,0 +1,98 @@
+//! Reads `tests/clients/NAME.toml`.
+
+use crate::root;
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Client {
+    pub(super) source: Source,
+    pub(super) package: String,
+    pub(super) version: String,
+    /// Further packages with pinned versions, as the package manager writes them.
+    #[serde(default)]
+    pub(super) packages: Vec<String>,
+    /// Whether CI runs this client.
+    pub(super) quick: bool,
+    /// The repository that has the tests, if no package has them. `--from` names a checkout of it.
+    pub(super) checkout: Option<String>,
+    /// The profile, a value of `CUDA_SIM`.
+    #[serde(default = "default_profile")]
+    pub(super) profile: String,
+    pub(super) suite: Vec<Suite>,
+    #[serde(default)]
+    pub(super) failure: Vec<Failure>,
+}
+
+fn default_profile() -> String {
+    "h200@13.0".to_owned()
+}
+
+#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Source {
+    #[serde(rename = "pypi")]
+    PyPi,
+    #[serde(rename = "crates.io")]
+    CratesIo,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Suite {
+    pub(super) name: String,
+    /// The arguments for pytest or for the test binary.
+    #[serde(default)]
+    pub(super) arguments: Vec<String>,
+    /// Fewer passed tests are an error.
+    pub(super) at_least: usize,
+    /// The limit for one test in seconds.
+    pub(super) timeout: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Failure {
+    /// One test or several.
+    pub(super) test: Tests,
+    pub(super) reason: String,
+}
+
+/// The id of a test, or a prefix that ends with `*`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+pub(super) enum Tests {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Failure {
+    pub(super) fn tests(&self) -> &[String] {
+        match &self.test {
+            Tests::One(one) => std::slice::from_ref(one),
+            Tests::Several(several) => several,
+        }
+    }
+}
+
+/// Returns the clients by name.
+pub(super) fn read() -> Result<BTreeMap<String, Client>> {
+    let folder = root().join("tests/clients");
+    let mut clients = BTreeMap::new();
+    let entries = fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?;
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let client =
+            toml::from_str(&text).with_context(|| format!("reading {}", path.display()))?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        clients.insert(name.into_owned(), client);
+    }
+    Ok(clients)
+}
