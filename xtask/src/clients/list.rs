@@ -22,6 +22,9 @@ pub(super) struct Client {
     /// The profile, a value of `CUDA_SIM`.
     #[serde(default = "default_profile")]
     pub(super) profile: String,
+    /// Whether the tests load NVRTC, which `cargo xtask compilers` downloads.
+    #[serde(default)]
+    pub(super) nvrtc: bool,
     pub(super) suite: Vec<Suite>,
     #[serde(default)]
     pub(super) failure: Vec<Failure>,
@@ -43,7 +46,7 @@ pub(super) enum Source {
 #[serde(deny_unknown_fields)]
 pub(super) struct Suite {
     pub(super) name: String,
-    /// The arguments for pytest or for the test binary.
+    /// The arguments for pytest, or for `cargo test`.
     #[serde(default)]
     pub(super) arguments: Vec<String>,
     /// Fewer passed tests are an error.

@@ -107,7 +107,7 @@ fn pytest(client: &Client, suite: &Suite, setting: &Setting, record: &Path) -> C
 }
 
 /// Returns `LD_LIBRARY_PATH` with the driver's folder first.
-fn search_path(driver: &Path) -> std::ffi::OsString {
+pub(super) fn search_path(driver: &Path) -> std::ffi::OsString {
     let mut folders: Vec<PathBuf> = vec![driver.to_owned()];
     if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
         folders.extend(std::env::split_paths(&path));
