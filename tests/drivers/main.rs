@@ -9,9 +9,10 @@ mod common;
 use common::child::in_child;
 use cuda_safe::Error;
 use cuda_sys::{
-    CUdriverProcAddressQueryResult, CUresult, CudaVersion, Function, cuGetProcAddress_v2, cuInit,
+    CUdriverProcAddressQueryResult, CUresult, CudaVersion, Function, cuGetErrorString,
+    cuGetProcAddress_v2, cuInit,
 };
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -95,6 +96,26 @@ fn text(path: &Path) -> &str {
         .expect("the environment of a child takes UTF-8 paths")
 }
 
+/// The texts of error codes that the software driver has, one code a line.
+const TEXTS: &str = include_str!("../../cuda-sim/cdylib/src/error_texts.txt");
+
+/// Checks that the driver has the same text as the software driver for each code that both know.
+fn error_texts() -> String {
+    let mut agree = 0;
+    for (number, expected) in TEXTS.lines().filter_map(|line| line.split_once(' ')) {
+        let code = CUresult(number.parse().expect("a code"));
+        let mut text = std::ptr::null();
+        // SAFETY: the pointer refers to a local variable.
+        if unsafe { cuGetErrorString(code, &raw mut text) }.is_success() {
+            // SAFETY: the driver returns a text that ends with a NUL.
+            let text = unsafe { CStr::from_ptr(text) };
+            assert_eq!(text.to_str(), Ok(expected), "{code}");
+            agree += 1;
+        }
+    }
+    format!("{agree} error texts")
+}
+
 /// In the child process: compares the driver with the table and writes the line.
 fn look_at(folder: &Path) {
     let version = version_in(folder);
@@ -111,8 +132,13 @@ fn look_at(folder: &Path) {
         .collect();
     let start = without_a_gpu();
     let looked_up = by_version(version);
+    // Older drivers had other texts for some codes.
+    let texts = match version < CudaVersion::new(11, 0) {
+        true => "error texts not compared".to_owned(),
+        false => error_texts(),
+    };
     let line = format!(
-        "driver {} (CUDA {version}): {found} functions found, {} wrong answers; {looked_up}; {start}",
+        "driver {} (CUDA {version}): {found} functions found, {} wrong answers; {looked_up}; {texts}; {start}",
         name(folder),
         wrong.len()
     );

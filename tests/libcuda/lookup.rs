@@ -5,7 +5,7 @@ use crate::common::child::in_child;
 use crate::{driver, need};
 use cuda_sys::{
     CUdriverProcAddressQueryResult as Status, CUresult, CudaVersion, Function, abi, cuGetErrorName,
-    cuGetProcAddress_v2,
+    cuGetErrorString, cuGetProcAddress_v2,
 };
 use std::ffi::{CStr, CString, c_void};
 use std::ptr::{NonNull, dangling_mut, null, null_mut};
@@ -221,6 +221,32 @@ fn the_crates_of_this_workspace_run_on_the_library() {
         assert_eq!(version, CudaVersion::new(13, 0));
         let context = cuda_safe::Context::primary(&device).expect("the primary context");
         drop(context);
+    });
+}
+
+/// The texts of real drivers, with which `tests/drivers` compares them.
+const TEXTS: &str = include_str!("../../cuda-sim/cdylib/src/error_texts.txt");
+
+#[test]
+fn every_code_has_the_text_of_a_real_driver() {
+    on("h200", || {
+        let mut texts = TEXTS.lines().filter_map(|line| line.split_once(' '));
+        for number in 0..2000 {
+            let code = CUresult(number);
+            let mut place = dangling_mut::<i8>().cast_const().cast();
+            // SAFETY: the pointer refers to a pointer.
+            let answer = unsafe { cuGetErrorString(code, &raw mut place) };
+            assert_eq!(answer.is_success(), code.name().is_some(), "{code}");
+            assert_eq!(answer.is_success(), !place.is_null(), "{code}");
+            let expected = texts.clone().next();
+            if let Some((_, expected)) = expected.filter(|it| it.0 == number.to_string()) {
+                // SAFETY: the driver returns a text that ends with a NUL.
+                let told = unsafe { CStr::from_ptr(place) };
+                assert_eq!(told.to_str(), Ok(expected), "{code}");
+                texts.next();
+            }
+        }
+        assert_eq!(texts.next(), None, "a code that the library does not know");
     });
 }
 

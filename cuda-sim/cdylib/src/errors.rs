@@ -19,12 +19,15 @@ static CODES: LazyLock<BTreeMap<CUresult, (CString, CString)>> = LazyLock::new(|
         .collect()
 });
 
-/// Returns the description of a code: the driver's, where it is known to differ from that of `cuda-sys`.
+/// The descriptions of drivers 550 and 555, one code a line. Programs search them for words such as "out of
+/// memory".
+const TEXTS: &str = include_str!("error_texts.txt");
+
+/// Returns the description of a code: the driver's, or that of `cuda-sys` for a newer code.
 fn text_of(code: CUresult) -> Option<&'static str> {
-    match code {
-        CUresult::CUDA_SUCCESS => Some("no error"),
-        _ => code.text(),
-    }
+    let lines = TEXTS.lines().filter_map(|line| line.split_once(' '));
+    let mut texts = lines.filter(|(number, _)| number.parse() == Ok(code.0));
+    texts.next().map(|(_, text)| text).or_else(|| code.text())
 }
 
 /// `cuGetErrorName`.

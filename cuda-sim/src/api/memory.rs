@@ -296,11 +296,7 @@ pub(super) fn check_pool_access(world: &World, stream: usize, address: CUdevicep
 }
 
 /// Fails for memory of a pool of another device if the pool gives the context's device no access.
-pub(super) fn check_pool_access_of(
-    world: &World,
-    context: usize,
-    address: CUdeviceptr,
-) -> Answer {
+pub(super) fn check_pool_access_of(world: &World, context: usize, address: CUdeviceptr) -> Answer {
     let allocation = world.memory.containing(address).map(|(_, its)| its);
     let Some((pool, owner)) = allocation.and_then(|its| Some((its.pool?, its.device))) else {
         return Ok(());
