@@ -70,7 +70,7 @@ use cuda_sys::{
     CUfunctionLoadingState, CUgraph, CUgraphConditionalHandle, CUgraphEdgeData, CUgraphExec,
     CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphMem_attribute, CUgraphNode,
     CUgraphNodeParams, CUgraphNodeType, CUgraphRecaptureCallback, CUgreenCtx, CUhostFn,
-    CUipcMemHandle, CUjit_option, CUjitInputType, CUkernel, CUkernelNodeAttrID,
+    CUipcEventHandle, CUipcMemHandle, CUjit_option, CUjitInputType, CUkernel, CUkernelNodeAttrID,
     CUkernelNodeAttrValue, CUlaunchConfig, CUlibrary, CUlibraryOption, CUlimit, CUlinkState,
     CUlogIterator, CUlogicalEndpointId, CUlogicalEndpointProp, CUlogsCallback,
     CUlogsCallbackHandle, CUmem_advise, CUmem_range_attribute, CUmemAccess_flags, CUmemAccessDesc,
@@ -449,6 +449,8 @@ functions! { find_newest newest
     Usual cuIpcGetMemHandle(handle: out CUipcMemHandle, address: val CUdeviceptr) => ipc::get;
     Usual cuIpcOpenMemHandle_v2(address: out CUdeviceptr, handle: val CUipcMemHandle, flags: val c_uint) => ipc::open;
     Usual cuIpcCloseMemHandle(address: val CUdeviceptr) => ipc::close;
+    Usual cuIpcGetEventHandle(handle: out CUipcEventHandle, event: val CUevent) => ipc::get_event;
+    Usual cuIpcOpenEventHandle(event: out CUevent, handle: val CUipcEventHandle) => ipc::open_event;
 
     Usual cuMemAllocManaged(address: out CUdeviceptr, size: val usize, flags: val c_uint) => managed::allocate;
     Usual cuStreamAttachMemAsync | cuStreamAttachMemAsync_ptsz(stream: val CUstream, address: val CUdeviceptr, size: val usize, flags: val c_uint) => managed::attach;

@@ -67,7 +67,7 @@ pub use account::{
     Alive, Argument, Call, calls, clear_calls, misuses, not_simulated, record_arguments,
     stack_depth, stack_depths,
 };
-pub use api::ipc::shared_by_another;
+pub use api::ipc::{event_shared_by_another, shared_by_another};
 #[cfg(unix)]
 pub use api::pool_ipc::{
     pool_memory_shared_by_another, pool_of_device_shared_by_another, pool_shared_by_another,

@@ -64,7 +64,8 @@ fn events_with_timing_measure_the_work_between_them() {
 #[test]
 fn an_event_is_shared_with_another_process() {
     const HANDLE: &str = "EVENT_IPC_HANDLE";
-    let device = need!(common::gpu());
+    // The software driver has no events of other processes.
+    let device = need!(common::real_gpu());
     if !device
         .attribute(attribute::IPC_EVENT_SUPPORTED)
         .unwrap_or(false)

@@ -12,7 +12,7 @@ use std::ptr::{NonNull, dangling_mut, null, null_mut};
 
 /// Runs `body` in a child process, on the driver with this profile.
 #[track_caller]
-fn on(profile: &str, body: impl FnOnce()) {
+pub(crate) fn on(profile: &str, body: impl FnOnce()) {
     let folder = need!(driver());
     let library = folder.join("libcuda.so.1");
     let library = library.to_str().expect("UTF-8 paths");

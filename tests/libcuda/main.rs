@@ -8,6 +8,7 @@ mod common;
 
 mod c_library;
 mod lookup;
+mod played;
 mod programs;
 mod python;
 

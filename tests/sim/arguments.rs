@@ -43,15 +43,7 @@ const COVERAGE: &str = include_str!("../../COVERAGE.md");
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
 /// Wrapped functions that no row expects, and why.
-const NOT_EXPECTED: [(&str, &str); 10] = [
-    (
-        "cuIpcGetEventHandle",
-        "the software driver does not support it",
-    ),
-    (
-        "cuIpcOpenEventHandle",
-        "the software driver does not support it",
-    ),
+const NOT_EXPECTED: [(&str, &str); 8] = [
     (
         "cuLogicalEndpointExport",
         "the software driver has no handles for other processes",

@@ -134,7 +134,7 @@ fn register() {
 }
 
 impl Bench {
-    fn new(profile: Profile) -> Self {
+    pub(crate) fn new(profile: Profile) -> Self {
         start(profile);
         register();
         well!(cuInit(0));

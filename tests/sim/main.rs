@@ -81,6 +81,7 @@ mod multicast;
 mod multicast_objects;
 mod planted;
 mod pointers;
+mod pool_access;
 mod pool_frees;
 mod processes;
 mod ranges;

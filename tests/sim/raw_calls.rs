@@ -8,9 +8,9 @@ use cuda_safe::sys::{
     CUfunction_attribute as FunctionAttribute, CUmem_range_attribute, CUmemAllocationHandleType,
     CUmemAllocationType, CUmemLocation, CUmemLocationType, CUmemPoolProps, CUresult,
     cuCtxGetCurrent, cuCtxSetCurrent, cuDeviceComputeCapability, cuDeviceGetAttribute,
-    cuDeviceGetByPCIBusId, cuDeviceGetPCIBusId, cuFuncGetModule, cuFuncGetName,
-    cuGraphicsUnregisterResource, cuKernelGetAttribute, cuKernelGetLibrary, cuKernelGetName,
-    cuLibraryGetKernel, cuLibraryLoadFromFile, cuLibraryUnload, cuMemAlloc_v2,
+    cuDeviceGetByPCIBusId, cuDeviceGetPCIBusId, cuEventElapsedTime_v2, cuFuncGetModule,
+    cuFuncGetName, cuGraphicsUnregisterResource, cuKernelGetAttribute, cuKernelGetLibrary,
+    cuKernelGetName, cuLibraryGetKernel, cuLibraryLoadFromFile, cuLibraryUnload, cuMemAlloc_v2,
     cuMemAllocFromPoolAsync, cuMemAllocHost_v2, cuMemAllocManaged, cuMemFree_v2, cuMemFreeAsync,
     cuMemFreeHost, cuMemPoolCreate, cuMemPoolDestroy, cuMemPoolImportFromShareableHandle,
     cuMemPoolSetAccess, cuMemRangeGetAttribute, cuMemcpy, cuMemcpyAsync, cuMemcpyDtoD_v2,
@@ -19,7 +19,7 @@ use cuda_safe::sys::{
     cuOccupancyMaxActiveBlocksPerMultiprocessor, cuOccupancyMaxPotentialBlockSize,
     cuStreamGetDevice, cuStreamQuery, cuStreamSynchronize, ptds,
 };
-use cuda_safe::{Context, Device};
+use cuda_safe::{Context, ContextFlags, Device, EventOptions};
 use cuda_sim::Profile;
 use std::ffi::CString;
 use std::ptr::{null, null_mut};
@@ -303,6 +303,42 @@ fn the_name_of_a_null_kernel_is_an_invalid_value() {
         // SAFETY: as above.
         let of_kernel = unsafe { cuKernelGetName(&raw mut name, null_mut()) };
         assert_eq!([of_function, of_kernel], [INVALID; 2]);
+    });
+}
+
+/// A test of RustaCUDA shows the code for two contexts of a device.
+#[test]
+fn no_time_passes_between_events_of_two_contexts() {
+    on(Profile::h200().with_devices(2), |first| {
+        let device = Device::get(1).expect("there are two");
+        let others = [
+            Context::new(&first.device(), ContextFlags::empty()).expect("a context"),
+            Context::primary(&device).expect("a context"),
+        ];
+        let recorded = |context: &Context| {
+            let options = EventOptions {
+                timing: true,
+                ..Default::default()
+            };
+            let event = context.event_with(options).expect("an event");
+            let stream = context.stream().expect("a stream");
+            event.record(&stream).expect("a record");
+            stream.synchronize().expect("a wait");
+            event
+        };
+        let mut time = 7.0;
+        let (start, end) = (recorded(&first), recorded(&first));
+        // SAFETY: the pointer refers to a local variable, and the events are alive.
+        well(unsafe { cuEventElapsedTime_v2(&raw mut time, start.as_raw(), end.as_raw()) });
+        assert!((0.0..7.0).contains(&time));
+        for other in others.each_ref().map(recorded) {
+            for (start, end) in [(&start, &other), (&other, &start)] {
+                // SAFETY: as above.
+                let code =
+                    unsafe { cuEventElapsedTime_v2(&raw mut time, start.as_raw(), end.as_raw()) };
+                assert_eq!(code, CUresult::CUDA_ERROR_INVALID_HANDLE);
+            }
+        }
     });
 }
 

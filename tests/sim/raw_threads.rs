@@ -1,8 +1,14 @@
 //! The thread of the driver, which runs work that no call runs.
 
 use crate::callbacks::launch;
+use crate::graph_calls::{made, well};
 use crate::on;
-use cuda_safe::sys::{CUresult, cuEventQuery, cuStreamQuery};
+use core::ffi::c_void;
+use cuda_safe::sys::{
+    CUgraph, CUresult, CUstream, CUstreamCaptureMode, cuEventQuery, cuGraphDestroy,
+    cuGraphExecDestroy, cuGraphInstantiateWithFlags, cuGraphLaunch, cuStreamAddCallback,
+    cuStreamBeginCapture_v2, cuStreamEndCapture, cuStreamQuery,
+};
 use cuda_safe::{Event, Stream};
 use cuda_sim::Profile;
 use std::sync::mpsc;
@@ -94,5 +100,64 @@ fn a_wait_runs_a_host_function_that_the_busy_driver_thread_has_not_begun() {
         assert_eq!(told.try_recv(), Ok(()));
         end.send(()).expect("the function receives it");
         first.synchronize().expect("a wait");
+    });
+}
+
+type Function = Box<dyn FnOnce() + Send>;
+
+/// Enqueues a function with the older `cuStreamAddCallback`.
+fn add_callback(stream: &Stream, function: Function) {
+    unsafe extern "C" fn run(_: CUstream, _: CUresult, data: *mut c_void) {
+        // SAFETY: the data is the box below, and this function runs once.
+        let function = unsafe { Box::from_raw(data.cast::<Function>()) };
+        function();
+    }
+    let data = Box::into_raw(Box::new(function)).cast();
+    well!(cuStreamAddCallback(stream.as_raw(), Some(run), data, 0));
+}
+
+/// Launches a graph whose only node is a function.
+fn launch_graph(stream: &Stream, function: Function) {
+    let stream = (stream, stream.as_raw());
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    well!(cuStreamBeginCapture_v2(stream.1, mode));
+    launch(stream.0, function);
+    let mut graph: CUgraph = std::ptr::null_mut();
+    well!(cuStreamEndCapture(stream.1, &raw mut graph));
+    let executable = made!(cuGraphInstantiateWithFlags(graph, 0));
+    well!(cuGraphLaunch(executable, stream.1));
+    well!(cuGraphExecDestroy(executable));
+    well!(cuGraphDestroy(graph));
+}
+
+#[test]
+fn with_a_driver_thread_no_query_runs_a_callback_or_a_node_of_a_graph() {
+    on(Profile::h200().with_driver_thread(), |context| {
+        for enqueue in [add_callback, launch_graph] {
+            let stream = context.stream().expect("a stream");
+            let event = context.event().expect("an event");
+            let (begin, begun) = mpsc::channel();
+            let (end, ended) = mpsc::channel::<()>();
+            let function = Box::new(move || {
+                let here = std::thread::current().id();
+                begin.send(here).expect("the test receives it");
+                ended
+                    .recv_timeout(LIMIT)
+                    .expect("the test says when to continue");
+            });
+            enqueue(&stream, function);
+            event.record(&stream).expect("a record");
+            let thread = loop {
+                assert_eq!(query(&stream), CUresult::CUDA_ERROR_NOT_READY);
+                assert_eq!(query_event(&event), CUresult::CUDA_ERROR_NOT_READY);
+                match begun.try_recv() {
+                    Ok(thread) => break thread,
+                    Err(_) => std::thread::yield_now(),
+                }
+            };
+            assert_ne!(thread, std::thread::current().id());
+            end.send(()).expect("the function receives it");
+            stream.synchronize().expect("a wait");
+        }
     });
 }

@@ -25,6 +25,7 @@ pub(super) fn create(world: &mut World, event: &mut Out<CUevent>, flags: c_uint)
     let handle = world.add_event(Event {
         context,
         timing,
+        interprocess,
         captured: None,
         recorded: None,
         time: None,

@@ -1,20 +1,26 @@
-//! Memory shared between processes. There is only one process here; [`shared_by_another`] simulates
-//! memory that another process shares.
+//! Memory and events shared between processes. There is only one process here; [`shared_by_another`] and
+//! [`event_shared_by_another`] simulate what another process shares.
 //!
-//! Unverified (from documentation): a process cannot open a handle of its own memory, and a handle can
-//! be open only once in a context.
+//! Unverified (from documentation): a process cannot open a handle of its own memory or of its own event, a
+//! handle of memory can be open only once in a context, and only an interprocess event has a handle.
 
 use super::Out;
+use super::context::pointer;
 use crate::account::misuse;
 use crate::memory::Kind;
+use crate::state::objects::Event;
 use crate::state::{self, Answer, World};
 use core::ffi::{c_char, c_uint};
-use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUresult};
+use cuda_sys::{CUdeviceptr, CUevent, CUipcEventHandle, CUipcMem_flags, CUipcMemHandle, CUresult};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 /// The first word of a handle, for memory of this process and of another one.
 pub(super) const OWN: u64 = 0x6f77_6e00_6375_6461;
 pub(super) const OTHERS: u64 = 0x6f74_6865_7273_0001;
+/// The first word of a handle of an event of a process, whose id is in the third word.
+const OWN_EVENT: u64 = 0x6f77_6e00_6576_6e74;
+/// The first word of a handle of an event that is simulated to be another process's.
+const OTHERS_EVENT: u64 = 0x6f74_6865_7273_0002;
 
 pub(super) fn handle(kind: u64, number: u64) -> [u8; 64] {
     let mut bytes = [0; 64];
@@ -106,5 +112,69 @@ pub(super) fn close(world: &mut World, address: CUdeviceptr) -> Answer {
         world.shared.numbers.remove(&its);
     }
     world.memory.free(address);
+    Ok(())
+}
+
+/// Returns the handle of an event, as if another process had sent it. That process never records the event.
+pub fn event_shared_by_another() -> [u8; 64] {
+    let number = state::with(|world| {
+        world.shared.last += 1;
+        let number = world.shared.last;
+        world.shared.events.insert(number);
+        number
+    });
+    handle(OTHERS_EVENT, number.unwrap_or(0))
+}
+
+/// Returns the third word of a handle of an event of this process.
+fn process() -> [u8; 8] {
+    u64::from(std::process::id()).to_le_bytes()
+}
+
+pub(super) fn get_event(
+    world: &mut World,
+    place: &mut Out<CUipcEventHandle>,
+    event: CUevent,
+) -> Answer {
+    place.required()?;
+    if !world.event(event.addr())?.interprocess {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    let mut bytes = handle(OWN_EVENT, event.addr() as u64);
+    bytes[16..24].copy_from_slice(&process());
+    place.set(CUipcEventHandle {
+        reserved: bytes.map(|byte| c_char::from_ne_bytes([byte])),
+    });
+    Ok(())
+}
+
+pub(super) fn open_event(
+    world: &mut World,
+    event: &mut Out<CUevent>,
+    handle: CUipcEventHandle,
+) -> Answer {
+    event.required()?;
+    let context = world.owner_of(world.current()?)?;
+    let bytes = handle.reserved.map(|byte| byte.to_ne_bytes()[0]);
+    let (kind, number) = read_bytes(&bytes);
+    match kind {
+        OWN_EVENT if bytes[16..24] == process() => {
+            return Err(CUresult::CUDA_ERROR_INVALID_CONTEXT);
+        }
+        // Of another process that runs on the software driver, which cannot tell whether the event's work
+        // is complete.
+        OWN_EVENT => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        OTHERS_EVENT if world.shared.events.contains(&number) => {}
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    }
+    let opened = world.add_event(Event {
+        context,
+        timing: false,
+        interprocess: false,
+        captured: None,
+        recorded: None,
+        time: None,
+    });
+    event.set(pointer(opened));
     Ok(())
 }

@@ -88,6 +88,8 @@ pub(crate) struct Stream {
 pub(crate) struct Event {
     pub(crate) context: usize,
     pub(crate) timing: bool,
+    /// Whether other processes may open it.
+    pub(crate) interprocess: bool,
     /// Its position in a capture, if its last record was on a stream that takes part in one.
     pub(crate) captured: Option<Branch>,
     /// The operation of its last record.

@@ -1,8 +1,8 @@
-//! Memory and pools that are shared between processes.
+//! Memory, events and pools that are shared between processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The state of memory shared between processes.
+/// The state of memory and events shared between processes.
 #[derive(Debug, Default)]
 pub(crate) struct SharedMemory {
     /// Sizes of the memory that another process shares, by its number.
@@ -12,6 +12,8 @@ pub(crate) struct SharedMemory {
     /// The numbers and contexts of open memory.
     pub(crate) numbers: BTreeSet<(u64, usize)>,
     pub(crate) last: u64,
+    /// The numbers of the events that another process shares.
+    pub(crate) events: BTreeSet<u64>,
 }
 
 /// The state of pools shared between processes.

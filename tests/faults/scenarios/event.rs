@@ -40,14 +40,21 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
         interprocess: true,
         ..Default::default()
     })?;
-    // The software driver has no other processes.
-    let none = Some(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    expect(shared.ipc_handle(), |error| error.code() == none)?;
+    let own = shared.ipc_handle()?;
     let forged = EventIpcHandle::from_bytes([7; 64]);
-    // SAFETY: the call is refused and accesses nothing.
-    let opened = unsafe { context.open_event(&forged) };
-    expect(opened, |error| error.code() == none)?;
-    trace.drop(shared);
+    for (handle, code) in [
+        (own, CUresult::CUDA_ERROR_INVALID_CONTEXT),
+        (forged, CUresult::CUDA_ERROR_INVALID_HANDLE),
+    ] {
+        // SAFETY: the call is refused and accesses nothing.
+        let opened = unsafe { context.open_event(&handle) };
+        expect(opened, |error| error.code() == Some(code))?;
+    }
+    let handle = EventIpcHandle::from_bytes(cuda_sim::event_shared_by_another());
+    // SAFETY: the software driver acts as the other process.
+    let opened = unsafe { context.open_event(&handle) }?;
+    stream.wait_event(&opened)?;
+    trace.drop((shared, opened));
 
     let other = Context::new(&context.device(), ContextFlags::empty())?;
     let elsewhere = other.stream()?;

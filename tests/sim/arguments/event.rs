@@ -1,10 +1,17 @@
 //! Events: creation, records and waits.
 
 use super::{On, Row, Stage, value};
-use cuda_safe::{CaptureMode, DeviceBuffer, EventOptions, Result};
+use cuda_safe::{CaptureMode, DeviceBuffer, EventIpcHandle, EventOptions, Result};
 
 /// Creates an event for ordering only, unless the options say otherwise.
 const DISABLE_TIMING: u32 = 2;
+
+const INTERPROCESS: EventOptions = EventOptions {
+    blocking_sync: false,
+    timing: false,
+    interprocess: true,
+    _non_exhaustive: (),
+};
 
 fn made(options: EventOptions) -> impl Fn(&Stage) -> Result<()> {
     move |s| s.context.event_with(options).map(drop)
@@ -27,15 +34,11 @@ fn flags() -> Vec<Row> {
         blocking_sync: true,
         ..Default::default()
     };
-    let interprocess = EventOptions {
-        interprocess: true,
-        ..Default::default()
-    };
     vec![
         row("DEFAULT", timing, 0),
         row("DISABLE_TIMING", EventOptions::default(), DISABLE_TIMING),
         row("BLOCKING_SYNC", blocking, 1 | DISABLE_TIMING),
-        row("INTERPROCESS", interprocess, 4 | DISABLE_TIMING),
+        row("INTERPROCESS", INTERPROCESS, 4 | DISABLE_TIMING),
     ]
 }
 
@@ -94,6 +97,21 @@ pub(super) fn rows() -> Vec<Row> {
             "cuEventRecord",
             |call| Some((value("event")(call)?, value("stream")(call)?)),
         ),
+        Row::told(
+            "cuIpcGetEventHandle",
+            |s| {
+                let event = s.context.event_with(INTERPROCESS)?;
+                event.ipc_handle()?;
+                Ok(event.as_raw())
+            },
+            "cuIpcGetEventHandle",
+            value("event"),
+        ),
+        Row::call("cuIpcOpenEventHandle", |s| {
+            let handle = EventIpcHandle::from_bytes(cuda_sim::event_shared_by_another());
+            // SAFETY: the software driver acts as the other process.
+            unsafe { s.context.open_event(&handle) }.map(drop)
+        }),
         Row::call("cuEventDestroy_v2", |s| s.context.event().map(drop)),
         Row::call("cuEventQuery", |s| {
             s.context.event()?.is_complete().map(drop)

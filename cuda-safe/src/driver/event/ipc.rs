@@ -60,7 +60,7 @@ impl Event {
     /// # Errors
     /// `CUDA_ERROR_INVALID_HANDLE` for an event without
     /// [`interprocess`](crate::EventOptions::interprocess); `CUDA_ERROR_NOT_SUPPORTED` on devices
-    /// without [`IPC_EVENT_SUPPORTED`](crate::attribute::IPC_EVENT_SUPPORTED) and in the simulator.
+    /// without [`IPC_EVENT_SUPPORTED`](crate::attribute::IPC_EVENT_SUPPORTED).
     ///
     /// Since CUDA 4.1. Raw: [`cuIpcGetEventHandle`](fn@cuda_sys::cuIpcGetEventHandle).
     #[doc(alias = "cuIpcGetEventHandle")]
@@ -84,8 +84,9 @@ impl Context {
     /// query it. Calls `cuIpcOpenEventHandle`.
     ///
     /// # Errors
-    /// Errors of the driver about the handle; `CUDA_ERROR_NOT_SUPPORTED`, see
-    /// [`ipc_handle`](Event::ipc_handle).
+    /// Errors of the driver about the handle; `CUDA_ERROR_NOT_SUPPORTED` on devices without
+    /// [`IPC_EVENT_SUPPORTED`](crate::attribute::IPC_EVENT_SUPPORTED), and on the software driver for an event of
+    /// a real process.
     ///
     /// # Safety
     /// The bytes must be a handle that another process on this machine got from its driver for an event
