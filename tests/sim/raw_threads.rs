@@ -133,6 +133,8 @@ fn launch_graph(stream: &Stream, function: Function) {
 #[test]
 fn with_a_driver_thread_no_query_runs_a_callback_or_a_node_of_a_graph() {
     on(Profile::h200().with_driver_thread(), |context| {
+        // To instantiate the graph.
+        let _current = context.make_current().expect("current");
         for enqueue in [add_callback, launch_graph] {
             let stream = context.stream().expect("a stream");
             let event = context.event().expect("an event");
