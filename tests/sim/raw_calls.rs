@@ -306,7 +306,7 @@ fn the_name_of_a_null_kernel_is_an_invalid_value() {
     });
 }
 
-/// A test of RustaCUDA shows the code for two contexts of a device.
+/// A test of `RustaCUDA` shows the code for two contexts of a device.
 #[test]
 fn no_time_passes_between_events_of_two_contexts() {
     on(Profile::h200().with_devices(2), |first| {

@@ -121,7 +121,7 @@ pub(super) fn query(world: &mut World, event: CUevent) -> Answer {
 }
 
 /// Returns the time between two events of one context. Time is not modeled: each operation takes one
-/// millisecond. The rule about the context is from a test of RustaCUDA.
+/// millisecond. The rule about the context is from a test of `RustaCUDA`.
 pub(super) fn elapsed(
     world: &mut World,
     milliseconds: &mut Out<f32>,
