@@ -11,8 +11,13 @@ PATH = os.environ["CLIENTS_RECORD"]
 outcomes = {}
 
 
-def write(word, test, text=""):
-    text = " ".join(text.split())
+def name(nodeid):
+    """Returns the name of a test in the list of failures."""
+    return nodeid.rsplit("unittests.py::", 1)[-1]
+
+
+def write(word, nodeid, text=""):
+    test, text = name(nodeid), " ".join(text.split())
     with open(PATH, "a", encoding="utf-8") as file:
         file.write(f"{word}\t{test}\t{text[:300]}\n")
 
@@ -23,9 +28,9 @@ def pytest_collection_modifyitems(config, items):
             known = {line.split("\t")[1] for line in file if line.count("\t") >= 2}
     except FileNotFoundError:
         return
-    done = [item for item in items if item.nodeid in known]
+    done = [item for item in items if name(item.nodeid) in known]
     config.hook.pytest_deselected(items=done)
-    items[:] = [item for item in items if item.nodeid not in known]
+    items[:] = [item for item in items if name(item.nodeid) not in known]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -33,13 +38,12 @@ def pytest_runtest_logstart(nodeid, location):
     write("started", nodeid)
 
 
-def reason(report):
-    """Returns the error's last line, or why the test was skipped."""
-    what = report.longrepr
-    if isinstance(what, tuple):
-        return what[2]
-    crash = getattr(what, "reprcrash", None)
-    return crash.message if crash else str(what).splitlines()[-1] if what else ""
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if call.excinfo is not None:
+        report.why = call.excinfo.exconly()
+    return report
 
 
 @pytest.hookimpl(trylast=True)
@@ -48,7 +52,7 @@ def pytest_runtest_logreport(report):
     order = ["passed", "skipped", "failed"]
     last = outcomes.get(report.nodeid, ("passed", ""))
     if order.index(report.outcome) > order.index(last[0]):
-        outcomes[report.nodeid] = (report.outcome, reason(report))
+        outcomes[report.nodeid] = (report.outcome, getattr(report, "why", ""))
 
 
 def pytest_runtest_logfinish(nodeid, location):
@@ -57,4 +61,4 @@ def pytest_runtest_logfinish(nodeid, location):
 
 def pytest_collectreport(report):
     if report.failed:
-        write("failed", report.nodeid, reason(report))
+        write("failed", report.nodeid, str(report.longrepr).splitlines()[-1])

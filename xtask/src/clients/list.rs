@@ -49,6 +49,8 @@ pub(super) struct Suite {
     /// The arguments for pytest, or for `cargo test`.
     #[serde(default)]
     pub(super) arguments: Vec<String>,
+    /// A Python package whose modules have classes of unittest, if pytest cannot collect them by path.
+    pub(super) unittests: Option<String>,
     /// Fewer passed tests are an error.
     pub(super) at_least: usize,
     /// The limit for one test in seconds.

@@ -87,6 +87,7 @@ pub(super) fn run(client: &Client, suite: &Suite, setting: &Setting) -> Result<V
 
 fn pytest(client: &Client, suite: &Suite, setting: &Setting, record: &Path) -> Command {
     let python = setting.folder.join("venv/bin/python");
+    let plugins = root().join("tests/clients");
     let folder = match (&client.checkout, &setting.checkout) {
         (Some(_), Some(checkout)) => checkout.clone(),
         _ => setting.folder.clone(),
@@ -98,11 +99,18 @@ fn pytest(client: &Client, suite: &Suite, setting: &Setting, record: &Path) -> C
         .args(["-p", "no:cacheprovider", "--timeout-method=thread"])
         .arg(format!("--timeout={}", suite.timeout))
         .args(&suite.arguments)
-        .env("PYTHONPATH", root().join("tests/clients"))
+        .env("PYTHONPATH", &plugins)
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("CLIENTS_RECORD", record)
         .env("CUDA_SIM", &client.profile)
+        // Python programs have no Rust functions for their kernels. The tests that check results fail.
+        .env("CUDA_SIM_KERNELS", "ignore")
         .env("LD_LIBRARY_PATH", search_path(&setting.driver));
+    if let Some(package) = &suite.unittests {
+        command
+            .arg(plugins.join("unittests.py"))
+            .env("CLIENTS_PACKAGE", package);
+    }
     command
 }
 
