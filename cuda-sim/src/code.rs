@@ -32,6 +32,12 @@ pub(crate) struct Limits {
     pub(crate) threads: u32,
     /// Static shared memory of a block, in bytes.
     pub(crate) shared: u32,
+    /// Registers of a thread, if the image has its machine code.
+    pub(crate) registers: u32,
+    /// Local memory of a thread in bytes, if the image has its machine code.
+    pub(crate) local: u32,
+    /// The size of the variables in constant memory of the image, in bytes.
+    pub(crate) constant: u32,
     /// Required cluster size, or zeros if none is required.
     pub(crate) cluster: [u32; 3],
     /// The target architecture, for example 52.
@@ -59,6 +65,9 @@ impl KernelInfo {
             limits: Limits {
                 threads: 1024,
                 shared: 0,
+                registers: 0,
+                local: 0,
+                constant: 0,
                 cluster: [0; 3],
                 target: 0,
             },

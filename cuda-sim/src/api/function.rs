@@ -62,6 +62,9 @@ pub(super) fn attribute(
     let answer = match attribute {
         Attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK => limits.threads,
         Attribute::CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES => limits.shared,
+        Attribute::CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES => limits.constant,
+        Attribute::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES => limits.local,
+        Attribute::CU_FUNC_ATTRIBUTE_NUM_REGS => limits.registers,
         Attribute::CU_FUNC_ATTRIBUTE_PTX_VERSION => limits.target,
         Attribute::CU_FUNC_ATTRIBUTE_BINARY_VERSION => gpu.capability.0 * 10 + gpu.capability.1,
         Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES => {

@@ -35,6 +35,12 @@ const SECTION: usize = 64;
 /// The size of an entry of a symbol table.
 const SYMBOL: usize = 24;
 
+/// The section of the variables in constant memory.
+const CONSTANTS: &str = ".nv.constant3";
+
+/// The shared memory that the system reserves in each block. From `sm_90` on, it is part of the section.
+const RESERVED: usize = 1024;
+
 // Types of sections and symbols, and the bit of a kernel in the symbol's `st_other`.
 const SYMBOLS: u32 = 2;
 const NO_BITS: u32 = 8;
@@ -52,6 +58,8 @@ pub struct Cubin<'a> {
     pub format_since: CudaVersion,
     /// The kernels.
     pub kernels: Vec<CubinKernel<'a>>,
+    /// The size of all variables in constant memory, in bytes.
+    pub constant_bytes: usize,
     /// The variables in device and constant memory.
     pub variables: Vec<CubinVariable<'a>>,
     /// The functions that other code may link to.
@@ -70,8 +78,13 @@ pub struct CubinKernel<'a> {
     pub parameters: Vec<CubinParameter>,
     /// The maximum number of threads of a block that the source declares (`__launch_bounds__`).
     pub max_threads: Option<u32>,
-    /// The static shared memory of a block, in bytes.
+    /// The static shared memory of a block, in bytes. It does not include the memory that the system
+    /// reserves in each block.
     pub shared_bytes: usize,
+    /// The number of registers of a thread.
+    pub registers: u32,
+    /// The local memory of a thread, in bytes.
+    pub local_bytes: usize,
 }
 
 /// A parameter of a [`CubinKernel`].
@@ -127,11 +140,14 @@ impl<'a> Cubin<'a> {
             architecture: architecture(image)?,
             format_since: format(image)?.since,
             kernels: Vec::new(),
+            constant_bytes: 0,
             variables: Vec::new(),
             functions: Vec::new(),
             undefined: Vec::new(),
         };
         let sections = Sections::new(image).ok_or(ImageError::Damaged("a section of the cubin"))?;
+        let constants = sections.named(CONSTANTS);
+        cubin.constant_bytes = constants.map_or(0, |section| section.size);
         cubin
             .read_symbols(&sections)
             .ok_or(ImageError::Damaged("a symbol of the cubin"))?;
@@ -144,13 +160,19 @@ impl<'a> Cubin<'a> {
             .iter()
             .filter(|section| section.kind == SYMBOLS);
         for table in tables {
-            for symbol in sections.data(table)?.chunks_exact(SYMBOL) {
+            let first = self.kernels.len();
+            // The index of each kernel in the symbol table.
+            let mut indices = Vec::new();
+            for (index, symbol) in sections.data(table)?.chunks_exact(SYMBOL).enumerate() {
                 let name = sections.text(table.link, word(symbol, 0)?)?;
                 let (kind, is_local) = (symbol[4] & 15, symbol[4] >> 4 == 0);
                 let section = usize::from(half(symbol, 6)?);
                 match kind {
                     FUNCTION if section == 0 => self.undefined.push(name),
-                    FUNCTION if symbol[5] & ENTRY != 0 => self.kernels.push(sections.kernel(name)?),
+                    FUNCTION if symbol[5] & ENTRY != 0 => {
+                        indices.push(index);
+                        self.kernels.push(sections.kernel(name, self.architecture)?);
+                    }
                     FUNCTION if !is_local => self.functions.push(name),
                     OBJECT if section != 0 => {
                         self.variables
@@ -159,6 +181,8 @@ impl<'a> Cubin<'a> {
                     _ => {}
                 }
             }
+            let kernels = self.kernels.get_mut(first..)?;
+            sections.read_needs(kernels, &indices)?;
         }
         Some(())
     }
@@ -226,22 +250,14 @@ impl<'a> Sections<'a> {
         self.by_name.get(name).map(|at| &self.all[*at])
     }
 
-    fn kernel(&self, name: &'a str) -> Option<CubinKernel<'a>> {
+    fn kernel(&self, name: &'a str, architecture: u32) -> Option<CubinKernel<'a>> {
         const PARAMETER: u8 = 0x17;
         const MAX_THREADS: u8 = 0x05;
         let mut parameters = Vec::new();
         let mut max_threads = None;
-        let info = self.named(&format!(".nv.info.{name}"));
-        let mut info = info.map_or(Some(&[][..]), |info| self.data(info))?;
-        // Entries of a format, an attribute and a number of 16 bits, which in one format is the size of data.
-        while let Some((head, rest)) = info.split_at_checked(4) {
-            let size = match head[0] {
-                4 => usize::from(half(head, 2)?),
-                _ => 0,
-            };
-            let (data, rest) = rest.split_at_checked(size)?;
-            info = rest;
-            match head[1] {
+        for entry in self.info(&format!(".nv.info.{name}"))? {
+            let (attribute, data) = entry?;
+            match attribute {
                 PARAMETER => {
                     let parameter = CubinParameter {
                         offset: usize::from(half(data, 6)?),
@@ -258,6 +274,8 @@ impl<'a> Sections<'a> {
         }
         parameters.sort_by_key(|(ordinal, _)| *ordinal);
         let shared = self.named(&format!(".nv.shared.{name}"));
+        let shared = shared.map_or(0, |section| section.size);
+        let reserved = if architecture >= 90 { RESERVED } else { 0 };
         Some(CubinKernel {
             name,
             parameters: parameters
@@ -265,14 +283,59 @@ impl<'a> Sections<'a> {
                 .map(|(_, parameter)| parameter)
                 .collect(),
             max_threads,
-            shared_bytes: shared.map_or(0, |section| section.size),
+            shared_bytes: shared.saturating_sub(reserved),
+            registers: 0,
+            local_bytes: 0,
         })
+    }
+
+    /// Reads the registers and the local memory of kernels, whose symbols have the `indices`.
+    fn read_needs(&self, kernels: &mut [CubinKernel<'a>], indices: &[usize]) -> Option<()> {
+        const REGISTERS: u8 = 0x2f;
+        const FRAME: u8 = 0x11;
+        for entry in self.info(".nv.info")? {
+            let (attribute, data) = entry?;
+            if !matches!(attribute, REGISTERS | FRAME) {
+                continue;
+            }
+            let (index, value) = (word(data, 0)?, word(data, 4)?);
+            // Functions that are not kernels have such entries too.
+            let Ok(at) = indices.binary_search(&(index as usize)) else {
+                continue;
+            };
+            let kernel = kernels.get_mut(at)?;
+            match attribute {
+                REGISTERS => kernel.registers = value,
+                _ => kernel.local_bytes = value as usize,
+            }
+        }
+        Some(())
+    }
+
+    /// Returns the attributes and data in a section of `.nv.info`. A damaged entry is `None`, and the last.
+    fn info(&self, name: &str) -> Option<impl Iterator<Item = Option<(u8, &'a [u8])>> + use<'a>> {
+        let info = self.named(name);
+        let mut info = info.map_or(Some(&[][..]), |info| self.data(info))?;
+        // Entries of a format, an attribute and a number of 16 bits, which in one format is the size of data.
+        Some(std::iter::from_fn(move || {
+            let (head, rest) = info.split_at_checked(4)?;
+            let size = match head[0] {
+                4 => usize::from(u16::from_le_bytes([head[2], head[3]])),
+                _ => 0,
+            };
+            let Some((data, rest)) = rest.split_at_checked(size) else {
+                info = &[];
+                return Some(None);
+            };
+            info = rest;
+            Some(Some((head[1], data)))
+        }))
     }
 
     /// Returns a variable, unless the symbol is not one of the program.
     fn variable(&self, name: &'a str, section: usize, symbol: &[u8]) -> Option<CubinVariable<'a>> {
         let section = self.all.get(section)?;
-        if !section.name.starts_with(".nv.global") && section.name != ".nv.constant3" {
+        if !section.name.starts_with(".nv.global") && section.name != CONSTANTS {
             return None;
         }
         let (start, size) = (position(symbol, 8)?, position(symbol, 16)?);
@@ -339,6 +402,28 @@ mod tests {
         let places = [(0, 4), (8, 8)];
         let places = places.map(|(offset, size)| CubinParameter { offset, size });
         assert_eq!(kernel.parameters, places);
+    }
+
+    #[test]
+    fn registers_and_local_memory_are_found_by_the_index_of_the_symbol() {
+        // The name of the section is changed from `.nv.info.k` to `.nv.info`.
+        let mut image = cubin();
+        let at = image.windows(10).position(|text| text == b".nv.info.k");
+        image[at.expect("the name") + 8] = 0;
+        let entries = [(0x2f, 1, 25), (0x11, 1, 4000), (0x11, 0, 1), (0x12, 1, 5)];
+        let entries = entries.map(|(attribute, index, value)| {
+            [4, attribute, 8, 0, index, 0, 0, 0, value as u8, (value >> 8) as u8, 0, 0]
+        });
+        let at = image.windows(2).position(|text| text == [4, 0x17]);
+        let at = at.expect("the entries");
+        image[at..at + 32].copy_from_slice(&entries.concat()[..32]);
+        // The second entry is complete, and the third is not.
+        let error = Cubin::read(&image).expect_err("a damaged entry");
+        assert_eq!(error, ImageError::Damaged("a symbol of the cubin"));
+        image[at + 24..at + 32].fill(0);
+        let cubin = Cubin::read(&image).expect("a cubin");
+        let kernel = &cubin.kernels[0];
+        assert_eq!((kernel.registers, kernel.local_bytes), (25, 4000));
     }
 
     #[test]

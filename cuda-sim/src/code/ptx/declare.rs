@@ -169,6 +169,9 @@ pub(super) fn limits(head: &str, body: &str, shared: &[Variable], target: u32) -
         bytes = bytes.next_multiple_of(its.align).saturating_add(its.size);
     }
     Limits {
+        registers: 0,
+        local: 0,
+        constant: 0,
         threads: threads.map_or(1024, |its| its.iter().product()),
         shared: u32::try_from(bytes).unwrap_or(u32::MAX),
         cluster: extents(".reqnctapercluster").unwrap_or([0; 3]),
