@@ -288,6 +288,58 @@ fn captured_allocations_become_memory_nodes() {
     });
 }
 
+/// `cuMemcpyAsync` finds out itself that the addresses are those of device memory.
+#[test]
+fn copies_of_any_kind_are_captured_from_and_to_the_memory_of_a_captured_allocation() {
+    well_used(|bench| {
+        let (stream, device) = (bench.stream, memory(16));
+        well!(sys::cuMemsetD8_v2(device, 1, 8));
+        begin(stream);
+        let address: u64 = made!(cuMemAllocAsync(8, stream));
+        well!(sys::cuMemcpyAsync(address, device, 8, stream));
+        well!(sys::cuMemcpyAsync(device + 8, address, 8, stream));
+        well!(cuMemFreeAsync(address, stream));
+        let graph = end(stream);
+        bench.run(graph);
+        assert_eq!(read::<4>(device), [0x0101_0101; 4]);
+        destroy(graph);
+        well!(cuMemFree_v2(device));
+    });
+}
+
+#[test]
+fn a_stream_that_joined_a_capture_can_be_destroyed_after_another_stream_waits_for_it() {
+    well_used(|bench| {
+        let event: CUevent = made!(cuEventCreate(0));
+        let fork = || {
+            let other: CUstream = made!(cuStreamCreate(1));
+            well!(cuEventRecord(event, bench.stream));
+            well!(cuStreamWaitEvent(other, event, 0));
+            append(bench, other, 1);
+            other
+        };
+        begin(bench.stream);
+        let other = fork();
+        well!(cuEventRecord(event, other));
+        well!(cuStreamWaitEvent(bench.stream, event, 0));
+        well!(cuStreamDestroy_v2(other));
+        append(bench, bench.stream, 2);
+        let graph = end(bench.stream);
+        assert_eq!(kinds(graph), [Type::CU_GRAPH_NODE_TYPE_KERNEL; 2]);
+        destroy(graph);
+
+        begin(bench.stream);
+        well!(cuStreamDestroy_v2(fork()));
+        let mut graph = null_mut();
+        let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        refused!(
+            invalidated,
+            cuStreamEndCapture(bench.stream, &raw mut graph)
+        );
+        well!(cuEventDestroy_v2(event));
+    });
+}
+
 #[test]
 fn a_capture_that_ends_on_another_thread_is_over() {
     well_used(|bench| {

@@ -418,13 +418,18 @@ pub(super) fn copy_on_device(
     })
 }
 
-/// Returns whether an address is one of device memory or managed memory.
+/// Returns whether an address is one of device memory or managed memory. The memory of an allocation node is
+/// device memory before the graph is launched.
 fn is_on_device(world: &World, address: CUdeviceptr) -> bool {
     let managed = || {
         let host = world.memory.host_around(address);
         host.is_some_and(|(_, _, host)| host.is_managed())
     };
-    world.memory.containing(address).is_some() || world.memory.is_virtual(address) || managed()
+    let memory = &world.memory;
+    memory.containing(address).is_some()
+        || memory.is_virtual(address)
+        || memory.is_reserved(address, 1)
+        || managed()
 }
 
 /// Returns a pointer to host memory, which may be named by its host address or its device address.

@@ -395,24 +395,37 @@ impl World {
         }
     }
 
-    /// Handles the destruction of a stream: a capture that it takes part in becomes invalid. If the
-    /// capture began on this stream, it is removed, because it cannot be ended.
+    /// Handles the destruction of a stream. If a capture began on this stream, it is removed, because it
+    /// cannot be ended. If the stream joined a capture, the capture stays valid while another of its streams
+    /// comes after the work of this stream (from a test of NVIDIA). Otherwise the capture becomes invalid
+    /// (unverified).
     pub(crate) fn leave_capture(&mut self, stream: usize) {
         let Some(its) = self.streams.get_mut(stream) else {
             return;
         };
         let context = its.context;
-        let Some(Branch { capture: id, .. }) = its.capture.take() else {
+        let Some(Branch { capture: id, last }) = its.capture.take() else {
             return;
         };
         self.members.capturing.remove(context, stream);
-        self.break_capture(id);
         let Some(capture) = self.captures.get_mut(id) else {
             return;
         };
         capture.streams.remove(&stream);
         if capture.origin == stream {
+            self.break_capture(id);
             self.drop_capture(id);
+            return;
+        }
+        let others: Vec<usize> = capture.streams.iter().copied().collect();
+        let is_joined = others.into_iter().any(|other| {
+            let its = self.streams.get(other);
+            let its = its.and_then(|its| its.capture.as_ref());
+            let joined = its.map(|its| self.up_to(&its.last));
+            joined.is_some_and(|joined| last.iter().all(|(node, _)| joined.contains(node)))
+        });
+        if !is_joined {
+            self.break_capture(id);
         }
     }
 }
