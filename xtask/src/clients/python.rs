@@ -94,10 +94,13 @@ fn pytest(client: &Client, suite: &Suite, setting: &Setting, record: &Path) -> C
     };
     let mut command = Command::new(python);
     command
-        .current_dir(folder)
+        .current_dir(&folder)
         .args(["-m", "pytest", "-p", "record", "-q", "--tb=short"])
         .args(["-p", "no:cacheprovider", "--timeout-method=thread"])
         .arg(format!("--timeout={}", suite.timeout))
+        // The names of the tests are relative to this folder.
+        .arg("--rootdir")
+        .arg(&folder)
         .args(&suite.arguments)
         .env("PYTHONPATH", &plugins)
         .env("PYTHONDONTWRITEBYTECODE", "1")
