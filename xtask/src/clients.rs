@@ -179,8 +179,14 @@ impl Options {
 
 /// Builds the software driver into the folder that the clients search for `libcuda.so.1`.
 fn driver() -> Result<PathBuf> {
+    let built = crate::python::software_driver(&root().join("target/clients/built"))?;
     let folder = root().join("target/clients/driver");
-    let file = crate::python::software_driver(&folder)?;
-    fs::copy(&file, folder.join("libcuda.so")).context("copying the software driver")?;
+    fs::create_dir_all(&folder)?;
+    for name in ["libcuda.so.1", "libcuda.so"] {
+        // Another run may have the file mapped, so it must not be written in place.
+        let part = folder.join(format!("{name}.{}", std::process::id()));
+        fs::copy(&built, &part).context("copying the software driver")?;
+        fs::rename(&part, folder.join(name)).context("renaming the software driver")?;
+    }
     Ok(folder)
 }

@@ -43,11 +43,13 @@ fn run_quietly(command: &mut Command) -> Result<()> {
 /// remain.
 pub(super) fn run(client: &Client, suite: &Suite, setting: &Setting) -> Result<Vec<Test>> {
     let record = setting.folder.join(format!("{}.record", suite.name));
-    let _ = fs::remove_file(&record);
+    let log = setting.folder.join(format!("{}.log", suite.name));
+    for file in [&record, &log] {
+        let _ = fs::remove_file(file);
+    }
     loop {
         let before = read_record(&record)?.len();
-        let log = setting.folder.join(format!("{}.log", suite.name));
-        let output = fs::File::create(&log)?;
+        let output = fs::File::options().create(true).append(true).open(&log)?;
         let status = pytest(client, suite, setting, &record)
             .stdout(output.try_clone()?)
             .stderr(output)
