@@ -36,6 +36,9 @@ fn expect_architecture(profile: Profile, architecture: u32) {
         let add = module.kernel("add").expect("the kernel");
         let version = add.attribute(kernel_attribute::PTX_VERSION);
         assert_eq!(version.expect("an attribute"), architecture);
+        // Only a cubin says how many registers its machine code needs.
+        let registers = add.attribute(kernel_attribute::REGISTERS);
+        assert_eq!(registers.expect("an attribute") != 0, architecture != 52);
         let sizes = add.parameters().expect("parameters").map(|parameters| {
             let sizes = parameters.iter().map(|parameter| parameter.size);
             sizes.collect::<Vec<_>>()

@@ -412,7 +412,20 @@ mod tests {
         image[at.expect("the name") + 8] = 0;
         let entries = [(0x2f, 1, 25), (0x11, 1, 4000), (0x11, 0, 1), (0x12, 1, 5)];
         let entries = entries.map(|(attribute, index, value)| {
-            [4, attribute, 8, 0, index, 0, 0, 0, value as u8, (value >> 8) as u8, 0, 0]
+            [
+                4,
+                attribute,
+                8,
+                0,
+                index,
+                0,
+                0,
+                0,
+                value as u8,
+                (value >> 8) as u8,
+                0,
+                0,
+            ]
         });
         let at = image.windows(2).position(|text| text == [4, 0x17]);
         let at = at.expect("the entries");
