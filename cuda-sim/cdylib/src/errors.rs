@@ -19,7 +19,7 @@ static CODES: LazyLock<BTreeMap<CUresult, (CString, CString)>> = LazyLock::new(|
         .collect()
 });
 
-/// The descriptions of drivers 550 and 555, one code a line. Programs search them for words such as "out of
+/// The descriptions of drivers 550, 555 and 580, one code a line. Programs search them for words such as "out of
 /// memory".
 const TEXTS: &str = include_str!("error_texts.txt");
 
