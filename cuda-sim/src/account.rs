@@ -63,6 +63,11 @@ pub(crate) fn misuse(what: impl Into<String>) {
     // Which misuse is found depends on the order in which work ran, and therefore on the seed.
     let seed = SEED.load(Ordering::Relaxed);
     eprintln!("cuda-sim: misuse: {what} (seed {seed}: Profile::with_seed replays it)");
+    note_misuse(what);
+}
+
+/// Records a misuse that is reported elsewhere.
+pub(crate) fn note_misuse(what: String) {
     MISUSES
         .lock()
         .unwrap_or_else(PoisonError::into_inner)

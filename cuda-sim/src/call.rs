@@ -174,6 +174,9 @@ fn attempt(
             // Other threads may have made calls since the last iteration.
             world.kept = kept.take();
             world.calling = name;
+            if let Some(order) = &mut world.executor.order {
+                order.calling = name;
+            }
             let stopped = match begun {
                 true => Ok(()),
                 false => world.stopped(name, None),

@@ -8,6 +8,7 @@
 mod callback;
 mod decompress;
 mod fabric;
+mod describe;
 pub mod kernel;
 mod late;
 mod program;
@@ -21,12 +22,14 @@ pub(crate) use program::{Conditional, Form, Program};
 pub(crate) use runnable::{FunctionSettings, Runnable};
 
 use crate::memory::{Attached, Memory, pinned_byte};
+use crate::races::{Access, Operation as RacingOperation, Order};
 use crate::thread;
 use core::ffi::{c_char, c_void};
 use cuda_sys::{CUresult, CUstreamAtomicReductionOpType};
 use kernel::Launch;
 use ready::Ready;
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::ThreadId;
 
@@ -218,6 +221,10 @@ pub(crate) struct Executor {
     blocked: HashSet<ThreadId>,
     /// The callback that the host must run next.
     pub(crate) callback: Option<Callback>,
+    /// The happens-before order, if races are detected.
+    pub(crate) order: Option<Box<Order>>,
+    /// The last operation that accessed memory, if races are detected.
+    last_racing: Option<Arc<RacingOperation>>,
 }
 
 impl Executor {
@@ -238,6 +245,10 @@ impl Executor {
     pub(crate) fn give(&mut self, stream: usize, work: Work, after: Vec<u64>) -> u64 {
         let id = self.next;
         self.next += 1;
+        if let Some(order) = &mut self.order {
+            let is_first = !self.queues.contains_key(&stream);
+            order.enqueue(id, (stream, is_first), &after, work.described());
+        }
         let mut missing = 0;
         for before in after {
             if let Some(its) = self.operations.get_mut(&before) {
@@ -312,6 +323,9 @@ impl Executor {
                 let (function, data) = (*function, *data);
                 self.failing.remove(&id);
                 self.running.insert(id, thread::id());
+                if let Some(order) = &mut self.order {
+                    order.begin_host_function(id);
+                }
                 return Some(Done::Host(Callback {
                     operation: id,
                     function,
@@ -327,8 +341,12 @@ impl Executor {
             Work::Kernel(call) => self.check_partitions(call),
             _ => {}
         }
+        let racing = self.begin_observed(id, memory);
         let work = self.finish(id)?;
         if let Work::EndOfBody(conditional) = work {
+            if let Some(order) = &mut self.order {
+                order.order_after(conditional, id);
+            }
             self.end_body(conditional, memory);
             return Some(Done::Well);
         }
@@ -336,6 +354,7 @@ impl Executor {
         memory.running_operation = Some(id);
         let done = run(work, memory, self.ticks);
         memory.running_operation = None;
+        self.end_observed(racing, memory);
         Some(done)
     }
 
@@ -343,10 +362,12 @@ impl Executor {
     /// memory.
     pub(crate) fn free_what_is_next(&mut self, memory: &mut Memory) {
         while let Some((stream, id)) = self.next_free() {
+            let racing = self.begin_observed(id, memory);
             if let Some(work) = self.finish(id) {
                 memory.running = stream;
                 run(work, memory, self.ticks);
             }
+            self.end_observed(racing, memory);
         }
     }
 
@@ -411,21 +432,29 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             .map(|target| target.copy_from_slice(&bytes)),
         Work::CopyInPinned { to, from, len } => copy_in(memory, to, from, len),
         Work::CopyOut { from, to, len } => copy_out(memory, from, to, len),
-        Work::CopyOutHost { from, to, len } => memory.bytes(from, len).map(|source| {
-            let target = core::ptr::with_exposed_provenance_mut(to);
-            // SAFETY: the caller of the function that enqueued the copy guarantees that `len` bytes are
-            // writable until the copy is complete. The source has the same length and does not overlap
-            // the target.
-            unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target, len) };
-        }),
-        Work::CopyInHost { to, from, len } => memory.target(to, len).map(|target| {
-            let source = core::ptr::with_exposed_provenance(from);
-            // SAFETY: the caller of the function that enqueued the copy guarantees that `len` bytes are
-            // readable until the copy is complete. The target has the same length and does not overlap
-            // the source.
-            unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), len) };
-        }),
+        Work::CopyOutHost { from, to, len } => {
+            memory.note_host_access(to, len, Access::Write);
+            memory.bytes(from, len).map(|source| {
+                let target = core::ptr::with_exposed_provenance_mut(to);
+                // SAFETY: the caller of the function that enqueued the copy guarantees that `len` bytes
+                // are writable until the copy is complete. The source has the same length and does not
+                // overlap the target.
+                unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), target, len) };
+            })
+        }
+        Work::CopyInHost { to, from, len } => {
+            memory.note_host_access(from, len, Access::Read);
+            memory.target(to, len).map(|target| {
+                let source = core::ptr::with_exposed_provenance(from);
+                // SAFETY: the caller of the function that enqueued the copy guarantees that `len` bytes
+                // are readable until the copy is complete. The target has the same length and does not
+                // overlap the source.
+                unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), len) };
+            })
+        }
         Work::CopyOnHost { from, to, len } => {
+            memory.note_host_access(from, len, Access::Read);
+            memory.note_host_access(to, len, Access::Write);
             let source = core::ptr::with_exposed_provenance::<u8>(from);
             let target = core::ptr::with_exposed_provenance_mut(to);
             // SAFETY: the caller of the function that enqueued the copy guarantees that both ranges can
@@ -458,12 +487,16 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
                 "a wait for a value at {at:#x}, which is not allocated when the wait runs"
             )),
         },
-        Work::Allocate(address) => memory.make_ready(address),
+        Work::Allocate(address) => {
+            memory.note_lifetime(address, Access::Allocate);
+            memory.make_ready(address)
+        }
         Work::Attach(address, attached) => {
             memory.attach(address, attached);
             Ok(())
         }
         Work::Free(address) => {
+            memory.note_lifetime(address, Access::Free);
             memory.free_in_order(address);
             Ok(())
         }
@@ -536,6 +569,7 @@ fn write_value(memory: &mut Memory, at: u64, bytes: &[u8]) -> Result<(), String>
         memory.target(at, bytes.len())?.copy_from_slice(bytes);
         return Ok(());
     };
+    memory.note_host_access(host, bytes.len(), Access::Write);
     for (offset, byte) in bytes.iter().enumerate() {
         // SAFETY: the byte is in pinned memory, as checked above, and the lock is held.
         let target = unsafe { pinned_byte(host + offset) };
@@ -582,6 +616,7 @@ fn copy_in(memory: &mut Memory, to: u64, from: usize, len: usize) -> Result<(), 
             "the pinned source of a copy, {len} bytes, was freed"
         ));
     }
+    memory.note_host_access(from, len, Access::Read);
     for (offset, byte) in memory.target(to, len)?.iter_mut().enumerate() {
         // SAFETY: the source is alive and `len` bytes long, as checked above, and the lock is held.
         let source = unsafe { pinned_byte(from + offset) };
@@ -596,6 +631,7 @@ fn copy_out(memory: &mut Memory, from: u64, to: usize, len: usize) -> Result<(),
             "the pinned target of a copy, {len} bytes, was freed"
         ));
     }
+    memory.note_host_access(to, len, Access::Write);
     for (offset, byte) in memory.bytes(from, len)?.iter().enumerate() {
         // SAFETY: the target is alive and `len` bytes long, as checked above, and the lock is held.
         let target = unsafe { pinned_byte(to + offset) };

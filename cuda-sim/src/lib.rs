@@ -58,6 +58,7 @@ mod code;
 mod exec;
 mod memory;
 mod profile;
+pub mod races;
 mod state;
 #[doc = include_str!("testing.md")]
 pub mod testing {}
@@ -76,6 +77,7 @@ pub use call::hook::set_call_hook;
 pub use call::{alive, blocked, explore, fault};
 pub use exec::kernel;
 pub use profile::{Profile, UnknownProfile};
+pub use races::report::races;
 pub use state::processes::{CudaProcess, add_process};
 pub use state::restart_seed;
 

@@ -8,6 +8,7 @@ mod format;
 mod graph;
 mod host;
 mod multicast;
+mod observed;
 mod physical;
 mod space;
 mod texture;
@@ -26,6 +27,8 @@ pub(crate) use virtual_memory::{
     GRANULARITY, MapError, READ_WRITE, Use, device_of, domain_of, is_of_host,
 };
 
+use crate::account::misuse;
+use crate::races::AccessLog;
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -100,6 +103,10 @@ pub(crate) struct Memory {
     pub(crate) device_launches: Vec<(usize, usize)>,
     conditionals: conditional::Conditionals,
     graph: graph::GraphMemory,
+    /// The accesses so far, if races are detected.
+    pub(crate) accesses: Option<Box<AccessLog>>,
+    /// Whether operations may use stream-ordered memory before its allocation has run.
+    pub(crate) lenient: bool,
 }
 
 impl Memory {
@@ -208,6 +215,7 @@ impl Memory {
         len: usize,
         wanted: Use,
     ) -> Result<&mut [u8], String> {
+        self.note_access(address, len, wanted.into());
         if address < BASE {
             if self.is_virtual(address) {
                 let found = self.virtual_bytes(address, len, wanted);
@@ -220,11 +228,12 @@ impl Memory {
             return wrong("are not allocated");
         };
         let offset = usize::try_from(address - start).unwrap_or(usize::MAX);
-        match allocation.kind {
-            Kind::Ordered { ready: false, .. } => {
-                return wrong("are used before their stream has executed the allocation");
+        if let Kind::Ordered { ready: false, .. } = allocation.kind {
+            const WHAT: &str = "are used before their stream has executed the allocation";
+            if !self.lenient {
+                return wrong(WHAT);
             }
-            Kind::Ordered { .. } | Kind::Plain => {}
+            misuse(format!("{len} bytes at {address:#x} {WHAT}"));
         }
         let size = allocation.bytes.len();
         let end = offset.saturating_add(len);

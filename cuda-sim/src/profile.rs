@@ -30,6 +30,8 @@ pub struct Profile {
     /// Whether devices access some host memory at an address that differs from the host address.
     pub(crate) disjoint_host_addresses: bool,
     pub(crate) driver_thread: bool,
+    pub(crate) race_detection: bool,
+    pub(crate) lenient_misuse: bool,
 }
 
 /// The known properties of a GPU.
@@ -192,6 +194,8 @@ impl Profile {
             concurrent_managed_access: true,
             disjoint_host_addresses: false,
             driver_thread: false,
+            race_detection: false,
+            lenient_misuse: false,
         }
     }
 
@@ -292,6 +296,45 @@ impl Profile {
     pub fn with_driver_thread(self) -> Self {
         Self {
             driver_thread: true,
+            ..self
+        }
+    }
+
+    /// Reports races: conflicting accesses to the same bytes by operations that no order connects. See the
+    /// [page on races](mod@crate::races).
+    ///
+    /// The mode changes no result of any call. It takes time and memory for each operation.
+    #[must_use]
+    pub fn with_race_detection(self) -> Self {
+        Self {
+            race_detection: true,
+            ..self
+        }
+    }
+
+    /// Makes the driver continue after an illegal access of the device. The [misuse](crate::misuses) is
+    /// reported, but later calls do not fail because of it, as they would on a GPU.
+    ///
+    /// An operation that uses stream-ordered memory before its allocation has run then has its effect, as it
+    /// usually has on a GPU. Another operation with an illegal access ends there.
+    #[must_use]
+    pub fn with_lenient_misuse(self) -> Self {
+        Self {
+            lenient_misuse: true,
+            ..self
+        }
+    }
+
+    /// Turns on the modes that environment variables select: `CUDA_SIM_RACES`
+    /// ([`with_race_detection`](Self::with_race_detection)) and `CUDA_SIM_LENIENT`
+    /// ([`with_lenient_misuse`](Self::with_lenient_misuse)). A variable selects its mode if it is set, and
+    /// neither empty nor `0`.
+    #[must_use]
+    pub fn with_environment(self) -> Self {
+        let is_on = |name| std::env::var_os(name).is_some_and(|its| !its.is_empty() && its != "0");
+        Self {
+            race_detection: self.race_detection || is_on("CUDA_SIM_RACES"),
+            lenient_misuse: self.lenient_misuse || is_on("CUDA_SIM_LENIENT"),
             ..self
         }
     }

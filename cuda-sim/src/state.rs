@@ -17,6 +17,7 @@ pub(crate) mod needs;
 pub(crate) mod objects;
 pub(crate) mod pool;
 pub(crate) mod processes;
+mod races;
 pub(crate) mod shared;
 mod virtual_memory;
 mod world;

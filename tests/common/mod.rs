@@ -95,7 +95,7 @@ fn driver() -> &'static Driver {
             std::io::stderr(),
             "tests run on the software driver, {profile} ({why})"
         );
-        match cuda_sim::install(profile) {
+        match cuda_sim::install(profile.with_environment()) {
             Ok(()) => {
                 register_kernels();
                 Driver::Software

@@ -119,7 +119,7 @@ fn on(profile: Profile, body: impl FnOnce(Context)) {
 }
 
 fn start(profile: Profile) {
-    cuda_sim::install(profile).expect("nothing was called before");
+    cuda_sim::install(profile.with_environment()).expect("nothing was called before");
     common::register_kernels();
 }
 

@@ -30,7 +30,7 @@ const CALLS: u32 = 1 << 16;
 
 fn start() -> Driver {
     let version = PROFILE.driver();
-    if let Err(why) = cuda_sim::install(PROFILE.clone().with_driver_thread()) {
+    if let Err(why) = cuda_sim::install(PROFILE.clone().with_driver_thread().with_environment()) {
         // All functions are then missing. This cannot happen unless this library's copy of the crates is
         // already in use.
         eprintln!("cuda-sim: {why}");

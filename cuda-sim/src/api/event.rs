@@ -114,6 +114,7 @@ pub(super) fn query(world: &mut World, event: CUevent) -> Answer {
     };
     world.forbidden_in_capture()?;
     if world.executor.is_done(operation) {
+        world.host_learns(operation);
         return Ok(());
     }
     world.poll()?;
@@ -135,10 +136,10 @@ pub(super) fn elapsed(
     let mut times = [0; 2];
     for (time, event) in times.iter_mut().zip([start, end]) {
         let event = world.event(event.addr())?;
-        if !event.timing || event.recorded.is_none() {
-            return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
-        }
+        let recorded = event.recorded.filter(|_| event.timing);
+        let recorded = recorded.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
         *time = event.time.ok_or(CUresult::CUDA_ERROR_NOT_READY)?;
+        world.host_learns(recorded);
     }
     milliseconds.set(times[1] as f32 - times[0] as f32);
     Ok(())

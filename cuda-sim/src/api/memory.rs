@@ -5,6 +5,7 @@ use crate::account::misuse;
 use crate::call::fault;
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
+use crate::races::Access;
 use crate::state::error_log::because;
 use crate::state::{Answer, World};
 use core::ffi::{c_uint, c_void};
@@ -86,6 +87,9 @@ pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
+    world.begin_host_access();
+    world.memory.note_lifetime(address, Access::Free);
+    world.end_host_access();
     world.memory.free(address);
     Ok(())
 }
@@ -188,7 +192,13 @@ pub(super) fn copy_in(
             Work::CopyIn { to, bytes },
             Vec::new(),
         )))
-    })
+    })?;
+    world.begin_host_access();
+    world
+        .memory
+        .note_host_access(from.addr(), size, Access::Read);
+    world.end_host_access();
+    Ok(())
 }
 
 pub(super) fn copy_out(
@@ -215,16 +225,24 @@ pub(super) fn copy_to_host(
     if world.memory.is_virtual(from) {
         check_given(world, from, size, Use::Read)?;
     }
-    match world.memory.bytes(from, size) {
-        // SAFETY: the caller passes `size` bytes. The source has the same length and does not overlap
-        // them.
-        Ok(source) => unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), to.cast(), size) },
+    world.begin_host_access();
+    world
+        .memory
+        .note_host_access(to.addr(), size, Access::Write);
+    let copied = match world.memory.bytes(from, size) {
+        Ok(source) => {
+            // SAFETY: the caller passes `size` bytes. The source has the same length and does not overlap
+            // them.
+            unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), to.cast(), size) };
+            Ok(())
+        }
         Err(what) => {
             misuse(what);
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
         }
-    }
-    Ok(())
+    };
+    world.end_host_access();
+    copied
 }
 
 pub(super) fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
@@ -504,6 +522,14 @@ fn copy_on_host(
     }
     world.wait_for(|world| Ok(Some(world.give(stream, Work::Nothing, Vec::new()))))?;
     if size != 0 {
+        world.begin_host_access();
+        world
+            .memory
+            .note_host_access(from.addr(), size, Access::Read);
+        world
+            .memory
+            .note_host_access(to.addr(), size, Access::Write);
+        world.end_host_access();
         // SAFETY: the caller passes `size` bytes to read and as many to write, which may overlap.
         unsafe { core::ptr::copy(from.cast::<u8>().cast_const(), to.cast::<u8>(), size) };
     }
@@ -545,7 +571,7 @@ pub(super) fn fill_now(
     world.wait_for(|world| {
         give(world)?;
         let stream = world.stream(0)?;
-        Ok(world.executor.last(stream))
+        Ok(world.last_to_wait_for(stream))
     })
 }
 

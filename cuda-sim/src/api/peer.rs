@@ -205,7 +205,7 @@ pub(super) fn copy_now(
     world.wait_for(|world| {
         let stream = world.stream_of_copies()?;
         copy(world, to, its, from, others, size, core::ptr::null_mut())?;
-        Ok(world.executor.last(stream))
+        Ok(world.last_to_wait_for(stream))
     })
 }
 

@@ -89,7 +89,7 @@ pub(super) fn synchronize(world: &mut World, stream: CUstream) -> Answer {
         let stream = world.stream(stream.addr())?;
         world.forbidden_on_capturing(stream)?;
         world.forbidden_in_capture()?;
-        Ok(world.executor.last(stream))
+        Ok(world.last_to_wait_for(stream))
     })
 }
 
@@ -97,6 +97,7 @@ pub(super) fn query(world: &mut World, stream: CUstream) -> Answer {
     let stream = world.stream(stream.addr())?;
     world.forbidden_on_capturing(stream)?;
     if world.executor.is_idle(stream) {
+        world.host_learns_idle(stream);
         return Ok(());
     }
     // A polling loop must end, so each query runs one operation.

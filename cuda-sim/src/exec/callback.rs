@@ -47,6 +47,9 @@ impl Executor {
 
     /// Records that a callback has returned. Work after it may now run.
     pub(crate) fn end_callback(&mut self, operation: u64) {
+        if let Some(order) = &mut self.order {
+            order.end_host_function(operation);
+        }
         // There is no such operation if its context was destroyed meanwhile.
         self.finish(operation);
         // Blocked threads evaluate their conditions again.

@@ -21,6 +21,7 @@
 use super::Call;
 use crate::code::{Contents, KernelInfo};
 use crate::memory::{Memory, Use};
+use crate::races::Access;
 use crate::thread;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -304,12 +305,34 @@ impl<'a> Launch<'a> {
         Ok(())
     }
 
+    /// Updates elements as [`update`](Self::update) does. The [detection of races](mod@crate::races) takes
+    /// the updates for atomic operations: kernels that run at the same time may make them.
+    ///
+    /// # Errors
+    /// See [`read`](Self::read).
+    pub fn update_atomically<T: Plain>(
+        &mut self,
+        argument: usize,
+        len: usize,
+        f: impl FnMut(usize, T) -> T,
+    ) -> Result<(), String> {
+        let mode = |memory: &mut Memory, its| {
+            if let Some(log) = &mut memory.accesses {
+                log.mode = its;
+            }
+        };
+        mode(self.memory, Some(Access::Atomic));
+        let done = self.update(argument, len, f);
+        mode(self.memory, None);
+        done
+    }
+
     /// Returns the first `len` elements of a variable of the kernel's module.
     ///
     /// # Errors
     /// There is no such variable, or it is shorter.
     pub fn read_variable<T: Plain>(&mut self, name: &str, len: usize) -> Result<Vec<T>, String> {
-        let bytes = self.variable(name, len.saturating_mul(size_of::<T>()))?;
+        let bytes = self.variable(name, len.saturating_mul(size_of::<T>()), Use::Read)?;
         Ok(bytes
             .chunks_exact(size_of::<T>())
             .filter_map(T::read)
@@ -327,7 +350,7 @@ impl<'a> Launch<'a> {
         len: usize,
         mut f: impl FnMut(usize, T) -> T,
     ) -> Result<(), String> {
-        let bytes = self.variable(name, len.saturating_mul(size_of::<T>()))?;
+        let bytes = self.variable(name, len.saturating_mul(size_of::<T>()), Use::Write)?;
         for (index, element) in bytes.chunks_exact_mut(size_of::<T>()).enumerate() {
             if let Some(before) = T::read(element) {
                 f(index, before).write(element);
@@ -396,7 +419,8 @@ impl<'a> Launch<'a> {
     pub fn read_surface<T: Plain>(&mut self, argument: usize, at: [usize; 3]) -> Result<T, String> {
         let object = self.value::<u64>(argument)?;
         let context = self.call.context;
-        let bytes = self.memory.surface(context, object, at, size_of::<T>())?;
+        let memory = &mut *self.memory;
+        let bytes = memory.surface(context, object, at, size_of::<T>(), Use::Read)?;
         T::read(bytes).ok_or_else(|| "no such value".to_owned())
     }
 
@@ -412,7 +436,8 @@ impl<'a> Launch<'a> {
     ) -> Result<(), String> {
         let object = self.value::<u64>(argument)?;
         let context = self.call.context;
-        value.write(self.memory.surface(context, object, at, size_of::<T>())?);
+        let memory = &mut *self.memory;
+        value.write(memory.surface(context, object, at, size_of::<T>(), Use::Write)?);
         Ok(())
     }
 
@@ -441,11 +466,11 @@ impl<'a> Launch<'a> {
         Ok(())
     }
 
-    fn variable(&mut self, name: &str, size: usize) -> Result<&mut [u8], String> {
+    fn variable(&mut self, name: &str, size: usize, wanted: Use) -> Result<&mut [u8], String> {
         let mut all = self.call.kernel.variables.iter();
         let found = all.find(|(its, ..)| its == name);
         let (_, address, _) = found.ok_or_else(|| format!("there is no variable \"{name}\""))?;
-        self.memory.bytes(*address, size)
+        self.memory.bytes_for(*address, size, wanted)
     }
 
     fn bytes<T: Plain>(

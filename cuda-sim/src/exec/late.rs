@@ -32,6 +32,9 @@ impl Executor {
         };
         let (stream, function, data) = (operation.stream, *function, *data);
         self.begin(stream);
+        if let Some(order) = &mut self.order {
+            order.begin_host_function(id);
+        }
         self.running.insert(id, thread::id());
         Some(Callback {
             operation: id,

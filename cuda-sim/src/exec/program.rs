@@ -74,6 +74,9 @@ impl Executor {
         };
         self.begin(stream);
         for before in after {
+            if let Some(order) = &mut self.order {
+                order.order_after(id, *before);
+            }
             if let Some(its) = self.operations.get_mut(before) {
                 its.followers.push(id);
                 if let Some(its) = self.operations.get_mut(&id) {
@@ -89,8 +92,14 @@ impl Executor {
     pub(super) fn enter(&mut self, id: u64, its: &Conditional, memory: &Memory) {
         match its.body(memory.conditional(its.handle)) {
             Some(body) => {
+                if let Some(order) = &mut self.order {
+                    order.begin_source(id);
+                }
                 let steps = self.start(body);
                 self.give_aside(Work::EndOfBody(id), steps);
+                if let Some(order) = &mut self.order {
+                    order.end_source();
+                }
             }
             None => {
                 self.finish(id);

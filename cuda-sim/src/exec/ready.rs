@@ -127,6 +127,14 @@ impl Executor {
             }
         }
         self.note_first(operation.stream);
+        if let Some(order) = &mut self.order {
+            let next = self
+                .queues
+                .get(&operation.stream)
+                .and_then(|its| its.front());
+            let successors = operation.followers.iter().chain(next).copied();
+            order.complete(id, operation.stream, successors);
+        }
         for follower in operation.followers {
             let Some(its) = self.operations.get_mut(&follower) else {
                 continue;

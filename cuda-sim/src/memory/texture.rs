@@ -1,7 +1,7 @@
 //! Texture and surface objects, and what kernels read and write through them.
 
-use super::Memory;
 use super::format::{Format, Number};
+use super::{Memory, Use};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The greatest number of objects of a context. Measured.
@@ -236,6 +236,7 @@ impl Memory {
         number: u64,
         [x, y, z]: [usize; 3],
         size: usize,
+        wanted: Use,
     ) -> Result<&mut [u8], String> {
         let texels = self.object(context, number, false)?.texels;
         let [width, height, depth] = texels.extent;
@@ -247,6 +248,6 @@ impl Memory {
             ));
         }
         let offset = z * texels.slice + y * texels.pitch + x;
-        self.target(texels.address + offset as u64, size)
+        self.bytes_for(texels.address + offset as u64, size, wanted)
     }
 }

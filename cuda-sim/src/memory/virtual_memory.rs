@@ -407,6 +407,13 @@ impl Memory {
 
     /// Unmaps mappings, before the operation `next` was enqueued.
     pub(crate) fn unmap(&mut self, starts: &[u64], next: u64) {
+        if let Some(log) = &mut self.accesses {
+            for start in starts {
+                if let Some((start, its)) = self.virtual_memory.mapping(*start) {
+                    log.forget(&(start..start + its.size));
+                }
+            }
+        }
         let unused = self.virtual_memory.unmap(starts, next);
         self.forget_physical(unused);
     }

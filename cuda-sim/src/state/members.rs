@@ -48,6 +48,7 @@ impl World {
         if let Some(green) = green {
             self.members.green_streams.insert(green, handle);
         }
+        self.note_stream(handle);
         handle
     }
 
@@ -57,6 +58,9 @@ impl World {
         let Some(stream) = self.streams.remove(handle) else {
             return;
         };
+        if let Some(order) = &mut self.executor.order {
+            order.remove_stream(handle);
+        }
         self.members.named_streams -= usize::from(!stream.is_default);
         self.members.streams.remove(stream.context, handle);
         if let Some(green) = stream.green {

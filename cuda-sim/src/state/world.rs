@@ -21,6 +21,7 @@ use crate::account::{self, Alive, misuse};
 use crate::exec::{Callback, Done, Executor, Progress, Runnable, Work, kernel};
 use crate::memory::Memory;
 use crate::profile::Profile;
+use crate::races::{AccessLog, Order};
 use crate::thread;
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -201,6 +202,11 @@ impl World {
             profile,
         };
         world.memory.disjoint = world.profile.disjoint_host_addresses;
+        world.memory.lenient = world.profile.lenient_misuse;
+        if world.profile.race_detection {
+            world.executor.order = Some(Box::<Order>::default());
+            world.memory.accesses = Some(Box::<AccessLog>::default());
+        }
         for device in 0..world.profile.devices {
             let handle = world.contexts.reserve();
             world.primaries.push((handle, 0));
@@ -362,6 +368,7 @@ impl World {
             // ... and they wait for it.
             after.extend(self.streams.get(legacy).and_then(|legacy| legacy.last));
         }
+        self.remove_unused_clocks();
         let id = self.executor.give(stream, work, after);
         if blocking && stream != legacy {
             if let Some(its) = self.contexts.get_mut(context) {
@@ -398,10 +405,16 @@ impl World {
     ) -> Answer {
         let operation = match self.kept {
             Some(kept) => kept,
-            None => given(self)?,
+            None => {
+                let operation = given(self)?;
+                self.begin_wait(operation);
+                operation
+            }
         };
         self.kept = Some(operation);
-        self.run_until(|executor| operation.is_none_or(|id| executor.is_done(id)))
+        let done = self.run_until(|executor| operation.is_none_or(|id| executor.is_done(id)));
+        self.end_wait(operation, done);
+        done
     }
 
     /// Runs the work that can run now, without waiting for other threads.
@@ -453,8 +466,10 @@ impl World {
             }
             Some(Done::Illegal(what)) => {
                 misuse(what);
-                self.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
-                return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+                if !self.profile.lenient_misuse {
+                    self.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+                    return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+                }
             }
         }
         Ok(true)
@@ -468,12 +483,16 @@ impl World {
 
     /// Runs all work, and all callbacks on the driver's thread that no call waits for.
     pub(crate) fn run_everything(&mut self) -> Answer {
-        self.run_until(Executor::is_empty)
+        self.run_until(Executor::is_empty)?;
+        self.host_learns_all();
+        Ok(())
     }
 
     /// Runs all work. `cuMemFree`, unloading a module and destroying a context do this first.
     pub(crate) fn run_all(&mut self) -> Answer {
-        self.run_until(Executor::is_all_idle)
+        self.run_until(Executor::is_all_idle)?;
+        self.host_learns_all();
+        Ok(())
     }
 
     /// The same as [`run_all`](Self::run_all) for a call that destroys something whether the work

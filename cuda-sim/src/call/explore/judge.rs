@@ -128,7 +128,7 @@ impl Explorer {
             account::Alive::default(),
             "objects are alive before the exploration"
         );
-        account::clear();
+        clear();
         let scenario: Arc<dyn Fn() + Send + Sync> = Arc::new(scenario);
         let mut report = Report {
             schedules: 0,
@@ -237,12 +237,12 @@ impl Explorer {
         let is_all = alive == account::Alive::default();
         match (is_all, lost) {
             (true, 0) => {
-                account::clear();
+                clear();
                 None
             }
             (false, 0) => Some(format!("unreported loss: still alive: {}", brief(&alive))),
             _ if self.allows_reported => {
-                account::clear();
+                clear();
                 None
             }
             _ => Some(format!(
@@ -251,6 +251,12 @@ impl Explorer {
             )),
         }
     }
+}
+
+/// Clears the records of calls, misuses and races.
+fn clear() {
+    account::clear();
+    crate::races::report::clear();
 }
 
 /// Waits for the end of a schedule. Returns its steps and, if it does not end, a description of the

@@ -42,6 +42,9 @@ impl World {
         self.allocate_for_launch(&plan, limit)?;
         self.memory.forget_graph_launch(handle, &footprint);
         let start = self.give(stream, Work::Nothing, last.into_iter().collect());
+        if let Some(order) = &mut self.executor.order {
+            order.begin_launch(stream);
+        }
         let (mut given, mut awaited) = (Vec::new(), Vec::new());
         for step in program.steps {
             let mut after = vec![start];
@@ -49,7 +52,7 @@ impl World {
             let records = match step.work {
                 Work::Record { event } => Some(event),
                 Work::WaitFor { event } => {
-                    after.extend(self.event(event)?.recorded);
+                    after.extend(self.events.get(event).and_then(|its| its.recorded));
                     None
                 }
                 _ => None,
@@ -63,6 +66,9 @@ impl World {
             }
             awaited.extend(is_awaited.then_some(operation));
             given.push(operation);
+        }
+        if let Some(order) = &mut self.executor.order {
+            order.end_launch();
         }
         let end = self.give(stream, Work::Nothing, given);
         let footprint = self.memory.note_graph_launch(handle, &plan.allocations);
@@ -83,7 +89,7 @@ impl World {
                 continue;
             };
             let program = self.program(launched, executable, &MemoryPlan::default(), true);
-            let steps = self.executor.start(&program);
+            let steps = self.executor.start_after_kernel(&program);
             if let Some(end) = self.executables.get(own).and_then(|its| its.last) {
                 self.executor.delay(end, &steps);
             }

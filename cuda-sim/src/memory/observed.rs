@@ -1,0 +1,129 @@
+//! The accesses that the detection of races observes.
+
+use super::{BASE, HostKind, Kind, Memory, Use};
+use crate::races::{Access, Conflict, Race, RacingMemory, report};
+use std::ops::Range;
+
+impl From<Use> for Access {
+    fn from(its: Use) -> Self {
+        match its {
+            Use::Read => Self::Read,
+            Use::Write => Self::Write,
+        }
+    }
+}
+
+impl Memory {
+    /// Notes an access of the operation that is running to device memory, or to host memory by its device
+    /// address.
+    #[inline]
+    pub(crate) fn note_access(&mut self, address: u64, len: usize, access: Access) {
+        if self.accesses.is_some() {
+            self.note_observed(address, len, access);
+        }
+    }
+
+    fn note_observed(&mut self, address: u64, len: usize, access: Access) {
+        let (bytes, is_of_host) = self.racing_place(address, len);
+        self.note_range(bytes.clone(), access, is_of_host);
+        let unready = self.containing(address).and_then(|(start, its)| {
+            let is_unready = matches!(its.kind, Kind::Ordered { ready: false, .. });
+            is_unready.then_some(start..start + its.bytes.len() as u64)
+        });
+        if let (Some(its), Some(log)) = (unready, self.accesses.as_mut()) {
+            log.unready.push((its, access, bytes));
+        }
+    }
+
+    /// Notes an access of the operation that is running to host memory by its host address.
+    #[inline]
+    pub(crate) fn note_host_access(&mut self, address: usize, len: usize, access: Access) {
+        if self.accesses.is_some() {
+            let start = address as u64;
+            self.note_range(start..start.saturating_add(len as u64), access, true);
+        }
+    }
+
+    /// Notes that the operation that is running allocates or frees stream-ordered memory.
+    pub(crate) fn note_lifetime(&mut self, address: u64, access: Access) {
+        if self.accesses.is_none() {
+            return;
+        }
+        if let Some(its) = self.device.get(&address) {
+            let end = address + its.bytes.len() as u64;
+            self.note_range(address..end, access, false);
+        }
+    }
+
+    fn note_range(&mut self, bytes: Range<u64>, access: Access, is_of_host: bool) {
+        let Some(log) = self.accesses.as_mut().filter(|_| !bytes.is_empty()) else {
+            return;
+        };
+        // An atomic write of host memory can tell the host that the work before it is complete.
+        log.signals_host |= is_of_host && log.mode.is_some();
+        for conflict in log.add(bytes, access) {
+            self.report_race(conflict);
+        }
+    }
+
+    /// Returns the addresses under which the accesses to a range are noted, and whether they are those of
+    /// host memory.
+    pub(crate) fn racing_place(&self, address: u64, len: usize) -> (Range<u64>, bool) {
+        let host = match self.is_virtual(address) || address >= BASE {
+            true => None,
+            false => self.host_around(address).map(|(_, host, _)| host as u64),
+        };
+        let start = host.unwrap_or(address);
+        (start..start.saturating_add(len as u64), host.is_some())
+    }
+
+    /// Reports a race on memory.
+    pub(crate) fn report_race(&self, conflict: Conflict) {
+        let memory = self.racing_memory(&conflict);
+        report::report(Race::new(conflict, memory));
+    }
+
+    fn racing_memory(&self, conflict: &Conflict) -> RacingMemory {
+        let overlap = conflict.overlap();
+        let at = overlap.start;
+        if let Some((start, its)) = self.containing(at) {
+            return RacingMemory {
+                start,
+                size: its.bytes.len() as u64,
+                kind: match its.kind {
+                    _ if self.is_variable(start) => "a variable or an array",
+                    Kind::Plain => "device memory",
+                    Kind::Ordered { .. } if its.is_of_graph => "memory of a graph",
+                    Kind::Ordered { .. } => "stream-ordered memory",
+                },
+            };
+        }
+        if let Some(its) = conflict.allocation() {
+            return RacingMemory {
+                start: its.start,
+                size: its.end - its.start,
+                kind: "stream-ordered memory",
+            };
+        }
+        if let Some((start, _, its)) = self.host_around(at).filter(|_| at < BASE) {
+            return RacingMemory {
+                start: start as u64,
+                size: its.len as u64,
+                kind: match its.kind {
+                    HostKind::Pinned(_) => "pinned memory",
+                    HostKind::Registered => "registered memory",
+                    HostKind::Managed(..) => "managed memory",
+                },
+            };
+        }
+        RacingMemory {
+            start: at,
+            size: overlap.end - at,
+            kind: match self.is_virtual(at) {
+                true => "mapped memory",
+                false if at < BASE => "pageable memory",
+                false => "device memory",
+            },
+        }
+    }
+}

@@ -1,0 +1,11 @@
+#![doc = include_str!("races.md")]
+
+mod clock;
+pub(crate) mod log;
+pub(crate) mod order;
+pub(crate) mod report;
+
+pub use report::{Access, Place, Race, RacingMemory, RacingOperation};
+
+pub(crate) use log::{AccessLog, Conflict};
+pub(crate) use order::{Described, Operation, Order};

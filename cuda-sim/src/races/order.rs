@@ -1,0 +1,376 @@
+//! The happens-before order of operations.
+//!
+//! Each operation has a vector clock, which is complete when the operation runs: it joins the clocks of the
+//! operations that it depends on and that of the host when it was enqueued. The host has one clock for all of
+//! its threads, because the driver does not see how threads wait for each other: each driver call is ordered
+//! after everything that any thread knows to be complete.
+
+use super::clock::Clock;
+use super::report::Place;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// The lane of accesses that driver calls make on the calling thread.
+const HOST: usize = 0;
+
+/// Clocks of complete operations are kept up to this number before unused ones are removed.
+const KEPT: usize = 1024;
+
+/// An operation that accesses memory, and its place in the order.
+#[derive(Debug)]
+pub(crate) struct Operation {
+    pub(super) label: Label,
+    /// Increases in the order in which operations were enqueued.
+    pub(super) number: u64,
+    lane: usize,
+    /// The number of this operation in its lane, from 1 on.
+    count: u64,
+    clock: Clock,
+}
+
+impl Operation {
+    /// Returns whether this operation is ordered before another one.
+    pub(super) fn is_before(&self, other: &Self) -> bool {
+        other.clock.of(self.lane) >= self.count
+    }
+}
+
+/// What a report says about an operation.
+#[derive(Clone, Debug)]
+pub(super) struct Label {
+    /// The function that enqueued it.
+    pub(super) function: &'static str,
+    /// Its type, with an article, unless it is a kernel.
+    pub(super) what: &'static str,
+    pub(super) kernel: Option<String>,
+    pub(super) place: Place,
+}
+
+/// What the executor says about work that it enqueues.
+#[derive(Debug, Default)]
+pub(crate) struct Described {
+    /// The type of work, with an article.
+    pub(crate) what: &'static str,
+    pub(crate) kernel: Option<String>,
+    /// The stream-ordered memory that it allocates.
+    pub(crate) allocates: Option<u64>,
+    /// Whether it accesses memory.
+    pub(crate) accesses: bool,
+}
+
+/// An operation that is not complete.
+#[derive(Debug)]
+struct Pending {
+    clock: Clock,
+    label: Label,
+    described: Described,
+}
+
+/// The source of work that the host does not enqueue: a conditional node, or a kernel that launches a graph.
+#[derive(Debug)]
+struct Source {
+    clock: Clock,
+    function: &'static str,
+    place: Place,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Order {
+    /// Everything that a thread of the host knows to be complete.
+    host: Clock,
+    /// The number of operations in each lane.
+    lanes: Clock,
+    pending: HashMap<u64, Pending>,
+    /// The clocks of complete operations that later ones may depend on.
+    complete: HashMap<u64, Arc<Clock>>,
+    /// The clock of the last complete operation of each stream.
+    tails: HashMap<usize, Arc<Clock>>,
+    streams: HashMap<usize, Place>,
+    /// The operations that enqueued allocations consist of, by address.
+    allocations: HashMap<u64, u64>,
+    /// Operations that calls wait for, with the number of calls.
+    awaited: BTreeMap<u64, u32>,
+    /// The name of the current call.
+    pub(crate) calling: &'static str,
+    /// The stream on which a graph is being launched.
+    launching: Option<Place>,
+    source: Option<Source>,
+    /// The number of clocks that the last removal has kept.
+    kept: usize,
+}
+
+impl Order {
+    pub(crate) fn add_stream(&mut self, stream: usize, place: Place) {
+        self.streams.insert(stream, place);
+    }
+
+    /// Forgets a stream that was destroyed. Work that is still enqueued keeps its own label.
+    pub(crate) fn remove_stream(&mut self, stream: usize) {
+        self.streams.remove(&stream);
+        self.tails.remove(&stream);
+    }
+
+    /// Attributes the work that is enqueued next, which is that of a graph, to the stream of the launch.
+    pub(crate) fn begin_launch(&mut self, stream: usize) {
+        self.launching = self.streams.get(&stream).copied();
+    }
+
+    pub(crate) fn end_launch(&mut self) {
+        self.launching = None;
+    }
+
+    /// Orders the work that is enqueued next after the work before the operation `id`, and not after what
+    /// the host knows.
+    pub(crate) fn begin_source(&mut self, id: u64) {
+        self.source = self.pending.get(&id).map(|its| Source {
+            clock: its.clock.clone(),
+            function: its.label.function,
+            place: its.label.place,
+        });
+    }
+
+    /// The same after a kernel that has run.
+    pub(crate) fn begin_source_after(&mut self, operation: &Operation) {
+        self.source = Some(Source {
+            clock: operation.clock.clone(),
+            function: operation.label.function,
+            place: operation.label.place,
+        });
+    }
+
+    pub(crate) fn end_source(&mut self) {
+        self.source = None;
+    }
+
+    /// Called when an operation is enqueued. `is_first` says whether its stream has no other work.
+    pub(crate) fn enqueue(
+        &mut self,
+        id: u64,
+        (stream, is_first): (usize, bool),
+        after: &[u64],
+        described: Described,
+    ) {
+        let mut clock = match &self.source {
+            Some(source) => source.clock.clone(),
+            None => self.host.clone(),
+        };
+        for before in after {
+            if let Some(its) = self.complete.get(before) {
+                clock.join(its);
+            }
+        }
+        if let Some(tail) = self.tails.get(&stream).filter(|_| is_first) {
+            clock.join(tail);
+        }
+        if let Some(address) = described.allocates {
+            self.allocations.insert(address, id);
+        }
+        let own = self.streams.get(&stream).copied();
+        let source = self.source.as_ref();
+        let label = Label {
+            function: source.map_or(self.calling, |its| its.function),
+            what: described.what,
+            kernel: described.kernel.clone(),
+            place: own
+                .or(self.launching)
+                .or(source.map(|its| its.place))
+                .unwrap_or(Place::Host),
+        };
+        let pending = Pending {
+            clock,
+            label,
+            described,
+        };
+        self.pending.insert(id, pending);
+    }
+
+    /// Called before an operation runs, after everything that it depends on. Returns the operation if it
+    /// accesses memory.
+    pub(crate) fn begin(&mut self, id: u64) -> Option<Arc<Operation>> {
+        let pending = self.pending.get_mut(&id)?;
+        if let Some(address) = pending.described.allocates {
+            self.allocations.remove(&address);
+        }
+        if !pending.described.accesses {
+            return None;
+        }
+        // A lane continues with an operation that is ordered after all others of the lane.
+        let clock = &mut pending.clock;
+        let all = 1..=self.lanes.lanes().max(1);
+        let mut free = all.filter(|lane| clock.of(*lane) >= self.lanes.of(*lane));
+        // The last one is a new lane.
+        let lane = free.next().unwrap_or(self.lanes.lanes());
+        let count = self.lanes.of(lane) + 1;
+        self.lanes.set(lane, count);
+        clock.set(lane, count);
+        Some(Arc::new(Operation {
+            label: pending.label.clone(),
+            number: id,
+            lane,
+            count,
+            clock: clock.clone(),
+        }))
+    }
+
+    /// Called when an operation is complete, or is discarded. `successors` are the operations that depend
+    /// on it.
+    pub(crate) fn complete(
+        &mut self,
+        id: u64,
+        stream: usize,
+        successors: impl IntoIterator<Item = u64>,
+    ) {
+        let Some(pending) = self.pending.remove(&id) else {
+            return;
+        };
+        let clock = Arc::new(pending.clock);
+        for successor in successors {
+            if let Some(its) = self.pending.get_mut(&successor) {
+                its.clock.join(&clock);
+            }
+        }
+        if self.streams.contains_key(&stream) {
+            self.tails.insert(stream, Arc::clone(&clock));
+        }
+        self.complete.insert(id, clock);
+    }
+
+    /// Makes an operation that is not complete ordered after a complete one.
+    pub(crate) fn order_after(&mut self, id: u64, before: u64) {
+        if let (Some(its), Some(before)) = (self.pending.get_mut(&id), self.complete.get(&before)) {
+            its.clock.join(before);
+        }
+    }
+
+    /// Makes an operation that has not run ordered after those that wrote the word that it waits for. The
+    /// host may have written the word if it is in host memory.
+    pub(crate) fn order_after_writers(
+        &mut self,
+        id: u64,
+        writers: &[Arc<Operation>],
+        is_of_host: bool,
+    ) {
+        if let Some(its) = self.pending.get_mut(&id) {
+            for writer in writers {
+                its.clock.join(&writer.clock);
+            }
+            if is_of_host {
+                its.clock.join(&self.host);
+            }
+        }
+    }
+
+    /// Called when a host function starts: the host can know from it that the work before it is complete.
+    pub(crate) fn begin_host_function(&mut self, id: u64) {
+        if let Some(its) = self.pending.get(&id) {
+            self.host.join(&its.clock);
+        }
+    }
+
+    /// Called when a host function returns. It may have waited for anything that the host knows.
+    pub(crate) fn end_host_function(&mut self, id: u64) {
+        if let Some(its) = self.pending.get_mut(&id) {
+            its.clock.join(&self.host);
+        }
+    }
+
+    /// Called when the host knows that an operation is complete.
+    pub(crate) fn host_learns(&mut self, id: u64) {
+        if let Some(clock) = self.complete.get(&id) {
+            self.host.join(clock);
+        }
+    }
+
+    /// Called when the host knows that all work of a stream is complete.
+    pub(crate) fn host_learns_stream(&mut self, stream: usize) {
+        if let Some(clock) = self.tails.get(&stream) {
+            self.host.join(clock);
+        }
+    }
+
+    /// Called when the host can know from an operation, which writes host memory to signal it, that the work
+    /// before is complete.
+    pub(crate) fn host_learns_from(&mut self, operation: &Operation) {
+        self.host.join(&operation.clock);
+    }
+
+    /// Called when the host knows that all work is complete.
+    pub(crate) fn host_learns_all(&mut self) {
+        self.host.join(&self.lanes);
+    }
+
+    /// Returns whether the host knows that everything that ran is complete.
+    pub(super) fn host_knows_all(&self) -> bool {
+        self.host.covers(&self.lanes)
+    }
+
+    /// Returns whether the host knows that an operation is complete.
+    pub(super) fn host_knows(&self, operation: &Operation) -> bool {
+        self.host.of(operation.lane) >= operation.count
+    }
+
+    /// Returns an operation for the accesses that the current call makes on its thread. `number` is that of
+    /// the next operation.
+    pub(crate) fn host_access(&mut self, number: u64) -> Arc<Operation> {
+        let count = self.lanes.of(HOST) + 1;
+        self.lanes.set(HOST, count);
+        self.host.set(HOST, count);
+        let label = Label {
+            function: self.calling,
+            what: "the call",
+            kernel: None,
+            place: Place::Host,
+        };
+        Arc::new(Operation {
+            label,
+            number,
+            lane: HOST,
+            count,
+            clock: self.host.clone(),
+        })
+    }
+
+    /// Returns an operation that stands for an allocation that was enqueued and has not run. It is ordered
+    /// before nothing.
+    pub(crate) fn pending_allocation(&self, address: u64) -> Option<Operation> {
+        let id = *self.allocations.get(&address)?;
+        let pending = self.pending.get(&id)?;
+        Some(Operation {
+            label: pending.label.clone(),
+            number: id,
+            lane: usize::MAX,
+            count: 1,
+            clock: Clock::default(),
+        })
+    }
+
+    /// Keeps the clock of an operation until the call that waits for it is over.
+    pub(crate) fn begin_wait(&mut self, id: u64) {
+        *self.awaited.entry(id).or_default() += 1;
+    }
+
+    pub(crate) fn end_wait(&mut self, id: u64) {
+        if let Some(calls) = self.awaited.get_mut(&id) {
+            *calls -= 1;
+            if *calls == 0 {
+                self.awaited.remove(&id);
+            }
+        }
+    }
+
+    /// Returns whether unused clocks should be removed.
+    pub(crate) fn has_unused_clocks(&self) -> bool {
+        self.complete.len() > 2 * self.kept + KEPT
+    }
+
+    /// Removes the clocks of complete operations that no object refers to, and those that count nothing that
+    /// the host does not know.
+    pub(crate) fn remove_unused_clocks(&mut self, used: &BTreeSet<u64>) {
+        let (host, awaited) = (&self.host, &self.awaited);
+        self.complete.retain(|id, clock| {
+            (used.contains(id) || awaited.contains_key(id)) && !host.covers(clock)
+        });
+        self.tails.retain(|_, clock| !host.covers(clock));
+        self.kept = self.complete.len();
+    }
+}

@@ -1,0 +1,123 @@
+//! What the host knows about complete work, for the detection of races.
+
+use super::objects::Stream;
+use super::{Answer, World};
+use crate::races::Place;
+use std::collections::BTreeSet;
+
+impl Stream {
+    fn place(&self) -> Place {
+        match (self.is_legacy, self.is_default) {
+            (true, _) => Place::LegacyStream(self.id),
+            (false, true) => Place::PerThreadStream(self.id),
+            (false, false) => Place::Stream(self.id),
+        }
+    }
+}
+
+impl World {
+    /// Adds a new stream to the detection of races.
+    pub(super) fn note_stream(&mut self, handle: usize) {
+        let place = self.streams.get(handle).map(Stream::place);
+        if let (Some(order), Some(place)) = (&mut self.executor.order, place) {
+            order.add_stream(handle, place);
+        }
+    }
+
+    /// Called when the host knows that an operation is complete.
+    pub(crate) fn host_learns(&mut self, operation: u64) {
+        if let Some(order) = &mut self.executor.order {
+            order.host_learns(operation);
+            self.forget_known_accesses();
+        }
+    }
+
+    /// Called when the host knows that all work is complete.
+    pub(super) fn host_learns_all(&mut self) {
+        if let Some(order) = &mut self.executor.order {
+            order.host_learns_all();
+            self.forget_known_accesses();
+        }
+    }
+
+    /// Called when the host knows that a stream has no incomplete work.
+    pub(crate) fn host_learns_idle(&mut self, stream: usize) {
+        if let Some(order) = &mut self.executor.order {
+            order.host_learns_stream(stream);
+            self.forget_known_accesses();
+        }
+    }
+
+    /// Returns the last incomplete operation of a stream, for a call that waits for it.
+    pub(crate) fn last_to_wait_for(&mut self, stream: usize) -> Option<u64> {
+        let last = self.executor.last(stream);
+        if last.is_none() {
+            self.host_learns_idle(stream);
+        }
+        last
+    }
+
+    pub(super) fn begin_wait(&mut self, operation: Option<u64>) {
+        if let (Some(order), Some(id)) = (&mut self.executor.order, operation) {
+            order.begin_wait(id);
+        }
+    }
+
+    /// Called when a wait has ended, or is interrupted.
+    pub(super) fn end_wait(&mut self, operation: Option<u64>, done: Answer) {
+        let is_interrupted = matches!(done, Err(Self::CALLBACK | Self::WAIT));
+        let Some(id) = operation.filter(|_| !is_interrupted) else {
+            return;
+        };
+        if done.is_ok() {
+            self.host_learns(id);
+        }
+        if let Some(order) = &mut self.executor.order {
+            order.end_wait(id);
+        }
+    }
+
+    /// Makes the accesses to memory that follow those of the current call on its thread.
+    pub(crate) fn begin_host_access(&mut self) {
+        let number = self.executor.next_operation();
+        let (order, log) = (&mut self.executor.order, &mut self.memory.accesses);
+        if let (Some(order), Some(log)) = (order, log) {
+            log.current = Some(order.host_access(number));
+        }
+    }
+
+    pub(crate) fn end_host_access(&mut self) {
+        if let Some(log) = &mut self.memory.accesses {
+            log.current = None;
+            log.unready.clear();
+        }
+    }
+
+    /// Forgets accesses that no later operation can conflict with.
+    fn forget_known_accesses(&mut self) {
+        let is_idle = self.executor.is_all_idle();
+        let (order, log) = (&self.executor.order, &mut self.memory.accesses);
+        if let (Some(order), Some(log), true) = (order, log, is_idle) {
+            log.forget_known(order);
+        }
+    }
+
+    /// Removes the clocks of operations that no object refers to, if there are many.
+    pub(super) fn remove_unused_clocks(&mut self) {
+        let order = self.executor.order.as_ref();
+        if !order.is_some_and(|order| order.has_unused_clocks()) {
+            return;
+        }
+        let mut used: BTreeSet<u64> = BTreeSet::new();
+        used.extend(self.streams.iter().filter_map(|(_, its)| its.last));
+        used.extend(self.events.iter().filter_map(|(_, its)| its.recorded));
+        used.extend(self.executables.iter().filter_map(|(_, its)| its.last));
+        for (_, context) in self.contexts.iter() {
+            used.extend(context.after);
+            used.extend(context.given.values());
+        }
+        if let Some(order) = &mut self.executor.order {
+            order.remove_unused_clocks(&used);
+        }
+    }
+}
