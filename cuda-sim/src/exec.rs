@@ -126,6 +126,8 @@ pub(crate) enum Work {
         function: HostFunction,
         data: *mut c_void,
     },
+    /// The position in its stream of a copy that the call makes itself after this operation.
+    CopyByCall,
     /// Several operations that run as one.
     All(Vec<Self>),
     /// Has no effect, only an order.
@@ -521,6 +523,7 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
         | Work::WaitFor { .. }
         | Work::Conditional(_)
         | Work::EndOfBody(_)
+        | Work::CopyByCall
         | Work::Nothing => Ok(()),
     };
     match done {

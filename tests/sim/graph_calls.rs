@@ -110,8 +110,13 @@ fn register() {
     );
     kernel::register("append", |launch| {
         let value = launch.value::<u32>(1)?;
-        let len = launch.read::<u32>(0, 1)?[0] as usize;
-        launch.update::<u32>(0, len + 2, |index, before| match index {
+        // Kernels that no edge orders append to one log.
+        let mut len = 0;
+        launch.update_atomically::<u32>(0, 1, |_, before| {
+            len = before as usize;
+            before
+        })?;
+        launch.update_atomically::<u32>(0, len + 2, |index, before| match index {
             0 => before + 1,
             _ if index == len + 1 => value,
             _ => before,

@@ -63,7 +63,9 @@ fn a_captured_copy_reads_its_slice_at_each_launch() {
 /// The branches of the graph race, and each seed gives another order.
 #[test]
 fn branches_of_a_graph_are_unordered() {
-    on(Profile::h200().with_seed(3), |context| {
+    common::child::in_child(&[], || {
+        start(Profile::h200().with_seed(3).with_race_detection());
+        let context = crate::context();
         let (a, b) = (
             context.stream().expect("a stream"),
             context.stream().expect("a stream"),
@@ -94,6 +96,11 @@ fn branches_of_a_graph_are_unordered() {
             seen.push(buffer.to_vec().expect("a copy")[0]);
         }
         assert!(seen.contains(&1) && seen.contains(&2), "{seen:?}");
+        let [race] = &cuda_sim::races()[..] else {
+            panic!("{:?}", cuda_sim::races());
+        };
+        let remedy = "Add a dependency between the two nodes of the graph.";
+        assert!(race.to_string().ends_with(remedy), "{race}");
     });
 }
 

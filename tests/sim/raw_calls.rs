@@ -472,6 +472,7 @@ fn a_stream_uses_the_pool_memory_of_another_device_only_with_access() {
         };
         assert_eq!([copy(stream.as_raw()), fill(stream.as_raw())], [INVALID; 2]);
         well(copy(other.as_raw()));
+        other.synchronize().expect("a wait");
         set(3);
         well(copy(stream.as_raw()));
         well(fill(stream.as_raw()));

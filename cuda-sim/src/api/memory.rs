@@ -193,10 +193,9 @@ pub(super) fn copy_in(
             Vec::new(),
         )))
     })?;
-    world.begin_host_access();
-    world
-        .memory
-        .note_host_access(from.addr(), size, Access::Read);
+    world.begin_copy_by_call();
+    let memory = &mut world.memory;
+    memory.note_host_access(from.addr(), size, Access::Read);
     world.end_host_access();
     Ok(())
 }
@@ -209,7 +208,7 @@ pub(super) fn copy_out(
 ) -> Answer {
     let stream = world.stream_of_copies()?;
     check_pool_access(world, stream, from)?;
-    world.wait_for(|world| Ok(Some(world.give(stream, Work::Nothing, Vec::new()))))?;
+    world.wait_for(|world| Ok(Some(world.give(stream, Work::CopyByCall, Vec::new()))))?;
     copy_to_host(world, to, from, size)
 }
 
@@ -225,11 +224,10 @@ pub(super) fn copy_to_host(
     if world.memory.is_virtual(from) {
         check_given(world, from, size, Use::Read)?;
     }
-    world.begin_host_access();
-    world
-        .memory
-        .note_host_access(to.addr(), size, Access::Write);
-    let copied = match world.memory.bytes(from, size) {
+    world.begin_copy_by_call();
+    let memory = &mut world.memory;
+    memory.note_host_access(to.addr(), size, Access::Write);
+    let copied = match memory.bytes(from, size) {
         Ok(source) => {
             // SAFETY: the caller passes `size` bytes. The source has the same length and does not overlap
             // them.
@@ -392,7 +390,7 @@ pub(super) fn copy_out_async(
         return world.give_or_capture(stream, work);
     }
     // A copy to pageable memory returns when the copy is complete (measured).
-    world.wait_for(|world| Ok(Some(world.give(stream, Work::Nothing, Vec::new()))))?;
+    world.wait_for(|world| Ok(Some(world.give(stream, Work::CopyByCall, Vec::new()))))?;
     copy_to_host(world, to, from, size)
 }
 
@@ -520,15 +518,12 @@ fn copy_on_host(
     if size != 0 && (to.is_null() || from.is_null()) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    world.wait_for(|world| Ok(Some(world.give(stream, Work::Nothing, Vec::new()))))?;
+    world.wait_for(|world| Ok(Some(world.give(stream, Work::CopyByCall, Vec::new()))))?;
     if size != 0 {
-        world.begin_host_access();
-        world
-            .memory
-            .note_host_access(from.addr(), size, Access::Read);
-        world
-            .memory
-            .note_host_access(to.addr(), size, Access::Write);
+        world.begin_copy_by_call();
+        let memory = &mut world.memory;
+        memory.note_host_access(from.addr(), size, Access::Read);
+        memory.note_host_access(to.addr(), size, Access::Write);
         world.end_host_access();
         // SAFETY: the caller passes `size` bytes to read and as many to write, which may overlap.
         unsafe { core::ptr::copy(from.cast::<u8>().cast_const(), to.cast::<u8>(), size) };

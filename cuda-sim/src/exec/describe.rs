@@ -17,6 +17,7 @@ impl Work {
             | Self::CopyOutHost { .. }
             | Self::CopyOnDevice { .. }
             | Self::CopyOnHost { .. }
+            | Self::CopyByCall
             | Self::All(_) => "a copy",
             Self::Fill { .. } => "a fill",
             Self::Decompress(_) => "a decompression",

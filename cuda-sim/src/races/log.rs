@@ -253,6 +253,11 @@ fn update(entries: &mut Vec<Entry>, new: &Entry, mut found: impl FnMut(&Entry)) 
         if earlier.operation.is_before(&new.operation) {
             return !new.access.covers(earlier.access);
         }
+        // A copy that a call makes itself may follow an operation that is ordered after it.
+        if new.operation.is_before(&earlier.operation) {
+            is_needed &= !earlier.access.covers(new.access);
+            return true;
+        }
         if earlier.access.conflicts(new.access) {
             found(earlier);
         }

@@ -66,6 +66,15 @@ struct Pending {
     described: Described,
 }
 
+/// An operation that calls wait for.
+#[derive(Debug, Default)]
+struct Awaited {
+    /// Number of calls.
+    calls: u32,
+    /// The operation, if it has begun and accesses memory.
+    operation: Option<Arc<Operation>>,
+}
+
 /// The source of work that the host does not enqueue: a conditional node, or a kernel that launches a graph.
 #[derive(Debug)]
 struct Source {
@@ -88,8 +97,10 @@ pub(crate) struct Order {
     streams: HashMap<usize, Place>,
     /// The operations that enqueued allocations consist of, by address.
     allocations: HashMap<u64, u64>,
-    /// Operations that calls wait for, with the number of calls.
-    awaited: BTreeMap<u64, u32>,
+    /// Operations that calls wait for.
+    awaited: BTreeMap<u64, Awaited>,
+    /// The operation that the last call has waited for, if it accesses memory.
+    last_awaited: Option<Arc<Operation>>,
     /// The name of the current call.
     pub(crate) calling: &'static str,
     /// The stream on which a graph is being launched.
@@ -203,13 +214,17 @@ impl Order {
         let count = self.lanes.of(lane) + 1;
         self.lanes.set(lane, count);
         clock.set(lane, count);
-        Some(Arc::new(Operation {
+        let operation = Arc::new(Operation {
             label: pending.label.clone(),
             number: id,
             lane,
             count,
             clock: clock.clone(),
-        }))
+        });
+        if let Some(its) = self.awaited.get_mut(&id) {
+            its.operation = Some(Arc::clone(&operation));
+        }
+        Some(operation)
     }
 
     /// Called when an operation is complete, or is discarded. `successors` are the operations that depend
@@ -346,16 +361,23 @@ impl Order {
 
     /// Keeps the clock of an operation until the call that waits for it is over.
     pub(crate) fn begin_wait(&mut self, id: u64) {
-        *self.awaited.entry(id).or_default() += 1;
+        self.awaited.entry(id).or_default().calls += 1;
     }
 
     pub(crate) fn end_wait(&mut self, id: u64) {
-        if let Some(calls) = self.awaited.get_mut(&id) {
-            *calls -= 1;
-            if *calls == 0 {
+        self.last_awaited = None;
+        if let Some(its) = self.awaited.get_mut(&id) {
+            its.calls -= 1;
+            self.last_awaited.clone_from(&its.operation);
+            if its.calls == 0 {
                 self.awaited.remove(&id);
             }
         }
+    }
+
+    /// Returns the operation that the current call has waited for, if it accesses memory.
+    pub(crate) fn take_awaited(&mut self) -> Option<Arc<Operation>> {
+        self.last_awaited.take()
     }
 
     /// Returns whether unused clocks should be removed.

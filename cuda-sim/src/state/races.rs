@@ -77,6 +77,14 @@ impl World {
         }
     }
 
+    /// Makes the accesses to memory that follow those of the operation that the current call has waited for.
+    pub(crate) fn begin_copy_by_call(&mut self) {
+        let (order, log) = (&mut self.executor.order, &mut self.memory.accesses);
+        if let (Some(order), Some(log)) = (order, log) {
+            log.current = order.take_awaited();
+        }
+    }
+
     /// Makes the accesses to memory that follow those of the current call on its thread.
     pub(crate) fn begin_host_access(&mut self) {
         let number = self.executor.next_operation();

@@ -27,6 +27,8 @@ pub(crate) struct Executable {
     pub(crate) conditionals: Vec<(u64, Option<u32>)>,
     /// The last operation of its last launch.
     pub(crate) last: Option<u64>,
+    /// The last operations of its launches. Those of complete launches may be missing.
+    pub(crate) ends: Vec<u64>,
     pub(crate) was_launched: bool,
     /// The bytes that its allocations use on each device, if it was launched.
     pub(crate) footprint: Vec<(usize, u64)>,
@@ -100,6 +102,7 @@ impl World {
             objects: BTreeMap::new(),
             conditionals: Vec::new(),
             last: None,
+            ends: Vec::new(),
             was_launched: false,
             footprint: Vec::new(),
         };

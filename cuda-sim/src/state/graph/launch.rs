@@ -74,6 +74,9 @@ impl World {
         let footprint = self.memory.note_graph_launch(handle, &plan.allocations);
         if let Some(its) = self.executables.get_mut(handle) {
             its.last = Some(end);
+            let executor = &self.executor;
+            its.ends.retain(|end| !executor.is_done(*end));
+            its.ends.push(end);
             its.was_launched = true;
             its.footprint = footprint;
         }
@@ -90,7 +93,10 @@ impl World {
             };
             let program = self.program(launched, executable, &MemoryPlan::default(), true);
             let steps = self.executor.start_after_kernel(&program);
-            if let Some(end) = self.executables.get(own).and_then(|its| its.last) {
+            // The launches of a graph run one after another, so the first one that is not complete runs.
+            let ends = self.executables.get(own).map(|its| &its.ends);
+            let mut ends = ends.into_iter().flatten().copied();
+            if let Some(end) = ends.find(|end| !self.executor.is_done(*end)) {
                 self.executor.delay(end, &steps);
             }
         }
