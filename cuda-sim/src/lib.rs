@@ -22,7 +22,8 @@
 //!   queries it, and as late as stream order allows. A [seed](Profile::with_seed) chooses among the streams
 //!   that have work ready. If a missing wait, an early free or a stale read fails in one run, it fails in
 //!   every run with that seed. It need not fail with every seed: if the chosen order happens to be the
-//!   intended one, a read without a wait returns the right value.
+//!   intended one, a read without a wait returns the right value. The [detection of races](mod@races) finds
+//!   a missing order in every run.
 //! - **Error codes.** If a real driver rejects a call, this driver returns the same code. If a real
 //!   driver accepts an incorrect call, or crashes on it, this driver reports a [misuse](misuses) that
 //!   names the violated rule. If the answers of a device or driver version were not recorded
@@ -32,6 +33,8 @@
 //!   also limit the device memory.
 //! - **Schedules** ([`explore`]). A scenario with several threads runs under many interleavings. Each
 //!   one is reproducible from its seed. Misuses, leaks, deadlocks and panics are violations.
+//! - **Races** ([`races`](mod@races)). On request, the driver reports conflicting accesses by operations
+//!   that no order connects, with both operations and their streams.
 //! - **Accounting.** The crate records every [call](calls) in order, the objects that are [alive], and
 //!   the context stack of each thread.
 //!

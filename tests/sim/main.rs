@@ -84,6 +84,7 @@ mod pointers;
 mod pool_access;
 mod pool_frees;
 mod processes;
+mod races;
 mod ranges;
 mod raw_calls;
 mod raw_threads;

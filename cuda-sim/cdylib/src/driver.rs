@@ -1,6 +1,6 @@
 //! The simulated driver. The first call of any function starts it.
 
-use crate::{errors, exports, lookup};
+use crate::{errors, exports, lookup, report};
 use core::ffi::c_void;
 use core::mem::transmute;
 use core::ptr::NonNull;
@@ -30,7 +30,11 @@ const CALLS: u32 = 1 << 16;
 
 fn start() -> Driver {
     let version = PROFILE.driver();
-    if let Err(why) = cuda_sim::install(PROFILE.clone().with_driver_thread().with_environment()) {
+    let profile = PROFILE.clone().with_driver_thread().with_environment();
+    if profile == profile.clone().with_race_detection() {
+        report::at_exit();
+    }
+    if let Err(why) = cuda_sim::install(profile) {
         // All functions are then missing. This cannot happen unless this library's copy of the crates is
         // already in use.
         eprintln!("cuda-sim: {why}");

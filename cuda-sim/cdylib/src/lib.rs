@@ -9,6 +9,10 @@
 //! - `CUDA_SIM` selects the profile. The default is an H200. If the value is not a valid profile, the
 //!   library reports this on stderr and behaves as a driver without devices. The variable is read when
 //!   the library is loaded.
+//! - `CUDA_SIM_RACES=1` detects races (`cuda_sim::Profile::with_race_detection`). Each race is printed on stderr
+//!   when it is found, and their number when the process ends.
+//! - `CUDA_SIM_LENIENT=1` continues after an illegal access of the device
+//!   (`cuda_sim::Profile::with_lenient_misuse`).
 //! - `dlsym` and `cuGetProcAddress` find the same functions as in the profile's driver. Newer functions
 //!   are absent. In a program that was linked against them and bound at startup, they return
 //!   `CUDA_ERROR_NOT_FOUND`.
@@ -28,4 +32,5 @@ mod exports;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod hide;
 mod lookup;
+mod report;
 mod testing;

@@ -1,0 +1,423 @@
+//! The detection of races: what orders two operations, what a report says, and random programs.
+
+mod oracle;
+mod safe;
+
+use crate::common;
+use crate::graph_calls::{code, destroy, fill, fill_node, graph, instantiate, made, memory, well};
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use cuda_safe::sys::{
+    CUcontext, CUdeviceptr, CUevent, CUresult, CUstream, CUstreamCaptureMode, cuCtxSetCurrent,
+    cuCtxSynchronize, cuDevicePrimaryCtxRetain, cuEventCreate, cuEventElapsedTime_v2, cuEventQuery,
+    cuEventRecord, cuEventRecordWithFlags, cuEventSynchronize, cuGraphExecDestroy, cuGraphLaunch,
+    cuInit, cuLaunchHostFunc, cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocHost_v2, cuMemFree_v2,
+    cuMemFreeAsync, cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2,
+    cuMemcpyHtoDAsync_v2, cuMemsetD8Async, cuStreamBeginCapture_v2, cuStreamCreate,
+    cuStreamEndCapture, cuStreamQuery, cuStreamSynchronize, cuStreamWaitEvent,
+    cuStreamWaitValue32_v2, cuStreamWriteValue32_v2,
+};
+use cuda_sim::races::{Access, Place};
+use cuda_sim::{Profile, races};
+
+const NON_BLOCKING: u32 = 1;
+const LEGACY: CUstream = null_mut();
+
+/// Two streams that nothing orders, and memory that both use.
+struct Bench {
+    a: CUstream,
+    b: CUstream,
+    /// Whose work was recorded on `a` where a test calls [`Bench::record`].
+    event: CUevent,
+    memory: CUdeviceptr,
+    /// Memory for the other side of copies.
+    scratch: CUdeviceptr,
+}
+
+const SIZE: usize = 256;
+
+impl Bench {
+    fn new(profile: Profile) -> Self {
+        cuda_sim::install(profile).expect("nothing was called before");
+        well!(cuInit(0));
+        let context: CUcontext = made!(cuDevicePrimaryCtxRetain(0));
+        well!(cuCtxSetCurrent(context));
+        let scratch = memory(SIZE);
+        Self {
+            a: made!(cuStreamCreate(NON_BLOCKING)),
+            b: made!(cuStreamCreate(NON_BLOCKING)),
+            event: made!(cuEventCreate(0)),
+            memory: memory(SIZE),
+            scratch,
+        }
+    }
+
+    fn write(&self, stream: CUstream) {
+        well!(cuMemsetD8Async(self.memory, 1, SIZE, stream));
+    }
+
+    /// Reads bytes 16 to 48.
+    fn read(&self, stream: CUstream) {
+        let (to, from) = (self.scratch, self.memory + 16);
+        well!(cuMemcpyDtoDAsync_v2(to, from, 32, stream));
+    }
+
+    fn record(&self) {
+        well!(cuEventRecord(self.event, self.a));
+    }
+
+    fn synchronize(&self) {
+        well!(cuStreamSynchronize(self.b));
+        well!(cuStreamSynchronize(self.a));
+    }
+}
+
+/// Runs `body` in a child process that detects races, and returns their number there.
+#[track_caller]
+fn detecting(expected: usize, body: impl FnOnce(&Bench)) {
+    common::child::in_child(&[], || {
+        let bench = Bench::new(Profile::h200().with_race_detection());
+        body(&bench);
+        well!(cuCtxSynchronize());
+        let found = races();
+        assert_eq!(found.len(), expected, "{found:#?}");
+        assert_eq!(cuda_sim::misuses().len(), expected);
+    });
+}
+
+#[test]
+fn a_read_that_no_event_orders_after_a_write_is_a_race() {
+    detecting(1, |bench| {
+        bench.write(bench.a);
+        bench.read(bench.b);
+        bench.synchronize();
+        let race = &races()[0];
+        let (first, second) = (&race.first, &race.second);
+        assert_eq!(first.function, "cuMemsetD8Async");
+        assert_eq!(second.function, "cuMemcpyDtoDAsync_v2");
+        assert_eq!((first.access, second.access), (Access::Write, Access::Read));
+        let is_stream = |place| matches!(place, Place::Stream(_));
+        assert!(is_stream(first.place) && is_stream(second.place));
+        assert_ne!(first.place, second.place);
+        let its = bench.memory;
+        assert_eq!(first.bytes, its..its + 256);
+        assert_eq!(second.bytes, its + 16..its + 48);
+        assert_eq!(race.overlap, second.bytes);
+        assert_eq!((race.memory.start, race.memory.size), (its, 256));
+        let text = race.to_string();
+        for part in [
+            "race on 256 bytes of device memory",
+            "a fill (cuMemsetD8Async) writes bytes 0..256 on the stream with id ",
+            "a copy (cuMemcpyDtoDAsync_v2) reads bytes 16..48 on the stream with id ",
+            "cuStreamWaitEvent",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        assert_eq!(cuda_sim::misuses(), [text]);
+    });
+}
+
+#[test]
+fn a_race_is_found_with_every_seed() {
+    const SEED: &str = "CUDA_TESTS_SEED";
+    for seed in 0..8 {
+        common::child::in_child(&[(SEED, &seed.to_string())], || {
+            let seed = std::env::var(SEED).expect("it is set");
+            let seed = seed.parse().expect("a number");
+            let profile = Profile::h200().with_race_detection().with_seed(seed);
+            let bench = Bench::new(profile);
+            for round in 1..=12 {
+                // Memory of this round, because a race is listed once for each allocation.
+                let its = Bench {
+                    memory: memory(SIZE),
+                    ..bench
+                };
+                its.write(its.a);
+                its.read(its.b);
+                its.synchronize();
+                assert_eq!(races().len(), round, "seed {seed}");
+            }
+        });
+        if std::env::var_os(SEED).is_some() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_detector_that_is_off_reports_nothing() {
+    common::child::in_child(&[], || {
+        let bench = Bench::new(Profile::h200());
+        bench.write(bench.a);
+        bench.read(bench.b);
+        bench.synchronize();
+        assert_eq!(races(), []);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
+    });
+}
+
+#[test]
+fn accesses_to_different_bytes_and_two_reads_are_no_race() {
+    detecting(0, |bench| {
+        well!(cuMemsetD8Async(bench.memory, 1, 16, bench.a));
+        bench.read(bench.b);
+        let other = memory(SIZE);
+        let from = bench.memory + 16;
+        well!(cuMemcpyDtoDAsync_v2(other, from, 32, bench.a));
+    });
+}
+
+#[test]
+fn an_event_orders_what_comes_before_its_record() {
+    detecting(1, |bench| {
+        bench.write(bench.a);
+        bench.record();
+        well!(cuStreamWaitEvent(bench.b, bench.event, 0));
+        bench.read(bench.b);
+        // The record does not order this.
+        bench.write(bench.a);
+    });
+}
+
+#[test]
+fn an_event_orders_transitively() {
+    detecting(0, |bench| {
+        let third: CUstream = made!(cuStreamCreate(NON_BLOCKING));
+        bench.write(bench.a);
+        bench.record();
+        well!(cuStreamWaitEvent(third, bench.event, 0));
+        well!(cuEventRecord(bench.event, third));
+        well!(cuStreamWaitEvent(bench.b, bench.event, 0));
+        bench.read(bench.b);
+    });
+}
+
+#[test]
+fn waits_and_successful_queries_of_the_host_order() {
+    detecting(0, |bench| {
+        let start: CUevent = made!(cuEventCreate(0));
+        let waits: [&dyn Fn(); 6] = [
+            &|| well!(cuStreamSynchronize(bench.a)),
+            &|| well!(cuEventSynchronize(bench.event)),
+            &|| well!(cuCtxSynchronize()),
+            &|| {
+                while code!(cuStreamQuery(bench.a)) == CUresult::CUDA_ERROR_NOT_READY {}
+            },
+            &|| {
+                while code!(cuEventQuery(bench.event)) == CUresult::CUDA_ERROR_NOT_READY {}
+            },
+            &|| {
+                let mut time = 0.0;
+                let mut elapsed =
+                    || code!(cuEventElapsedTime_v2(&raw mut time, start, bench.event));
+                while !elapsed().is_success() {
+                    let _ = code!(cuStreamQuery(bench.a));
+                }
+            },
+        ];
+        for wait in waits {
+            well!(cuEventRecord(start, bench.a));
+            bench.write(bench.a);
+            bench.record();
+            wait();
+            bench.read(bench.b);
+            // Orders the next write after this read.
+            well!(cuStreamSynchronize(bench.b));
+        }
+    });
+}
+
+#[test]
+fn work_that_is_complete_although_nothing_waited_for_it_is_not_ordered() {
+    detecting(1, |bench| {
+        bench.write(bench.a);
+        // Runs the work of `a` without telling the host that it is complete.
+        while code!(cuStreamQuery(bench.a)) != CUresult::CUDA_ERROR_NOT_READY {}
+        bench.read(bench.b);
+    });
+}
+
+#[test]
+fn the_legacy_default_stream_is_ordered_with_blocking_streams_only() {
+    detecting(1, |bench| {
+        let blocking: CUstream = made!(cuStreamCreate(0));
+        bench.write(blocking);
+        bench.read(LEGACY);
+        bench.write(blocking);
+        well!(cuStreamSynchronize(blocking));
+        bench.write(LEGACY);
+        bench.read(bench.a);
+    });
+}
+
+#[test]
+fn a_synchronous_copy_races_with_a_stream_that_does_not_block() {
+    detecting(1, |bench| {
+        let mut host = [0u8; 8];
+        bench.write(bench.a);
+        let to: *mut c_void = host.as_mut_ptr().cast();
+        well!(cuMemcpyDtoH_v2(to, bench.memory, 8));
+        // The fill may run only now.
+        well!(cuStreamSynchronize(bench.a));
+        let race = &races()[0];
+        assert_eq!(race.second.function, "cuMemcpyDtoH_v2");
+        assert!(matches!(race.second.place, Place::LegacyStream(_)));
+    });
+}
+
+#[test]
+fn a_copy_races_with_the_use_of_its_pinned_memory_by_another_copy() {
+    detecting(1, |bench| {
+        let mut pinned: *mut c_void = null_mut();
+        well!(cuMemAllocHost_v2(&raw mut pinned, SIZE));
+        well!(cuMemcpyDtoHAsync_v2(pinned, bench.memory, SIZE, bench.a));
+        let to = bench.scratch;
+        well!(cuMemcpyHtoD_v2(to, pinned, SIZE));
+        well!(cuStreamSynchronize(bench.a));
+        assert_eq!(races()[0].memory.kind, "pinned memory");
+        well!(cuMemcpyHtoDAsync_v2(to, pinned, SIZE, bench.a));
+    });
+}
+
+#[test]
+fn a_host_function_orders_what_comes_before_it() {
+    unsafe extern "C" fn nothing(_: *mut c_void) {}
+    detecting(0, |bench| {
+        bench.write(bench.a);
+        well!(cuLaunchHostFunc(bench.a, Some(nothing), null_mut()));
+        // Runs the host function, which could have told this thread.
+        while code!(cuStreamQuery(bench.a)) == CUresult::CUDA_ERROR_NOT_READY {}
+        bench.read(bench.b);
+    });
+}
+
+#[test]
+fn a_wait_for_a_value_is_ordered_after_the_write_of_the_value() {
+    detecting(0, |bench| {
+        let word = memory(4);
+        bench.write(bench.a);
+        well!(cuStreamWriteValue32_v2(bench.a, word, 1, 0));
+        well!(cuStreamWaitValue32_v2(bench.b, word, 1, 1));
+        bench.read(bench.b);
+    });
+}
+
+#[test]
+fn nodes_of_a_graph_without_an_edge_race_and_launches_do_not() {
+    detecting(1, |bench| {
+        let graph = graph();
+        let first = fill_node(graph, &[], &fill(bench.memory, 1, 4));
+        fill_node(graph, &[first], &fill(bench.memory, 2, 4));
+        let executable = instantiate(graph);
+        well!(cuGraphLaunch(executable, bench.a));
+        well!(cuGraphLaunch(executable, bench.a));
+        well!(cuStreamSynchronize(bench.a));
+        assert_eq!(races(), []);
+        well!(cuGraphExecDestroy(executable));
+        fill_node(graph, &[], &fill(bench.memory, 3, 4));
+        let executable = instantiate(graph);
+        well!(cuGraphLaunch(executable, bench.a));
+        well!(cuStreamSynchronize(bench.a));
+        let race = &races()[0];
+        assert_eq!(race.first.function, "cuGraphLaunch");
+        assert!(race.to_string().contains("between the two nodes"), "{race}");
+        well!(cuGraphExecDestroy(executable));
+        destroy(graph);
+    });
+}
+
+#[test]
+fn an_external_event_of_a_graph_orders() {
+    detecting(0, |bench| {
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        well!(cuStreamBeginCapture_v2(bench.a, mode));
+        bench.write(bench.a);
+        well!(cuEventRecordWithFlags(bench.event, bench.a, 1));
+        let mut graph = null_mut();
+        well!(cuStreamEndCapture(bench.a, &raw mut graph));
+        let executable = instantiate(graph);
+        well!(cuGraphLaunch(executable, bench.a));
+        well!(cuStreamWaitEvent(bench.b, bench.event, 0));
+        bench.read(bench.b);
+        well!(cuCtxSynchronize());
+        well!(cuGraphExecDestroy(executable));
+        destroy(graph);
+    });
+}
+
+#[test]
+fn memory_that_is_used_before_its_allocation_on_another_stream_is_a_race() {
+    common::child::in_child(&[], || {
+        let profile = Profile::h200().with_race_detection();
+        let bench = Bench::new(profile.with_lenient_misuse());
+        let mut its = 0;
+        well!(cuMemAllocAsync(&raw mut its, 64, bench.a));
+        well!(cuMemsetD8Async(its, 1, 64, bench.b));
+        well!(cuStreamSynchronize(bench.b));
+        well!(cuStreamSynchronize(bench.a));
+        let race = &races()[0];
+        assert_eq!(race.first.function, "cuMemAllocAsync");
+        assert_eq!(race.first.access, Access::Allocate);
+        assert_eq!(race.second.function, "cuMemsetD8Async");
+        assert_eq!(race.memory.size, 64);
+        assert_eq!(races().len(), 1);
+        // The fill had its effect.
+        let mut host = [0u8; 64];
+        well!(cuMemcpyDtoH_v2(host.as_mut_ptr().cast(), its, 64));
+        assert_eq!(host, [1; 64]);
+    });
+}
+
+#[test]
+fn memory_that_is_freed_on_another_stream_than_it_is_used_on_is_a_race() {
+    // With and without poisoning: whether the fill or the free runs first depends on the seed.
+    const SEED: &str = "CUDA_TESTS_SEED";
+    for seed in 0..4 {
+        common::child::in_child(&[(SEED, &seed.to_string())], || {
+            let seed = std::env::var(SEED).expect("it is set");
+            let seed = seed.parse().expect("a number");
+            let profile = Profile::h200().with_race_detection().with_seed(seed);
+            let bench = Bench::new(profile.with_lenient_misuse());
+            let mut its = 0;
+            well!(cuMemAllocAsync(&raw mut its, 64, bench.a));
+            well!(cuStreamSynchronize(bench.a));
+            well!(cuMemsetD8Async(its, 1, 64, bench.b));
+            well!(cuMemFreeAsync(its, bench.a));
+            bench.synchronize();
+            let found = races();
+            assert_eq!(found.len(), 1, "{found:#?}");
+            assert_eq!(found[0].second.access, Access::Free);
+            assert_eq!(found[0].first.function, "cuMemsetD8Async");
+        });
+        if std::env::var_os(SEED).is_some() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn an_illegal_access_does_not_fail_later_calls_in_the_lenient_mode() {
+    common::child::in_child(&[], || {
+        let bench = Bench::new(Profile::h200().with_lenient_misuse());
+        let its: CUdeviceptr = made!(cuMemAlloc_v2(64));
+        let graph = graph();
+        fill_node(graph, &[], &fill(its, 1, 4));
+        let executable = instantiate(graph);
+        well!(cuMemFree_v2(its));
+        well!(cuGraphLaunch(executable, bench.a));
+        well!(cuStreamSynchronize(bench.a));
+        let misuses = cuda_sim::misuses();
+        assert_eq!(misuses.len(), 1, "{misuses:?}");
+        bench.write(bench.a);
+        well!(cuStreamSynchronize(bench.a));
+    });
+}
+
+#[test]
+fn the_environment_turns_the_modes_on() {
+    let environment = [("CUDA_SIM_RACES", "1"), ("CUDA_SIM_LENIENT", "0")];
+    common::child::in_child(&environment, || {
+        let on = Profile::h200().with_race_detection();
+        assert_eq!(Profile::h200().with_environment(), on);
+    });
+}
