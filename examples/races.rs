@@ -49,8 +49,10 @@ fn run() -> Result {
     println!("A pipeline without an event between its streams:");
     pipeline(&context, false)?;
     let found = cuda_sim::races();
-    for race in &found {
-        println!("  {race}");
+    // The driver has printed each race on stderr.
+    for cuda_sim::races::Race { first, second, .. } in &found {
+        let (a, b) = (first.function, second.function);
+        println!("  {a} on {}, and {b} on {}", first.place, second.place);
     }
 
     println!("The same pipeline with the event:");

@@ -63,6 +63,32 @@ fn a_program_gets_what_an_h200_gives() {
 }
 
 #[test]
+fn the_races_of_a_program_are_printed_if_its_environment_requests_it() {
+    let driver = need!(driver());
+    let program = need!(compile("race", &driver));
+    output_of(&mut command(&program, &driver, "h200"));
+    let mut detecting = command(&program, &driver, "h200");
+    let output = detecting.env("CUDA_SIM_RACES", "1").output();
+    let output = output.expect("starting a program");
+    let errors = text(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let lines: Vec<&str> = errors.lines().collect();
+    let [race, count] = lines[..] else {
+        panic!("{errors}");
+    };
+    let start = "cuda-sim: race on 64 bytes of device memory at ";
+    assert!(race.starts_with(start), "{race}");
+    for part in [
+        "a fill (cuMemsetD8Async) writes",
+        "a copy (cuMemcpyDtoDAsync_v2) reads",
+    ] {
+        assert!(race.contains(part), "{race}");
+    }
+    assert_eq!(count, "cuda-sim: number of races: 1");
+    remove(&program);
+}
+
+#[test]
 fn a_program_gets_the_profile_that_it_is_started_with() {
     let driver = need!(driver());
     let program = need!(compile("program", &driver));

@@ -22,7 +22,7 @@ fn a_kernel_on_a_range_that_is_not_mapped_is_fatal() {
 
 #[test]
 fn a_kernel_without_rights_is_fatal() {
-    misused("may not be read", |bench| {
+    misused("are mapped, but may not be", |bench| {
         let start = reserve(PAGE);
         well!(cuMemMap(start, PAGE, 0, create(PAGE), 0));
         append(bench, start, 1, bench.stream);

@@ -19,6 +19,6 @@ extern "C" fn print() {
     // Does not panic if stderr is closed.
     let _ = std::io::Write::write_fmt(
         &mut std::io::stderr(),
-        format_args!("cuda-sim: {count} races between operations were found\n"),
+        format_args!("cuda-sim: number of races: {count}\n"),
     );
 }
