@@ -88,17 +88,27 @@ impl Executor {
         let (Some(order), Some(log)) = (self.order.as_mut(), memory.accesses.as_mut()) else {
             return;
         };
-        log.current = None;
         log.mode = None;
         let signals_host = std::mem::take(&mut log.signals_host);
-        let unready = std::mem::take(&mut log.unready);
-        let Some(racing) = racing else {
+        if let Some(racing) = racing.as_ref().filter(|_| signals_host) {
+            order.host_learns_from(racing);
+        }
+        self.end_accesses(memory);
+        if racing.is_some() {
+            self.last_racing = racing;
+        }
+    }
+
+    /// Called after the last access of an operation. Reports its accesses to memory whose allocation has not
+    /// run.
+    pub(crate) fn end_accesses(&mut self, memory: &mut Memory) {
+        let (Some(order), Some(log)) = (self.order.as_mut(), memory.accesses.as_mut()) else {
             return;
         };
-        self.last_racing = Some(Arc::clone(&racing));
-        if signals_host {
-            order.host_learns_from(&racing);
-        }
+        let unready = std::mem::take(&mut log.unready);
+        let Some(racing) = log.current.take() else {
+            return;
+        };
         for (allocation, access, bytes) in unready {
             if let Some(its) = order.pending_allocation(allocation.start) {
                 let conflict = Conflict::with_allocation(its, allocation, &racing, access, bytes);

@@ -95,10 +95,7 @@ impl World {
     }
 
     pub(crate) fn end_host_access(&mut self) {
-        if let Some(log) = &mut self.memory.accesses {
-            log.current = None;
-            log.unready.clear();
-        }
+        self.executor.end_accesses(&mut self.memory);
     }
 
     /// Forgets accesses that no later operation can conflict with.
