@@ -18,6 +18,7 @@ impl Work {
             | Self::CopyOnDevice { .. }
             | Self::CopyOnHost { .. }
             | Self::CopyByCall
+            | Self::Fabric(_)
             | Self::All(_) => "a copy",
             Self::Fill { .. } => "a fill",
             Self::Decompress(_) => "a decompression",
