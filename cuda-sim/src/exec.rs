@@ -7,8 +7,8 @@
 
 mod callback;
 mod decompress;
-mod fabric;
 mod describe;
+mod fabric;
 pub mod kernel;
 mod late;
 mod program;

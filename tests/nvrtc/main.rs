@@ -7,6 +7,7 @@ mod common;
 
 mod cache;
 mod compile;
+mod cubins;
 mod errors;
 mod libraries;
 mod link;

@@ -3,10 +3,13 @@
 //! `vector.fatbin` has cubins for `sm_80` and `sm_90a` and PTX for `compute_52` of tests/kernels/vector.ptx. It was
 //! written by `fatbinary` of CUDA 13.0, and `compressed.fatbin` too, with `--compress-all`.
 
-use crate::on;
+use crate::{common, on};
 use cuda_safe::sys::image::codes;
+use cuda_safe::sys::{cuLibraryLoadFromFile, cuModuleLoad, cuModuleLoadData};
 use cuda_safe::{CUresult, Context, CudaVersion, Error, Module, kernel_attribute};
 use cuda_sim::Profile;
+use std::ffi::CString;
+use std::ptr::null_mut;
 
 const STORED: &[u8] = include_bytes!("../../cuda-sys/src/image/vector.fatbin");
 const COMPRESSED: &[u8] = include_bytes!("../../cuda-sys/src/image/compressed.fatbin");
@@ -106,5 +109,71 @@ fn the_error_of_a_fat_binary_without_code_for_the_device_lists_its_code() {
         assert!(text.contains(all), "{text}");
         let empty = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         assert!(refusal(&context, &empty).contains("the image has no code"));
+    });
+}
+
+#[test]
+fn the_attributes_of_a_cubin_are_those_of_its_kernel() {
+    on(Profile::h200(), |context| {
+        let module = load(&context, STORED).expect("code for the device");
+        let add = module.kernel("add").expect("the kernel");
+        let attribute = |attribute| add.attribute(attribute).expect("an attribute");
+        assert!(attribute(kernel_attribute::REGISTERS) > 0);
+        assert_eq!(attribute(kernel_attribute::LOCAL_BYTES), 0);
+        // Without the part that the driver reserves, which the cubin has.
+        assert_eq!(attribute(kernel_attribute::STATIC_SHARED_BYTES), 0);
+    });
+}
+
+#[test]
+fn a_damaged_image_is_an_invalid_image_in_memory_and_in_a_file() {
+    on(Profile::h200(), |context| {
+        let _current = context.make_current().expect("a context");
+        // `cuda-safe` rejects some of them itself.
+        let invalid = |image: &[u8]| {
+            let mut module = null_mut();
+            // SAFETY: the pointers are to a local variable and to an image that has the bytes of its header.
+            let code = unsafe { cuModuleLoadData(&raw mut module, image.as_ptr().cast()) };
+            assert_eq!(code, CUresult::CUDA_ERROR_INVALID_IMAGE);
+        };
+        invalid(b"\x7fELF\x02\x01\x07 of a future");
+        invalid(b"\x50\xed\x55\xba\x02 of a future");
+        let [_, hopper] = cubins();
+        let mut damaged = hopper.to_vec();
+        // The index of the section with names.
+        damaged[62..64].fill(0xff);
+        invalid(&damaged);
+        let path = common::scratch().join(format!("shortened-{}.cubin", std::process::id()));
+        let name = CString::new(path.as_os_str().as_encoded_bytes()).expect("a path");
+        for (length, expected) in [
+            (10, CUresult::CUDA_ERROR_INVALID_IMAGE),
+            (100, CUresult::CUDA_ERROR_INVALID_IMAGE),
+            (hopper.len() / 2, CUresult::CUDA_ERROR_INVALID_IMAGE),
+            (hopper.len() - 1, CUresult::CUDA_ERROR_INVALID_IMAGE),
+            (hopper.len(), CUresult::CUDA_SUCCESS),
+        ] {
+            std::fs::write(&path, &hopper[..length]).expect("writing a file");
+            let mut module = null_mut();
+            // SAFETY: the pointers are to a local variable and a C string.
+            let code = unsafe { cuModuleLoad(&raw mut module, name.as_ptr()) };
+            assert_eq!(code, expected, "{length}");
+            let mut library = null_mut();
+            let none = null_mut();
+            // SAFETY: the pointers are to a local variable and a C string, and there are no options.
+            let code = unsafe {
+                cuLibraryLoadFromFile(
+                    &raw mut library,
+                    name.as_ptr(),
+                    null_mut(),
+                    none,
+                    0,
+                    null_mut(),
+                    none,
+                    0,
+                )
+            };
+            assert_eq!(code, expected, "{length}");
+        }
+        std::fs::remove_file(path).expect("a file of this test");
     });
 }

@@ -1,7 +1,7 @@
 //! Kernel attributes and settings.
 //!
-//! Unverified (from documentation), except for the default limit of 48 KiB. Kernels are not compiled, so
-//! a kernel has no registers, no local memory and no constant memory.
+//! Unverified (from documentation), except for the default limit of 48 KiB. PTX is not compiled, so a kernel
+//! of PTX has no registers, no local memory and no constant memory.
 
 use super::Out;
 use crate::code::Limits;

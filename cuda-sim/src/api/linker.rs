@@ -12,7 +12,7 @@ use crate::state::handles::State;
 use crate::state::logs::Logs;
 use crate::state::objects::Linker;
 use crate::state::{Answer, World};
-use core::ffi::{CStr, c_char, c_uint, c_void};
+use core::ffi::{c_char, c_uint, c_void};
 use cuda_sys::{CUjit_option, CUjitInputType as Kind, CUlinkState, CUresult};
 
 impl World {
@@ -106,14 +106,7 @@ pub(super) fn add_file(
     _values: *mut *mut c_void,
 ) -> Answer {
     world.linker(state)?;
-    if path.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    // SAFETY: the caller passes a NUL-terminated string.
-    let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
-    let mut bytes = std::fs::read(&*path).map_err(|_| CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;
-    // PTX text must be NUL-terminated.
-    bytes.push(0);
+    let bytes = super::module::read_file(path)?;
     world.add(state, kind, bytes.as_ptr().cast())
 }
 

@@ -9,6 +9,7 @@ use crate::state::logs::Logs;
 use crate::state::objects::Module;
 use crate::state::{Answer, World};
 use core::ffi::{CStr, c_char, c_uint, c_void};
+use cuda_sys::image::{self, CodeKind, Cubin};
 use cuda_sys::{
     CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult,
 };
@@ -39,8 +40,7 @@ impl World {
             if let Some(contents) = kernel::find_image(byte) {
                 return Ok(contents);
             }
-            let parsed = self.read_binary(image.cast());
-            parsed.ok_or(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)?
+            self.read_binary(image.cast())?
         } else {
             // SAFETY: anything that is not an image must be NUL-terminated text.
             let text = unsafe { CStr::from_ptr(image.cast()) };
@@ -64,17 +64,33 @@ impl World {
         }
     }
 
-    /// Returns the contents of the code for this device in a cubin or fat binary, or `None` if there is none.
-    /// Compressed code is not read.
-    fn read_binary(&self, image: *const u8) -> Option<Result<Contents, Refusal>> {
+    /// Returns the contents of the code for this device in a cubin or fat binary. Compressed code is not read.
+    ///
+    /// Unverified (from documentation): the code for a damaged image.
+    fn read_binary(&self, image: *const u8) -> Answer<Result<Contents, Refusal>> {
         // SAFETY: the caller passes an image, and no byte is read after one that shows that it is none. An image is
         // complete, and has every byte that its header implies.
         let byte = |at: usize| unsafe { image.wrapping_add(at).read() };
-        let length = binary::length(byte)?;
+        let length = binary::length(byte).ok_or(CUresult::CUDA_ERROR_INVALID_IMAGE)?;
         // SAFETY: a complete image has this length, and the program does not change it during the call.
         let image = unsafe { std::slice::from_raw_parts(image, length) };
         let (gpu, driver) = (&self.profile.gpu, self.profile.driver.major());
-        binary::parse(image, gpu.capability, driver, self.newest_ptx())
+        if let Some(parsed) = binary::parse(image, gpu.capability, driver, self.newest_ptx()) {
+            return Ok(parsed);
+        }
+        let codes = image::codes(image).map_err(|_| CUresult::CUDA_ERROR_INVALID_IMAGE)?;
+        let cubins = codes.iter().filter(|code| code.kind == CodeKind::Cubin);
+        let mut cubins = cubins.filter_map(|code| code.bytes);
+        if cubins.any(|cubin| Cubin::read(cubin).is_err()) {
+            return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+        }
+        if codes.iter().any(|code| code.bytes.is_none()) {
+            eprintln!(
+                "cuda-sim: a fat binary is compressed, and this driver does not decompress code; \
+                 `nvcc -no-compress` and `fatbinary -compress=false` write it without compression"
+            );
+        }
+        Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)
     }
 
     /// Returns the contents of a module, which must not have unresolved symbols. See
@@ -157,13 +173,20 @@ pub(super) fn load_ex(
 }
 
 /// Returns the contents of a file with an image or PTX text.
-fn read_file(path: *const c_char) -> Answer<Vec<u8>> {
+pub(super) fn read_file(path: *const c_char) -> Answer<Vec<u8>> {
     if path.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     // SAFETY: the caller passes a NUL-terminated string.
     let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
     let mut bytes = std::fs::read(&*path).map_err(|_| CUresult::CUDA_ERROR_FILE_NOT_FOUND)?;
+    if matches!(bytes.first(), Some(0x7f | 0x50)) {
+        // The code that reads an image in memory relies on the length in its header.
+        let length = binary::length(|at| bytes.get(at).copied().unwrap_or(0));
+        if length.is_none_or(|length| length > bytes.len()) {
+            return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+        }
+    }
     // PTX in memory is NUL-terminated text.
     bytes.push(0);
     Ok(bytes)

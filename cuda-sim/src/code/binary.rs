@@ -91,6 +91,7 @@ fn contents(cubin: &Cubin) -> Option<Contents> {
         info.limits.target = cubin.architecture;
         info.limits.threads = kernel.max_threads.unwrap_or(1024).clamp(1, 1024);
         info.limits.shared = u32::try_from(kernel.shared_bytes).ok()?;
+        info.limits.cluster = kernel.cluster.unwrap_or_default();
         info.limits.registers = kernel.registers;
         info.limits.local = u32::try_from(kernel.local_bytes).ok()?;
         info.limits.constant = u32::try_from(cubin.constant_bytes).ok()?;

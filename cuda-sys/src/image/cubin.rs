@@ -38,7 +38,8 @@ const SYMBOL: usize = 24;
 /// The section of the variables in constant memory.
 const CONSTANTS: &str = ".nv.constant3";
 
-/// The shared memory that the system reserves in each block. From `sm_90` on, it is part of the section.
+/// The shared memory that the system reserves in each block. If a cubin says so by a section of its own, it is
+/// part of the sections of kernels.
 const RESERVED: usize = 1024;
 
 // Types of sections and symbols, and the bit of a kernel in the symbol's `st_other`.
@@ -78,6 +79,8 @@ pub struct CubinKernel<'a> {
     pub parameters: Vec<CubinParameter>,
     /// The maximum number of threads of a block that the source declares (`__launch_bounds__`).
     pub max_threads: Option<u32>,
+    /// The cluster size that the source declares (`__cluster_dims__`).
+    pub cluster: Option<[u32; 3]>,
     /// The static shared memory of a block, in bytes. It does not include the memory that the system
     /// reserves in each block.
     pub shared_bytes: usize,
@@ -171,7 +174,7 @@ impl<'a> Cubin<'a> {
                     FUNCTION if section == 0 => self.undefined.push(name),
                     FUNCTION if symbol[5] & ENTRY != 0 => {
                         indices.push(index);
-                        self.kernels.push(sections.kernel(name, self.architecture)?);
+                        self.kernels.push(sections.kernel(name)?);
                     }
                     FUNCTION if !is_local => self.functions.push(name),
                     OBJECT if section != 0 => {
@@ -250,11 +253,13 @@ impl<'a> Sections<'a> {
         self.by_name.get(name).map(|at| &self.all[*at])
     }
 
-    fn kernel(&self, name: &'a str, architecture: u32) -> Option<CubinKernel<'a>> {
+    fn kernel(&self, name: &'a str) -> Option<CubinKernel<'a>> {
         const PARAMETER: u8 = 0x17;
         const MAX_THREADS: u8 = 0x05;
+        const CLUSTER: u8 = 0x3d;
+        let three = |data| Some([word(data, 0)?, word(data, 4)?, word(data, 8)?]);
         let mut parameters = Vec::new();
-        let mut max_threads = None;
+        let (mut max_threads, mut cluster) = (None, None);
         for entry in self.info(&format!(".nv.info.{name}"))? {
             let (attribute, data) = entry?;
             match attribute {
@@ -266,16 +271,17 @@ impl<'a> Sections<'a> {
                     parameters.push((half(data, 4)?, parameter));
                 }
                 MAX_THREADS => {
-                    let sizes = [word(data, 0)?, word(data, 4)?, word(data, 8)?];
-                    max_threads = Some(sizes.into_iter().fold(1, u32::saturating_mul));
+                    let sizes = three(data)?.into_iter();
+                    max_threads = Some(sizes.fold(1, u32::saturating_mul));
                 }
+                CLUSTER => cluster = Some(three(data)?),
                 _ => {}
             }
         }
         parameters.sort_by_key(|(ordinal, _)| *ordinal);
         let shared = self.named(&format!(".nv.shared.{name}"));
         let shared = shared.map_or(0, |section| section.size);
-        let reserved = if architecture >= 90 { RESERVED } else { 0 };
+        let reserved = self.named(".nv.shared.reserved.0").map_or(0, |_| RESERVED);
         Some(CubinKernel {
             name,
             parameters: parameters
@@ -283,6 +289,7 @@ impl<'a> Sections<'a> {
                 .map(|(_, parameter)| parameter)
                 .collect(),
             max_threads,
+            cluster,
             shared_bytes: shared.saturating_sub(reserved),
             registers: 0,
             local_bytes: 0,
