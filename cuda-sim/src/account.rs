@@ -7,6 +7,7 @@ pub use argument::{Argument, record_arguments};
 
 use crate::thread;
 use cuda_sys::CUresult;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -37,6 +38,8 @@ impl Call {
 static CALLS: Mutex<Vec<Call>> = Mutex::new(Vec::new());
 static MISUSES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static NOT_SIMULATED: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+static COUNTS: Mutex<BTreeMap<&'static str, [u64; 2]>> = Mutex::new(BTreeMap::new());
+static UNREGISTERED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static SEED: AtomicU64 = AtomicU64::new(0);
 
 /// Stores the seed, which the report of a misuse names.
@@ -45,7 +48,53 @@ pub(crate) fn note_seed(seed: u64) -> u64 {
     seed
 }
 
+/// How often a function was called. [`call_counts`] returns the counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallCount {
+    /// The symbol of the function.
+    pub function: &'static str,
+    /// The number of calls.
+    pub calls: u64,
+    /// The number of calls that returned another code than `CUDA_SUCCESS`.
+    pub failures: u64,
+}
+
+/// Returns how often each function was called since [`install`](crate::install), ordered by symbol.
+/// [`clear_calls`] does not reset the counts.
+pub fn call_counts() -> Vec<CallCount> {
+    let counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    counts
+        .iter()
+        .map(|(function, [calls, failures])| CallCount {
+            function,
+            calls: *calls,
+            failures: *failures,
+        })
+        .collect()
+}
+
+/// Records the launch of a kernel that is not registered.
+pub(crate) fn note_unregistered(kernel: &str) {
+    let mut known = UNREGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if !known.iter().any(|its| its == kernel) {
+        known.push(kernel.to_owned());
+    }
+}
+
+/// Returns the names of the kernels that were launched although they are not
+/// [registered](crate::kernel::register), in the order in which they first ran.
+pub fn unregistered_kernels() -> Vec<String> {
+    let known = UNREGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    known.clone()
+}
+
 pub(crate) fn record(function: &'static str, arguments: Vec<Argument>, result: CUresult) {
+    {
+        let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+        let [calls, failures] = counts.entry(function).or_default();
+        *calls += 1;
+        *failures += u64::from(!result.is_success());
+    }
     CALLS
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
@@ -193,38 +242,46 @@ pub struct Alive {
     pub surfaces: usize,
 }
 
+impl Alive {
+    /// Returns each count with its name.
+    pub(crate) fn counts(&self) -> [(u64, &'static str); 24] {
+        let count = |count: usize, name| (count as u64, name);
+        [
+            count(self.retains, "retains"),
+            count(self.contexts, "contexts"),
+            count(self.green_contexts, "green contexts"),
+            count(self.streams, "streams"),
+            count(self.events, "events"),
+            count(self.modules, "modules"),
+            count(self.libraries, "libraries"),
+            count(self.linkers, "linkers"),
+            count(self.graphs, "graphs"),
+            count(self.executable_graphs, "executable graphs"),
+            count(self.user_objects, "user objects"),
+            count(self.device_allocations, "device allocations"),
+            (self.device_bytes, "bytes of device memory"),
+            count(self.pinned_allocations, "pinned allocations"),
+            count(self.registered, "registered"),
+            count(self.managed_allocations, "managed allocations"),
+            count(self.pools, "pools"),
+            count(self.physical_allocations, "physical allocations"),
+            count(self.reservations, "reservations"),
+            count(self.mappings, "mappings"),
+            count(self.arrays, "arrays"),
+            count(self.mipmapped_arrays, "mipmapped arrays"),
+            count(self.textures, "textures"),
+            count(self.surfaces, "surfaces"),
+        ]
+    }
+}
+
 impl fmt::Display for Alive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} retains, {} contexts, {} green contexts, {} streams, {} events, {} modules, \
-             {} libraries, {} linkers, {} graphs, {} executable graphs, {} user objects, {} device allocations ({} bytes), {} pinned allocations, \
-             {} registered, {} managed allocations, {} pools, {} physical allocations, \
-             {} reservations, {} mappings, {} arrays, {} mipmapped arrays, {} textures, {} surfaces",
-            self.retains,
-            self.contexts,
-            self.green_contexts,
-            self.streams,
-            self.events,
-            self.modules,
-            self.libraries,
-            self.linkers,
-            self.graphs,
-            self.executable_graphs,
-            self.user_objects,
-            self.device_allocations,
-            self.device_bytes,
-            self.pinned_allocations,
-            self.registered,
-            self.managed_allocations,
-            self.pools,
-            self.physical_allocations,
-            self.reservations,
-            self.mappings,
-            self.arrays,
-            self.mipmapped_arrays,
-            self.textures,
-            self.surfaces
-        )
+        let counts = self.counts();
+        let counts: Vec<String> = counts
+            .iter()
+            .map(|(count, name)| format!("{count} {name}"))
+            .collect();
+        f.write_str(&counts.join(", "))
     }
 }

@@ -694,13 +694,18 @@ functions! { find_older older
 /// Returns the function that implements a symbol, with that symbol's type. For other symbols it returns
 /// a function that returns `CUDA_ERROR_NOT_SUPPORTED`.
 pub(crate) fn find(function: Function) -> *const c_void {
-    for find in [find_newest, find_older] {
-        let found = find(function.symbol());
-        if !found.is_null() {
-            return found;
-        }
-    }
-    function.not_supported()
+    simulated(function).unwrap_or_else(|| function.not_supported())
+}
+
+/// Returns whether this driver implements a function.
+pub(crate) fn simulates(function: Function) -> bool {
+    simulated(function).is_some()
+}
+
+fn simulated(function: Function) -> Option<*const c_void> {
+    let found = [find_newest, find_older].into_iter();
+    let mut found = found.map(|find| find(function.symbol()));
+    found.find(|address| !address.is_null())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ pub(crate) mod driver_thread;
 pub mod explore;
 pub mod fault;
 pub(crate) mod hook;
+pub(crate) mod report;
 
 use crate::account::{Alive, Argument, record, refuse_in_kernel};
 use crate::exec::{Callback, HostFunction, kernel};

@@ -21,6 +21,7 @@ pub(crate) use fabric::{FabricCopy, FabricSide};
 pub(crate) use program::{Conditional, Form, Program};
 pub(crate) use runnable::{FunctionSettings, Runnable};
 
+use crate::account::note_unregistered;
 use crate::memory::{Attached, Memory, pinned_byte};
 use crate::races::{Access, Operation as RacingOperation, Order};
 use crate::thread;
@@ -305,6 +306,11 @@ impl Executor {
     }
 
     /// Returns whether there is no work, and no late callback.
+    /// Returns the number of operations that are not complete.
+    pub(crate) fn pending(&self) -> usize {
+        self.operations.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
@@ -605,8 +611,11 @@ fn reduce_value(
 fn run_kernel(call: Call, memory: &mut Memory) -> Result<(), String> {
     let name = &call.kernel.info.name;
     let Some(body) = &call.kernel.body else {
+        note_unregistered(name);
         return Err(format!(
-            "kernel \"{name}\" is not registered with cuda_sim::kernel::register"
+            "kernel \"{name}\" is not registered, so it cannot run: register it with \
+             cuda_sim::kernel::register, or cuSimRegisterKernel from C and Python; or let unregistered \
+             kernels do nothing with Profile::ignoring_unregistered_kernels, or CUDA_SIM_KERNELS=ignore"
         ));
     };
     let mut launch = Launch::new(memory, &call);

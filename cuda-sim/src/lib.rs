@@ -38,7 +38,8 @@
 //! - **Accounting.** The crate records every [call](calls) in order, the objects that are [alive], and
 //!   the context stack of each thread.
 //!
-//! [`testing`] explains how to test a crate with this driver.
+//! [`testing`] explains how to test a crate with this driver. Programs in other languages use it as a
+//! `libcuda.so.1`; [`environment`] lists the variables that it reads.
 //!
 //! # Limitations
 //! This is not an emulator. It parses PTX for variables and for the names, parameters and limits of
@@ -63,13 +64,19 @@ mod memory;
 mod profile;
 pub mod races;
 mod state;
+#[doc = include_str!("environment.md")]
+pub mod environment {}
+/// Runs the example of the README as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 #[doc = include_str!("testing.md")]
 pub mod testing {}
 mod thread;
 
 pub use account::{
-    Alive, Argument, Call, calls, clear_calls, misuses, not_simulated, record_arguments,
-    stack_depth, stack_depths,
+    Alive, Argument, Call, CallCount, call_counts, calls, clear_calls, misuses, not_simulated,
+    record_arguments, stack_depth, stack_depths, unregistered_kernels,
 };
 pub use api::ipc::{event_shared_by_another, shared_by_another};
 #[cfg(unix)]
@@ -77,6 +84,7 @@ pub use api::pool_ipc::{
     pool_memory_shared_by_another, pool_of_device_shared_by_another, pool_shared_by_another,
 };
 pub use call::hook::set_call_hook;
+pub use call::report::{Report, report};
 pub use call::{alive, blocked, explore, fault};
 pub use exec::kernel;
 pub use profile::{Profile, UnknownProfile};
@@ -106,6 +114,11 @@ pub fn install(profile: Profile) -> Result<(), InstallError> {
         call::driver_thread::start();
     }
     Ok(())
+}
+
+/// Returns whether this driver simulates a function. Other functions return `CUDA_ERROR_NOT_SUPPORTED`.
+pub fn simulates(function: cuda_sys::Function) -> bool {
+    api::simulates(function)
 }
 
 /// Returns the address of a function, or null if a driver of version `driver` does not have it.

@@ -32,6 +32,8 @@ pub struct Profile {
     pub(crate) driver_thread: bool,
     pub(crate) race_detection: bool,
     pub(crate) lenient_misuse: bool,
+    /// Whether a launch of a kernel that is not registered does nothing. Otherwise it fails.
+    pub(crate) ignores_unregistered_kernels: bool,
 }
 
 /// The known properties of a GPU.
@@ -196,6 +198,7 @@ impl Profile {
             driver_thread: false,
             race_detection: false,
             lenient_misuse: false,
+            ignores_unregistered_kernels: false,
         }
     }
 
@@ -339,6 +342,19 @@ impl Profile {
         }
     }
 
+    /// Makes kernels that are not [registered](crate::kernel::register) do nothing. By default, a launch of
+    /// such a kernel fails as an access to an illegal address, with a [misuse](crate::misuses) that names it.
+    ///
+    /// This is for tests of everything except results: allocations, copies, launches, streams and errors.
+    /// [`unregistered_kernels`](crate::unregistered_kernels) lists the kernels that did nothing.
+    #[must_use]
+    pub fn ignoring_unregistered_kernels(self) -> Self {
+        Self {
+            ignores_unregistered_kernels: true,
+            ..self
+        }
+    }
+
     /// Returns the CUDA version of the driver.
     pub fn driver(&self) -> CudaVersion {
         self.driver
@@ -360,6 +376,11 @@ impl Profile {
     /// Returns the names of the GPUs that [`str::parse`] accepts.
     pub fn names() -> impl Iterator<Item = &'static str> {
         GPUS.iter().map(|gpu| gpu.key)
+    }
+
+    /// Returns the driver versions that [`with_driver`](Self::with_driver) accepts.
+    pub fn versions() -> impl Iterator<Item = CudaVersion> {
+        VERSIONS.into_iter()
     }
 }
 

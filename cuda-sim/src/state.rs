@@ -23,4 +23,4 @@ mod virtual_memory;
 mod world;
 
 pub use world::restart_seed;
-pub(crate) use world::{Answer, World, lock, renew, start, with};
+pub(crate) use world::{Answer, World, lock, renew, start, try_lock, with};

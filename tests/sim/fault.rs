@@ -124,3 +124,31 @@ fn a_poisoned_device_is_fatal_and_later_drops_do_not_panic() {
         assert_eq!(cuda_sim::stack_depth(), 0);
     });
 }
+
+#[test]
+fn a_fault_is_parsed() {
+    let parse = |text: &str| text.parse::<Fault>().map(|fault| format!("{fault:?}"));
+    let of = |fault: Fault| Ok(format!("{fault:?}"));
+    let memory = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+    let fault = Fault::of_function("cuMemAlloc_v2");
+    assert_eq!(parse("cuMemAlloc_v2"), of(fault.clone()));
+    assert_eq!(parse("cuMemAlloc_v2=2"), of(fault.clone().with(memory)));
+    let named = "cuMemAlloc_v2:3=CUDA_ERROR_OUT_OF_MEMORY";
+    assert_eq!(parse(named), of(fault.nth(3).with(memory)));
+    assert_eq!(parse("*:7+"), of(Fault::of_any().nth(7).from_then_on()));
+    for wrong in [
+        "",
+        "cuNever",
+        "*:",
+        "*:0",
+        "*:-1",
+        "*:1++",
+        "*=",
+        "*=0",
+        "*=CUDA_SUCCESS",
+        "*=x",
+    ] {
+        let error = wrong.parse::<Fault>().expect_err("no fault").to_string();
+        assert!(error.starts_with(&format!("no fault {wrong}: ")), "{error}");
+    }
+}

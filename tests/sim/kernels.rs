@@ -2,15 +2,28 @@
 
 use crate::{common, context, on, start};
 use cuda_safe::sys::{CUresult, cuCtxGetDevice, cuStreamDestroy_v2};
-use cuda_safe::{Context, LaunchConfig, Module, Stream};
+use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, Stream};
 use cuda_sim::{Alive, Profile, kernel::register};
 use std::sync::mpsc;
 
-/// Launches a kernel and returns its module, whose drop waits for its kernels.
+/// PTX with a kernel that the tests do not register.
+const OTHER: &str =
+    ".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry other() { ret; }";
+
+/// Launches the kernel `nothing` and returns its module, whose drop waits for its kernels.
 fn launch(context: &Context, stream: &Stream) -> Module {
-    let module = Module::from_ptx(context, include_str!("../kernels/vector.ptx"));
-    let module = module.expect("the test kernels");
-    let kernel = module.kernel("nothing");
+    launch_of(
+        context,
+        stream,
+        include_str!("../kernels/vector.ptx"),
+        "nothing",
+    )
+}
+
+/// Launches a kernel of a PTX text.
+fn launch_of(context: &Context, stream: &Stream, text: &str, name: &str) -> Module {
+    let module = Module::from_ptx(context, text).expect("the test kernels");
+    let kernel = module.kernel(name);
     let kernel = kernel.expect("found").typed::<()>();
     let kernel = kernel.expect("its parameters");
     // SAFETY: the kernel uses no memory.
@@ -136,5 +149,92 @@ fn the_built_in_sm_probe_kernel_can_be_replaced() {
             launch.update::<u32>(0, launch.blocks(), |_, _| 1000)
         });
         assert_eq!(probe.sms(&stream).expect("a trace"), [1000].into());
+    });
+}
+
+#[test]
+fn a_kernel_that_is_not_registered_is_named() {
+    let words = ["kernel \"other\" is not registered, so it cannot run"];
+    with_misuses(&words, |context, stream| {
+        let _module = launch_of(context, stream, OTHER, "other");
+        assert_eq!(cuda_sim::unregistered_kernels(), [""; 0]);
+        let error = stream.synchronize().expect_err("no such kernel");
+        assert!(error.is_fatal(), "{error}");
+        assert_eq!(cuda_sim::unregistered_kernels(), ["other"]);
+    });
+}
+
+#[test]
+fn kernels_that_are_not_registered_do_nothing_on_request() {
+    common::child::in_child(&[], || {
+        start(Profile::h200().ignoring_unregistered_kernels());
+        let context = context();
+        let stream = context.stream().expect("a stream");
+        let _modules = [
+            launch_of(&context, &stream, OTHER, "other"),
+            launch_of(&context, &stream, OTHER, "other"),
+        ];
+        stream.synchronize().expect("a kernel without effect");
+        assert_eq!(cuda_sim::unregistered_kernels(), ["other"]);
+        let (sender, receiver) = mpsc::channel();
+        register("other", move |launch| {
+            sender.send(launch.name().to_owned()).expect("a receiver");
+            Ok(())
+        });
+        let _module = launch_of(&context, &stream, OTHER, "other");
+        stream.synchronize().expect("a kernel");
+        assert_eq!(receiver.try_recv(), Ok("other".to_owned()));
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
+    });
+}
+
+#[test]
+fn a_report_runs_no_work() {
+    with_misuses(&[], |context, stream| {
+        register("nothing", |_| Ok(()));
+        let _module = launch(context, stream);
+        let before = cuda_sim::report();
+        assert_eq!(before.pending, 1);
+        stream.synchronize().expect("a kernel");
+        let after = cuda_sim::report();
+        assert_eq!(after.pending, 0);
+        assert_eq!(after.alive, Some(cuda_sim::alive()));
+        let launches = |report: &cuda_sim::Report| {
+            let mut calls = report.calls.iter();
+            let launches = calls.find(|its| its.function == "cuLaunchKernel");
+            launches.map(|its| (its.calls, its.failures))
+        };
+        assert_eq!(launches(&before), Some((1, 0)));
+        cuda_sim::clear_calls();
+        // SAFETY: the pointer may be null.
+        let code = unsafe { cuCtxGetDevice(std::ptr::null_mut()) };
+        assert!(!code.is_success());
+        let text = cuda_sim::report().to_string();
+        assert!(
+            text.contains("\n  1 cuCtxGetDevice, of which 1 failed\n"),
+            "{text}"
+        );
+        assert!(text.contains("\n  1 cuLaunchKernel\n"), "{text}");
+        assert!(text.ends_with("1 streams, 1 modules\n"), "{text}");
+    });
+}
+
+#[test]
+fn a_kernel_uses_memory_by_its_address() {
+    with_misuses(&["4 bytes at 0x10"], |context, stream| {
+        let buffer = DeviceBuffer::from_slice(stream, &[1u32, 2, 3, 4]).expect("memory");
+        let address = buffer.as_raw();
+        register("nothing", move |launch| {
+            let read = launch.read_at::<u32>(address + 4, 2)?;
+            launch.update_at::<u32>(address + 8, 2, |at, before| before * 10 + read[at])?;
+            assert_eq!(launch.variable_range("none"), None);
+            assert_eq!(launch.arguments(), 0);
+            Ok(())
+        });
+        let _module = launch(context, stream);
+        assert_eq!(buffer.to_vec().expect("a copy"), [1, 2, 32, 43]);
+        register("nothing", |launch| launch.read_at::<u32>(0x10, 1).map(drop));
+        let _module = launch(context, stream);
+        stream.synchronize().expect_err("an illegal address");
     });
 }

@@ -18,7 +18,9 @@
 
 use crate::account::refuse_in_kernel;
 use crate::{state, thread};
-use cuda_sys::CUresult;
+use cuda_sys::{CUresult, Function};
+use std::fmt;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
@@ -97,6 +99,72 @@ impl Fault {
         Injected { active }
     }
 }
+
+/// Parses a fault: the symbol of a function or `*` for any function, optionally `:` and the number of the
+/// call that fails and `+` to make later calls fail too, optionally `=` and the code by number or name.
+///
+/// ```
+/// use cuda_sim::fault::Fault;
+///
+/// let fault: Fault = "cuMemAlloc_v2:3=CUDA_ERROR_OUT_OF_MEMORY".parse()?;
+/// let always: Fault = "cuStreamCreate:1+=2".parse()?;
+/// # let _ = (fault, always);
+/// # Ok::<_, cuda_sim::fault::InvalidFault>(())
+/// ```
+impl FromStr for Fault {
+    type Err = InvalidFault;
+
+    fn from_str(text: &str) -> Result<Self, InvalidFault> {
+        let invalid = || InvalidFault(text.to_owned());
+        let (call, code) = match text.split_once('=') {
+            Some((call, code)) => (call, Some(code)),
+            None => (text, None),
+        };
+        let (symbol, number) = match call.split_once(':') {
+            Some((symbol, number)) => (symbol, number),
+            None => (call, "1"),
+        };
+        let mut fault = match symbol {
+            "*" => Self::of_any(),
+            symbol => Self::of_function(Function::find(symbol).ok_or_else(invalid)?.symbol()),
+        };
+        let (number, is_first_of_all) = match number.strip_suffix('+') {
+            Some(number) => (number, true),
+            None => (number, false),
+        };
+        let number = number.parse().ok().filter(|number| *number != 0);
+        fault = fault.nth(number.ok_or_else(invalid)?);
+        if is_first_of_all {
+            fault = fault.from_then_on();
+        }
+        let Some(code) = code else { return Ok(fault) };
+        // 999 is the highest code.
+        let mut codes = (1..=CUresult::CUDA_ERROR_UNKNOWN.0).map(CUresult);
+        let is_it = |its: &CUresult| {
+            its.name()
+                .is_some_and(|name| name == code || code.parse() == Ok(its.0))
+        };
+        Ok(fault.with(codes.find(is_it).ok_or_else(invalid)?))
+    }
+}
+
+/// The error of parsing a [`Fault`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidFault(String);
+
+impl fmt::Display for InvalidFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "no fault {}: a fault is the symbol of a driver function or *, optionally : and the number of \
+             the call that fails (with + for all calls from there on), optionally = and an error code by \
+             number or name, as in cuMemAlloc_v2:3=CUDA_ERROR_OUT_OF_MEMORY",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for InvalidFault {}
 
 #[derive(Debug)]
 struct Active {

@@ -19,6 +19,7 @@
 //! `cuda_safe::green::SmProbe` uses to find the SM of each block. Registering that name replaces it.
 
 use super::Call;
+use crate::account::note_unregistered;
 use crate::code::{Contents, KernelInfo};
 use crate::memory::{Memory, Use};
 use crate::races::Access;
@@ -163,6 +164,14 @@ pub(crate) fn find(name: &str) -> Option<KernelFn> {
     })
 }
 
+/// Returns the body of a kernel that is not registered, if such kernels do nothing.
+pub(crate) fn that_does_nothing() -> KernelFn {
+    Arc::new(|launch| {
+        note_unregistered(launch.name());
+        Ok(())
+    })
+}
+
 /// The kernel of `cuda-safe` that records the SM on which each block runs.
 fn record_sm(launch: &mut Launch<'_>) -> Result<(), String> {
     let blocks = launch.blocks();
@@ -207,6 +216,16 @@ pub struct Launch<'a> {
 impl<'a> Launch<'a> {
     pub(crate) fn new(memory: &'a mut Memory, call: &'a Call) -> Self {
         Self { memory, call }
+    }
+
+    /// Returns the name of the kernel.
+    pub fn name(&self) -> &str {
+        &self.call.kernel.info.name
+    }
+
+    /// Returns the number of arguments.
+    pub fn arguments(&self) -> usize {
+        self.call.arguments.len()
     }
 
     /// Returns the number of blocks along x, y and z.
@@ -278,11 +297,8 @@ impl<'a> Launch<'a> {
     /// # Errors
     /// The memory is shorter, not yet allocated, or freed.
     pub fn read<T: Plain>(&mut self, argument: usize, len: usize) -> Result<Vec<T>, String> {
-        let bytes = self.bytes::<T>(argument, len, Use::Read)?;
-        Ok(bytes
-            .chunks_exact(size_of::<T>())
-            .filter_map(T::read)
-            .collect())
+        let address = self.value::<u64>(argument)?;
+        self.read_at(address, len)
     }
 
     /// Updates the first `len` elements of the memory that an argument points to. `f` gets the index and
@@ -294,9 +310,36 @@ impl<'a> Launch<'a> {
         &mut self,
         argument: usize,
         len: usize,
+        f: impl FnMut(usize, T) -> T,
+    ) -> Result<(), String> {
+        let address = self.value::<u64>(argument)?;
+        self.update_at(address, len, f)
+    }
+
+    /// Returns `len` elements at an address, which may come from a struct that is an argument, or from
+    /// memory.
+    ///
+    /// # Errors
+    /// See [`read`](Self::read).
+    pub fn read_at<T: Plain>(&mut self, address: u64, len: usize) -> Result<Vec<T>, String> {
+        let bytes = self.bytes_at::<T>(address, len, Use::Read)?;
+        Ok(bytes
+            .chunks_exact(size_of::<T>())
+            .filter_map(T::read)
+            .collect())
+    }
+
+    /// Updates `len` elements at an address. See [`update`](Self::update).
+    ///
+    /// # Errors
+    /// See [`read`](Self::read).
+    pub fn update_at<T: Plain>(
+        &mut self,
+        address: u64,
+        len: usize,
         mut f: impl FnMut(usize, T) -> T,
     ) -> Result<(), String> {
-        let bytes = self.bytes::<T>(argument, len, Use::Write)?;
+        let bytes = self.bytes_at::<T>(address, len, Use::Write)?;
         for (index, element) in bytes.chunks_exact_mut(size_of::<T>()).enumerate() {
             if let Some(before) = T::read(element) {
                 f(index, before).write(element);
@@ -325,6 +368,14 @@ impl<'a> Launch<'a> {
         let done = self.update(argument, len, f);
         mode(self.memory, None);
         done
+    }
+
+    /// Returns the address of a variable of the kernel's module, and its size in bytes, or `None` if there
+    /// is no such variable.
+    pub fn variable_range(&self, name: &str) -> Option<(u64, usize)> {
+        let mut all = self.call.kernel.variables.iter();
+        let found = all.find(|(its, ..)| its == name);
+        found.map(|(_, address, size)| (*address, *size))
     }
 
     /// Returns the first `len` elements of a variable of the kernel's module.
@@ -467,19 +518,17 @@ impl<'a> Launch<'a> {
     }
 
     fn variable(&mut self, name: &str, size: usize, wanted: Use) -> Result<&mut [u8], String> {
-        let mut all = self.call.kernel.variables.iter();
-        let found = all.find(|(its, ..)| its == name);
-        let (_, address, _) = found.ok_or_else(|| format!("there is no variable \"{name}\""))?;
-        self.memory.bytes_for(*address, size, wanted)
+        let found = self.variable_range(name);
+        let (address, _) = found.ok_or_else(|| format!("there is no variable \"{name}\""))?;
+        self.memory.bytes_for(address, size, wanted)
     }
 
-    fn bytes<T: Plain>(
+    fn bytes_at<T: Plain>(
         &mut self,
-        argument: usize,
+        address: u64,
         len: usize,
         wanted: Use,
     ) -> Result<&mut [u8], String> {
-        let address = self.value::<u64>(argument)?;
         if len == 0 {
             return Ok(&mut []);
         }

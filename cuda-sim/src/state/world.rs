@@ -25,7 +25,7 @@ use crate::races::{AccessLog, Order};
 use crate::thread;
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::ThreadId;
 
 /// The result of a driver function: success or an error code.
@@ -142,6 +142,15 @@ pub fn restart_seed() {
 
 pub(crate) fn lock() -> MutexGuard<'static, Option<World>> {
     WORLD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the state, or `None` if another thread uses it.
+pub(crate) fn try_lock() -> Option<MutexGuard<'static, Option<World>>> {
+    match WORLD.try_lock() {
+        Ok(locked) => Some(locked),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 pub(crate) fn with<T>(f: impl FnOnce(&mut World) -> T) -> Option<T> {
@@ -532,7 +541,11 @@ impl World {
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
         };
         let info = module.kernels[function.kernel].clone();
-        let body = kernel::find(&info.name);
+        let ignored = || {
+            let ignores = self.profile.ignores_unregistered_kernels;
+            ignores.then(kernel::that_does_nothing)
+        };
+        let body = kernel::find(&info.name).or_else(ignored);
         let places = module.placed.get(&context).into_iter().flatten();
         let variables = module.variables.iter().zip(places);
         let variables = variables.map(|(its, address)| (its.name.clone(), *address, its.size));

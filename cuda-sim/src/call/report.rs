@@ -1,0 +1,102 @@
+//! The report on everything that a process has done with the driver.
+
+use crate::account::{Alive, CallCount, call_counts, misuses, not_simulated, unregistered_kernels};
+use crate::state::try_lock;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// The longest time that [`report`] waits for a thread that is inside the driver.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a process has done with the driver. Returned by [`report`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// The functions that were called.
+    pub calls: Vec<CallCount>,
+    /// The functions that were called and are not simulated. They are among `calls` too.
+    pub not_simulated: Vec<&'static str>,
+    /// The kernels that were launched and are not registered.
+    pub unregistered_kernels: Vec<String>,
+    /// The misuses.
+    pub misuses: Vec<String>,
+    /// The number of operations that were enqueued and have not run.
+    pub pending: usize,
+    /// The objects that are alive, before the pending operations run. `None` if the driver is not installed,
+    /// or if a thread is inside of it for longer than a second.
+    pub alive: Option<Alive>,
+}
+
+/// Returns the report on this process. Unlike [`alive`](crate::alive), it runs no work, so it may be called
+/// when the process exits.
+pub fn report() -> Report {
+    let until = Instant::now() + PATIENCE;
+    let (pending, alive) = loop {
+        if let Some(locked) = try_lock() {
+            let world = locked.as_ref();
+            let pending = world.map_or(0, |world| world.executor.pending());
+            break (pending, world.map(|world| world.alive()));
+        }
+        if Instant::now() >= until {
+            break (0, None);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    Report {
+        calls: call_counts(),
+        not_simulated: not_simulated(),
+        unregistered_kernels: unregistered_kernels(),
+        misuses: misuses(),
+        pending,
+        alive,
+    }
+}
+
+/// Prints a section for each list that is not empty, and the objects of each kind that are alive.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (mut calls, mut failures) = (0, 0);
+        for count in &self.calls {
+            calls += count.calls;
+            failures += count.failures;
+        }
+        writeln!(f, "calls: {calls}, of which {failures} failed")?;
+        for count in &self.calls {
+            write!(f, "  {} {}", count.calls, count.function)?;
+            match count.failures {
+                0 => writeln!(f)?,
+                failures => writeln!(f, ", of which {failures} failed")?,
+            }
+        }
+        let mut list = |title: &str, lines: &[&str]| -> fmt::Result {
+            if !lines.is_empty() {
+                writeln!(f, "{title}: {}", lines.len())?;
+            }
+            lines.iter().try_for_each(|line| writeln!(f, "  {line}"))
+        };
+        let kernels = self.unregistered_kernels.iter().map(String::as_str);
+        let kernels: Vec<&str> = kernels.collect();
+        let misuses: Vec<&str> = self.misuses.iter().map(String::as_str).collect();
+        list("functions that are not simulated", &self.not_simulated)?;
+        list("kernels that are not registered", &kernels)?;
+        list("misuses", &misuses)?;
+        if self.pending != 0 {
+            writeln!(f, "operations that have not run: {}", self.pending)?;
+        }
+        let Some(alive) = &self.alive else {
+            return writeln!(
+                f,
+                "objects alive: unknown, because a thread is inside the driver"
+            );
+        };
+        let counts = alive.counts();
+        let counts = counts.iter().filter(|(count, _)| *count != 0);
+        let counts: Vec<String> = counts
+            .map(|(count, name)| format!("{count} {name}"))
+            .collect();
+        match counts.is_empty() {
+            true => writeln!(f, "objects alive: none"),
+            false => writeln!(f, "objects alive: {}", counts.join(", ")),
+        }
+    }
+}
