@@ -7,10 +7,14 @@
 mod common;
 
 mod c_library;
+mod environment;
+mod install;
+mod kernels;
 mod lookup;
 mod played;
 mod programs;
 mod python;
+mod runner;
 
 use common::skip;
 use serde::Deserialize;
@@ -45,9 +49,9 @@ struct Target {
     name: String,
 }
 
-/// Builds the driver and returns a folder with it, under the names that the linker and programs
-/// use. Reports a skip if it cannot be built.
-fn driver() -> Option<PathBuf> {
+/// Builds the driver and the command `cuda-sim`, and returns the file of the driver. The command is beside it.
+/// Reports a skip if they cannot be built.
+fn build() -> Option<PathBuf> {
     let manifest = Path::new(REPOSITORY).join("Cargo.toml");
     if !manifest.is_file() {
         skip("the sources are elsewhere");
@@ -82,14 +86,25 @@ fn driver() -> Option<PathBuf> {
         .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
         .filter(|artifact| artifact.target.name == "cuda_sim_cdylib");
     let artifact = artifacts.next().expect("cargo reports its artifacts");
+    artifact.filenames.into_iter().next()
+}
 
+/// Returns the command `cuda-sim`, or reports a skip if it cannot be built.
+fn runner() -> Option<PathBuf> {
+    build().map(|library| library.with_file_name("cuda-sim"))
+}
+
+/// Returns a folder with the driver, under the names that the linker and programs use. Reports a skip if it
+/// cannot be built.
+fn driver() -> Option<PathBuf> {
+    let library = build()?;
     let folder = folder().join("driver");
     fs::create_dir_all(&folder).expect("making the folder of the driver");
     for name in ["libcuda.so.1", "libcuda.so"] {
         // Other tests do the same at the same time, so the file is moved into place when it is
         // complete.
         let part = unique(&folder, name);
-        fs::copy(&artifact.filenames[0], &part).expect("copying the driver");
+        fs::copy(&library, &part).expect("copying the driver");
         fs::rename(&part, folder.join(name)).expect("putting the driver in its place");
     }
     Some(folder)

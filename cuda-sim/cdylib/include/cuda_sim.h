@@ -1,6 +1,29 @@
-/* Functions of the software driver for tests of C programs. They are not functions of a driver: a program
- * that defines CUDA_SIM_WEAK as __attribute__((weak)) can be linked without them, and they are then NULL. */
-
+/* Functions of the software CUDA driver (`libcuda.so.1` of cuda-sim) that a real driver does not have.
+ *
+ * The software driver does not execute code for GPUs. A program registers a host function for each kernel,
+ * and the function runs when the kernel is launched:
+ *
+ *     // __global__ void scale(float *x, float factor, unsigned n)
+ *     static void scale(CUsimLaunch *launch, void *user) {
+ *         unsigned long long x = *(const unsigned long long *)launch->arguments[0];
+ *         float factor = *(const float *)launch->arguments[1];
+ *         unsigned n = *(const unsigned *)launch->arguments[2];
+ *         float *values = malloc(n * sizeof(float));
+ *         if (cuSimRead(launch, x, values, n * sizeof(float)) == 0) {
+ *             for (unsigned i = 0; i < n; i++)
+ *                 values[i] *= factor;
+ *             cuSimWrite(launch, x, values, n * sizeof(float));
+ *         }
+ *         free(values);
+ *     }
+ *
+ *     cuSimRegisterKernel("scale", scale, NULL);
+ *
+ * A program that also runs on real drivers looks the functions up with `dlsym`, and does not register
+ * kernels if they are missing. `cuGetProcAddress` does not find them.
+ *
+ * The functions return 0 (`CUDA_SUCCESS`) or 1 (`CUDA_ERROR_INVALID_VALUE`), unless they say otherwise.
+ */
 #ifndef CUDA_SIM_H
 #define CUDA_SIM_H
 
@@ -14,6 +37,52 @@
 extern "C" {
 #endif
 
+/* A launch of a kernel, with all of its blocks and threads. It is valid until the kernel's function returns,
+ * and only on the thread that called the function. The driver creates it; later versions may add fields at
+ * the end. */
+typedef struct CUsimLaunch {
+    /* The name of the kernel, as it was registered. */
+    const char *name;
+    /* The number of blocks along x, y and z. */
+    unsigned grid[3];
+    /* The number of threads in a block along x, y and z. */
+    unsigned block[3];
+    /* The number of blocks in a cluster along x, y and z; 1 for a launch without clusters. */
+    unsigned cluster[3];
+    /* The size of a block's dynamic shared memory in bytes. */
+    unsigned shared_bytes;
+    /* The number of arguments. */
+    size_t argument_count;
+    /* Pointers to the values of the arguments, each aligned to 16 bytes. */
+    const void *const *arguments;
+    /* The sizes of the arguments in bytes. */
+    const size_t *argument_sizes;
+} CUsimLaunch;
+
+/* The function of a kernel. It runs once per launch, on a thread that calls the driver or on the driver's own
+ * thread. It must not call the driver, except for the functions below. */
+typedef void (*CUsimKernel)(CUsimLaunch *launch, void *user);
+
+/* Registers `kernel` as the kernel `name`, which is the symbol in the image: the mangled name of a C++
+ * function. It runs when a kernel of that name is launched from any module. A later registration of the same
+ * name replaces it. `user` is passed to each call. */
+int cuSimRegisterKernel(const char *name, CUsimKernel kernel, void *user);
+
+/* Copies `size` bytes at a device address to host memory.
+ *
+ * Device addresses are not host pointers. If the bytes are not all in one allocation that the kernel may use,
+ * this returns 1, and the launch fails as an access to an illegal address (700). */
+int cuSimRead(CUsimLaunch *launch, unsigned long long address, void *to, size_t size);
+
+/* Copies `size` bytes from host memory to a device address. The errors are those of `cuSimRead`. */
+int cuSimWrite(CUsimLaunch *launch, unsigned long long address, const void *from, size_t size);
+
+/* Returns the address and the size in bytes of a variable of the kernel's module. Both pointers may be null.
+ * Returns 500 (`CUDA_ERROR_NOT_FOUND`) if there is no such variable. */
+int cuSimVariable(CUsimLaunch *launch, const char *name, unsigned long long *address, size_t *size);
+
+/* Makes the launch fail as an access to an illegal address. The driver prints the message on stderr. */
+int cuSimFail(CUsimLaunch *launch, const char *message);
 /* Makes a later call of a function of the driver return `code` without any effect: the call number `nth` from
  * now on, counted from 1, on any thread. `function` is the symbol, for example cuMemAlloc_v2.
  * Returns 0, or another number if no function has this symbol, or `nth` or `code` is 0. */

@@ -1,11 +1,12 @@
 //! The simulated driver. The first call of any function starts it.
 
-use crate::{errors, exports, lookup, report};
+use crate::{account, environment, errors, exports, lookup, report};
 use core::ffi::c_void;
 use core::mem::transmute;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use cuda_sim::Profile;
+use cuda_sim::fault::Scope;
 use cuda_sys::{CudaVersion, Function};
 use std::sync::LazyLock;
 
@@ -22,8 +23,8 @@ pub(crate) struct Driver {
 
 static DRIVER: LazyLock<Driver> = LazyLock::new(start);
 
-/// The profile that `CUDA_SIM` selects.
-pub(crate) static PROFILE: LazyLock<Profile> = LazyLock::new(profile);
+/// The profile that the environment selects.
+pub(crate) static PROFILE: LazyLock<Profile> = LazyLock::new(environment::profile);
 
 /// The record of calls is cleared after this number of calls.
 const CALLS: u32 = 1 << 16;
@@ -39,10 +40,17 @@ fn start() -> Driver {
         // already in use.
         eprintln!("cuda-sim: {why}");
     }
+    for fault in environment::process_faults() {
+        // Active until the process ends.
+        std::mem::forget(fault.inject(Scope::Process));
+    }
+    account::begin();
     let played = |function: Function| {
+        if function.since() > version {
+            return None;
+        }
         let address = match own(function.symbol()) {
-            Some(own) if function.since() <= version => own,
-            Some(_) => return None,
+            Some(own) => own,
             None => function.address().ok()?,
         };
         Some(entry_of(address))
@@ -56,16 +64,6 @@ fn start() -> Driver {
         played: Function::all().map(played).collect(),
         exported,
     }
-}
-
-fn profile() -> Profile {
-    let Some(name) = std::env::var_os("CUDA_SIM") else {
-        return Profile::h200();
-    };
-    name.to_string_lossy().parse().unwrap_or_else(|why| {
-        eprintln!("cuda-sim: CUDA_SIM: {why}; the driver reports no devices");
-        Profile::h200().with_devices(0)
-    })
 }
 
 fn entry_of(address: NonNull<c_void>) -> Entry {

@@ -46,19 +46,19 @@ macro_rules! names {
 
 mod newest {
     names!();
-    include!("../../../cuda-sys/src/bindings/functions.rs");
+    include!("rows/functions.rs");
 }
 
 mod older {
     names!();
     use cuda_sys::abi::*;
-    include!("../../../cuda-sys/src/bindings/functions_abi.rs");
+    include!("rows/functions_abi.rs");
 }
 
 mod per_thread {
     names!();
     use cuda_sys::ptds::*;
-    include!("../../../cuda-sys/src/bindings/functions_ptds.rs");
+    include!("rows/functions_ptds.rs");
 }
 
 /// Returns the index and address of every function.

@@ -1,0 +1,42 @@
+//! The accounts that the processes of a program have written.
+
+use crate::options::Account;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Writes the accounts in a folder, ordered by process, to the place that the options name.
+pub(crate) fn write(folder: &Path, account: &Account) -> io::Result<()> {
+    let text = text(folder)?;
+    match account {
+        Account::Stderr => io::stderr().write_all(text.as_bytes()),
+        Account::File(file) => fs::write(file, text),
+        Account::Nowhere => Ok(()),
+    }
+}
+
+fn text(folder: &Path) -> io::Result<String> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        // The name begins with the number of the process, and a number among the accounts of that process.
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let numbers: Vec<u64> = name
+            .split('.')
+            .filter_map(|part| part.parse().ok())
+            .collect();
+        files.push((numbers, path));
+    }
+    files.sort();
+    let mut text = match files.len() {
+        0 => "cuda-sim: no process called the driver. If one should have: LD_LIBRARY_PATH has no effect on \
+              libraries that are opened by an absolute path or found by an RPATH, and on setuid programs\n"
+            .to_owned(),
+        1 => "cuda-sim: account of 1 process\n".to_owned(),
+        count => format!("cuda-sim: accounts of {count} processes\n"),
+    };
+    for (_, path) in files {
+        text.push_str(&fs::read_to_string(path)?);
+    }
+    Ok(text)
+}

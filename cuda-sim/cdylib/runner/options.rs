@@ -1,0 +1,130 @@
+//! The command line.
+
+use cuda_sim::Profile;
+use cuda_sim::fault::Fault;
+use cuda_sys::CudaVersion;
+use lexopt::prelude::{Long, Short, Value, ValueExt};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+pub(crate) enum Command {
+    Run(Run),
+    Library(PathBuf),
+    Header,
+    Profiles,
+    Functions {
+        driver: CudaVersion,
+        not_simulated: bool,
+    },
+    Help,
+    Version,
+}
+
+/// The options of `cuda-sim run`.
+pub(crate) struct Run {
+    pub(crate) program: OsString,
+    pub(crate) arguments: Vec<OsString>,
+    /// Variables of the program.
+    pub(crate) variables: Vec<(&'static str, OsString)>,
+    pub(crate) account: Account,
+}
+
+/// Where the account is written.
+pub(crate) enum Account {
+    Stderr,
+    File(PathBuf),
+    Nowhere,
+}
+
+pub(crate) fn parse(mut parser: lexopt::Parser) -> Result<Command, String> {
+    parse_command(&mut parser).map_err(|why| format!("{why}; see cuda-sim --help"))
+}
+
+fn parse_command(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let command = match parser.next()? {
+        Some(Value(command)) => command,
+        Some(Short('h') | Long("help")) | None => return Ok(Command::Help),
+        Some(Short('V') | Long("version")) => return Ok(Command::Version),
+        Some(other) => return Err(other.unexpected()),
+    };
+    let command = match command.to_str() {
+        Some("run") => return parse_run(parser),
+        Some("library") => Command::Library(parser.value()?.into()),
+        Some("header") => Command::Header,
+        Some("profiles") => Command::Profiles,
+        Some("functions") => return parse_functions(parser),
+        Some("help") => Command::Help,
+        _ => return Err(format!("no command {}", command.to_string_lossy()).into()),
+    };
+    match parser.next()? {
+        None => Ok(command),
+        Some(Short('h') | Long("help")) => Ok(Command::Help),
+        Some(other) => Err(other.unexpected()),
+    }
+}
+
+fn parse_functions(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let mut driver = CudaVersion::BINDINGS;
+    let mut not_simulated = false;
+    while let Some(option) = parser.next()? {
+        match option {
+            Long("driver") => driver = parser.value()?.parse()?,
+            Long("not-simulated") => not_simulated = true,
+            Short('h') | Long("help") => return Ok(Command::Help),
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Command::Functions {
+        driver,
+        not_simulated,
+    })
+}
+
+fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let mut profile: Option<String> = None;
+    let (mut driver, mut devices, mut seed) = (None, None, None);
+    let mut variables: Vec<(&'static str, OsString)> = Vec::new();
+    let mut account = Account::Stderr;
+    let program = loop {
+        match parser.next()? {
+            Some(Long("profile")) => profile = Some(parser.value()?.string()?),
+            Some(Long("driver")) => driver = Some(parser.value()?.string()?),
+            Some(Long("devices")) => devices = Some(parser.value()?.string()?),
+            Some(Long("seed")) => seed = Some(parser.value()?.string()?),
+            Some(Long("faults")) => {
+                let faults = parser.value()?.string()?;
+                for fault in faults.split(',') {
+                    let fault: Result<Fault, _> = fault.trim().parse();
+                    let _ = fault.map_err(|why| why.to_string())?;
+                }
+                variables.push(("CUDA_SIM_FAULTS", faults.into()));
+            }
+            Some(Long("ignore-kernels")) => variables.push(("CUDA_SIM_KERNELS", "ignore".into())),
+            Some(Long("account")) => account = Account::File(parser.value()?.into()),
+            Some(Long("no-account")) => account = Account::Nowhere,
+            Some(Short('h') | Long("help")) => return Ok(Command::Help),
+            Some(Value(program)) => break program,
+            Some(other) => return Err(other.unexpected()),
+            None => return Err("run needs a program".into()),
+        }
+    };
+    let arguments = parser.raw_args()?.collect();
+    if profile.is_some() || driver.is_some() || devices.is_some() || seed.is_some() {
+        let mut text = profile.unwrap_or_else(|| "h200".to_owned());
+        for (mark, suffix) in [('*', devices), ('@', driver), ('#', seed)] {
+            if let Some(suffix) = suffix {
+                text.push(mark);
+                text.push_str(&suffix);
+            }
+        }
+        let known: Result<Profile, _> = text.parse();
+        known.map_err(|why| why.to_string())?;
+        variables.push(("CUDA_SIM", text.into()));
+    }
+    Ok(Command::Run(Run {
+        program,
+        arguments,
+        variables,
+        account,
+    }))
+}

@@ -1,0 +1,82 @@
+//! `cuda-sim run`.
+
+use crate::options::{Account, Run};
+use crate::{accounts, library, signals};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+use std::time::SystemTime;
+
+/// Runs a program on the software driver.
+pub(crate) fn run(options: &Run) -> Result<ExitCode, String> {
+    let folder = Folder::new().map_err(|why| format!("creating a temporary folder: {why}"))?;
+    let (driver, written) = (folder.0.join("driver"), folder.0.join("accounts"));
+    library::write(&driver)?;
+    fs::create_dir(&written).map_err(|why| format!("creating a temporary folder: {why}"))?;
+
+    let mut command = Command::new(&options.program);
+    command
+        .args(&options.arguments)
+        .env("LD_LIBRARY_PATH", search_path(&driver))
+        .envs(options.variables.iter().cloned());
+    match options.account {
+        Account::Nowhere => command.env_remove("CUDA_SIM_ACCOUNT"),
+        _ => command.env("CUDA_SIM_ACCOUNT", &written),
+    };
+    signals::install();
+    let program = options.program.to_string_lossy();
+    let mut child = command
+        .spawn()
+        .map_err(|why| format!("starting {program}: {why}"))?;
+    let status =
+        signals::wait(&mut child).map_err(|why| format!("waiting for {program}: {why}"))?;
+    if !matches!(options.account, Account::Nowhere) {
+        accounts::write(&written, &options.account)
+            .map_err(|why| format!("writing the account: {why}"))?;
+    }
+    Ok(code_of(status))
+}
+
+/// Returns the exit status of the program, as a shell does.
+fn code_of(status: ExitStatus) -> ExitCode {
+    let signal = status.signal().map(|signal| 128 + signal);
+    let code = status.code().or(signal).unwrap_or(1);
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+fn search_path(driver: &Path) -> OsString {
+    let mut path = driver.as_os_str().to_owned();
+    let inherited = std::env::var_os("LD_LIBRARY_PATH").filter(|path| !path.is_empty());
+    if let Some(inherited) = inherited {
+        path.push(":");
+        path.push(inherited);
+    }
+    path
+}
+
+/// A folder of this run, which is removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> io::Result<Self> {
+        let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let time = time.map_or(0, |time| time.subsec_nanos());
+        let name = format!("cuda-sim-{}-{time}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // Fails if the folder exists, which another user may own.
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(why) = fs::remove_dir_all(&self.0) {
+            eprintln!("cuda-sim: removing {}: {why}", self.0.display());
+        }
+    }
+}

@@ -1,0 +1,1 @@
+../../../../cuda-sys/src/bindings/functions.rs

@@ -1,0 +1,108 @@
+//! `cargo install` of the command from its package, as a registry distributes it.
+
+use crate::common::skip;
+use crate::{REPOSITORY, text, unique};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The packages that are not in a registry: the command, and those that it needs for a build or a test.
+const PACKAGES: [&str; 4] = ["cuda-sys", "cuda-safe", "cuda-sim", "cuda-sim-cdylib"];
+
+/// Runs Cargo or another program, which must succeed.
+#[track_caller]
+fn succeed(command: &mut Command) -> String {
+    let output = command.output().expect("starting a program");
+    let errors = text(&output.stderr);
+    assert!(output.status.success(), "{command:?}:\n{errors}");
+    text(&output.stdout)
+}
+
+fn cargo(at: &Path) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command
+        .current_dir(at)
+        .env("CARGO_NET_OFFLINE", "true")
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS");
+    command
+}
+
+#[test]
+#[ignore = "builds the driver twice in release mode; run it with `cargo test --test libcuda -- --ignored`"]
+fn the_command_is_installed_from_its_package_and_contains_the_library() {
+    let repository = Path::new(REPOSITORY);
+    if !repository.join("Cargo.toml").is_file() {
+        return skip("the sources are elsewhere");
+    }
+    // Outside of the workspace, to which Cargo would count the packages.
+    let folder = unique(&std::env::temp_dir(), "cuda-sim-install");
+    fs::create_dir_all(&folder).expect("making the test's folder");
+
+    let mut package = cargo(repository);
+    package.args([
+        "package",
+        "--no-verify",
+        "--allow-dirty",
+        "--exclude-lockfile",
+        "--quiet",
+        "--target-dir",
+    ]);
+    package.arg(&folder);
+    for name in PACKAGES {
+        package.args(["--package", name]);
+    }
+    succeed(&mut package);
+    let mut patches = "[patch.crates-io]\n".to_owned();
+    let mut command = None;
+    for entry in fs::read_dir(folder.join("package")).expect("the packages") {
+        let path = entry.expect("a package").path();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let Some(name) = name.strip_suffix(".crate") else {
+            continue;
+        };
+        let mut unpack = Command::new("tar");
+        succeed(unpack.current_dir(&folder).arg("xzf").arg(&path));
+        // The version follows the name.
+        let its = PACKAGES.iter().find(|its| {
+            let version = name
+                .strip_prefix(**its)
+                .and_then(|rest| rest.strip_prefix('-'));
+            version.is_some_and(|version| version.starts_with(|first: char| first.is_ascii_digit()))
+        });
+        match *its.expect("one of the packages") {
+            "cuda-sim-cdylib" => command = Some(folder.join(name)),
+            its => patches += &format!("{its}.path = {:?}\n", folder.join(name)),
+        }
+    }
+    // In place of a registry. The build script's Cargo finds the file too.
+    fs::create_dir(folder.join(".cargo")).expect("making a folder");
+    fs::write(folder.join(".cargo/config.toml"), patches).expect("writing the configuration");
+    let command = command.expect("the package of the command");
+    let mut install = cargo(&folder);
+    install.args(["install", "--quiet", "--path"]).arg(command);
+    succeed(
+        install
+            .arg("--root")
+            .arg(folder.join("root"))
+            .arg("--target-dir")
+            .arg(folder.join("target")),
+    );
+    // Nothing of the build is left.
+    for left in ["target", "package"] {
+        fs::remove_dir_all(folder.join(left)).expect("removing the build");
+    }
+
+    let mut run = Command::new(folder.join("root/bin/cuda-sim"));
+    run.args(["run", "--no-account", "--devices=4", "--", "python3", "-c"]);
+    run.arg("import ctypes; print(ctypes.CDLL('libcuda.so').cuInit(0))");
+    assert_eq!(succeed(&mut run), "0\n");
+    let mut library = Command::new(folder.join("root/bin/cuda-sim"));
+    succeed(library.arg("library").arg(folder.join("driver")));
+    assert!(folder.join("driver/libcuda.so.1").is_file());
+    fs::remove_dir_all(&folder).expect("removing the test's folder");
+}

@@ -1,0 +1,125 @@
+//! Kernels that programs in C and Python register. The code is that of the README of `cuda-sim`.
+
+use crate::common::{c, skip};
+use crate::{REPOSITORY, command, driver, folder, need, output_of, output_with, text, unique};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Returns the code of a language in the README of `cuda-sim`.
+fn documented(language: &str) -> String {
+    let page = Path::new(REPOSITORY).join("cuda-sim/README.md");
+    let page = fs::read_to_string(page).expect("the README of cuda-sim");
+    let start = format!("```{language}\n");
+    let mut blocks = page
+        .split("\n```\n")
+        .filter_map(|part| part.split_once(&start));
+    let (_, code) = blocks.next().expect("code of the language");
+    assert!(blocks.next().is_none(), "one example of {language}");
+    code.to_owned() + "\n"
+}
+
+fn compile(driver: &Path) -> Option<PathBuf> {
+    let source = Path::new(REPOSITORY).join("tests/libcuda/kernels.c");
+    let (program, example) = (unique(&folder(), "kernels"), unique(&folder(), "readme"));
+    fs::write(&example, documented("c")).expect("writing the example");
+    c::compile(&source, &program, |compiler| {
+        compiler
+            .args([
+                "-std=gnu11",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-pthread",
+                "-I",
+            ])
+            .arg(Path::new(REPOSITORY).join("cuda-sim/cdylib/include"))
+            .arg("-include")
+            .arg(&example)
+            .arg("-L")
+            .arg(driver)
+            .args(["-lcuda", "-ldl"]);
+    })?;
+    fs::remove_file(example).expect("a file of this test");
+    Some(program)
+}
+
+/// The output of `kernels.c` before the last kernel.
+const WELL: &str = "\
+scale 0
+2.5 5 7.5 10
+look: grid 2 3 4, block 5 6 7, cluster 1, shared 80, user me
+arguments: 2 of 8 and 1 bytes, the second is 200
+no variable 500
+counter 7 of 4 bytes
+from another thread 1
+look: grid 1 1 1, block 1 1 1, cluster 1, shared 0, user me
+arguments: 2 of 8 and 1 bytes, the second is 200
+no variable 500
+counter 8 of 4 bytes
+from another thread 1
+after the launch 1 1
+cuGetProcAddress 0 1, dlsym 1
+";
+
+#[test]
+fn a_c_program_registers_kernels() {
+    let driver = need!(driver());
+    let program = need!(compile(&driver));
+    let output = output_of(command(&program, &driver, "h200").arg("scale"));
+    assert_eq!(output, format!("{WELL}scale 0\n"));
+
+    let failed = |kernel: &str, output: &str, reason: &str| {
+        let run = command(&program, &driver, "h200").arg(kernel).output();
+        let run = run.expect("starting a program");
+        assert_eq!(text(&run.stdout), format!("{WELL}{output}"));
+        let errors = text(&run.stderr);
+        let start = format!("cuda-sim: misuse: kernel \"{kernel}\": ");
+        assert!(
+            errors.starts_with(&start) && errors.contains(reason),
+            "{errors}"
+        );
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+    };
+    failed("stray", "stray read 1\nstray 700\n", "64 bytes at 0x");
+    failed("fails", "fails 700\n", "out of paper");
+    fs::remove_file(program).expect("a file of this test");
+}
+
+#[test]
+fn a_kernel_that_is_not_registered_fails_with_its_name_or_does_nothing() {
+    let driver = need!(driver());
+    let program = need!(compile(&driver));
+    let mut run = command(&program, &driver, "h200");
+    let output = run
+        .arg("unregistered")
+        .output()
+        .expect("starting a program");
+    assert_eq!(text(&output.stdout), "scale 700\n");
+    let errors = text(&output.stderr);
+    let reason = "cuda-sim: misuse: kernel \"scale\" is not registered, so it cannot run: ";
+    assert!(errors.starts_with(reason), "{errors}");
+    assert!(errors.contains("cuSimRegisterKernel"), "{errors}");
+
+    let output = output_of(run.env("CUDA_SIM_KERNELS", "ignore"));
+    assert_eq!(output, "scale 0\n");
+    fs::remove_file(program).expect("a file of this test");
+}
+
+#[test]
+fn a_python_program_registers_a_kernel() {
+    let driver = need!(driver());
+    if Command::new("python3").arg("-V").output().is_err() {
+        return skip("no python3");
+    }
+    let harness = Path::new(REPOSITORY).join("tests/libcuda/kernels.py");
+    let harness = fs::read_to_string(harness).expect("the harness");
+    let program = unique(&folder(), "kernels.py");
+    fs::write(&program, documented("python") + &harness).expect("writing the program");
+    for argument in [None, Some("on the driver's thread")] {
+        let mut run = command("python3", &driver, "h200");
+        let output = output_with(run.arg(&program).args(argument), "");
+        assert_eq!(output, "2.5 5.0 7.5 10.0\n");
+    }
+    fs::remove_file(program).expect("a file of this test");
+}
