@@ -58,7 +58,7 @@ fn search_path(driver: &Path) -> OsString {
     path
 }
 
-/// A folder of this run, which is removed at its end.
+/// A temporary folder, which is removed when this value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {

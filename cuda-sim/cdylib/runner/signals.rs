@@ -42,7 +42,7 @@ pub(crate) fn install() {
 
 /// Waits until the program ends. Until then, signals are passed on to it.
 pub(crate) fn wait(child: &mut Child) -> io::Result<ExitStatus> {
-    let process = child.id().cast_signed();
+    let process = i32::try_from(child.id()).map_err(io::Error::other)?;
     PROGRAM.store(process, Ordering::SeqCst);
     let early = EARLY.swap(0, Ordering::SeqCst);
     if early != 0 {

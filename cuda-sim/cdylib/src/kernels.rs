@@ -52,8 +52,8 @@ impl User {
     }
 }
 
-const INVALID: c_int = CUresult::CUDA_ERROR_INVALID_VALUE.0.cast_signed();
-const NOT_FOUND: c_int = CUresult::CUDA_ERROR_NOT_FOUND.0.cast_signed();
+const INVALID: c_int = CUresult::CUDA_ERROR_INVALID_VALUE.0 as c_int;
+const NOT_FOUND: c_int = CUresult::CUDA_ERROR_NOT_FOUND.0 as c_int;
 
 /// Registers a kernel.
 ///
