@@ -23,6 +23,8 @@ fn cargo(at: &Path) -> Command {
     command
         .current_dir(at)
         .env("CARGO_NET_OFFLINE", "true")
+        // Both builds take less time.
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0")
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
     command
