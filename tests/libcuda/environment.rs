@@ -46,8 +46,12 @@ fn every_variable_that_the_driver_reads_is_in_the_table() {
     {
         let source = fs::read_to_string(file).expect("a source");
         let reads = source.contains("env::var");
-        let is_the_place =
-            file.ends_with("cdylib/src/environment.rs") || file.ends_with("cdylib/runner/run.rs");
+        let places = [
+            "cdylib/src/environment.rs",
+            "cdylib/runner/run.rs",
+            "cuda-sim/src/profile.rs",
+        ];
+        let is_the_place = places.iter().any(|place| file.ends_with(place));
         assert!(!reads || is_the_place, "{} reads variables", file.display());
         used.extend(names(&source, "\"CUDA_SIM", '"'));
     }

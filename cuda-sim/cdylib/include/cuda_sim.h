@@ -29,6 +29,8 @@
 
 #include <stddef.h>
 
+/* A program that defines this as __attribute__((weak)) can be linked without the functions. They are then NULL
+ * with another driver. */
 #ifndef CUDA_SIM_WEAK
 #define CUDA_SIM_WEAK
 #endif
@@ -66,42 +68,43 @@ typedef void (*CUsimKernel)(CUsimLaunch *launch, void *user);
 /* Registers `kernel` as the kernel `name`, which is the symbol in the image: the mangled name of a C++
  * function. It runs when a kernel of that name is launched from any module. A later registration of the same
  * name replaces it. `user` is passed to each call. */
-int cuSimRegisterKernel(const char *name, CUsimKernel kernel, void *user);
+int cuSimRegisterKernel(const char *name, CUsimKernel kernel, void *user) CUDA_SIM_WEAK;
 
 /* Copies `size` bytes at a device address to host memory.
  *
  * Device addresses are not host pointers. If the bytes are not all in one allocation that the kernel may use,
  * this returns 1, and the launch fails as an access to an illegal address (700). */
-int cuSimRead(CUsimLaunch *launch, unsigned long long address, void *to, size_t size);
+int cuSimRead(CUsimLaunch *launch, unsigned long long address, void *to, size_t size) CUDA_SIM_WEAK;
 
 /* Copies `size` bytes from host memory to a device address. The errors are those of `cuSimRead`. */
-int cuSimWrite(CUsimLaunch *launch, unsigned long long address, const void *from, size_t size);
+int cuSimWrite(CUsimLaunch *launch, unsigned long long address, const void *from, size_t size) CUDA_SIM_WEAK;
 
 /* Returns the address and the size in bytes of a variable of the kernel's module. Both pointers may be null.
  * Returns 500 (`CUDA_ERROR_NOT_FOUND`) if there is no such variable. */
-int cuSimVariable(CUsimLaunch *launch, const char *name, unsigned long long *address, size_t *size);
+int cuSimVariable(CUsimLaunch *launch, const char *name, unsigned long long *address, size_t *size) CUDA_SIM_WEAK;
 
 /* Makes the launch fail as an access to an illegal address. The driver prints the message on stderr. */
-int cuSimFail(CUsimLaunch *launch, const char *message);
+int cuSimFail(CUsimLaunch *launch, const char *message) CUDA_SIM_WEAK;
+
 /* Makes a later call of a function of the driver return `code` without any effect: the call number `nth` from
  * now on, counted from 1, on any thread. `function` is the symbol, for example cuMemAlloc_v2.
  * Returns 0, or another number if no function has this symbol, or `nth` or `code` is 0. */
-int cuda_sim_inject_fault(const char *function, unsigned long long nth, int code) CUDA_SIM_WEAK;
+int cuSimInjectFault(const char *function, unsigned long long nth, int code) CUDA_SIM_WEAK;
 
 /* Removes all faults. Returns the number of calls that they have made fail. */
-unsigned long long cuda_sim_clear_faults(void) CUDA_SIM_WEAK;
+unsigned long long cuSimClearFaults(void) CUDA_SIM_WEAK;
 
 /* Runs all work, and returns the number of live objects: retains of primary contexts, contexts, streams, events,
  * allocations and others. The end of a context ends its objects, so a test that looks for leaks retains the
  * context itself, and compares the numbers before and after. */
-size_t cuda_sim_live_objects(void) CUDA_SIM_WEAK;
+size_t cuSimLiveObjects(void) CUDA_SIM_WEAK;
 
 /* Prints the number of live objects of each kind to stderr. */
-void cuda_sim_print_live_objects(void) CUDA_SIM_WEAK;
+void cuSimPrintLiveObjects(void) CUDA_SIM_WEAK;
 
 /* Returns the number of misuses: incorrect calls that a real driver accepts or crashes on. Each one is printed to
  * stderr when it is detected. */
-size_t cuda_sim_misuse_count(void) CUDA_SIM_WEAK;
+size_t cuSimMisuseCount(void) CUDA_SIM_WEAK;
 
 #ifdef __cplusplus
 }

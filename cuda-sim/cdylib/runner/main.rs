@@ -26,6 +26,8 @@ cuda-sim run [OPTION …] [--] PROGRAM [ARGUMENT …]
       --driver VERSION   the CUDA version of the driver, for example 12.4
       --devices NUMBER   the number of devices
       --seed NUMBER      the seed that chooses among streams that have work ready
+      --races            report races between streams
+      --lenient          continue after an illegal access of the device
       --faults LIST      the calls that fail, for example cuMemAlloc_v2:3=CUDA_ERROR_OUT_OF_MEMORY
       --ignore-kernels   kernels that are not registered do nothing, instead of failing
       --account FILE     writes the account to a file instead of stderr

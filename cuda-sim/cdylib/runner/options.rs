@@ -91,6 +91,8 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
             Some(Long("driver")) => driver = Some(parser.value()?.string()?),
             Some(Long("devices")) => devices = Some(parser.value()?.string()?),
             Some(Long("seed")) => seed = Some(parser.value()?.string()?),
+            Some(Long("races")) => variables.push(("CUDA_SIM_RACES", "1".into())),
+            Some(Long("lenient")) => variables.push(("CUDA_SIM_LENIENT", "1".into())),
             Some(Long("faults")) => {
                 let faults = parser.value()?.string()?;
                 for fault in faults.split(',') {

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The account of this process, from the start of the driver.
 struct Account {
@@ -87,8 +88,23 @@ impl Account {
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = end;
 
-/// Writes the account, unless the process is a fork of the one that started the driver.
+/// The process that started the driver, if it detects races, or 0.
+static RACES_OF: AtomicU32 = AtomicU32::new(0);
+
+/// Determines whether the number of races is printed when the process exits.
+pub(crate) fn count_races(detected: bool) {
+    if detected {
+        RACES_OF.store(std::process::id(), Ordering::Relaxed);
+    }
+}
+
+/// Writes the account and the number of races, unless the process is a fork of the one that started the driver.
 extern "C" fn end() {
+    if RACES_OF.load(Ordering::Relaxed) == std::process::id() {
+        let count = cuda_sim::races().len();
+        // Does not panic if stderr is closed.
+        let _ = writeln!(std::io::stderr(), "cuda-sim: number of races: {count}");
+    }
     let account = ACCOUNT.get();
     if let Some(account) = account.filter(|account| account.process == std::process::id()) {
         account.write(&cuda_sim::report().to_string());

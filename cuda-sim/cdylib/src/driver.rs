@@ -1,6 +1,6 @@
 //! The simulated driver. The first call of any function starts it.
 
-use crate::{account, environment, errors, exports, lookup, report};
+use crate::{account, environment, errors, exports, lookup};
 use core::ffi::c_void;
 use core::mem::transmute;
 use core::ptr::NonNull;
@@ -32,9 +32,7 @@ const CALLS: u32 = 1 << 16;
 fn start() -> Driver {
     let version = PROFILE.driver();
     let profile = PROFILE.clone().with_driver_thread().with_environment();
-    if profile == profile.clone().with_race_detection() {
-        report::at_exit();
-    }
+    account::count_races(profile == profile.clone().with_race_detection());
     if let Err(why) = cuda_sim::install(profile) {
         // All functions are then missing. This cannot happen unless this library's copy of the crates is
         // already in use.

@@ -33,5 +33,4 @@ mod exports;
 mod hide;
 mod kernels;
 mod lookup;
-mod report;
 mod testing;

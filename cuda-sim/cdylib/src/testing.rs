@@ -18,7 +18,7 @@ fn faults() -> MutexGuard<'static, Vec<Injected>> {
 /// `function` is null or a NUL-terminated string.
 // SAFETY (of the name): the driver has no function of this name.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn cuda_sim_inject_fault(
+unsafe extern "C" fn cuSimInjectFault(
     function: *const c_char,
     nth: c_ulonglong,
     code: c_int,
@@ -41,13 +41,13 @@ unsafe extern "C" fn cuda_sim_inject_fault(
 
 // SAFETY (of the name): the driver has no function of this name.
 #[unsafe(no_mangle)]
-extern "C" fn cuda_sim_clear_faults() -> c_ulonglong {
+extern "C" fn cuSimClearFaults() -> c_ulonglong {
     faults().drain(..).map(|fault| fault.hits()).sum()
 }
 
 // SAFETY (of the name): the driver has no function of this name.
 #[unsafe(no_mangle)]
-extern "C" fn cuda_sim_live_objects() -> usize {
+extern "C" fn cuSimLiveObjects() -> usize {
     driver();
     // Names every field, so that a new kind of object is counted too.
     let Alive {
@@ -106,14 +106,14 @@ extern "C" fn cuda_sim_live_objects() -> usize {
 
 // SAFETY (of the name): the driver has no function of this name.
 #[unsafe(no_mangle)]
-extern "C" fn cuda_sim_print_live_objects() {
+extern "C" fn cuSimPrintLiveObjects() {
     driver();
     eprintln!("cuda-sim: alive: {}", cuda_sim::alive());
 }
 
 // SAFETY (of the name): the driver has no function of this name.
 #[unsafe(no_mangle)]
-extern "C" fn cuda_sim_misuse_count() -> usize {
+extern "C" fn cuSimMisuseCount() -> usize {
     driver();
     cuda_sim::misuses().len()
 }

@@ -95,15 +95,15 @@ static void an_error_of_each_call_leaves_the_store_as_it_was(void) {
     CUcontext context;
     size_t runs = 0, live;
     CHECK(cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
-    live = cuda_sim_live_objects();
+    live = cuSimLiveObjects();
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         for (unsigned long long nth = 1;; nth++) {
             unsigned long long hits;
-            CHECK(cuda_sim_inject_fault(functions[i], nth, CUDA_ERROR_OUT_OF_MEMORY) == 0);
+            CHECK(cuSimInjectFault(functions[i], nth, CUDA_ERROR_OUT_OF_MEMORY) == 0);
             use_with_retries();
-            hits = cuda_sim_clear_faults();
-            if (cuda_sim_live_objects() != live) {
-                cuda_sim_print_live_objects();
+            hits = cuSimClearFaults();
+            if (cuSimLiveObjects() != live) {
+                cuSimPrintLiveObjects();
                 printf("call %llu of %s failed, and then objects were leaked\n", nth, functions[i]);
                 exit(1);
             }
@@ -113,7 +113,7 @@ static void an_error_of_each_call_leaves_the_store_as_it_was(void) {
         }
     }
     CHECK(cuDevicePrimaryCtxRelease_v2(0) == CUDA_SUCCESS);
-    CHECK(cuda_sim_live_objects() == 0);
+    CHECK(cuSimLiveObjects() == 0);
     printf("%zu calls failed, one in each run\n", runs);
     CHECK(runs > 100);
 }
@@ -121,11 +121,11 @@ static void an_error_of_each_call_leaves_the_store_as_it_was(void) {
 int main(void) {
     vectors_are_read_as_they_were_appended();
     invalid_arguments_are_refused();
-    if (cuda_sim_inject_fault != NULL) {
-        CHECK(cuda_sim_inject_fault("cuNothing", 1, CUDA_ERROR_OUT_OF_MEMORY) != 0);
+    if (cuSimInjectFault != NULL) {
+        CHECK(cuSimInjectFault("cuNothing", 1, CUDA_ERROR_OUT_OF_MEMORY) != 0);
         CHECK(use_with_retries() == 0);
         an_error_of_each_call_leaves_the_store_as_it_was();
-        CHECK(cuda_sim_misuse_count() == 0);
+        CHECK(cuSimMisuseCount() == 0);
     } else {
         printf("skipped: only the software driver makes calls fail\n");
     }
