@@ -19,7 +19,7 @@ pub(crate) use callback::{Callback, HostFunction, Progress};
 pub(crate) use decompress::{Decompression, Format};
 pub(crate) use fabric::{FabricCopy, FabricSide};
 pub(crate) use program::{Conditional, Form, Program};
-pub(crate) use runnable::{FunctionSettings, Runnable};
+pub(crate) use runnable::{FunctionSettings, Placed, Runnable};
 
 use crate::account::note_unregistered;
 use crate::memory::{Attached, Memory, pinned_byte};
@@ -379,15 +379,6 @@ impl Executor {
         }
     }
 
-    /// Returns a number less than `below`, with splitmix64.
-    fn random(&mut self, below: usize) -> usize {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % below as u64) as usize
-    }
-
     /// Discards the work of a stream whose context is destroyed.
     pub(crate) fn forget(&mut self, stream: usize) {
         self.begin(stream);
@@ -395,6 +386,15 @@ impl Executor {
             self.finish(id);
         }
     }
+}
+
+/// Returns the next number less than `below` of a sequence, with splitmix64.
+fn random(state: &mut u64, below: usize) -> usize {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) % below as u64) as usize
 }
 
 impl Work {

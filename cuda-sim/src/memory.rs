@@ -10,6 +10,7 @@ mod host;
 mod multicast;
 mod observed;
 mod physical;
+mod ranges;
 mod space;
 mod texture;
 mod totals;

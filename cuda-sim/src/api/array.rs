@@ -293,6 +293,7 @@ pub(super) fn create_mipmapped(
         descriptor,
         levels: made,
     });
+    world.arrays.mipmapped_of.insert(context, made);
     array.set(pointer(made));
     Ok(())
 }

@@ -13,7 +13,8 @@ use cuda_sys::image::{self, CodeKind, Cubin};
 use cuda_sys::{
     CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 impl World {
     /// Returns the newest PTX version that the driver's compiler supports, according to the release
@@ -108,9 +109,14 @@ impl World {
             ));
             return Err(CUresult::CUDA_ERROR_INVALID_PTX);
         }
+        let mut kernel_names = HashMap::new();
+        for (index, its) in contents.kernels.iter().enumerate() {
+            kernel_names.entry(its.c_name.clone()).or_insert(index);
+        }
         Ok(Module {
             context,
-            kernels: contents.kernels.into(),
+            kernels: contents.kernels.into_iter().map(Arc::new).collect(),
+            kernel_names,
             variables: contents.variables.into(),
             placed: BTreeMap::new(),
             functions: Vec::new(),
@@ -124,11 +130,8 @@ impl World {
         // SAFETY: the caller passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) };
         let module = self.module(module)?;
-        let at = module
-            .kernels
-            .iter()
-            .position(|kernel| *kernel.c_name == *name);
-        at.map(|at| module.functions[at])
+        let at = module.kernel_names.get(name);
+        at.map(|at| module.functions[*at])
             .ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
     }
 

@@ -2,7 +2,7 @@
 
 use super::Out;
 use crate::exec::Work;
-use crate::state::objects::{Context, ContextKind, Stream};
+use crate::state::objects::{Context, ContextKind};
 use crate::state::{Answer, World};
 use core::ffi::{c_int, c_uint};
 use cuda_sys::{
@@ -224,14 +224,14 @@ fn streams_of(world: &World, context: usize) -> Answer<Vec<usize>> {
 /// the thread. A primary context and its green contexts count as different contexts (measured with
 /// driver 580).
 pub(super) fn refuse_captured(world: &mut World, context: usize) -> Answer {
-    let is_green = matches!(world.context(context)?.kind, ContextKind::View(_));
-    let is_own = |its: &Stream| is_green || its.green.is_none();
-    let streams = streams_of(world, context)?;
+    let home = match world.context(context)?.kind {
+        ContextKind::View(green) => green,
+        ContextKind::Primary | ContextKind::Created => context,
+    };
+    let streams: Vec<usize> = world.members.captured.of(home).collect();
     let mut refused = Ok(());
     for stream in streams {
-        if world.streams.get(stream).is_some_and(is_own) {
-            refused = refused.and(world.forbidden_on_capturing(stream));
-        }
+        refused = refused.and(world.forbidden_on_capturing(stream));
     }
     refused
 }

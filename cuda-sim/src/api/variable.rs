@@ -20,15 +20,9 @@ impl World {
         self.place_variables(module, context)?;
         // SAFETY: the caller passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
-        let its = self.module(module)?;
-        let places = its.placed.get(&context).into_iter().flatten();
-        let found = its
-            .variables
-            .iter()
-            .zip(places)
-            .find(|(its, _)| its.name == name && (its.managed || !managed));
-        let (variable, place) = found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)?;
-        Ok((*place, variable.size))
+        let placed = self.module(module)?.placed.get(&context);
+        let found = placed.and_then(|placed| placed.find(&name, managed));
+        found.ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
     }
 }
 

@@ -373,9 +373,7 @@ impl<'a> Launch<'a> {
     /// Returns the address of a variable of the kernel's module, and its size in bytes, or `None` if there
     /// is no such variable.
     pub fn variable_range(&self, name: &str) -> Option<(u64, usize)> {
-        let mut all = self.call.kernel.variables.iter();
-        let found = all.find(|(its, ..)| its == name);
-        found.map(|(_, address, size)| (*address, *size))
+        self.call.kernel.variables.as_ref()?.find(name, false)
     }
 
     /// Returns the first `len` elements of a variable of the kernel's module.

@@ -1,7 +1,7 @@
 //! Late callbacks: destructors of user objects on the driver's thread. They run some time after the work
 //! that they follow, and no call waits for them (measured).
 
-use super::{Callback, Executor, HostFunction, Work};
+use super::{Callback, Executor, HostFunction, Work, random};
 use crate::thread;
 use cuda_sys::CUresult;
 
@@ -9,21 +9,14 @@ impl Executor {
     /// Enqueues a callback that runs at some time after `after`.
     pub(crate) fn give_late(&mut self, function: HostFunction, data: usize, after: Vec<u64>) {
         let data = core::ptr::with_exposed_provenance_mut(data);
-        let id = self.give_aside(Work::HostFn { function, data }, after);
-        self.late.insert(id);
+        self.late.insert(self.next_operation());
+        self.give_aside(Work::HostFn { function, data }, after);
     }
 
     /// Returns a late callback that could run before this call. The seed decides whether it did.
     pub(crate) fn overdue(&mut self) -> Option<Callback> {
-        if self.late.is_empty() {
-            return None;
-        }
-        let is_ready = |id: &&u64| {
-            let missing = self.operations.get(id).map(|its| its.missing);
-            missing == Some(0) && !self.running.contains_key(id)
-        };
-        let id = self.late.iter().find(is_ready).copied()?;
-        if self.random(2) == 0 {
+        let id = self.ready.late.first().copied()?;
+        if random(&mut self.random, 2) == 0 {
             return None;
         }
         let operation = self.operations.get(&id)?;

@@ -1,7 +1,7 @@
 //! The streams whose first operation can run now. A stream's state changes only when an operation that
 //! its first operation depends on is complete, so no step has to scan all streams.
 
-use super::{Call, Executor, Work};
+use super::{Call, Executor, Work, random};
 use crate::account::misuse;
 use crate::memory::Memory;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,14 +10,51 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 #[derive(Default)]
 pub(super) struct Ready {
     streams: Choices,
-    /// Streams whose first operation waits for a value in memory. Any operation, and the host, may write
-    /// that value, so each step checks all of them.
-    for_values: BTreeSet<usize>,
+    /// Streams whose first operation waits for a value in memory, by the condition. Any operation, and the
+    /// host, may write that value, so each step checks all conditions.
+    for_values: BTreeMap<Condition, BTreeSet<usize>>,
+    /// The late callbacks that can run now.
+    pub(super) late: BTreeSet<u64>,
     /// The streams in `streams` whose first operation is a free.
     frees: BTreeSet<usize>,
     /// The streams in `streams` whose first operation is a kernel of a green context, by the id of the
     /// green context.
     partitions: BTreeMap<u64, BTreeSet<usize>>,
+}
+
+/// The condition of a wait for a value in memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Condition {
+    at: u64,
+    size: usize,
+    value: u64,
+    condition: u32,
+}
+
+impl Condition {
+    fn of(work: &Work) -> Option<Self> {
+        match *work {
+            Work::WaitValue {
+                at,
+                value,
+                size,
+                condition,
+            } => Some(Self {
+                at,
+                size,
+                value,
+                condition,
+            }),
+            _ => None,
+        }
+    }
+
+    /// Returns whether memory does not have the value yet. A word that was freed is reported when the wait
+    /// runs.
+    fn is_awaited(&self, memory: &Memory) -> bool {
+        let word = memory.word(self.at, self.size);
+        word.is_some_and(|word| !super::holds(self.condition, word, self.value, self.size))
+    }
 }
 
 /// A set of streams with consecutive indices, from which a random number selects. The indices depend
@@ -49,11 +86,11 @@ impl Choices {
 
 impl Ready {
     fn insert(&mut self, stream: usize, work: &Work) {
+        if let Some(condition) = Condition::of(work) {
+            self.for_values.entry(condition).or_default().insert(stream);
+            return;
+        }
         match work {
-            Work::WaitValue { .. } => {
-                self.for_values.insert(stream);
-                return;
-            }
             Work::Free(_) => {
                 self.frees.insert(stream);
             }
@@ -68,8 +105,16 @@ impl Ready {
     }
 
     fn remove(&mut self, stream: usize, work: &Work) {
+        if let Some(condition) = Condition::of(work) {
+            if let Some(streams) = self.for_values.get_mut(&condition) {
+                streams.remove(&stream);
+                if streams.is_empty() {
+                    self.for_values.remove(&condition);
+                }
+            }
+            return;
+        }
         self.streams.remove(stream);
-        self.for_values.remove(&stream);
         self.frees.remove(&stream);
         if let Work::Kernel(call) = work {
             let id = call.partition.as_ref().map(|(id, _)| *id);
@@ -98,16 +143,22 @@ impl Executor {
         if let Some(its) = self.operations.get(&id) {
             if its.missing == 0 && !self.running.contains_key(&id) {
                 self.ready.insert(stream, &its.work);
+                if self.late.contains(&id) {
+                    self.ready.late.insert(id);
+                }
             }
         }
     }
 
     /// Called before the first operation of a stream runs.
     pub(super) fn begin(&mut self, stream: usize) {
-        let its = self.first(stream).and_then(|id| self.operations.get(&id));
-        if let Some(its) = its {
+        let Some(id) = self.first(stream) else {
+            return;
+        };
+        if let Some(its) = self.operations.get(&id) {
             self.ready.remove(stream, &its.work);
         }
+        self.ready.late.remove(&id);
     }
 
     /// Called when an operation is complete. Makes operations ready that depend on it.
@@ -116,6 +167,7 @@ impl Executor {
         self.running.remove(&id);
         self.failing.remove(&id);
         self.late.remove(&id);
+        self.ready.late.remove(&id);
         if let Some(queue) = self.queues.get_mut(&operation.stream) {
             if queue.front() == Some(&id) {
                 queue.pop_front();
@@ -150,21 +202,21 @@ impl Executor {
 
     /// Returns a stream that is ready, chosen by the seed.
     pub(super) fn choose(&mut self, memory: &Memory) -> Option<usize> {
-        let waiting = self.ready.for_values.iter().copied();
-        let arrived: Vec<usize> = waiting
-            .filter(|stream| !self.waits_for_value(*stream, memory))
+        let waiting = self.ready.for_values.iter();
+        let arrived: Vec<&BTreeSet<usize>> = waiting
+            .filter(|(condition, _)| !condition.is_awaited(memory))
+            .map(|(_, streams)| streams)
             .collect();
         let ready = self.ready.streams.streams.len();
-        let count = ready + arrived.len();
+        let count = ready + arrived.iter().map(|streams| streams.len()).sum::<usize>();
         if count == 0 {
             return None;
         }
-        let choice = self.random(count);
-        let streams = &self.ready.streams.streams;
-        streams
-            .get(choice)
-            .or_else(|| arrived.get(choice - ready))
-            .copied()
+        let random = random(&mut self.random, count);
+        match random.checked_sub(ready) {
+            None => self.ready.streams.streams.get(random).copied(),
+            Some(choice) => in_order(&arrived, choice),
+        }
     }
 
     /// Returns a stream whose first operation is a free that can run now.
@@ -173,27 +225,10 @@ impl Executor {
         Some((stream, self.first(stream)?))
     }
 
-    /// Returns whether the first operation of a stream waits for a value that memory does not have yet.
-    fn waits_for_value(&self, stream: usize, memory: &Memory) -> bool {
-        let first = self.first(stream).and_then(|id| self.operations.get(&id));
-        let Some(Work::WaitValue {
-            at,
-            value,
-            size,
-            condition,
-        }) = first.map(|its| &its.work)
-        else {
-            return false;
-        };
-        // A word that was freed is reported when the wait runs.
-        let word = memory.word(*at, *size);
-        word.is_some_and(|word| !super::holds(*condition, word, *value, *size))
-    }
-
     /// Returns whether any stream waits for a value that memory does not have yet.
     pub(crate) fn waits_for_values(&self, memory: &Memory) -> bool {
-        let mut streams = self.ready.for_values.iter();
-        streams.any(|stream| self.waits_for_value(*stream, memory))
+        let mut conditions = self.ready.for_values.keys();
+        conditions.any(|condition| condition.is_awaited(memory))
     }
 
     /// Reports a misuse if a kernel of another green context that could run now shares SMs with this
@@ -211,9 +246,30 @@ impl Executor {
     }
 }
 
+/// Returns the stream at an index of the union of disjoint sets.
+fn in_order(sets: &[&BTreeSet<usize>], index: usize) -> Option<usize> {
+    if let [only] = sets {
+        return only.iter().nth(index).copied();
+    }
+    let mut all: Vec<usize> = sets.iter().copied().flatten().copied().collect();
+    (index < all.len()).then(|| *all.select_nth_unstable(index).1)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::Choices;
+    use super::{Choices, in_order};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn sets_of_streams_count_in_one_order() {
+        let (one, other) = (BTreeSet::from([1, 5, 7]), BTreeSet::from([2, 6]));
+        for (index, stream) in [1, 2, 5, 6, 7].into_iter().enumerate() {
+            assert_eq!(in_order(&[&one, &other], index), Some(stream));
+        }
+        assert_eq!(in_order(&[&one, &other], 5), None);
+        assert_eq!(in_order(&[&one], 1), Some(5));
+        assert_eq!(in_order(&[], 0), None);
+    }
 
     #[test]
     fn streams_are_chosen_from_until_they_are_removed() {

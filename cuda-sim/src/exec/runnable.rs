@@ -1,20 +1,22 @@
 //! Kernels that are ready to be launched.
 
 use super::kernel::KernelFn;
-use crate::code::KernelInfo;
+use crate::code::{KernelInfo, Variable};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A kernel of a module with the host function that is registered for it, if any.
 #[derive(Clone)]
 pub(crate) struct Runnable {
-    pub(crate) info: KernelInfo,
+    pub(crate) info: Arc<KernelInfo>,
     /// The function handle that the kernel was launched by.
     pub(crate) function: usize,
     /// The module or library of the kernel.
     pub(crate) module: usize,
     pub(crate) body: Option<KernelFn>,
     pub(crate) settings: FunctionSettings,
-    /// The variables of its module in the context where it runs: name, address, size.
-    pub(crate) variables: Vec<(String, u64, usize)>,
+    /// The variables of its module in the context where it runs.
+    pub(crate) variables: Option<Arc<Placed>>,
 }
 
 impl std::fmt::Debug for Runnable {
@@ -40,4 +42,37 @@ pub(crate) struct FunctionSettings {
     pub(crate) shared_mode: u32,
     pub(crate) cache: u32,
     pub(crate) loaded: bool,
+}
+
+/// The variables of a module in a context.
+#[derive(Debug)]
+pub(crate) struct Placed {
+    pub(crate) variables: Arc<[Variable]>,
+    pub(crate) addresses: Vec<u64>,
+    /// The first variable of each name, and the first managed one.
+    names: HashMap<String, [Option<usize>; 2]>,
+}
+
+impl Placed {
+    pub(crate) fn new(variables: Arc<[Variable]>, addresses: Vec<u64>) -> Self {
+        let mut names: HashMap<String, [Option<usize>; 2]> = HashMap::new();
+        for (index, its) in variables.iter().enumerate() {
+            let [first, managed] = names.entry(its.name.clone()).or_default();
+            first.get_or_insert(index);
+            if its.managed {
+                managed.get_or_insert(index);
+            }
+        }
+        Self {
+            variables,
+            addresses,
+            names,
+        }
+    }
+
+    /// Returns the address and the size of a variable.
+    pub(crate) fn find(&self, name: &str, managed: bool) -> Option<(u64, usize)> {
+        let index = self.names.get(name)?[usize::from(managed)]?;
+        Some((*self.addresses.get(index)?, self.variables.get(index)?.size))
+    }
 }

@@ -50,20 +50,21 @@ pub(crate) struct Object {
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     alive: BTreeMap<(usize, u64), Object>,
-    /// The last number of each context. Numbers are not used again, so stale ones are detected.
-    last: BTreeMap<usize, u64>,
+    /// The last number of each context, and how many of its objects are alive. Numbers are not used again,
+    /// so stale ones are detected.
+    contexts: BTreeMap<usize, (u64, usize)>,
     surfaces: BTreeSet<(usize, u64)>,
 }
 
 impl Objects {
     /// Adds an object of a context. Returns its number, or `None` if there are too many.
     pub(crate) fn add(&mut self, context: usize, object: Object) -> Option<u64> {
-        let its = self.alive.range((context, 0)..=(context, u64::MAX));
-        let last = self.last.entry(context).or_default();
-        if *last as usize >= MOST && its.count() >= MOST {
+        let (last, count) = self.contexts.entry(context).or_default();
+        if *count >= MOST {
             return None;
         }
         *last += 1;
+        *count += 1;
         self.alive.insert((context, *last), object);
         if object.sampler.is_none() {
             self.surfaces.insert((context, *last));
@@ -76,15 +77,21 @@ impl Objects {
     }
 
     pub(crate) fn remove(&mut self, context: usize, number: u64) {
-        self.alive.remove(&(context, number));
+        if self.alive.remove(&(context, number)).is_some() {
+            if let Some((_, count)) = self.contexts.get_mut(&context) {
+                *count -= 1;
+            }
+        }
         self.surfaces.remove(&(context, number));
     }
 
     /// Removes the objects of a context that is destroyed.
     pub(crate) fn remove_of(&mut self, context: usize) {
-        self.alive.retain(|(its, _), _| *its != context);
-        self.surfaces.retain(|(its, _)| *its != context);
-        self.last.remove(&context);
+        let its = self.alive.range((context, 0)..=(context, u64::MAX));
+        for (_, number) in its.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.remove(context, number);
+        }
+        self.contexts.remove(&context);
     }
 
     /// Returns the numbers of textures and of surfaces.

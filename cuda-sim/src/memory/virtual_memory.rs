@@ -7,6 +7,7 @@
 
 use super::Memory;
 use super::physical::{Location, Physical, PhysicalMemory, Properties};
+use super::ranges::Ranges;
 use super::space::{Rights, Space};
 use std::collections::BTreeMap;
 
@@ -62,8 +63,8 @@ pub(crate) struct Reservation {
     view: Option<Space>,
     /// By address.
     mappings: BTreeMap<u64, Mapping>,
-    /// Ranges that were unmapped: by start, the end and the first operation that was enqueued later.
-    unmapped: BTreeMap<u64, (u64, u64)>,
+    /// Ranges that were unmapped, with the first operation that was enqueued later.
+    unmapped: Ranges,
 }
 
 #[derive(Debug, Default)]
@@ -107,21 +108,12 @@ impl Reservation {
 
     /// Returns the first operation that may use a range.
     fn since(&self, start: u64, end: u64) -> u64 {
-        let overlapping = self.unmapped.range(..end).filter(|its| its.1.0 > start);
-        overlapping.map(|its| its.1.1).max().unwrap_or(0)
+        self.unmapped.last_of(start, end)
     }
 
     /// Records that a range was unmapped before the operation `next` was enqueued.
     fn note_unmapped(&mut self, start: u64, end: u64, next: u64) {
-        let covered = self.unmapped.range(start..end);
-        let covered: Vec<u64> = covered
-            .filter(|its| its.1.0 <= end)
-            .map(|its| *its.0)
-            .collect();
-        for its in covered {
-            self.unmapped.remove(&its);
-        }
-        self.unmapped.insert(start, (end, next));
+        self.unmapped.set(start, end, next);
     }
 
     /// Says why `len` bytes may not be used, or returns where they are in the view.
@@ -176,7 +168,7 @@ impl VirtualMemory {
             size,
             view: None,
             mappings: BTreeMap::new(),
-            unmapped: BTreeMap::new(),
+            unmapped: Ranges::default(),
         };
         self.reservations.insert(start, reservation);
         Some(start)

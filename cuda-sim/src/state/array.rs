@@ -1,6 +1,7 @@
 //! Arrays, whose texels are in memory without an address for the program.
 
 use super::handles::{Handles, State};
+use super::members::Members;
 use super::{Answer, World};
 use crate::account::misuse;
 use crate::memory::{Format, Kind, Texels};
@@ -62,6 +63,9 @@ unsafe impl Send for Description {}
 pub(crate) struct Arrays {
     pub(crate) plain: Handles<Array>,
     pub(crate) mipmapped: Handles<Mipmapped>,
+    /// The arrays of each context, levels included, and its mipmapped arrays.
+    plain_of: Members,
+    pub(crate) mipmapped_of: Members,
     /// Arrays that were destroyed with their context.
     of_ended: BTreeSet<usize>,
     /// Number of levels among `plain`.
@@ -71,10 +75,12 @@ pub(crate) struct Arrays {
 }
 
 impl Arrays {
-    pub(crate) const fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             plain: Handles::new(14),
             mipmapped: Handles::new(15),
+            plain_of: Members::default(),
+            mipmapped_of: Members::default(),
             of_ended: BTreeSet::new(),
             levels: 0,
             descriptions: BTreeMap::new(),
@@ -143,35 +149,33 @@ impl World {
             .allocate(size, Kind::Plain, context, device, limit)?;
         self.memory.add_variable(array.storage);
         self.arrays.levels += usize::from(is_level);
-        Ok(self.arrays.plain.insert(array))
+        let handle = self.arrays.plain.insert(array);
+        self.arrays.plain_of.insert(context, handle);
+        Ok(handle)
     }
 
     pub(crate) fn remove_array(&mut self, handle: usize) {
         if let Some(array) = self.arrays.plain.remove(handle) {
             self.arrays.levels -= usize::from(array.is_level);
+            self.arrays.plain_of.remove(array.context, handle);
             self.memory.free(array.storage);
         }
     }
 
     pub(crate) fn remove_mipmapped(&mut self, handle: usize) {
-        let levels = self.arrays.mipmapped.remove(handle);
-        for level in levels.into_iter().flat_map(|its| its.levels) {
+        let Some(removed) = self.arrays.mipmapped.remove(handle) else {
+            return;
+        };
+        self.arrays.mipmapped_of.remove(removed.context, handle);
+        for level in removed.levels {
             self.remove_array(level);
         }
     }
 
     /// Removes the arrays, textures and surfaces of a context that is destroyed.
     pub(crate) fn forget_arrays_of(&mut self, context: usize) {
-        let plain = self.arrays.plain.iter();
-        let plain: Vec<usize> = plain
-            .filter(|(_, its)| its.context == context)
-            .map(|(handle, _)| handle)
-            .collect();
-        let mipmapped = self.arrays.mipmapped.iter();
-        let mipmapped: Vec<usize> = mipmapped
-            .filter(|(_, its)| its.context == context)
-            .map(|(handle, _)| handle)
-            .collect();
+        let plain: Vec<usize> = self.arrays.plain_of.of(context).collect();
+        let mipmapped: Vec<usize> = self.arrays.mipmapped_of.of(context).collect();
         self.arrays.of_ended.extend(&plain);
         self.arrays.of_ended.extend(&mipmapped);
         for handle in mipmapped {
@@ -182,6 +186,9 @@ impl World {
         }
         self.memory.objects.remove_of(context);
         let descriptions = &mut self.arrays.descriptions;
-        descriptions.retain(|(its, _), _| *its != context);
+        let its = descriptions.range((context, 0)..=(context, u64::MAX));
+        for key in its.map(|(key, _)| *key).collect::<Vec<_>>() {
+            descriptions.remove(&key);
+        }
     }
 }

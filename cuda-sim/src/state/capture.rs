@@ -355,6 +355,7 @@ impl World {
             if let Some(stream) = self.streams.get_mut(*handle) {
                 stream.capture = None;
                 self.members.capturing.remove(stream.context, *handle);
+                self.members.captured.remove(stream.home(), *handle);
             }
         }
         if let Some(graph) = self.graphs.get_mut(capture.graph) {
@@ -389,6 +390,7 @@ impl World {
             if stream.blocking {
                 self.members.capturing.insert(stream.context, handle);
             }
+            self.members.captured.insert(stream.home(), handle);
         }
         if let Some(capture) = self.captures.get_mut(id) {
             capture.streams.insert(handle);
@@ -403,11 +405,12 @@ impl World {
         let Some(its) = self.streams.get_mut(stream) else {
             return;
         };
-        let context = its.context;
+        let (context, home) = (its.context, its.home());
         let Some(Branch { capture: id, last }) = its.capture.take() else {
             return;
         };
         self.members.capturing.remove(context, stream);
+        self.members.captured.remove(home, stream);
         let Some(capture) = self.captures.get_mut(id) else {
             return;
         };

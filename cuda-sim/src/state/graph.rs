@@ -37,6 +37,10 @@ pub(crate) struct Graph {
     pub(crate) owner: Owner,
     /// The nodes in the order in which they were added: later handles are larger.
     pub(crate) nodes: BTreeSet<usize>,
+    /// The nodes that depend on no node.
+    pub(crate) roots: BTreeSet<usize>,
+    /// Number of edges.
+    pub(crate) edges: usize,
     next_local: u32,
     /// The capture that adds nodes to the graph.
     pub(crate) capture: Option<u64>,
@@ -65,6 +69,8 @@ impl World {
             id: self.graph_ids,
             owner,
             nodes: BTreeSet::new(),
+            roots: BTreeSet::new(),
+            edges: 0,
             next_local: 0,
             capture: None,
             is_undefined: false,
@@ -142,6 +148,10 @@ impl World {
             local = its.next_local;
             its.next_local += 1;
             its.nodes.insert(handle);
+            its.edges += after.len();
+            if after.is_empty() {
+                its.roots.insert(handle);
+            }
             its.memory_nodes += usize::from(kind.is_memory());
             if let Kind::Free(address) = kind {
                 its.frees.insert(address);
@@ -173,13 +183,18 @@ impl World {
                 its.before.remove(&handle);
             }
         }
+        let mut new_roots = Vec::new();
         for after in node.before.keys() {
             if let Some(its) = self.nodes.get_mut(*after) {
                 its.after.remove(&handle);
+                new_roots.extend(its.after.is_empty().then_some(*after));
             }
         }
         if let Some(graph) = self.graphs.get_mut(node.graph) {
             graph.nodes.remove(&handle);
+            graph.roots.remove(&handle);
+            graph.roots.extend(new_roots);
+            graph.edges -= node.after.len() + node.before.len();
             graph.memory_nodes -= usize::from(node.kind.is_memory());
         }
         match &node.kind {

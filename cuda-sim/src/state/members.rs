@@ -35,6 +35,8 @@ pub(crate) struct Belongings {
     pub(crate) modules: Members,
     /// Blocking streams that take part in a capture, by context.
     pub(crate) capturing: Members,
+    /// All streams that take part in a capture, by green context, or by context if they have none.
+    pub(crate) captured: Members,
     /// Number of streams that are not default streams.
     pub(crate) named_streams: usize,
 }

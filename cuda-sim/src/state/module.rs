@@ -5,9 +5,10 @@ use super::objects::{Function, Module};
 use super::{Answer, World};
 use crate::account::misuse;
 use crate::code::KernelInfo;
-use crate::exec::FunctionSettings;
+use crate::exec::{FunctionSettings, Placed};
 use crate::memory::Kind;
 use cuda_sys::CUresult;
+use std::sync::Arc;
 
 impl World {
     /// Creates a handle for each kernel of a module. Later queries return the same handle.
@@ -60,7 +61,8 @@ impl World {
         }
         let device = self.context(context)?.device;
         let mut places = Vec::new();
-        for variable in its.variables.iter().cloned().collect::<Vec<_>>() {
+        let variables = its.variables.clone();
+        for variable in variables.iter() {
             let limit = self.profile.gpu.memory;
             let size = variable.size.max(1);
             let place = self
@@ -78,14 +80,15 @@ impl World {
             None => self.libraries.get_mut(module),
         };
         if let Some(its) = its {
-            its.placed.insert(context, places);
+            let placed = Placed::new(variables, places);
+            its.placed.insert(context, Arc::new(placed));
         }
         Ok(())
     }
 
     /// Removes the functions and variables of an unloaded module.
     pub(crate) fn forget_functions(&mut self, module: &Module) {
-        for address in module.placed.values().flatten() {
+        for address in module.placed.values().flat_map(|its| &its.addresses) {
             self.memory.free(*address);
         }
         for function in &module.functions {

@@ -5,9 +5,10 @@ use super::graph::node::Shown;
 use super::green::Queues;
 use super::logs::Logs;
 use crate::code::{Contents, KernelInfo, Variable};
-use crate::exec::FunctionSettings;
+use crate::exec::{FunctionSettings, Placed};
 use core::ffi::c_char;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::CString;
 use std::sync::Arc;
 
 #[derive(Debug)]
@@ -84,6 +85,13 @@ pub(crate) struct Stream {
     pub(crate) shown: Shown,
 }
 
+impl Stream {
+    /// Returns its green context, or its context if it has none.
+    pub(crate) fn home(&self) -> usize {
+        self.green.unwrap_or(self.context)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) context: usize,
@@ -102,10 +110,12 @@ pub(crate) struct Event {
 pub(crate) struct Module {
     /// `None` for a library, which belongs to every context.
     pub(crate) context: Option<usize>,
-    pub(crate) kernels: Arc<[KernelInfo]>,
+    pub(crate) kernels: Arc<[Arc<KernelInfo>]>,
+    /// The first kernel of each name.
+    pub(crate) kernel_names: HashMap<CString, usize>,
     pub(crate) variables: Arc<[Variable]>,
-    /// The addresses of the variables in each context that has them.
-    pub(crate) placed: BTreeMap<usize, Vec<u64>>,
+    /// The addresses of the variables in each context that has them, in their order.
+    pub(crate) placed: BTreeMap<usize, Arc<Placed>>,
     /// The function handles returned for its kernels.
     pub(crate) functions: Vec<usize>,
 }

@@ -546,16 +546,13 @@ impl World {
             ignores.then(kernel::that_does_nothing)
         };
         let body = kernel::find(&info.name).or_else(ignored);
-        let places = module.placed.get(&context).into_iter().flatten();
-        let variables = module.variables.iter().zip(places);
-        let variables = variables.map(|(its, address)| (its.name.clone(), *address, its.size));
         let runnable = Runnable {
             info,
             function: handle,
             module: function.module,
             body,
             settings: function.settings,
-            variables: variables.collect(),
+            variables: module.placed.get(&context).cloned(),
         };
         Ok((runnable, function.context))
     }

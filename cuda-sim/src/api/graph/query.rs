@@ -7,6 +7,7 @@ use crate::state::graph::node::Edge;
 use crate::state::{Answer, World};
 use core::ffi::{c_uint, c_ulonglong};
 use cuda_sys::{CUgraph, CUgraphEdgeData, CUgraphExec, CUgraphNode, CUgraphNodeType, CUresult};
+use std::collections::BTreeMap;
 
 /// The number of elements of arrays: on entry that of the caller, afterwards that of the answer.
 type Count<'a, 'b> = &'a mut Option<&'b mut usize>;
@@ -28,15 +29,20 @@ unsafe fn write<T: Copy>(array: *mut T, room: usize, values: &[T], spare: T) {
     }
 }
 
-fn answer_nodes(nodes: &[usize], array: *mut CUgraphNode, count: Count<'_, '_>) -> Answer {
+fn answer_nodes<'a>(
+    nodes: impl ExactSizeIterator<Item = &'a usize>,
+    array: *mut CUgraphNode,
+    count: Count<'_, '_>,
+) -> Answer {
     let count = count.as_mut().ok_or(INVALID)?;
-    let nodes: Vec<CUgraphNode> = nodes.iter().map(|node| pointer(*node)).collect();
-    // SAFETY: the caller passes null or an array with room for `count` nodes.
+    if array.is_null() {
+        **count = nodes.len();
+        return Ok(());
+    }
+    let nodes: Vec<CUgraphNode> = nodes.map(|node| pointer(*node)).collect();
+    // SAFETY: the caller passes an array with room for `count` nodes.
     unsafe { write(array, **count, &nodes, core::ptr::null_mut()) };
-    **count = match array.is_null() {
-        true => nodes.len(),
-        false => nodes.len().min(**count),
-    };
+    **count = nodes.len().min(**count);
     Ok(())
 }
 
@@ -46,8 +52,7 @@ pub(crate) fn nodes(
     array: *mut CUgraphNode,
     count: Count<'_, '_>,
 ) -> Answer {
-    let nodes: Vec<usize> = world.graph(graph.addr())?.nodes.iter().copied().collect();
-    answer_nodes(&nodes, array, count)
+    answer_nodes(world.graph(graph.addr())?.nodes.iter(), array, count)
 }
 
 pub(crate) fn roots(
@@ -56,13 +61,7 @@ pub(crate) fn roots(
     array: *mut CUgraphNode,
     count: Count<'_, '_>,
 ) -> Answer {
-    let nodes = world.graph(graph.addr())?.nodes.iter().copied();
-    let is_root = |node: &usize| {
-        let its = world.nodes.get(*node);
-        its.is_some_and(|its| its.after.is_empty())
-    };
-    let nodes: Vec<usize> = nodes.filter(is_root).collect();
-    answer_nodes(&nodes, array, count)
+    answer_nodes(world.graph(graph.addr())?.roots.iter(), array, count)
 }
 
 /// Fails if edges have data that the caller has no array for. That a query of the number alone succeeds
@@ -82,18 +81,19 @@ pub(crate) fn edges(
     data: *mut CUgraphEdgeData,
     count: Count<'_, '_>,
 ) -> Answer {
-    let all = world.edges_of(graph.addr())?;
+    let known = world.graph(graph.addr())?.edges;
     let count = count.as_mut().ok_or(INVALID)?;
     let is_query = from.is_null() && to.is_null();
     if !is_query && (from.is_null() || to.is_null()) || (is_query && !data.is_null()) {
         return Err(INVALID);
     }
-    let edges: Vec<Edge> = all.iter().map(|its| its.2).collect();
-    check_lossless(&edges, !is_query, data)?;
     if is_query {
-        **count = all.len();
+        **count = known;
         return Ok(());
     }
+    let all = world.edges_of(graph.addr())?;
+    let edges: Vec<Edge> = all.iter().map(|its| its.2).collect();
+    check_lossless(&edges, true, data)?;
     let (null, room) = (core::ptr::null_mut(), **count);
     if room == 0 {
         return Err(INVALID);
@@ -123,22 +123,25 @@ pub(crate) fn edges_plain(
 
 /// Answers with the neighbors of a node and the data of the edges.
 fn answer_neighbors(
-    neighbors: Vec<(usize, Edge)>,
+    neighbors: &BTreeMap<usize, Edge>,
     array: *mut CUgraphNode,
     data: *mut CUgraphEdgeData,
     count: Count<'_, '_>,
 ) -> Answer {
-    let edges: Vec<Edge> = neighbors.iter().map(|its| its.1).collect();
-    check_lossless(&edges, !array.is_null(), data)?;
-    if array.is_null() && !data.is_null() {
-        return Err(INVALID);
+    if array.is_null() {
+        if !data.is_null() {
+            return Err(INVALID);
+        }
+        **count.as_mut().ok_or(INVALID)? = neighbors.len();
+        return Ok(());
     }
+    let edges: Vec<Edge> = neighbors.values().copied().collect();
+    check_lossless(&edges, true, data)?;
     let room = count.as_ref().map_or(0, |count| **count);
     let edges: Vec<CUgraphEdgeData> = edges.into_iter().map(edge_data).collect();
     // SAFETY: the caller passes null or an array with room for `count` elements.
     unsafe { write(data, room, &edges, edge_data(Edge::default())) };
-    let nodes: Vec<usize> = neighbors.iter().map(|its| its.0).collect();
-    answer_nodes(&nodes, array, count)
+    answer_nodes(neighbors.keys(), array, count)
 }
 
 pub(crate) fn dependencies(
@@ -148,9 +151,7 @@ pub(crate) fn dependencies(
     data: *mut CUgraphEdgeData,
     count: Count<'_, '_>,
 ) -> Answer {
-    let after = &world.node(node.addr())?.after;
-    let after = after.iter().map(|(node, edge)| (*node, *edge)).collect();
-    answer_neighbors(after, array, data, count)
+    answer_neighbors(&world.node(node.addr())?.after, array, data, count)
 }
 
 pub(crate) fn dependencies_plain(
@@ -169,9 +170,7 @@ pub(crate) fn dependents(
     data: *mut CUgraphEdgeData,
     count: Count<'_, '_>,
 ) -> Answer {
-    let before = &world.node(node.addr())?.before;
-    let before = before.iter().map(|(node, edge)| (*node, *edge)).collect();
-    answer_neighbors(before, array, data, count)
+    answer_neighbors(&world.node(node.addr())?.before, array, data, count)
 }
 
 pub(crate) fn dependents_plain(

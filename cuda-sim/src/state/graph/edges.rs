@@ -19,8 +19,13 @@ impl World {
         if let Some(its) = self.nodes.get_mut(from) {
             its.before.insert(to, edge);
         }
-        if let Some(its) = self.nodes.get_mut(to) {
-            its.after.insert(from, edge);
+        let Some(its) = self.nodes.get_mut(to) else {
+            return;
+        };
+        let is_new = its.after.insert(from, edge).is_none();
+        if let Some(graph) = self.graphs.get_mut(its.graph) {
+            graph.edges += usize::from(is_new);
+            graph.roots.remove(&to);
         }
     }
 
@@ -28,8 +33,15 @@ impl World {
         if let Some(its) = self.nodes.get_mut(from) {
             its.before.remove(&to);
         }
-        if let Some(its) = self.nodes.get_mut(to) {
-            its.after.remove(&from);
+        let Some(its) = self.nodes.get_mut(to) else {
+            return;
+        };
+        let was_there = its.after.remove(&from).is_some();
+        if let Some(graph) = self.graphs.get_mut(its.graph) {
+            graph.edges -= usize::from(was_there);
+            if its.after.is_empty() {
+                graph.roots.insert(to);
+            }
         }
     }
 

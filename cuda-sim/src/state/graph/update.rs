@@ -6,7 +6,7 @@ use crate::state::needs::Needs;
 use crate::state::{Answer, World};
 use cuda_sys::{CUgraphExecUpdateResult as Outcome, CUresult};
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -50,6 +50,50 @@ impl Topology {
     }
 }
 
+/// The nodes of the old graph with the same dependencies, in their order.
+#[derive(Default)]
+struct Candidates {
+    /// Without those that were taken.
+    open: BTreeSet<usize>,
+    /// The places of nodes with a hash, with and without types. Some may have been taken.
+    like: [HashMap<Option<u64>, VecDeque<usize>>; 2],
+    nodes: Vec<usize>,
+}
+
+impl Candidates {
+    fn add(&mut self, node: usize, hashes: [Option<u64>; 2]) {
+        let place = self.nodes.len();
+        self.nodes.push(node);
+        self.open.insert(place);
+        for (like, hash) in self.like.iter_mut().zip(hashes) {
+            like.entry(hash).or_default().push_back(place);
+        }
+    }
+
+    /// Takes the first node with the same types and dependents, or else with the same dependents, or else
+    /// any.
+    fn take(&mut self, hashes: [Option<u64>; 2]) -> Option<usize> {
+        let mut found = None;
+        for (like, hash) in self.like.iter_mut().zip(hashes) {
+            let Some(places) = like.get_mut(&hash) else {
+                continue;
+            };
+            while let Some(place) = places.pop_front() {
+                if self.open.contains(&place) {
+                    found = Some(place);
+                    break;
+                }
+            }
+            if found.is_some() {
+                break;
+            }
+        }
+        let place = found.or_else(|| self.open.first().copied())?;
+        self.open.remove(&place);
+        self.nodes.get(place).copied()
+    }
+}
+
 /// Pairs the nodes of two graphs, which need not have been added in the same order: nodes with the same
 /// dependencies, if possible with the same types and dependents.
 fn pair(old: &Topology, new: &Topology) -> Result<Vec<(usize, usize)>, Mismatch> {
@@ -62,10 +106,11 @@ fn pair(old: &Topology, new: &Topology) -> Result<Vec<(usize, usize)>, Mismatch>
         return Err(changed(0, 0));
     }
     let hashes = [true, false].map(|types| (old.hashes(types), new.hashes(types)));
-    let mut candidates: BTreeMap<&BTreeSet<usize>, VecDeque<usize>> = BTreeMap::new();
+    let mut candidates: BTreeMap<&BTreeSet<usize>, Candidates> = BTreeMap::new();
     for node in &old.nodes {
         if let Some(after) = old.after.get(node) {
-            candidates.entry(after).or_default().push_back(*node);
+            let own = [0, 1].map(|index: usize| hashes[index].0.get(node).copied());
+            candidates.entry(after).or_default().add(*node, own);
         }
     }
     let mut paired: BTreeMap<usize, usize> = BTreeMap::new();
@@ -75,13 +120,8 @@ fn pair(old: &Topology, new: &Topology) -> Result<Vec<(usize, usize)>, Mismatch>
         let first = new.after.get(node).and_then(|after| after.first());
         let mismatch = changed(*node, first.copied().unwrap_or(0));
         let open = candidates.get_mut(&after).ok_or(mismatch)?;
-        let is_like = |(old, new): &(BTreeMap<usize, u64>, BTreeMap<usize, u64>), its: &usize| {
-            old.get(its) == new.get(node)
-        };
-        let like = hashes
-            .iter()
-            .find_map(|hashes| open.iter().position(|its| is_like(hashes, its)));
-        let chosen = open.remove(like.unwrap_or(0)).ok_or(mismatch)?;
+        let own = [0, 1].map(|index: usize| hashes[index].1.get(node).copied());
+        let chosen = open.take(own).ok_or(mismatch)?;
         paired.insert(*node, chosen);
     }
     Ok(paired.into_iter().map(|(new, old)| (old, new)).collect())
