@@ -470,13 +470,7 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             unsafe { core::ptr::copy(source, target, len) };
             Ok(())
         }
-        Work::CopyOnDevice { from, to, len } => memory
-            .bytes(from, len)
-            .map(|source| source.to_vec())
-            .and_then(|source| {
-                memory.target(to, len)?.copy_from_slice(&source);
-                Ok(())
-            }),
+        Work::CopyOnDevice { from, to, len } => copy_on_device(memory, from, to, len),
         Work::Fill { at, pattern, count } => memory
             .target(at, pattern.len() * count)
             .map(|target| fill(target, &pattern)),
@@ -538,6 +532,33 @@ fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
     }
 }
 
+/// The number of bytes that fills and copies read at once, so that they stay in the processor's cache. A
+/// multiple of the size of each pattern.
+const PART: usize = 128 << 10;
+
+/// Copies within device memory, in parts, so that a copy needs little memory of the host.
+fn copy_on_device(memory: &mut Memory, from: u64, to: u64, len: usize) -> Result<(), String> {
+    memory.bytes(from, len)?;
+    memory.target(to, len)?;
+    let mut part = vec![0; len.min(PART)];
+    // Backwards if the target is after the source, which it may overlap.
+    let parts = len.div_ceil(PART);
+    for number in 0..parts {
+        let number = if to > from {
+            parts - 1 - number
+        } else {
+            number
+        };
+        let at = number * PART;
+        let part = &mut part[..PART.min(len - at)];
+        part.copy_from_slice(memory.bytes(from + at as u64, part.len())?);
+        memory
+            .target(to + at as u64, part.len())?
+            .copy_from_slice(part);
+    }
+    Ok(())
+}
+
 /// Writes a pattern repeatedly, with calls that the C library makes at memory speed in every build.
 fn fill(target: &mut [u8], pattern: &[u8]) {
     if let [byte] = pattern {
@@ -550,7 +571,7 @@ fn fill(target: &mut [u8], pattern: &[u8]) {
     start.copy_from_slice(pattern);
     let mut written = pattern.len();
     while written < target.len() {
-        let more = written.min(target.len() - written);
+        let more = written.min(target.len() - written).min(PART);
         target.copy_within(..more, written);
         written += more;
     }
@@ -629,11 +650,12 @@ fn copy_in(memory: &mut Memory, to: u64, from: usize, len: usize) -> Result<(), 
         ));
     }
     memory.note_host_access(from, len, Access::Read);
-    for (offset, byte) in memory.target(to, len)?.iter_mut().enumerate() {
-        // SAFETY: the source is alive and `len` bytes long, as checked above, and the lock is held.
-        let source = unsafe { pinned_byte(from + offset) };
-        *byte = source.load(Ordering::Relaxed);
-    }
+    let target = memory.target(to, len)?;
+    let source = core::ptr::with_exposed_provenance(from);
+    // SAFETY: the source is alive and `len` bytes long, as checked above, and the lock is held, under which
+    // it is freed. The program must not write it on the host while a device reads it. The target has the
+    // same length.
+    unsafe { core::ptr::copy(source, target.as_mut_ptr(), len) };
     Ok(())
 }
 
@@ -644,21 +666,22 @@ fn copy_out(memory: &mut Memory, from: u64, to: usize, len: usize) -> Result<(),
         ));
     }
     memory.note_host_access(to, len, Access::Write);
-    for (offset, byte) in memory.bytes(from, len)?.iter().enumerate() {
-        // SAFETY: the target is alive and `len` bytes long, as checked above, and the lock is held.
-        let target = unsafe { pinned_byte(to + offset) };
-        target.store(*byte, Ordering::Relaxed);
-    }
+    let source = memory.bytes(from, len)?;
+    let target = core::ptr::with_exposed_provenance_mut(to);
+    // SAFETY: the target is alive and `len` bytes long, as checked above, and the lock is held, under which
+    // it is freed. The program must not access it on the host while a device writes it. The source has the
+    // same length.
+    unsafe { core::ptr::copy(source.as_ptr(), target, len) };
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::fill;
+    use super::{PART, fill};
 
     #[test]
     fn a_fill_repeats_its_pattern() {
-        for count in 0..40 {
+        for count in (0..40).chain([PART, PART + 5]) {
             for pattern in [&[7][..], &[1, 2], &[1, 2, 3, 4]] {
                 let mut target = vec![0; count * pattern.len()];
                 fill(&mut target, pattern);

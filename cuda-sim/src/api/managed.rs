@@ -5,7 +5,7 @@
 use super::Out;
 use crate::account::misuse;
 use crate::exec::Work;
-use crate::memory::{Attached, HostKind, PAGE, Page};
+use crate::memory::{Attached, HostKind, PAGE, Page, Pages};
 use crate::state::{Answer, World};
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use cuda_sys::{
@@ -13,6 +13,8 @@ use cuda_sys::{
     CUmemAttach_flags, CUmemLocation, CUmemLocation_st__bindgen_ty_1, CUmemLocationType, CUresult,
     CUstream,
 };
+
+use std::ops::Range;
 
 /// A location as the driver's attributes return it: type and number.
 type Place = (u32, i32);
@@ -105,8 +107,12 @@ pub(super) fn attach(
     world.give_or_capture(stream, Work::Attach(start, attached))
 }
 
-/// Returns the pages that a range overlaps.
-fn pages(world: &mut World, address: CUdeviceptr, size: usize) -> Answer<&mut [Page]> {
+/// Returns the pages of managed memory, and those that a range overlaps.
+fn pages(
+    world: &mut World,
+    address: CUdeviceptr,
+    size: usize,
+) -> Answer<(&mut Pages, Range<usize>)> {
     if size == 0 {
         return Err(INVALID);
     }
@@ -114,9 +120,7 @@ fn pages(world: &mut World, address: CUdeviceptr, size: usize) -> Answer<&mut [P
     let first = usize::try_from(address).map_err(|_| INVALID)? - start;
     let host = world.memory.host_at_mut(start).ok_or(INVALID)?.1;
     let pages = &mut host.managed().ok_or(INVALID)?.pages;
-    pages
-        .get_mut(first / PAGE..(first + size).div_ceil(PAGE))
-        .ok_or(INVALID)
+    Ok((pages, first / PAGE..(first + size).div_ceil(PAGE)))
 }
 
 /// Converts a location that the driver accepts for managed memory.
@@ -177,21 +181,28 @@ pub(super) fn advise(
         true => Some(place(world, location)?),
         false => None,
     };
-    for page in pages(world, address, size)? {
-        match advice {
-            CUmem_advise::CU_MEM_ADVISE_SET_READ_MOSTLY => page.read_mostly = true,
-            CUmem_advise::CU_MEM_ADVISE_UNSET_READ_MOSTLY => page.read_mostly = false,
-            CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION => page.preferred = place,
-            CUmem_advise::CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION => page.preferred = None,
-            CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY => {
-                page.accessed_by.extend(place.map(device));
-            }
-            CUmem_advise::CU_MEM_ADVISE_UNSET_ACCESSED_BY => {
-                page.accessed_by
-                    .retain(|its| place.map(device) != Some(*its));
-            }
-            _ => return Err(INVALID),
+    let (pages, range) = pages(world, address, size)?;
+    match advice {
+        CUmem_advise::CU_MEM_ADVISE_SET_READ_MOSTLY => {
+            pages.change(range, |page| page.read_mostly = true);
         }
+        CUmem_advise::CU_MEM_ADVISE_UNSET_READ_MOSTLY => {
+            pages.change(range, |page| page.read_mostly = false);
+        }
+        CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION => {
+            pages.change(range, |page| page.preferred = place);
+        }
+        CUmem_advise::CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION => {
+            pages.change(range, |page| page.preferred = None);
+        }
+        CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY => {
+            pages.change(range, |page| page.accessed_by.extend(place.map(device)));
+        }
+        CUmem_advise::CU_MEM_ADVISE_UNSET_ACCESSED_BY => {
+            let others = |its: &i32| place.map(device) != Some(*its);
+            pages.change(range, |page| page.accessed_by.retain(others));
+        }
+        _ => return Err(INVALID),
     }
     Ok(())
 }
@@ -219,9 +230,8 @@ pub(super) fn prefetch(
     }
     let stream = world.stream(stream.addr())?;
     let place = place(world, location)?;
-    for page in pages(world, address, size)? {
-        page.last_prefetch = Some(place);
-    }
+    let (pages, range) = pages(world, address, size)?;
+    pages.change(range, |page| page.last_prefetch = Some(place));
     world.give_or_capture(stream, Work::Nothing)
 }
 
@@ -304,9 +314,8 @@ pub(super) fn prefetch_batch(
     let ranges = ranges(world, addresses, sizes, count)?;
     let places = places(world, locations, firsts, location_count, count)?;
     for ((address, size), place) in ranges.into_iter().zip(places) {
-        for page in pages(world, address, size)? {
-            page.last_prefetch = Some(place);
-        }
+        let (pages, range) = pages(world, address, size)?;
+        pages.change(range, |page| page.last_prefetch = Some(place));
     }
     world.give_or_capture(stream, Work::Nothing)
 }
@@ -383,11 +392,12 @@ pub(super) fn attributes(
 ) -> Answer {
     let (data, sizes) = (list(data, count)?, list(sizes, count)?);
     let newer = world.profile.driver >= cuda_sys::CudaVersion::new(12, 2);
-    let pages = pages(world, address, size)?;
-    let first = pages[0].clone();
+    let (pages, range) = pages(world, address, size)?;
+    let pages: Vec<&Page> = pages.of(range).collect();
+    let first = pages[0];
     // The result is the value that all pages have in common.
     let common = |place: fn(&Page) -> Option<Place>| {
-        place(&first).filter(|its| pages.iter().all(|page| place(page) == Some(*its)))
+        place(first).filter(|its| pages.iter().all(|page| place(page) == Some(*its)))
     };
     let (preferred, prefetched) = (common(|its| its.preferred), common(|its| its.last_prefetch));
     let kind = |place: Option<Place>| place.map_or(0, |(kind, _)| i32::try_from(kind).unwrap_or(0));
@@ -460,8 +470,9 @@ pub(super) fn locations(
     for (index, start) in (0..size).step_by(part).enumerate() {
         let mut found: Vec<(Place, usize)> = Vec::new();
         for offset in (start..size.min(start + part)).step_by(sample) {
-            let page = &pages(world, address + offset as u64, 1)?[0];
-            let place = page.last_prefetch.unwrap_or((0, 0));
+            let (pages, range) = pages(world, address + offset as u64, 1)?;
+            let page = pages.at(range.start);
+            let place = page.and_then(|its| its.last_prefetch).unwrap_or((0, 0));
             match found.iter_mut().find(|(its, _)| *its == place) {
                 Some((_, count)) => *count += 1,
                 None => found.push((place, 1)),

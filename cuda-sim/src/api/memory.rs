@@ -247,9 +247,11 @@ pub(super) fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
     if from.is_null() && size != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let mut bytes = vec![0; size];
-    // SAFETY: the caller passes `size` bytes. The target has the same length and does not overlap them.
+    let mut bytes: Vec<u8> = Vec::with_capacity(size);
+    // SAFETY: the caller passes `size` bytes. The target has room for them and does not overlap them.
     unsafe { core::ptr::copy_nonoverlapping(from.cast(), bytes.as_mut_ptr(), size) };
+    // SAFETY: these bytes were written above.
+    unsafe { bytes.set_len(size) };
     Ok(bytes)
 }
 

@@ -1,14 +1,35 @@
 //! The contents of an allocation.
 
 use super::UNINIT;
-use super::space::Space;
+use super::space::{self, Space};
 use std::alloc::{Layout, alloc_zeroed};
+use std::fs::File;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
-/// Allocations of this size or more are not filled with [`UNINIT`], because that would make the system
-/// commit all of the memory at once.
-const LARGE: usize = 1 << 30;
+/// Allocations of this size or more take no memory of the host until they are written.
+const LARGE: usize = 4 << 20;
+/// On systems where these would have to be filled with [`UNINIT`], allocations of this size or more are
+/// zero, because a fill would make the system commit all of the memory.
+const TOO_LARGE_TO_FILL: usize = 1 << 30;
+/// The size of the file of [`never_written`]. A mapping of the system has at most this size, and a process
+/// has 65,530 mappings.
+const PERIOD: usize = 16 << 20;
+
+/// Returns a file of [`PERIOD`] bytes that are [`UNINIT`]. Large allocations are private mappings of it, so
+/// they need no memory for pages that were never written.
+fn never_written() -> Option<&'static File> {
+    static FILE: OnceLock<Option<File>> = OnceLock::new();
+    let make = || {
+        let file = space::create_file(c"cuda-sim uninitialized")?;
+        let part = vec![UNINIT; 1 << 20];
+        let mut parts = (0..PERIOD).step_by(part.len());
+        let is_written = parts.all(|at| space::write(&file, at as u64, &part).is_ok());
+        is_written.then_some(file)
+    };
+    FILE.get_or_init(make).as_ref()
+}
 
 /// Allocates zeros, which most systems commit when they are written. Returns `None` if there is not enough
 /// memory.
@@ -33,7 +54,7 @@ pub(crate) struct Contents {
 #[derive(Debug)]
 enum Place {
     Small(Vec<u8>),
-    /// Zeros, which take no memory until they are written. The size may exceed the host's memory.
+    /// Pages take memory when they are written. The size may exceed the host's memory.
     Large(Space),
 }
 
@@ -42,10 +63,14 @@ impl Contents {
     pub(super) fn new(size: u64) -> Option<Self> {
         let len = usize::try_from(size).ok()?;
         if len >= LARGE {
-            let place = match Space::of_zeros(len) {
-                Some(space) => Place::Large(space),
-                None => Place::Small(zeros(len)?),
-            };
+            let file = never_written();
+            if let Some(space) = file.and_then(|file| Space::of_copies(len, file, PERIOD)) {
+                let place = Place::Large(space);
+                return Some(Self { len, place });
+            }
+        }
+        if len >= TOO_LARGE_TO_FILL {
+            let place = Place::Small(zeros(len)?);
             return Some(Self { len, place });
         }
         let mut bytes = Vec::new();
@@ -61,9 +86,12 @@ impl Contents {
 
     /// Makes the contents those of memory that was never written.
     pub(super) fn reset(&mut self) {
-        match &mut self.place {
-            Place::Small(bytes) => bytes.fill(UNINIT),
-            Place::Large(space) => space.reset(),
+        let is_done = match (&mut self.place, never_written()) {
+            (Place::Large(space), Some(file)) => space.copy_from(file, PERIOD),
+            _ => false,
+        };
+        if !is_done {
+            self.fill(UNINIT);
         }
     }
 }
@@ -86,6 +114,25 @@ impl DerefMut for Contents {
             Place::Small(bytes) => bytes,
             // SAFETY: the memory is private to this value, of this length, readable and writable.
             Place::Large(space) => unsafe { space.bytes(0, self.len) },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Contents, LARGE, PERIOD, UNINIT};
+
+    #[test]
+    fn memory_that_was_never_written_has_one_value_in_allocations_of_all_sizes() {
+        for len in [1, LARGE - 1, LARGE, LARGE + 1, 2 * PERIOD + 5000] {
+            let mut contents = Contents::new(len as u64).expect("memory");
+            assert_eq!(contents.len(), len);
+            assert!(contents.iter().all(|byte| *byte == UNINIT));
+            contents[len - 1] = 7;
+            let other = Contents::new(len as u64).expect("memory");
+            assert_eq!((contents[len - 1], other[len - 1]), (7, UNINIT));
+            contents.reset();
+            assert!(contents.iter().all(|byte| *byte == UNINIT));
         }
     }
 }

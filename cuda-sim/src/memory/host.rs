@@ -1,6 +1,8 @@
 //! Host memory that devices can access: pinned, registered and managed memory.
 
 use super::Memory;
+use super::pages::Pages;
+use super::space::Space;
 use cuda_sys::{CU_MEMHOSTALLOC_WRITECOMBINED, CUmemorytype, CUresult};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeSet;
@@ -24,22 +26,38 @@ pub(crate) enum HostKind {
     Managed(#[allow(dead_code, reason = "held, not read")] Own, Managed),
 }
 
+/// Memory that the driver allocated, which is zero at first.
+#[derive(Debug)]
+pub(crate) struct Own(Place);
+
+#[derive(Debug)]
+enum Place {
+    /// Memory of the global allocator.
+    Small(Allocated),
+    /// Pages take memory when they are written. The size may exceed the host's memory.
+    Large(Space),
+}
+
 /// Memory of the global allocator.
 #[derive(Debug)]
-pub(crate) struct Own {
+struct Allocated {
     layout: Layout,
     start: NonNull<u8>,
 }
 
 // SAFETY: the memory is owned by this value, which is only in the map of host memory, and it is freed
 // once.
-unsafe impl Send for Own {}
+unsafe impl Send for Allocated {}
+
+/// The size from which memory is [`Place::Large`]. The allocator writes zeros to memory that is aligned to
+/// pages.
+const LARGE: usize = 1 << 20;
 
 /// The state of managed memory.
 #[derive(Debug)]
 pub(crate) struct Managed {
     pub(crate) attached: Attached,
-    pub(crate) pages: Vec<Page>,
+    pub(crate) pages: Pages,
 }
 
 /// The work that may access managed memory, on systems where the host and the device cannot access it at
@@ -52,15 +70,6 @@ pub(crate) enum Attached {
     Host,
     /// The work of one stream.
     Stream(usize),
-}
-
-/// The advice for a page of managed memory. A location is a type and an id.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Page {
-    pub(crate) read_mostly: bool,
-    pub(crate) preferred: Option<(u32, i32)>,
-    pub(crate) accessed_by: BTreeSet<i32>,
-    pub(crate) last_prefetch: Option<(u32, i32)>,
 }
 
 #[derive(Debug)]
@@ -110,19 +119,27 @@ impl Own {
         if size > 1 << 40 {
             return Err(out_of_memory);
         }
+        if size >= LARGE {
+            if let Some(space) = Space::of_zeros(size) {
+                return Ok(Self(Place::Large(space)));
+            }
+        }
         let layout = Layout::from_size_align(size.max(1), PAGE).map_err(|_| out_of_memory)?;
         // SAFETY: the size is not zero.
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).ok_or(out_of_memory)?;
-        Ok(Self { layout, start })
+        Ok(Self(Place::Small(Allocated { layout, start })))
     }
 
     fn address(&self) -> usize {
-        self.start.as_ptr().expose_provenance()
+        match &self.0 {
+            Place::Small(its) => its.start.as_ptr().expose_provenance(),
+            Place::Large(space) => space.start(),
+        }
     }
 }
 
-impl Drop for Own {
+impl Drop for Allocated {
     fn drop(&mut self) {
         // SAFETY: the memory was allocated with this layout, and it is freed once, here.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
@@ -209,7 +226,7 @@ impl Memory {
         let id = self.new_id();
         let managed = Managed {
             attached,
-            pages: vec![Page::default(); size.div_ceil(PAGE)],
+            pages: Pages::default(),
         };
         let host = Host {
             kind: HostKind::Managed(own, managed),

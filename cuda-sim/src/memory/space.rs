@@ -55,7 +55,8 @@ mod system {
         done.addr() == start
     }
 
-    /// Replaces a range by a part of a file.
+    /// Replaces a range by a part of a file. If the range does not share it, what is written there does not
+    /// change the file.
     ///
     /// # Safety
     /// The range belongs to the caller, and nothing refers to it.
@@ -65,11 +66,12 @@ mod system {
         rights: c_int,
         file: &File,
         offset: u64,
+        is_shared: bool,
     ) -> bool {
         let Ok(offset) = i64::try_from(offset) else {
             return false;
         };
-        let flags = SHARED | NO_RESERVE | FIXED;
+        let flags = NO_RESERVE | FIXED | if is_shared { SHARED } else { PRIVATE };
         // SAFETY: the caller guarantees that the range may be replaced.
         let done = unsafe { mmap(pointer(start), len, rights, flags, file.as_raw_fd(), offset) };
         done.addr() == start
@@ -123,7 +125,7 @@ mod system {
 
     /// # Safety
     /// None.
-    pub(super) unsafe fn map(_: usize, _: usize, _: c_int, _: &File, _: u64) -> bool {
+    pub(super) unsafe fn map(_: usize, _: usize, _: c_int, _: &File, _: u64, _: bool) -> bool {
         false
     }
 
@@ -172,6 +174,24 @@ impl Space {
         Self::with_rights(0, len, system::page(), Rights::ReadWrite)
     }
 
+    /// Returns a range of memory that repeats the contents of a file of `period` bytes, a multiple of the
+    /// page size. Pages take memory when they are written.
+    pub(super) fn of_copies(len: usize, file: &File, period: usize) -> Option<Self> {
+        let mut made = Self::of_zeros(len)?;
+        made.copy_from(file, period).then_some(made)
+    }
+
+    /// Makes the contents those of [`of_copies`](Self::of_copies) again. Returns whether it could.
+    pub(super) fn copy_from(&mut self, file: &File, period: usize) -> bool {
+        let rights = Rights::ReadWrite as i32;
+        (0..self.len).step_by(period).all(|at| {
+            let len = period.min(self.len - at);
+            // SAFETY: the part is in this range, which belongs to this value, and references to the range's
+            // memory borrow the value.
+            unsafe { system::map(self.start + at, len, rights, file, 0, false) }
+        })
+    }
+
     fn with_rights(hint: usize, len: usize, alignment: usize, rights: Rights) -> Option<Self> {
         if hint != 0 {
             let at = system::reserve(hint, len, rights as i32)?;
@@ -210,7 +230,7 @@ impl Space {
         // SAFETY: the part is in this range, which belongs to this value, and references to the range's
         // memory borrow the value.
         self.has(at, len)
-            && unsafe { system::map(self.start + at, len, rights as i32, file, offset) }
+            && unsafe { system::map(self.start + at, len, rights as i32, file, offset, true) }
     }
 
     /// Replaces a part by memory that cannot be accessed.
@@ -218,12 +238,6 @@ impl Space {
         // SAFETY: the part is in this range, which belongs to this value, and references to the range's
         // memory borrow the value.
         self.has(at, len) && unsafe { system::clear(self.start + at, len, Rights::None as i32) }
-    }
-
-    /// Makes memory of [`of_zeros`](Self::of_zeros) zero again.
-    pub(super) fn reset(&mut self) {
-        // SAFETY: the range belongs to this value, and references to its memory borrow the value.
-        unsafe { system::clear(self.start, self.len, Rights::ReadWrite as i32) };
     }
 
     fn has(&self, at: usize, len: usize) -> bool {
