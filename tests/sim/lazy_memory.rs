@@ -36,7 +36,7 @@ fn with_little(test: impl FnOnce(&Context, &Stream)) {
         let _current = context.make_current().expect("current");
         let stream = context.stream().expect("a stream");
         let before = used();
-        test(context, &stream);
+        test(&context, &stream);
         stream.synchronize().expect("the work");
         let after = used();
         assert!(

@@ -79,10 +79,15 @@ pub(crate) fn binary(stripped: bool) -> Result<PathBuf> {
     if stripped {
         cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
     }
+    cargo.args(["build", "--release", "-p", "cuda-bench"]);
+    built(cargo)
+}
+
+/// Runs a cargo command that builds one executable, and returns its path.
+pub(crate) fn built(mut cargo: Command) -> Result<PathBuf> {
     let output = cargo
         .current_dir(root())
-        .args(["build", "--release", "--quiet", "-p", "cuda-bench"])
-        .arg("--message-format=json-render-diagnostics")
+        .args(["--quiet", "--message-format=json-render-diagnostics"])
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo build")?;
@@ -94,8 +99,14 @@ pub(crate) fn binary(stripped: bool) -> Result<PathBuf> {
         .context("cargo reported no executable")
 }
 
-/// Runs the benchmark under callgrind, which writes a file each time the counted function returns.
-fn count(binary: &Path) -> Result<Vec<Row>> {
+/// Runs a benchmark with the flag `--count` under callgrind, which writes a file each time the function
+/// `counted` returns. The benchmark prints a line for each of these files. Calls `each` with the line and the
+/// contents of the file.
+pub(crate) fn callgrind(
+    binary: &Path,
+    counted: &str,
+    mut each: impl FnMut(&str, &str) -> Result<()>,
+) -> Result<()> {
     let folder = root().join("target/cost");
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).context("creating target/cost")?;
@@ -108,10 +119,8 @@ fn count(binary: &Path) -> Result<Vec<Row>> {
             "--compress-pos=no",
             "--dump-instr=yes",
         ])
-        .args([
-            "--toggle-collect=cuda_bench_counted",
-            "--dump-after=cuda_bench_counted",
-        ])
+        .arg(format!("--toggle-collect={counted}"))
+        .arg(format!("--dump-after={counted}"))
         .arg(binary)
         .arg("--count")
         .stderr(Stdio::inherit())
@@ -122,22 +131,30 @@ fn count(binary: &Path) -> Result<Vec<Row>> {
         "the benchmark failed under callgrind"
     );
 
+    for (number, line) in String::from_utf8_lossy(&output.stdout).lines().enumerate() {
+        let path = folder.join(format!("counts.{}", number + 1));
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        each(line, &text)?;
+    }
+    Ok(())
+}
+
+/// Counts the instructions of the operations.
+fn count(binary: &Path) -> Result<Vec<Row>> {
     let mut rows: Vec<Row> = Vec::new();
     let mut empty = 0.0;
-    for (number, line) in String::from_utf8_lossy(&output.stdout).lines().enumerate() {
+    callgrind(binary, "cuda_bench_counted", |line, text| {
         let fields: Vec<&str> = line.split('\t').collect();
         let [operation, calls, layer, n] = fields[..] else {
             bail!("unexpected output of the benchmark: {line}");
         };
-        let path = folder.join(format!("counts.{}", number + 1));
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        let total = total(&text)?;
+        let total = total(text)?;
         let n: f64 = n.parse().with_context(|| format!("in {line}"))?;
         // Each operation is first measured with zero repetitions; this is the overhead.
         if n == 0.0 {
             empty = total;
-            continue;
+            return Ok(());
         }
         if rows.last().is_none_or(|row| row.operation != operation) {
             rows.push(Row {
@@ -150,16 +167,17 @@ fn count(binary: &Path) -> Result<Vec<Row>> {
         if let Some(row) = rows.last_mut() {
             let each = ((total - empty) / n).round();
             row.layers.insert(layer.to_owned(), each);
-            let of_driver = calls::of(&text).into_iter();
+            let of_driver = calls::of(text).into_iter();
             let of_driver = of_driver.map(|(function, times)| (function, times / n));
             row.driver.insert(layer.to_owned(), of_driver.collect());
         }
-    }
+        Ok(())
+    })?;
     Ok(rows)
 }
 
 /// Returns the total number of instructions in a callgrind file.
-fn total(text: &str) -> Result<f64> {
+pub(crate) fn total(text: &str) -> Result<f64> {
     let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
     let total = total.context("a callgrind file has no total")?;
     total

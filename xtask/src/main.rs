@@ -12,6 +12,7 @@ mod deny;
 mod drivers;
 mod explore;
 mod generated;
+mod growth;
 mod header_check;
 mod headers;
 mod layers;
@@ -61,6 +62,9 @@ usage: cargo xtask COMMAND
                                            K-th on (K counts from 0); --sample: N mutants, chosen by the seed
   cost [--check]                           write bench/COST.md, the instructions of each operation (needs valgrind);
                                            --check: fail if an operation needs more
+  growth [--check]                         write bench/GROWTH.md, the instructions of calls of the software driver by
+                                           number of live objects (needs valgrind); --check: only fail if a call
+                                           needs more than twice the instructions with many objects
   build-cost [ROUNDS]                      measure build times and sizes of the crates and of cudarc
   msrv [--if-available]                    check that the oldest supported compiler builds the crates;
                                            --if-available: succeed if that compiler cannot be installed
@@ -99,6 +103,7 @@ fn main() -> ExitCode {
         Some("line-coverage") => line_coverage::run(rest),
         Some("mutants") => mutants::run(rest),
         Some("cost") => cost::run(rest),
+        Some("growth") => growth::run(rest),
         Some("build-cost") => build_cost::run(rest),
         Some("msrv") => toolchain::msrv(rest),
         Some("layers") => layers::run(rest),

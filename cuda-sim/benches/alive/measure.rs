@@ -43,6 +43,14 @@ impl Measure {
         Self { mode, filter }
     }
 
+    /// Returns the greatest number of mappings. valgrind has fewer addresses than the system.
+    pub(crate) fn most_mappings(&self) -> usize {
+        match self.mode {
+            Mode::Time => 50_000,
+            Mode::Count => 2_500,
+        }
+    }
+
     /// Measures a kind of object. `make` creates an object from its number, `operations` are measured while the
     /// objects are alive, and `end` destroys all objects. At most `most` objects are created.
     pub(crate) fn kind<T>(

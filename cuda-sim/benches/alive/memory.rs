@@ -128,7 +128,7 @@ fn stream_ordered(measure: &Measure) {
 const GRANULARITY: usize = 2 << 20;
 
 fn mappings(measure: &Measure) {
-    const MOST: usize = 50_000;
+    let most = measure.most_mappings();
     let own = stream();
     let mut properties = CUmemAllocationProp::zeroed();
     properties.type_ = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -139,7 +139,7 @@ fn mappings(measure: &Measure) {
     };
     let mut reserved = 0;
     // Twice the size, so that addresses are mapped that were not mapped before.
-    let all_bytes = 2 * MOST * GRANULARITY;
+    let all_bytes = 2 * most * GRANULARITY;
     call!(cuMemAddressReserve(&raw mut reserved, all_bytes, 0, 0, 0));
     let map = |place: usize| {
         let address = reserved + (place * GRANULARITY) as u64;
@@ -160,10 +160,10 @@ fn mappings(measure: &Measure) {
     };
     measure.kind(
         "mappings",
-        MOST,
+        most,
         map,
         &mut [
-            ("map, unmap", &mut |_, at| unmap(map(MOST + at % MOST))),
+            ("map, unmap", &mut |_, at| unmap(map(most + at % most))),
             ("unmap, map", &mut |all, at| {
                 let address = pick(all, at);
                 unmap(address);
