@@ -20,14 +20,14 @@ use std::hint::black_box;
 use std::time::Instant;
 
 /// The size of each copy, in a line and as a square.
-const SIZE: usize = 64 << 20;
-const SIDE: usize = 8 << 10;
+const SIZE: usize = 16 << 20;
+const SIDE: usize = 4 << 10;
 /// The pitch of squares with a gap after each row.
 const PITCH: usize = SIDE + 512;
 
 /// Prints the speed of an operation on [`SIZE`] bytes: the best of several times.
-fn row(name: &str, operation: impl Fn()) {
-    const TIMES: usize = 7;
+fn row(name: &str, mut operation: impl FnMut()) {
+    const TIMES: usize = 20;
     let mut least = f64::INFINITY;
     for _ in 0..TIMES {
         let start = Instant::now();
@@ -89,14 +89,18 @@ fn cube(from: CUdeviceptr, to: CUdeviceptr, stream: CUstream) {
 }
 
 fn fills(name: &str, at: CUdeviceptr, own: CUstream) {
+    // These calls need not wait for the memset.
     row(&format!("{name}: memset D8"), || {
         call!(cuMemsetD8_v2(at, 1, SIZE));
+        call!(cuCtxSynchronize());
     });
     row(&format!("{name}: memset D16"), || {
         call!(cuMemsetD16_v2(at, 0x0102, SIZE / 2));
+        call!(cuCtxSynchronize());
     });
     row(&format!("{name}: memset D32"), || {
         call!(cuMemsetD32_v2(at, 0x0102_0304, SIZE / 4));
+        call!(cuCtxSynchronize());
     });
     row(&format!("{name}: memset D32, asynchronous"), || {
         call!(cuMemsetD32Async(at, 0x0102_0304, SIZE / 4, own));
@@ -104,6 +108,7 @@ fn fills(name: &str, at: CUdeviceptr, own: CUstream) {
     });
     row(&format!("{name}: memset 2D D8"), || {
         call!(cuMemsetD2D8_v2(at, PITCH, 1, SIDE, SIDE));
+        call!(cuCtxSynchronize());
     });
     row(&format!("{name}: memset 2D D32, asynchronous"), || {
         call!(cuMemsetD2D32Async(
@@ -147,16 +152,14 @@ fn main() {
     println!("{:60}{:>8}", "", "GB/s");
     let (source, mut target) = (vec![1_u8; SIZE], vec![2_u8; SIZE]);
     row("memcpy", || {
-        let target = target.as_ptr().cast_mut();
-        // SAFETY: both have this size, and nothing else uses them meanwhile.
-        unsafe { core::ptr::copy_nonoverlapping(black_box(&source).as_ptr(), target, SIZE) };
+        black_box(&mut target).copy_from_slice(black_box(&source))
     });
-    target.fill(3);
     drop((source, target));
 
-    row("allocation of 64 MiB, first memset, free", || {
+    row("allocation of 16 MiB, first memset, free", || {
         let new = memory(SIZE);
         call!(cuMemsetD8_v2(new, 1, SIZE));
+        // Runs the memset first.
         free(new);
     });
     let (plain, other) = (memory(room), memory(room));
@@ -171,6 +174,7 @@ fn main() {
     lines("pinned memory", plain, locked, own);
     row("copy on the device", || {
         call!(cuMemcpyDtoD_v2(other, plain, SIZE));
+        call!(cuCtxSynchronize());
     });
     row("copy on the device to a stream-ordered allocation", || {
         call!(cuMemcpyDtoDAsync_v2(pooled, plain, SIZE, own));

@@ -156,7 +156,7 @@ pub(crate) struct Call {
     pub(crate) cooperative: bool,
     pub(crate) arguments: Vec<Vec<u8>>,
     /// The SMs that the kernel may run on.
-    pub(crate) sms: Vec<u32>,
+    pub(crate) sms: Arc<[u32]>,
     /// The green context that the kernel runs in, by its id, and the green contexts that this one is a
     /// part of.
     pub(crate) partition: Option<(u64, Vec<u64>)>,

@@ -404,7 +404,7 @@ pub(super) fn create(
     let handle = world.greens.insert(Green {
         device: number,
         id,
-        sms,
+        sms: sms.into_iter().collect(),
         sm_count,
         wholes,
         queues,

@@ -341,10 +341,7 @@ pub(super) fn prepare(
     }
     let green = green.and_then(|green| world.greens.get(green));
     let partition = green.map(|green| (green.id, green.wholes.clone()));
-    let sms: Vec<u32> = match green {
-        Some(green) => green.sms.iter().copied().collect(),
-        None => (0..world.profile.gpu.sms).collect(),
-    };
+    let sms = green.map_or(&world.all_sms, |green| &green.sms).clone();
     shape.check(&kernel, world.profile.gpu, sms.len())?;
     let required = required_cluster(&kernel.info.limits, &kernel.settings);
     Ok(Call {

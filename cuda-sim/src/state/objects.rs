@@ -7,7 +7,7 @@ use super::logs::Logs;
 use crate::code::{Contents, KernelInfo, Variable};
 use crate::exec::{FunctionSettings, Placed};
 use core::ffi::c_char;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::sync::Arc;
 
@@ -50,7 +50,8 @@ pub(crate) enum ContextKind {
 pub(crate) struct Green {
     pub(crate) device: usize,
     pub(crate) id: u64,
-    pub(crate) sms: BTreeSet<u32>,
+    /// In order.
+    pub(crate) sms: Arc<[u32]>,
     /// The number of SMs that the driver reports. It is larger if groups overlap.
     pub(crate) sm_count: u32,
     /// The ids of the green contexts that this one is a part of.

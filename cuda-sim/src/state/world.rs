@@ -25,7 +25,7 @@ use crate::races::{AccessLog, Order};
 use crate::thread;
 use cuda_sys::CUresult;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::ThreadId;
 
 /// The result of a driver function: success or an error code.
@@ -33,6 +33,8 @@ pub(crate) type Answer<T = ()> = Result<T, CUresult>;
 
 pub(crate) struct World {
     pub(crate) profile: Profile,
+    /// The SMs of each device.
+    pub(crate) all_sms: Arc<[u32]>,
     pub(crate) initialised: bool,
     /// The next unique id of a context, a stream or a green context.
     next_id: u64,
@@ -208,6 +210,7 @@ impl World {
             calling: "",
             stoppers: Stoppers::default(),
             fatal: None,
+            all_sms: (0..profile.gpu.sms).collect(),
             profile,
         };
         world.memory.disjoint = world.profile.disjoint_host_addresses;
