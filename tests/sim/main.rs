@@ -60,6 +60,7 @@ mod kernels;
 mod kinds;
 mod last_use;
 mod launch;
+#[cfg(target_os = "linux")]
 mod lazy_memory;
 mod logical_endpoints;
 mod manager;

@@ -68,6 +68,9 @@ pub(crate) fn drop_replaced() {
     }
     let unused: Vec<KernelFn> = {
         let mut replaced = replaced_ones();
+        if replaced.is_empty() {
+            return;
+        }
         let all = std::mem::take(&mut *replaced).into_iter();
         let (unused, used) = all.partition(|body| Arc::strong_count(body) == 1);
         *replaced = used;
