@@ -44,13 +44,11 @@ fn events(measure: &Measure) {
                 call!(cuStreamWaitEvent(other, its, 0));
                 synchronize(other);
             }),
-            ("elapsed time", &mut |all, at| {
-                let mut time = 0.0;
-                call!(cuEventElapsedTime_v2(
-                    &raw mut time,
-                    start,
-                    all[at % all.len().min(10)]
-                ));
+            ("record, synchronize, elapsed time", &mut |all, at| {
+                let (its, mut time) = (all[at % all.len()], 0.0);
+                call!(cuEventRecord(its, own));
+                synchronize(own);
+                call!(cuEventElapsedTime_v2(&raw mut time, start, its));
             }),
         ],
         |all| all.into_iter().for_each(destroy_event),
