@@ -12,9 +12,6 @@ use std::process::Command;
 /// objects, the depth of a search tree about doubles.
 const MOST: f64 = 2.0;
 
-/// Calls that look at many objects by definition: the name, and the reason.
-const EXCEPTIONS: [(&str, &str); 0] = [];
-
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let check = match args {
         [] => false,
@@ -26,7 +23,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let rows = count(&built(cargo)?)?;
     let steep: Vec<String> = rows
         .iter()
-        .filter(|row| row.growth() > MOST && !row.is_exception())
+        .filter(|row| row.growth() > MOST)
         .map(|row| format!("{}: {:.1} times", row.operation, row.growth()))
         .collect();
     if !check {
@@ -55,10 +52,6 @@ impl Row {
             (Some((_, few)), Some((_, many))) => many / few,
             _ => f64::NAN,
         }
-    }
-
-    fn is_exception(&self) -> bool {
-        EXCEPTIONS.iter().any(|(name, _)| *name == self.operation)
     }
 }
 

@@ -191,7 +191,8 @@ fn pending(measure: &Measure) {
                 call!(cuEventRecord(last, streams[at % 1_000]));
                 call!(cuStreamWaitEvent(streams[(at + 1) % 1_000], last, 0));
             }),
-            ("query", &mut |_, at| {
+            ("enqueue, run one operation", &mut |_, at| {
+                fill(target, streams[at % 1_000]);
                 // SAFETY: the stream is alive.
                 let code = unsafe { cuda_sys::cuStreamQuery(streams[at % 1_000]) };
                 assert!(matches!(
