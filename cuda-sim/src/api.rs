@@ -239,28 +239,28 @@ functions! { find_newest newest
     Usual cuProfilerStart() => process::profile;
     Usual cuProfilerStop() => process::profile;
 
-    Usual cuDeviceGetCount(count: out c_int) => device::count;
-    Usual cuDeviceGet(device: out CUdevice, ordinal: val c_int) => device::get;
-    Usual cuDeviceGetName(name: val *mut c_char, len: val c_int, device: val CUdevice) => device::name;
-    Usual cuDeviceGetUuid_v2(uuid: out CUuuid, device: val CUdevice) => device::uuid;
+    Surviving cuDeviceGetCount(count: out c_int) => device::count;
+    Surviving cuDeviceGet(device: out CUdevice, ordinal: val c_int) => device::get;
+    Surviving cuDeviceGetName(name: val *mut c_char, len: val c_int, device: val CUdevice) => device::name;
+    Surviving cuDeviceGetUuid_v2(uuid: out CUuuid, device: val CUdevice) => device::uuid;
     Usual cuDeviceGetLuid(luid: val *mut c_char, mask: out c_uint, device: val CUdevice) => device::luid;
-    Usual cuDeviceTotalMem_v2(bytes: out usize, device: val CUdevice) => device::total_memory;
-    Usual cuDeviceGetPCIBusId(text: val *mut c_char, len: val c_int, device: val CUdevice) => device::bus_id;
+    Surviving cuDeviceTotalMem_v2(bytes: out usize, device: val CUdevice) => device::total_memory;
+    Surviving cuDeviceGetPCIBusId(text: val *mut c_char, len: val c_int, device: val CUdevice) => device::bus_id;
     Usual cuDeviceComputeCapability(major: out c_int, minor: out c_int, device: val CUdevice) => device::capability;
-    Usual cuDeviceGetAttribute(value: out c_int, attribute: val CUdevice_attribute, device: val CUdevice) => device::attribute;
+    Surviving cuDeviceGetAttribute(value: out c_int, attribute: val CUdevice_attribute, device: val CUdevice) => device::attribute;
 
     Usual cuDeviceGetCliqueCount(count: out usize, device: val CUdevice) => device::clique_count;
     Usual cuDeviceGetCliqueInfo(cliques: val *mut CUcliqueInfo, count: val *mut usize, device: val CUdevice) => device::cliques;
     Usual cuDeviceGetFabricClusterUuid(uuid: out CUuuid, device: val CUdevice) => device::fabric_cluster;
     Usual cuDeviceGetByPCIBusId(device: out CUdevice, bus_id: val *const c_char) => peer::by_bus_id;
-    Usual cuDeviceCanAccessPeer(can: out c_int, device: val CUdevice, peer: val CUdevice) => peer::can_access;
+    Surviving cuDeviceCanAccessPeer(can: out c_int, device: val CUdevice, peer: val CUdevice) => peer::can_access;
     Usual cuDeviceGetP2PAttribute(value: out c_int, attribute: val CUdevice_P2PAttribute, device: val CUdevice, peer: val CUdevice) => peer::attribute;
     Usual cuDeviceGetP2PAtomicCapabilities(capabilities: val *mut c_uint, operations: val *const CUatomicOperation [count], count: val c_uint, device: val CUdevice, peer: val CUdevice) => peer::atomics;
     Usual cuDeviceGetHostAtomicCapabilities(capabilities: val *mut c_uint, operations: val *const CUatomicOperation [count], count: val c_uint, device: val CUdevice) => peer::host_atomics;
     Usual cuDeviceGetExecAffinitySupport(can: out c_int, kind: val CUexecAffinityType, device: val CUdevice) => peer::affinity_support;
 
-    Usual cuDevicePrimaryCtxRetain(context: out CUcontext, device: val CUdevice) => context::retain;
-    Usual cuDevicePrimaryCtxRelease_v2(device: val CUdevice) => context::release;
+    Surviving cuDevicePrimaryCtxRetain(context: out CUcontext, device: val CUdevice) => context::retain;
+    Surviving cuDevicePrimaryCtxRelease_v2(device: val CUdevice) => context::release;
     Usual cuCtxCreate_v4(context: out CUcontext, params: val *mut CUctxCreateParams [1], flags: val c_uint, device: val CUdevice) => context::create_v4;
     Robust cuCtxDestroy_v2(context: val CUcontext) => context::destroy;
     Usual cuCtxAttach(context: out CUcontext, flags: val c_uint) => context::attach;
@@ -269,7 +269,7 @@ functions! { find_newest newest
     Robust cuCtxSetCurrent(context: val CUcontext) => context::set_current;
     Robust cuCtxPushCurrent_v2(context: val CUcontext) => context::push;
     Robust cuCtxPopCurrent_v2(context: out CUcontext) => context::pop;
-    Usual cuCtxGetDevice(device: out CUdevice) => context::device;
+    Surviving cuCtxGetDevice(device: out CUdevice) => context::device;
     Usual cuCtxGetDevice_v2(device: out CUdevice, context: val CUcontext) => context::device_of;
     Robust cuCtxGetId(context: val CUcontext, id: out c_ulonglong) => context::id;
     Usual cuCtxSynchronize() => context::synchronize;
@@ -281,14 +281,14 @@ functions! { find_newest newest
     Usual cuCtxGetSharedMemConfig(config: out CUsharedconfig) => settings::bank_size;
     Usual cuCtxSetSharedMemConfig(config: val CUsharedconfig) => settings::set_bank_size;
     Usual cuFlushGPUDirectRDMAWrites(target: val CUflushGPUDirectRDMAWritesTarget, scope: val CUflushGPUDirectRDMAWritesScope) => settings::flush_remote_writes;
-    Usual cuCtxGetFlags(flags: out c_uint) => settings::flags;
+    Surviving cuCtxGetFlags(flags: out c_uint) => settings::flags;
     Usual cuCtxSetFlags(flags: val c_uint) => settings::set_flags;
-    Usual cuCtxGetApiVersion(context: val CUcontext, version: out c_uint) => settings::api_version;
+    Surviving cuCtxGetApiVersion(context: val CUcontext, version: out c_uint) => settings::api_version;
     Usual cuCtxGetStreamPriorityRange(least: out c_int, greatest: out c_int) => settings::priorities;
     Usual cuCtxResetPersistingL2Cache() => settings::reset_l2;
     Usual cuCtxRecordEvent(context: val CUcontext, event: val CUevent) => settings::record;
     Usual cuCtxWaitEvent(context: val CUcontext, event: val CUevent) => settings::wait;
-    Usual cuDevicePrimaryCtxGetState(device: val CUdevice, flags: out c_uint, active: out c_int) => settings::primary_state;
+    Surviving cuDevicePrimaryCtxGetState(device: val CUdevice, flags: out c_uint, active: out c_int) => settings::primary_state;
     Usual cuDevicePrimaryCtxSetFlags_v2(device: val CUdevice, flags: val c_uint) => settings::set_primary_flags;
     Robust cuDevicePrimaryCtxReset_v2(device: val CUdevice) => settings::reset_primary;
     Usual cuCtxGetExecAffinity(affinity: out CUexecAffinityParam, kind: val CUexecAffinityType) => peer::affinity;
@@ -328,7 +328,7 @@ functions! { find_newest newest
     Usual cuStreamEndCaptureToCig | cuStreamEndCaptureToCig_ptsz(stream: val CUstream) => capture::end_to_graphics;
     Usual cuStreamUpdateCaptureDependencies_v2 | cuStreamUpdateCaptureDependencies_v2_ptsz(stream: val CUstream, nodes: val *mut CUgraphNode [count], edges: val *const CUgraphEdgeData [count], count: val usize, flags: val c_uint) => capture::update_dependencies;
 
-    Usual cuGraphCreate(graph: out CUgraph, flags: val c_uint) => graph::create;
+    Surviving cuGraphCreate(graph: out CUgraph, flags: val c_uint) => graph::create;
     Surviving cuGraphDestroy(graph: val CUgraph) => graph::destroy;
     Usual cuGraphClone(made: out CUgraph, graph: val CUgraph) => graph::clone;
     Usual cuGraphNodeFindInClone(found: out CUgraphNode, original: val CUgraphNode, clone: val CUgraph) => graph::find_in_clone;
@@ -471,7 +471,7 @@ functions! { find_newest newest
     Usual cuMemPoolGetAccess(access: out CUmemAccess_flags, pool: val CUmemoryPool, location: val *mut CUmemLocation [1]) => pool::access;
     Usual cuMemPoolSetAccess(pool: val CUmemoryPool, map: val *const CUmemAccessDesc [count], count: val usize) => pool::set_access;
     Usual cuMemAllocFromPoolAsync | cuMemAllocFromPoolAsync_ptsz(address: out CUdeviceptr, size: val usize, pool: val CUmemoryPool, stream: val CUstream) => pool::allocate;
-    Usual cuDeviceGetDefaultMemPool(pool: out CUmemoryPool, device: val CUdevice) => pool::default_of_device;
+    Surviving cuDeviceGetDefaultMemPool(pool: out CUmemoryPool, device: val CUdevice) => pool::default_of_device;
     Usual cuDeviceGetMemPool(pool: out CUmemoryPool, device: val CUdevice) => pool::of_device;
     Usual cuDeviceSetMemPool(device: val CUdevice, pool: val CUmemoryPool) => pool::set_of_device;
     Usual cuMemPoolExportToShareableHandle(place: val *mut c_void, pool: val CUmemoryPool, kind: val CUmemAllocationHandleType, flags: val c_ulonglong) => pool_ipc::export_pool;
@@ -482,7 +482,7 @@ functions! { find_newest newest
     Usual cuMemGetMemPool(pool: out CUmemoryPool, location: val *mut CUmemLocation [1], kind: val CUmemAllocationType) => pool::at;
     Usual cuMemSetMemPool(location: val *mut CUmemLocation [1], kind: val CUmemAllocationType, pool: val CUmemoryPool) => pool::set_at;
 
-    Usual cuMemAddressReserve(address: out CUdeviceptr, size: val usize, alignment: val usize, hint: val CUdeviceptr, flags: val c_ulonglong) => virtual_memory::reserve;
+    Surviving cuMemAddressReserve(address: out CUdeviceptr, size: val usize, alignment: val usize, hint: val CUdeviceptr, flags: val c_ulonglong) => virtual_memory::reserve;
     Usual cuMemAddressFree(address: val CUdeviceptr, size: val usize) => virtual_memory::free;
     Usual cuMemCreate(handle: out CUmemGenericAllocationHandle, size: val usize, properties: val *const CUmemAllocationProp [1], flags: val c_ulonglong) => virtual_memory::create;
     Usual cuMemRelease(handle: val CUmemGenericAllocationHandle) => virtual_memory::release;
@@ -517,7 +517,7 @@ functions! { find_newest newest
     Usual cuLogicalEndpointBindAddr(id: val CUlogicalEndpointId, device: val CUdevice, offset: val u64, address: val *mut c_void, size: val u64, flags: val c_ulonglong) => endpoint::bind_address;
     Usual cuLogicalEndpointUnbind(id: val CUlogicalEndpointId, device: val CUdevice, offset: val u64, size: val u64) => endpoint::unbind;
 
-    Usual cuPointerGetAttribute(data: val *mut c_void, attribute: val CUpointer_attribute, address: val CUdeviceptr) => pointer::attribute;
+    Surviving cuPointerGetAttribute(data: val *mut c_void, attribute: val CUpointer_attribute, address: val CUdeviceptr) => pointer::attribute;
     Usual cuPointerGetAttributes(count: val c_uint, attributes: val *mut CUpointer_attribute [count], data: val *mut *mut c_void, address: val CUdeviceptr) => pointer::attributes;
     Usual cuPointerSetAttribute(value: val *const c_void [bytes 4], attribute: val CUpointer_attribute, address: val CUdeviceptr) => pointer::set_attribute;
     Usual cuMemGetAddressRange_v2(start: out CUdeviceptr, size: out usize, address: val CUdeviceptr) => pointer::range;
@@ -664,7 +664,7 @@ functions! { find_newest newest
 }
 
 functions! { find_older older
-    Usual cuDeviceGetUuid(uuid: out CUuuid, device: val CUdevice) => device::uuid;
+    Surviving cuDeviceGetUuid(uuid: out CUuuid, device: val CUdevice) => device::uuid;
     Usual cuCtxCreate_v3(context: out CUcontext, params: val *mut CUexecAffinityParam [count.max(0)], count: val c_int, flags: val c_uint, device: val CUdevice) => context::create_v3;
     Usual cuCtxCreate_v2(context: out CUcontext, flags: val c_uint, device: val CUdevice) => context::create;
     Usual cuMemcpyBatchAsync | cuMemcpyBatchAsync_ptsz(to: val *mut CUdeviceptr, from: val *mut CUdeviceptr, sizes: val *mut usize, count: val usize, attributes: val *mut CUmemcpyAttributes [sets], firsts: val *mut usize, sets: val usize, failed: out usize, stream: val CUstream) => batch::copy_batch_telling;

@@ -16,6 +16,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod answers;
 mod arrays;
 mod attributes;
 mod batches;

@@ -5,7 +5,7 @@
 
 use crate::{common, on};
 use cuda_safe::sys::image::codes;
-use cuda_safe::sys::{cuLibraryLoadFromFile, cuModuleLoad, cuModuleLoadData};
+use cuda_safe::sys::{cuLibraryLoadFromFile, cuLibraryUnload, cuModuleLoad, cuModuleLoadData};
 use cuda_safe::{CUresult, Context, CudaVersion, Error, Module, kernel_attribute};
 use cuda_sim::Profile;
 use std::ffi::CString;
@@ -172,6 +172,11 @@ fn a_damaged_image_is_an_invalid_image_in_memory_and_in_a_file() {
                 )
             };
             assert_eq!(code, expected, "{length}");
+            if code.is_success() {
+                // SAFETY: the library was just loaded, and is not used afterwards.
+                let code = unsafe { cuLibraryUnload(library) };
+                assert!(code.is_success(), "{code:?}");
+            }
         }
         std::fs::remove_file(path).expect("a file of this test");
     });

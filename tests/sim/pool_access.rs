@@ -273,7 +273,7 @@ fn run(bench: &Bench, memory: u64) -> CUresult {
     code
 }
 
-/// A test of NVIDIA's cuda.core does this. That nothing can be copied is unverified.
+/// Measured with driver 580.
 #[test]
 fn an_allocation_of_no_bytes_from_a_pool_succeeds_and_is_freed() {
     well_used_on(Profile::h200(), |bench| {
@@ -286,7 +286,7 @@ fn an_allocation_of_no_bytes_from_a_pool_succeeds_and_is_freed() {
         let first: u64 = made!(cuMemAllocFromPoolAsync(0, pool, bench.stream));
         let second: u64 = made!(cuMemAllocFromPoolAsync(0, pool, bench.stream));
         let third: u64 = made!(cuMemAllocAsync(0, bench.stream));
-        assert!(first != 0 && first != second);
+        assert_eq!([first, second, third], [0; 3]);
         for address in [first, second, third] {
             well!(cuMemFreeAsync(address, bench.stream));
         }

@@ -86,7 +86,7 @@ fn the_numa_nodes_and_the_board_of_a_device_have_attributes() {
         assert_eq!(answer(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID), 0);
         assert_eq!(
             answer(Attribute::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID),
-            0
+            0x18bf_10de
         );
     });
 }

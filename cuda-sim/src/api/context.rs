@@ -15,11 +15,18 @@ pub(super) fn pointer<T>(handle: usize) -> *mut T {
     core::ptr::without_provenance_mut(handle)
 }
 
+/// Returns the fatal error, if there was one.
+fn not_failed(world: &World) -> Answer {
+    world.fatal.map_or(Ok(()), Err)
+}
+
 pub(super) fn retain(world: &mut World, context: &mut Out<CUcontext>, device: CUdevice) -> Answer {
     let number = world.device(device)?;
     context.required()?;
     let (handle, retains) = world.primaries[number];
     if retains == 0 {
+        // Measured: after a fatal error, an active context can be retained, but none created.
+        not_failed(world)?;
         let flags = world.primary_flags[number];
         world.make_context(handle, number, flags, ContextKind::Primary);
     }
@@ -37,6 +44,7 @@ pub(super) fn release(world: &mut World, device: CUdevice) -> Answer {
             Err(CUresult::CUDA_ERROR_INVALID_CONTEXT)
         }
         1 => {
+            not_failed(world)?;
             let waited = world.end_context(handle)?;
             world.primaries[number].1 = 0;
             waited

@@ -235,14 +235,14 @@ pub(super) fn attribute(
         Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_MODE
         | Attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID => 0,
         Attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID => u32::try_from(number).unwrap_or(0),
-        // The machine has one node, which has no memory of a device. Unverified (from documentation).
+        // Measured on an H200: the machine has one node, which has no memory of a device.
         Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID => 0,
         Attribute::CU_DEVICE_ATTRIBUTE_NUMA_ID => {
             value.set(-1);
             return Ok(());
         }
-        // Not the id of a real board.
-        Attribute::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID => 0,
+        // That of an H200.
+        Attribute::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID => 0x18bf_10de,
         // Unverified (from documentation).
         Attribute::CU_DEVICE_ATTRIBUTE_ATOMIC_REDUCTION_SUPPORTED
             if world.profile.driver >= CudaVersion::new(13, 1) =>

@@ -24,6 +24,10 @@ pub(super) fn allocate(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     world.forbidden_in_capture()?;
+    if size == 0 {
+        start.set(core::ptr::null_mut());
+        return Ok(());
+    }
     let address = world.memory.pin(size, flags, home)?;
     start.set(core::ptr::with_exposed_provenance_mut(address));
     Ok(())

@@ -37,6 +37,7 @@ pub(super) fn allocate(
         _ => return Err(INVALID),
     };
     if size == 0 {
+        address.set(0);
         return Err(INVALID);
     }
     world.forbidden_in_capture()?;

@@ -32,6 +32,7 @@ pub(super) fn allocate(world: &mut World, address: &mut Out<CUdeviceptr>, size: 
     let limit = fault::memory_limit(world.profile.gpu.memory);
     if size == 0 {
         because("Requested 0 byte allocation");
+        address.set(0);
     }
     make_room(world, size, device, limit);
     let start = world
@@ -127,6 +128,11 @@ pub(super) fn allocate_from(
         );
     }
     world.forbidden_in_capture()?;
+    // Measured: there is nothing to free, and freeing 0 is allowed.
+    if size == 0 {
+        address.set(0);
+        return Ok(());
+    }
     let context = world.streams.get(stream).map_or(0, |its| its.context);
     let limit = fault::memory_limit(world.profile.gpu.memory);
     let kind = Kind::Ordered {
@@ -152,6 +158,9 @@ pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
         return super::graph::memory::capture_free(world, address, stream);
     }
     world.forbidden_in_capture()?;
+    if address == 0 {
+        return Ok(());
+    }
     if world.memory.is_virtual(address) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }

@@ -124,12 +124,12 @@ impl World {
     }
 
     fn function_of(&self, module: usize, name: *const c_char) -> Answer<usize> {
+        let module = self.module(module)?;
         if name.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         // SAFETY: the caller passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) };
-        let module = self.module(module)?;
         let at = module.kernel_names.get(name);
         at.map(|at| module.functions[*at])
             .ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
@@ -284,6 +284,9 @@ pub(super) fn of_function(
     function: CUfunction,
 ) -> Answer {
     module.required()?;
+    if function.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     let its = world.function(function.addr())?.module;
     let its = world.modules.get(its).map(|_| its);
     module.set(pointer(its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?));

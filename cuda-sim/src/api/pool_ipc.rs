@@ -3,8 +3,9 @@
 //! synchronous memory](super::ipc).
 //!
 //! The descriptor of a pool is an unnamed file whose contents identify the pool. Unverified: the error
-//! if an imported pool is passed where a pool of this process is required, the error of importing a pool
-//! of this process, and that memory imported twice exists only once (reported for real drivers).
+//! if an imported pool is passed where a pool of this process is required, and that memory imported twice
+//! exists only once (reported for real drivers). Memory of a pool that this process has imported from itself
+//! cannot be imported.
 
 use super::Out;
 use super::ipc::{OTHERS, OWN, handle, read_bytes};
@@ -80,7 +81,7 @@ pub(super) fn import_pool(
     flags: c_ulonglong,
 ) -> Answer {
     pool.required()?;
-    // No context is needed. The memory of a pool whose device is not known is on the current device.
+    // No context is needed (measured). The memory of a pool whose device is not known is on the current device.
     let current = world.current().and_then(|current| world.context(current));
     let device = current.map_or(0, |its| its.device);
     // 0 is a valid descriptor: the standard input (measured on driver 580).
@@ -93,7 +94,15 @@ pub(super) fn import_pool(
             let device = world.pool_shared.devices.get(&number).unwrap_or(&device);
             pool.set(world.import_pool(*device, number));
         }
-        _ => return Err(INVALID),
+        // Measured: a process can import its own pool.
+        Some((OWN, number)) => {
+            let own = usize::try_from(number).ok();
+            let own = own.and_then(|own| world.pools.get(own)).ok_or(INVALID)?;
+            let device = own.device.unwrap_or(device);
+            pool.set(world.import_pool(device, number));
+        }
+        Some(_) => return Err(INVALID),
+        None => return Err(CUresult::CUDA_ERROR_UNKNOWN),
     }
     Ok(())
 }

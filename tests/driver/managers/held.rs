@@ -205,7 +205,7 @@ impl Store {
             .map(count)
             .filter(|its| *its != 1)
             .collect();
-        assert_eq!(wrong, [], "of {} releases", self.ended.len());
+        assert_eq!(wrong, [0; 0], "of {} releases", self.ended.len());
     }
 }
 

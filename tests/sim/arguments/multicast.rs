@@ -3,8 +3,9 @@
 use super::{Row, Stage, array, field, value};
 use core::ffi::c_int;
 use cuda_safe::sys::{
-    CUDA_FABRIC_COPY_BATCH_OP, CUlogicalEndpointProp, CUlogicalEndpointType, CUmemAllocationProp,
-    CUmemLocationType, CUmulticastGranularity_flags, CUmulticastObjectProp,
+    CUDA_FABRIC_COPY_BATCH_OP, CUfabricCpyOperandType, CUlogicalEndpointProp,
+    CUlogicalEndpointType, CUmemAllocationProp, CUmemLocationType, CUmulticastGranularity_flags,
+    CUmulticastObjectProp,
 };
 use cuda_safe::virtual_memory::{
     EndpointDevices, EndpointIds, EndpointOptions, FabricCopyBatch, LogicalEndpoint, Mapping,
@@ -292,18 +293,47 @@ pub(super) fn rows() -> Vec<Row> {
     let mut rows = objects();
     rows.extend(endpoints());
     rows.extend(places());
-    rows.push(Row::new(
-        "cuFabricCpyBatchAsync",
-        copy_to_endpoint,
-        "cuFabricCpyBatchAsync",
-        |call| {
-            Some(
-                array::<CUDA_FABRIC_COPY_BATCH_OP>("copies")(call)?
-                    .first()?
-                    .size,
-            )
-        },
-        12_usize,
-    ));
+    rows.extend(copies());
+    rows
+}
+
+/// The rows of copies over the fabric.
+fn copies() -> Vec<Row> {
+    let function = "cuFabricCpyBatchAsync";
+    let first = |call: &cuda_sim::Call| {
+        let copies = array::<CUDA_FABRIC_COPY_BATCH_OP>("copies")(call)?;
+        copies.first().copied()
+    };
+    let kinds = [
+        (
+            "LOGICAL_ENDPOINT",
+            CUfabricCpyOperandType::CU_FABRIC_COPY_OPERAND_TYPE_LOGICAL_ENDPOINT,
+        ),
+        (
+            "POINTER",
+            CUfabricCpyOperandType::CU_FABRIC_COPY_OPERAND_TYPE_POINTER,
+        ),
+    ];
+    let mut rows = vec![
+        Row::call(function, copy_to_endpoint),
+        Row::new(
+            "CUDA_FABRIC_COPY_BATCH_OP::size",
+            copy_to_endpoint,
+            function,
+            move |call| Some(first(call)?.size),
+            12_usize,
+        ),
+    ];
+    for (place, (name, kind)) in ["dst", "src"].into_iter().zip(kinds) {
+        let operand = move |call: &cuda_sim::Call| {
+            let copy = first(call)?;
+            Some(if place == "dst" { copy.dst } else { copy.src }.type_)
+        };
+        let names = [
+            format!("CUDA_FABRIC_COPY_BATCH_OP::{place}"),
+            format!("CUfabricCpyOperandType::CU_FABRIC_COPY_OPERAND_TYPE_{name}"),
+        ];
+        rows.extend(names.map(|name| Row::new(&name, copy_to_endpoint, function, operand, kind)));
+    }
     rows
 }

@@ -1,0 +1,174 @@
+//! Answers of raw calls that a driver does not document, measured on an H200 (driver 580).
+
+use crate::common::{self, child};
+use crate::need;
+use crate::raw::well;
+use cuda_safe::sys::{
+    CUresult, cuEventElapsedTime_v2, cuFuncGetModule, cuFuncGetName, cuKernelGetName,
+    cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocHost_v2, cuMemAllocManaged, cuMemFreeAsync,
+    cuMemHostAlloc, cuModuleGetFunction,
+};
+use cuda_safe::{Context, ContextFlags, EventOptions};
+use std::ptr::{null, null_mut, without_provenance_mut};
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+const INVALID_HANDLE: CUresult = CUresult::CUDA_ERROR_INVALID_HANDLE;
+
+#[test]
+fn allocations_of_no_bytes_write_the_address_0() {
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        need!(common::since(13, 0));
+        let _current = context.make_current().expect("current");
+        let stream = context.stream().expect("a stream");
+        let mut address = 7;
+        // SAFETY: the pointer refers to a local variable.
+        well(unsafe { cuMemAllocAsync(&raw mut address, 0, stream.as_raw()) });
+        assert_eq!(address, 0);
+        // SAFETY: there is no memory at 0, and the driver accepts it.
+        well(unsafe { cuMemFreeAsync(0, stream.as_raw()) });
+        let mut address = 7;
+        // SAFETY: the pointer refers to a local variable.
+        let code = unsafe { cuMemAlloc_v2(&raw mut address, 0) };
+        assert_eq!((code, address), (INVALID, 0));
+        let mut address = 7;
+        // SAFETY: the pointer refers to a local variable.
+        let code = unsafe { cuMemAllocManaged(&raw mut address, 0, 1) };
+        assert_eq!((code, address), (INVALID, 0));
+        let mut pinned = without_provenance_mut(7);
+        // SAFETY: the pointer refers to a local variable.
+        well(unsafe { cuMemAllocHost_v2(&raw mut pinned, 0) });
+        assert!(pinned.is_null());
+        let mut pinned = without_provenance_mut(7);
+        // SAFETY: the pointer refers to a local variable.
+        well(unsafe { cuMemHostAlloc(&raw mut pinned, 0, 0) });
+        assert!(pinned.is_null());
+    });
+}
+
+#[test]
+fn a_null_function_kernel_or_module_is_refused() {
+    let context = need!(common::context());
+    need!(common::since(13, 0));
+    let _current = context.make_current().expect("current");
+    let mut name = null();
+    // SAFETY: the pointer refers to a local variable, and the driver checks the function.
+    let code = unsafe { cuFuncGetName(&raw mut name, null_mut()) };
+    assert_eq!(code, INVALID);
+    // SAFETY: as above.
+    let code = unsafe { cuKernelGetName(&raw mut name, null_mut()) };
+    assert_eq!(code, INVALID);
+    let mut module = null_mut();
+    // SAFETY: as above.
+    let code = unsafe { cuFuncGetModule(&raw mut module, null_mut()) };
+    assert_eq!(code, INVALID);
+    let mut function = null_mut();
+    // SAFETY: as above. The driver checks the module before the name.
+    let code = unsafe { cuModuleGetFunction(&raw mut function, null_mut(), null()) };
+    assert_eq!(code, INVALID_HANDLE);
+}
+
+#[test]
+fn the_time_between_events_of_two_contexts_is_an_invalid_handle() {
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let other = Context::new(&context.device(), ContextFlags::default()).expect("a context");
+        let timed = EventOptions {
+            timing: true,
+            ..EventOptions::default()
+        };
+        let events = [&context, &other].map(|context| {
+            let stream = context.stream().expect("a stream");
+            let event = context.event_with(timed).expect("an event");
+            event.record(&stream).expect("recorded");
+            stream.synchronize().expect("a wait");
+            event
+        });
+        let _current = context.make_current().expect("current");
+        let mut time = 7.0;
+        let [first, second] = events.each_ref().map(cuda_safe::Event::as_raw);
+        // SAFETY: the pointer refers to a local variable, and the events are alive.
+        let code = unsafe { cuEventElapsedTime_v2(&raw mut time, first, second) };
+        assert_eq!((code, time), (INVALID_HANDLE, 7.0));
+    });
+}
+
+mod provoked {
+    use super::{CUresult, child, common, need, null_mut};
+    use crate::kernels::vector;
+    use cuda_safe::LaunchConfig;
+    use cuda_safe::sys;
+
+    macro_rules! answer {
+        ($function:ident($($argument:expr),*)) => {
+            // SAFETY: all pointers refer to local variables, and the stream and the context are alive.
+            unsafe { sys::$function($($argument),*) }
+        };
+    }
+
+    #[test]
+    fn after_a_fatal_error_calls_about_devices_and_contexts_succeed() {
+        need!(common::gpu());
+        child::in_child(&[], || {
+            let context = need!(common::context());
+            need!(common::since(13, 0));
+            let _current = context.make_current().expect("current");
+            let stream = context.stream().expect("a stream");
+            let scale = vector(&context).kernel("scale").expect("a kernel");
+            let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
+            // SAFETY: the contract is violated on purpose: the kernel writes to an unmapped address.
+            // The device detects the fault, and this process does not use the device afterwards.
+            unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
+                .expect("a launch does not wait");
+            stream.synchronize().expect_err("an illegal address");
+            let device = context.device().as_raw();
+            let (mut number, mut flags, mut pointer) = (0, 0, null_mut());
+            let (mut size, mut address, mut graph) = (0, 0, null_mut());
+            let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE;
+            let answers = [
+                ("count", answer!(cuDeviceGetCount(&raw mut number))),
+                ("get", answer!(cuDeviceGet(&raw mut number, 0))),
+                ("size", answer!(cuDeviceTotalMem_v2(&raw mut size, device))),
+                (
+                    "attribute",
+                    answer!(cuDeviceGetAttribute(&raw mut number, attribute, device)),
+                ),
+                (
+                    "peer",
+                    answer!(cuDeviceCanAccessPeer(&raw mut number, device, device)),
+                ),
+                (
+                    "retain",
+                    answer!(cuDevicePrimaryCtxRetain(&raw mut pointer, device)),
+                ),
+                ("release", answer!(cuDevicePrimaryCtxRelease_v2(device))),
+                ("device", answer!(cuCtxGetDevice(&raw mut number))),
+                ("flags", answer!(cuCtxGetFlags(&raw mut flags))),
+                ("graph", answer!(cuGraphCreate(&raw mut graph, 0))),
+                (
+                    "reserve",
+                    answer!(cuMemAddressReserve(&raw mut address, 2 << 20, 0, 0, 0)),
+                ),
+            ];
+            for (name, code) in answers {
+                assert!(code.is_success(), "{name}: {code}");
+            }
+            let fatal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
+            let answers = [
+                (
+                    "limit",
+                    answer!(cuCtxGetLimit(&raw mut size, sys::CUlimit(0))),
+                ),
+                ("memory", answer!(cuMemAlloc_v2(&raw mut address, 16))),
+                ("query", answer!(cuStreamQuery(stream.as_raw()))),
+                (
+                    "flags",
+                    answer!(cuStreamGetFlags(stream.as_raw(), &raw mut flags)),
+                ),
+            ];
+            for (name, code) in answers {
+                assert_eq!(code, fatal, "{name}");
+            }
+        });
+    }
+}
