@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The maximum size of a pack in bytes, so that it can be copied to any machine.
-const LIMIT: u64 = 128 << 20;
+const LIMIT: u64 = 192 << 20;
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let [folder] = args else {
