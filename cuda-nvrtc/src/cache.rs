@@ -69,7 +69,8 @@ pub struct Cache {
 pub struct CacheOptions {
     /// The folder. `None` is the default folder; see [`Cache`].
     pub folder: Option<PathBuf>,
-    /// The maximum size of all files in the folder, in bytes. With 0 there is no folder.
+    /// The maximum size of all files in the folder, in bytes. With 0 there is no folder, as with
+    /// [`Cache::in_memory`].
     pub disk_bytes: u64,
     /// The maximum size of the code in memory, in bytes. With 0 none is kept.
     pub memory_bytes: usize,
@@ -122,12 +123,19 @@ fn count(counter: &AtomicU64) {
 }
 
 impl Cache {
-    /// Returns a cache with the default folder and limits. Creates the folder.
+    /// Returns a cache with the default folder and limits. Creates the folder, which is in the user's home:
+    /// [`in_memory`](Self::in_memory) writes nothing.
     ///
     /// # Errors
     /// [`Error::Cache`] if the folder cannot be created or written to, or if it is not private to this user.
     pub fn new() -> Result<Self> {
         Self::with(CacheOptions::default())
+    }
+
+    /// Returns a cache in memory only, with the default limit. It uses no folder, so every process compiles
+    /// the program again.
+    pub fn in_memory() -> Self {
+        Self::without_folder(CacheOptions::default().memory_bytes)
     }
 
     /// Returns a cache with options. Creates the folder.
@@ -141,22 +149,27 @@ impl Cache {
             memory_bytes,
             _non_exhaustive: (),
         } = options;
-        let disk = match disk_bytes {
-            0 => None,
-            limit => {
-                let folder = folder.or_else(Self::default_folder);
-                let folder = folder.ok_or_else(|| Error::Cache {
-                    folder: PathBuf::new(),
-                    reason: format!("the user has no home folder; set {VARIABLE}"),
-                })?;
-                Some(Disk::open(&folder, limit)?)
-            }
-        };
+        let in_memory = Self::without_folder(memory_bytes);
+        if disk_bytes == 0 {
+            return Ok(in_memory);
+        }
+        let folder = folder.or_else(Self::default_folder);
+        let folder = folder.ok_or_else(|| Error::Cache {
+            folder: PathBuf::new(),
+            reason: format!("the user has no home folder; set {VARIABLE}"),
+        })?;
         Ok(Self {
-            memory: Mutex::new(Memory::new(memory_bytes)),
-            disk,
-            counters: Counters::default(),
+            disk: Some(Disk::open(&folder, disk_bytes)?),
+            ..in_memory
         })
+    }
+
+    fn without_folder(memory_bytes: usize) -> Self {
+        Self {
+            memory: Mutex::new(Memory::new(memory_bytes)),
+            disk: None,
+            counters: Counters::default(),
+        }
     }
 
     /// Returns the folder that a cache uses by default, or `None` if the user has no home folder. It may not

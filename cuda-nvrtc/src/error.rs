@@ -156,6 +156,55 @@ pub enum Invalid {
     TooMany { what: &'static str, count: usize },
 }
 
+impl Error {
+    /// Returns whether the library is not installed, or cannot be used with this device or this driver. A
+    /// program that has PTX as a fallback then loads the PTX. Mistakes in the source or in the options are
+    /// never hidden by such a fallback.
+    ///
+    /// | error | reason |
+    /// |---|---|
+    /// | [`Error::Load`] | NVRTC or nvJitLink is not installed |
+    /// | [`Error::Missing`] | the library is too old |
+    /// | [`Invalid::UnsupportedArchitecture`] | NVRTC does not compile for the device |
+    /// | [`Error::NotLoadable`] | the driver is older than the compiler, and rejects code for this device |
+    /// | [`Error::Compile`] with `NVRTC_ERROR_BUILTIN_OPERATION_FAILURE` | NVRTC does not find its library of built-in functions, `libnvrtc-builtins` |
+    ///
+    /// Code that was compiled for another device ([`Error::NotLoadable`] without an error of the driver) is
+    /// not a reason.
+    ///
+    /// ```no_run
+    /// use cuda_nvrtc::{CompileOptions, Program, Target};
+    /// use cuda_safe::{Context, Module};
+    ///
+    /// # const SOURCE: &str = "";
+    /// # const PTX: &str = "";
+    /// fn load(context: &Context) -> cuda_nvrtc::Result<Module> {
+    ///     let compile = || {
+    ///         let options = CompileOptions {
+    ///             target: Some(Target::of_device(&context.device())?),
+    ///             ..Default::default()
+    ///         };
+    ///         Program::new(SOURCE).compile(&options)?.load(context)
+    ///     };
+    ///     match compile() {
+    ///         Err(error) if error.is_unavailable() => Ok(Module::from_ptx(context, PTX)?),
+    ///         compiled => compiled,
+    ///     }
+    /// }
+    /// ```
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            Self::Load { .. } | Self::Missing(_) => true,
+            Self::NotLoadable(error) => error.cubin.is_some() || error.ptx.is_some(),
+            Self::Invalid(invalid) => matches!(**invalid, Invalid::UnsupportedArchitecture { .. }),
+            Self::Compile(error) => {
+                error.code == nvrtcResult::NVRTC_ERROR_BUILTIN_OPERATION_FAILURE
+            }
+            Self::Link(_) | Self::Nvrtc { .. } | Self::Driver(_) | Self::Cache { .. } => false,
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -6,7 +6,7 @@ use crate::ending::{calling, detached};
 use crate::error::{Failure, Result};
 use crate::kernel::PyCodeModule;
 use crate::primary::primary;
-use cuda_nvrtc::{Cache, CacheOptions, CompileOptions, Program, Standard, Target, sys::NVRTC};
+use cuda_nvrtc::{Cache, CompileOptions, Program, Standard, Target, sys::NVRTC};
 use pyo3::prelude::*;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -97,13 +97,7 @@ fn standard(name: &str) -> Result<Standard> {
 /// Returns the cache of the process. If its folder cannot be used, it keeps programs in memory only.
 fn cache() -> &'static Cache {
     static CACHE: OnceLock<Cache> = OnceLock::new();
-    CACHE.get_or_init(|| {
-        let in_memory = || CacheOptions {
-            disk_bytes: 0,
-            ..CacheOptions::default()
-        };
-        Cache::new().unwrap_or_else(|_| Cache::with(in_memory()).expect("needs no folder"))
-    })
+    CACHE.get_or_init(|| Cache::new().unwrap_or_else(|_| Cache::in_memory()))
 }
 
 /// Opens NVRTC if it is only in the packages of this interpreter, of which the search of `cuda-nvrtc` knows those

@@ -35,6 +35,27 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
+fn a_cache_in_memory_writes_no_file() {
+    let folder = folder("in-memory");
+    let environment = folder.display().to_string();
+    in_child(&[("CUDA_NVRTC_CACHE_DIR", &environment)], || {
+        need!(libraries::nvrtc());
+        let cache = Cache::in_memory();
+        assert_eq!(cache.folder(), None);
+        for _ in 0..2 {
+            cache
+                .compile(&Program::new(SAXPY), &CompileOptions::default())
+                .expect("a correct program");
+        }
+        let stats = cache.stats();
+        assert_eq!((stats.misses, stats.memory_hits), (1, 1));
+        cache.clear().expect("no folder");
+        let folder = Cache::default_folder().expect("the variable names it");
+        assert!(!folder.exists(), "{}", folder.display());
+    });
+}
+
+#[test]
 fn a_program_is_found_in_memory_and_then_on_disk() {
     need!(libraries::nvrtc());
     let folder = folder("found");

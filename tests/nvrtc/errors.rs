@@ -1,6 +1,6 @@
 //! Errors of compilations.
 
-use crate::common::scratch;
+use crate::common::{child::in_child, scratch};
 use crate::{libraries, need};
 use cuda_nvrtc::sys::nvrtcResult;
 use cuda_nvrtc::{Architecture, CompileError, CompileOptions, Error, Invalid, Program, Target};
@@ -41,6 +41,29 @@ fn an_error_has_the_log_and_the_line_of_the_first_error() {
     let first = text.lines().next().expect("a line");
     for part in ["\"wrong.cu\"", "line 4 of wrong.cu", "in `*x = missing;`"] {
         assert!(first.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_library_that_is_not_found_is_unavailable() {
+    in_child(&[("CUDA_NVRTC_LIBRARY", "/no/library")], || {
+        let program = Program::new("");
+        let error = program.compile(&CompileOptions::default());
+        let error = error.expect_err("no library");
+        assert!(
+            matches!(error, Error::Load { .. }) && error.is_unavailable(),
+            "{error:?}"
+        );
+    });
+}
+
+#[test]
+fn a_mistake_in_the_program_does_not_count_as_a_missing_compiler() {
+    need!(libraries::nvrtc());
+    let options = CompileOptions::default();
+    for source in ["int f( {", "int a;\0"] {
+        let error = Program::new(source).compile(&options).expect_err("refused");
+        assert!(!error.is_unavailable(), "{error:?}");
     }
 }
 

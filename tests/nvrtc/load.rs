@@ -96,6 +96,7 @@ fn a_device_that_the_library_no_longer_supports_is_named() {
         }
         let device = need!(common::gpu());
         let error = Target::of_device(&device).expect_err("sm_70 is not supported");
+        assert!(error.is_unavailable());
         let text = error.to_string();
         assert!(
             text.contains("architecture 70") && text.contains("CUDA 13"),
@@ -119,6 +120,7 @@ fn ptx_that_is_newer_than_the_driver_is_refused_with_both_versions() {
             .expect("a correct program");
         let error = compiled.load(&context).expect_err("a newer PTX");
         assert!(matches!(error, Error::NotLoadable(_)), "{error:?}");
+        assert!(error.is_unavailable());
         let text = error.to_string();
         for part in ["compute_90", "CUDA 12.4", "PTX 9.", "no cubin"] {
             assert!(text.contains(part), "{part}: {text}");
@@ -139,7 +141,12 @@ fn code_for_another_device_is_refused_with_both_architectures() {
         let context = Context::primary(&device).expect("a context");
         let compiled = Program::new(SAXPY).compile(&for_target(Target::Cubin(newest)));
         let error = compiled.expect("a correct program").load(&context);
-        let text = error.expect_err("another architecture").to_string();
+        let error = error.expect_err("another architecture");
+        assert!(
+            !error.is_unavailable(),
+            "the target is the caller's mistake"
+        );
+        let text = error.to_string();
         let own = Architecture::of_device(&device).expect("a device");
         for part in [
             format!("sm_{newest}"),

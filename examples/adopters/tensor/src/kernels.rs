@@ -2,7 +2,7 @@
 
 use crate::element::Element;
 use crate::error::Result;
-use cuda_nvrtc::{Cache, CompileOptions, Error, Program, Target};
+use cuda_nvrtc::{Cache, CompileOptions, Program, Target};
 use cuda_safe::{Context, Module, TypedKernel};
 
 /// A kernel with the parameters `(a, b, out, x, y, z)`. kernels.cu says what the numbers mean.
@@ -27,7 +27,7 @@ impl<T: Element> Kernels<T> {
     pub(crate) fn load(context: &Context, cache: &Cache) -> Result<Self> {
         let module = match compile::<T>(context, cache) {
             // NVRTC is not installed, or it is not for this device or this driver.
-            Err(Error::Load { .. } | Error::NotLoadable(_) | Error::Invalid(_)) => {
+            Err(error) if error.is_unavailable() => {
                 Module::from_ptx(context, include_str!("kernels.ptx"))?
             }
             compiled => compiled?,
