@@ -159,6 +159,32 @@ fn equal_parts_share_the_sms_that_the_others_leave() {
 }
 
 #[test]
+fn weights_divide_the_sms_that_the_others_leave() {
+    let _alone = alone();
+    let resource = need!(resource());
+    let all = resource.sm_count();
+    let plan = |sizes: &[PartitionSize]| resource.plan(&request_of(sizes)).expect("a plan");
+    for many in 1..=3 {
+        let (equal, weighted) = (PartitionSize::Equal, PartitionSize::Weight(7));
+        let (equal, weighted) = (plan(&vec![equal; many]), plan(&vec![weighted; many]));
+        assert_eq!(equal, weighted, "{many}");
+    }
+    need!(common::since(12, 5));
+    let sizes = [1, 2, 1].map(PartitionSize::Weight);
+    let planned = plan(&sizes);
+    let made = resource.partition(&request_of(&sizes));
+    let made = made.expect("partitions");
+    let given: Vec<u32> = made.parts.iter().map(|part| part.sm_count()).collect();
+    let counts: Vec<u32> = planned.parts.iter().map(|part| part.sm_count).collect();
+    assert_eq!(given, counts);
+    let [one, two, other] = given[..] else {
+        panic!("three sizes")
+    };
+    assert!(one == other && one < two && 3 * two > all, "{planned:?}");
+    assert_eq!(one + two + other + planned.remaining, all);
+}
+
+#[test]
 fn shares_are_rounded_down_if_they_exceed_the_device() {
     let _alone = alone();
     let resource = need!(resource());
@@ -197,6 +223,8 @@ fn impossible_partitions_are_refused() {
     let cases = [
         (vec![], true),
         (vec![PartitionSize::Sms(0)], true),
+        (vec![PartitionSize::Equal, PartitionSize::Percent(0)], true),
+        (vec![PartitionSize::Weight(0)], true),
         (vec![PartitionSize::Rest, PartitionSize::Rest], true),
         (vec![PartitionSize::Sms(all), PartitionSize::Sms(1)], false),
         (
@@ -204,13 +232,18 @@ fn impossible_partitions_are_refused() {
             false,
         ),
         (vec![PartitionSize::Sms(u32::MAX)], false),
+        (vec![PartitionSize::Sms(all), PartitionSize::Equal], false),
+        (vec![PartitionSize::Weight(u32::MAX); 200], false),
     ];
     for (case, is_nonsense) in cases {
         let error = resource.partition(&request_of(&case)).expect_err("refused");
         let why = refusal(error);
         assert_eq!(
             is_nonsense,
-            matches!(why, Invalid::NoGroups | Invalid::SeveralRests),
+            matches!(
+                why,
+                Invalid::NoGroups | Invalid::ZeroPartitionSize { .. } | Invalid::SeveralRests
+            ),
             "{case:?}: {why}"
         );
     }

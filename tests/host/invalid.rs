@@ -286,7 +286,7 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
                 holder: "the decoder".to_owned(),
                 parts: 2,
             },
-            &["\"the decoder\"", "2 leased partitions"],
+            &["\"the decoder\"", "2 leased partitions", "graphs"],
         ),
         (
             Invalid::GuardOrder { inner: 2 },
@@ -328,7 +328,8 @@ fn a_pool_without_a_label_is_not_named() {
     let (holder, parts) = (String::new(), 2);
     assert_eq!(
         Invalid::PoolInUse { holder, parts }.to_string(),
-        "the partition pool is in use: 2 leased partitions have not been returned"
+        "the partition pool is in use: 2 leased partitions have not been returned. A partition is returned \
+         when it, its streams, and the buffers and graphs that use these streams are dropped"
     );
     let text = Invalid::PartitionInUse {
         holder: String::new(),
@@ -441,6 +442,10 @@ fn of_devices() -> Vec<(Invalid, &'static [&'static str])> {
             &["200", "132"],
         ),
         (Invalid::NoGroups, &["at least one group"]),
+        (
+            Invalid::ZeroPartitionSize { index: 2 },
+            &["partition 2 (zero-based)", "0", "weight"],
+        ),
         (Invalid::SplitFlags { flags: 0x30 }, &["0x30"]),
         (
             Invalid::SplitFlagsNeedNewerDriver { driver: DRIVER },

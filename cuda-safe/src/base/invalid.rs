@@ -48,6 +48,8 @@ pub enum Invalid {
         since: cuda_sys::CudaVersion,
         driver: cuda_sys::CudaVersion,
     },
+    /// A requested partition size of 0 SMs, 0 percent or the weight 0. `index` is zero-based.
+    ZeroPartitionSize { index: usize },
     /// More than one partition has the size "the rest".
     SeveralRests,
     /// The SMs cannot be split into partitions of these sizes. `None` is "the rest". `single` is the

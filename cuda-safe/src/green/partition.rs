@@ -17,9 +17,17 @@ pub enum PartitionSize {
     /// At least this percentage of the SMs, rounded up. If the requested sizes do not fit only because
     /// of the sizes that the driver supports, percentages are rounded down instead.
     Percent(u32),
-    /// An equal part: all `Equal` partitions get the same number of SMs, as many as possible.
+    /// A share of the SMs that `Sms` and `Percent` leave: this weight, divided by the sum of all weights.
+    ///
+    /// Shares are rounded to sizes that the driver supports, and are as large as then fit. A share that
+    /// is too small for a partition gets the smallest one. Unlike percentages, which have to add up to 100,
+    /// weights always divide all SMs.
+    Weight(u32),
+    /// An equal part: all `Equal` partitions get the same number of SMs, as many as possible. The same as
+    /// `Weight(1)`.
     Equal,
-    /// All SMs that the other partitions leave. Allowed once.
+    /// All SMs that the other partitions leave. Allowed once. Shares by weight leave only SMs that do not
+    /// fit into them.
     Rest,
 }
 
@@ -86,13 +94,15 @@ impl SmResource {
     /// partition is one group. [`Partitions::method`] tells which method was used.
     ///
     /// # Errors
-    /// [`Invalid::NoGroups`] if no sizes are requested or a size is zero; [`Invalid::SeveralRests`];
+    /// [`Invalid::NoGroups`] if no sizes are requested; [`Invalid::ZeroPartitionSize`];
+    /// [`Invalid::SeveralRests`];
     /// [`Invalid::NoSuchPartitions`] if there are too few SMs; [`Invalid::SplitInUse`]; the driver is
     /// too old.
     ///
     /// Since CUDA 12.4.
     ///
     /// [`Invalid::NoGroups`]: crate::Invalid::NoGroups
+    /// [`Invalid::ZeroPartitionSize`]: crate::Invalid::ZeroPartitionSize
     /// [`Invalid::SeveralRests`]: crate::Invalid::SeveralRests
     /// [`Invalid::NoSuchPartitions`]: crate::Invalid::NoSuchPartitions
     /// [`Invalid::SplitInUse`]: crate::Invalid::SplitInUse

@@ -126,12 +126,51 @@ enum Rounding {
     Down(u32),
 }
 
+/// The SMs that are shared by weight.
+#[derive(Clone, Copy, Default)]
+struct Shared {
+    sms: u32,
+    /// The sum of all weights.
+    weights: u64,
+    /// Shares are rounded down to a multiple of this number.
+    multiple: u32,
+    /// The minimum of a share.
+    min: u32,
+}
+
+impl Shared {
+    /// Returns the share of a weight.
+    fn share(self, weight: u32) -> u32 {
+        let share = u64::from(self.sms) * u64::from(weight) / self.weights.max(1);
+        let share = u32::try_from(share).unwrap_or(u32::MAX);
+        (share - share % self.multiple.max(1)).max(self.min)
+    }
+}
+
+impl PartitionSize {
+    /// Returns the weight, or `None` if the size does not depend on the other sizes, or is the rest.
+    fn weight(&self) -> Option<u32> {
+        match self {
+            Self::Weight(weight) => Some(*weight),
+            Self::Equal => Some(1),
+            Self::Sms(_) | Self::Percent(_) | Self::Rest => None,
+        }
+    }
+}
+
 /// Checks the rules that hold on every device.
 fn check(sizes: &[PartitionSize]) -> Result<()> {
-    let is_zero =
-        |size: &PartitionSize| matches!(size, PartitionSize::Sms(0) | PartitionSize::Percent(0));
-    if sizes.is_empty() || sizes.iter().any(is_zero) {
+    if sizes.is_empty() {
         return Err(Invalid::NoGroups.into());
+    }
+    let is_zero = |size: &PartitionSize| match size {
+        PartitionSize::Sms(number)
+        | PartitionSize::Percent(number)
+        | PartitionSize::Weight(number) => *number == 0,
+        PartitionSize::Equal | PartitionSize::Rest => false,
+    };
+    if let Some(index) = sizes.iter().position(is_zero) {
+        return Err(Invalid::ZeroPartitionSize { index }.into());
     }
     if sizes
         .iter()
@@ -197,7 +236,7 @@ impl SmResource {
     pub fn plan(&self, partitioning: &PartitionRequest) -> Result<Plan> {
         let PartitionRequest { sizes, flags, .. } = partitioning;
         check(sizes)?;
-        let asked = self.counts(sizes, Rounding::Up, 0);
+        let asked = self.counts(sizes, Rounding::Up, Shared::default());
         let mut splits = EqualSplits::new(self, *flags);
         let mut first_error = None;
         for counts in self.attempts(sizes, *flags)? {
@@ -230,22 +269,44 @@ impl SmResource {
         };
         let down = (step..=max).step_by(step as usize).map(Rounding::Down);
         let roundings = std::iter::once(Rounding::Up).chain(down);
-        let equal = sizes
-            .iter()
-            .filter(|size| **size == PartitionSize::Equal)
-            .count();
-        let equal = u32::try_from(equal).unwrap_or(u32::MAX);
+        let weights = sizes.iter().filter_map(PartitionSize::weight);
+        let weights: u64 = weights.map(u64::from).sum();
         Ok(roundings.flat_map(move |rounding| {
-            let fixed = self.counts(sizes, rounding, 0).into_iter().flatten();
+            let fixed = self.counts(sizes, rounding, Shared::default()).into_iter();
             let remaining = self
                 .sm_count()
-                .saturating_sub(fixed.fold(0, u32::saturating_add));
-            // Without an `Equal` size, this is a single attempt.
-            let max = remaining.checked_div(equal);
-            let steps = (smallest..=max.unwrap_or(0)).rev();
-            let steps = steps.filter(move |size| size % step == 0);
-            let equal_sizes = std::iter::once(max.unwrap_or(0)).chain(steps);
-            equal_sizes.map(move |equal| self.counts(sizes, rounding, equal))
+                .saturating_sub(fixed.flatten().fold(0, u32::saturating_add));
+            let unrounded = Shared {
+                sms: remaining,
+                weights,
+                multiple: 1,
+                min: 1,
+            };
+            // If the shares do not fit after the driver has rounded them up, they are rounded down, as
+            // shares of the largest number for which they fit. This number may exceed the number of SMs,
+            // because the remainders of the shares are not used. Without a weight, there is one attempt.
+            let remainders = u32::try_from(sizes.len())
+                .unwrap_or(u32::MAX)
+                .saturating_mul(step);
+            let max = match weights {
+                0 => 0,
+                _ => remaining.saturating_add(remainders.min(self.sm_count())),
+            };
+            let rounded = (1..=max).rev().map(move |sms| Shared {
+                sms,
+                weights,
+                multiple: step,
+                min: smallest,
+            });
+            let counts = move |shared| self.counts(sizes, rounding, shared);
+            let fits = |counts: &Vec<Option<u32>>| {
+                let asked = counts.iter().flatten().map(|count| u64::from(*count));
+                asked.sum::<u64>() <= u64::from(self.sm_count())
+            };
+            let mut previous = None;
+            std::iter::once(counts(unrounded))
+                .chain(rounded.map(counts).filter(fits))
+                .filter(move |counts| previous.replace(counts.clone()).as_ref() != Some(counts))
         }))
     }
 
@@ -256,7 +317,7 @@ impl SmResource {
         let hundredths = |size: &PartitionSize| match size {
             PartitionSize::Sms(sms) => u64::from(*sms) * 100,
             PartitionSize::Percent(share) => all * u64::from(*share),
-            PartitionSize::Equal | PartitionSize::Rest => 0,
+            PartitionSize::Weight(_) | PartitionSize::Equal | PartitionSize::Rest => 0,
         };
         let asked: u64 = sizes.iter().map(hundredths).sum();
         let is_percentage = |size: &PartitionSize| matches!(size, PartitionSize::Percent(_));
@@ -264,7 +325,12 @@ impl SmResource {
     }
 
     /// Returns the number of SMs for each requested size, or `None` for the rest.
-    fn counts(&self, sizes: &[PartitionSize], rounding: Rounding, equal: u32) -> Vec<Option<u32>> {
+    fn counts(
+        &self,
+        sizes: &[PartitionSize],
+        rounding: Rounding,
+        shared: Shared,
+    ) -> Vec<Option<u32>> {
         let share = |share: u32| {
             let scaled = u64::from(self.sm_count()) * u64::from(share);
             match rounding {
@@ -280,7 +346,8 @@ impl SmResource {
             PartitionSize::Percent(percent) => {
                 Some(u32::try_from(share(*percent)).unwrap_or(u32::MAX))
             }
-            PartitionSize::Equal => Some(equal),
+            PartitionSize::Weight(weight) => Some(shared.share(*weight)),
+            PartitionSize::Equal => Some(shared.share(1)),
             PartitionSize::Rest => None,
         };
         sizes.iter().map(size).collect()

@@ -204,6 +204,9 @@ impl GreenPool {
     /// pool's label
     /// and overlap setting replace those of the request.
     ///
+    /// The numbers of SMs are in [`Lease::plan`]. [`SmResource::plan`](super::SmResource::plan) of
+    /// [`SmResource::of_device`](super::SmResource::of_device) returns them before anything is leased.
+    ///
     /// # Errors
     /// See [`SmResource::partition`](super::SmResource::partition) and
     /// [`GreenContext::new`](super::GreenContext::new) for a partitioning that was not used before;

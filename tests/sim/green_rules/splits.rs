@@ -444,6 +444,39 @@ fn the_error_names_a_driver_that_allows_one_group_per_partition() {
 }
 
 #[test]
+fn weights_leave_fewer_sms_unused_than_percentages() {
+    use PartitionSize::{Equal, Percent, Rest, Sms, Weight};
+    let cases: [(Vec<PartitionSize>, &[u32]); 5] = [
+        (vec![Percent(83), Percent(16)], &[104, 16]),
+        (vec![Weight(5), Weight(1)], &[112, 16]),
+        (vec![Weight(1), Equal, Weight(2)], &[32, 32, 64]),
+        (vec![Weight(1), Sms(64), Weight(3)], &[16, 64, 48]),
+        (vec![Weight(3), Rest, Weight(3)], &[64, 4, 64]),
+    ];
+    on_each(&["h200@12.6", "h200@13.1", "h200@13.5"], |_, context| {
+        for (sizes, expected) in &cases {
+            let asked = PartitionRequest {
+                sizes: sizes.clone(),
+                ..PartitionRequest::default()
+            };
+            let plan = resource(&context).plan(&asked).expect("a plan");
+            let given: Vec<u32> = plan.parts.iter().map(|part| part.sm_count).collect();
+            assert_eq!(given, *expected, "{sizes:?}");
+        }
+        // A share of less than one SM gets the smallest partition.
+        let asked = PartitionRequest {
+            sizes: vec![Weight(1000), Weight(1)],
+            ..PartitionRequest::default()
+        };
+        let plan = resource(&context).plan(&asked).expect("a plan");
+        assert!(
+            plan.parts[0].sm_count >= 112 && plan.parts[1].sm_count == 8,
+            "{plan:?}"
+        );
+    });
+}
+
+#[test]
 fn invalid_split_flags_are_refused_even_if_smaller_percentages_need_none() {
     on_each(&["h200", "h200@13.5"], |_, context| {
         let flags = SplitFlags::all();

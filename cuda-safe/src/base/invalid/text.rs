@@ -30,7 +30,14 @@ impl fmt::Display for Invalid {
                 f,
                 "cannot split {sm_count} SMs into groups of at least {min} SMs"
             ),
-            Self::NoGroups => f.write_str("a partition needs at least one group"),
+            Self::NoGroups => f.write_str(
+                "no groups of SMs: a split, a partition request and a green context need at least one group",
+            ),
+            Self::ZeroPartitionSize { index } => write!(
+                f,
+                "the requested size of partition {index} (zero-based) is 0: request at least 1 SM, 1 percent \
+                 or the weight 1"
+            ),
             Self::SplitFlags { flags } => write!(
                 f,
                 "split flags {flags:#x} are not valid: set either 1 (ignore co-scheduling) or 2 \
@@ -129,7 +136,8 @@ impl fmt::Display for Invalid {
                 }
                 write!(
                     f,
-                    " is in use: {parts} leased partitions have not been returned"
+                    " is in use: {parts} leased partitions have not been returned. A partition is returned \
+                     when it, its streams, and the buffers and graphs that use these streams are dropped"
                 )
             }
             Self::PartitionInUse { holder } => {

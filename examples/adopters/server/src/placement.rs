@@ -140,13 +140,9 @@ impl Placement {
                 lease: None,
             });
         };
-        let total: u64 = weights.iter().copied().map(u64::from).sum();
-        // Rounded down, because the sizes must fit into the device together, but never to nothing.
-        let percent = |weight: &u32| (100 * u64::from(*weight) / total).max(1);
-        let size = |weight| PartitionSize::Percent(u32::try_from(percent(weight)).unwrap_or(100));
         // Does not block: the previous lease was returned, or an object of it has leaked.
         let lease = self.pool.try_lease(&PartitionRequest {
-            sizes: weights.iter().map(size).collect(),
+            sizes: weights.iter().copied().map(PartitionSize::Weight).collect(),
             ..Default::default()
         })?;
         let streams: Result<_, _> = lease.iter().map(PooledPartition::stream).collect();
