@@ -46,5 +46,5 @@ pub use crate::driver::graph::{
 pub use crate::driver::stream::{Recapture, RecapturedNode};
 pub use crate::memory::{
     AllocOptions, AllocParameters, CopySource, CopyTarget, GraphAccess, GraphAllocation,
-    GraphBuffer, GraphMemoryUsage, GraphPinned, GraphSlice, GraphSliceMut,
+    GraphBuffer, GraphMemoryUsage, GraphPinned, GraphReadAccess, GraphSlice, GraphSliceMut,
 };

@@ -44,7 +44,7 @@ pub use device::DeviceBuffer;
 pub use dma_buf::DmaBufOptions;
 pub use graph::{
     AllocOptions, AllocParameters, CopySource, CopyTarget, GraphAccess, GraphAllocation,
-    GraphBuffer, GraphMemoryUsage, GraphPinned, GraphSlice, GraphSliceMut,
+    GraphBuffer, GraphMemoryUsage, GraphPinned, GraphReadAccess, GraphSlice, GraphSliceMut,
 };
 pub use location::MemoryLocation;
 pub use managed::{Advice, ManagedBuffer, ManagedRange, RangeInfo};

@@ -438,6 +438,35 @@ struct HostFunctions;
 /// }
 /// ```
 ///
+/// ```compile_fail,E0502
+/// // Nothing is launched while the memory of a graph is read, even if nothing reads it later.
+/// use cuda_safe::{ExecutableGraph, GraphBuffer, Stream};
+/// fn launch(graph: &mut ExecutableGraph, buffer: &GraphBuffer<u8>, stream: &Stream) {
+///     let access = graph.read_access(buffer, stream).unwrap();
+///     graph.launch(stream).unwrap();
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// // The buffer is not returned while it is read.
+/// use cuda_safe::{ExecutableGraph, GraphBuffer, Stream};
+/// fn reuse(graph: &mut ExecutableGraph, buffer: GraphBuffer<u8>, stream: &Stream) {
+///     let access = graph.read_access(&buffer, stream).unwrap();
+///     let _ = buffer.into_buffer();
+///     let _ = access.as_slice().to_vec();
+/// }
+/// ```
+///
+/// ```compile_fail,E0505
+/// // Work on the memory is enqueued before the access ends.
+/// use cuda_safe::graph::GraphReadAccess;
+/// fn read(access: GraphReadAccess<'_, u8>) {
+///     let slice = access.as_slice();
+///     drop(access);
+///     let _ = slice.to_vec();
+/// }
+/// ```
+///
 /// ```compile_fail,E0505
 /// // Work on the memory is enqueued before the access ends.
 /// use cuda_safe::graph::GraphAccess;

@@ -6,8 +6,8 @@ use crate::kernels::{VECTOR, kernel};
 use crate::need;
 use cuda_safe::graph::{EdgeKind, GraphBuffer};
 use cuda_safe::{
-    Context, DeviceBuffer, Extent, Graph, Invalid, LaunchConfig, PinnedBuffer, Region, Stream,
-    TypedKernel,
+    Context, DeviceBuffer, ExecutableGraph, Extent, Graph, Invalid, LaunchConfig, PinnedBuffer,
+    Region, Stream, TypedKernel,
 };
 
 type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
@@ -289,6 +289,43 @@ fn accesses_from_outside_are_ordered_with_launches() {
         let expected = [round as i32 * 2; 3];
         assert_eq!(access.as_slice().to_vec().expect("a copy"), expected);
     }
+}
+
+#[test]
+fn reads_from_outside_are_ordered_with_launches() {
+    let (context, stream, mut graph) = need!(stage());
+    let scale = scale(&context);
+    let mut data = own(&mut graph, &stream, &[1, 2, 3]);
+    // SAFETY: the kernel accesses the first three elements.
+    unsafe { graph.add_kernel(&[], &context, &scale, ONE, (&mut data, 2, 0, 3)) }.expect("a node");
+    let mut executable = graph.instantiate().expect("an executable graph");
+    let other = context.stream().expect("a stream");
+    let mut copies = Vec::new();
+    for round in 0..4 {
+        executable.launch(&stream).expect("a launch");
+        let reader = [&stream, &other][round % 2];
+        let access = executable.read_access(&data, reader).expect("access");
+        assert_eq!(access.stream(), reader);
+        let mut copy = DeviceBuffer::<i32>::zeroed(reader, 3).expect("memory");
+        copy.copy_from(&access).expect("a copy");
+        copies.push(copy);
+    }
+    for (round, copy) in copies.into_iter().enumerate() {
+        let expected = [1, 2, 3].map(|its| its << (round + 1));
+        assert_eq!(copy.to_vec().expect("a copy"), expected);
+    }
+    // A shared borrow of the buffer is enough.
+    let read = |executable: &mut ExecutableGraph, data: &GraphBuffer<i32>| {
+        let access = executable.read_access(data, &other).expect("access");
+        access.as_slice().to_vec().expect("a copy")
+    };
+    assert_eq!(read(&mut executable, &data), [16, 32, 48]);
+    let mut third = Graph::new(&context).expect("a graph");
+    let theirs = own(&mut third, &stream, &[0; 8]);
+    assert!(matches!(
+        invalid(executable.read_access(&theirs, &stream)),
+        Invalid::BufferOfOtherGraph { .. }
+    ));
 }
 
 #[test]

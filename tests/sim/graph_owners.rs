@@ -261,11 +261,17 @@ fn a_forgotten_access_leaks_the_memory_and_the_next_launch_waits_for_it() {
         let access = executable.access(&mut data, &stream).expect("access");
         assert_eq!(access.as_slice().to_vec().expect("a copy"), [1; 8]);
         drop(access);
+        let access = executable.read_access(&data, &other).expect("access");
+        let mut copy = DeviceBuffer::<i32>::zeroed(&other, 8).expect("memory");
+        copy.copy_from(&access).expect("a copy");
+        std::mem::forget(access);
+        executable.launch(&stream).expect("a launch");
+        assert_eq!(copy.to_vec().expect("a copy"), [1; 8]);
         drop((executable, graph));
         context.synchronize().expect("a wait");
         drain(&context);
         data.into_buffer()
-            .expect_err("the forgotten access keeps the memory");
+            .expect_err("the forgotten accesses keep the memory");
     });
 }
 

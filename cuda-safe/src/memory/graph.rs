@@ -10,7 +10,7 @@ mod pinned;
 mod record;
 mod usage;
 
-pub use access::GraphAccess;
+pub use access::{GraphAccess, GraphReadAccess};
 pub use alloc::{AllocOptions, AllocParameters, GraphAllocation};
 pub use buffer::{GraphBuffer, GraphSlice, GraphSliceMut};
 pub use copy::{CopySource, CopyTarget};

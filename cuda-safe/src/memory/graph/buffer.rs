@@ -23,8 +23,8 @@ use std::sync::Arc;
 /// Nodes of the graph take `&GraphBuffer` to read it and `&mut GraphBuffer` to write it. The borrow ends
 /// when the node is added. [`slice`](Self::slice) and [`slice_mut`](Self::slice_mut) name a part.
 ///
-/// Other code uses the memory through [`ExecutableGraph::access`](crate::ExecutableGraph::access), which
-/// orders the use with the launches. [`into_buffer`](Self::into_buffer) returns the memory when no graph
+/// Other code uses the memory through [`ExecutableGraph::access`](crate::ExecutableGraph::access) or
+/// [`read_access`](crate::ExecutableGraph::read_access), which order the use with the launches. [`into_buffer`](Self::into_buffer) returns the memory when no graph
 /// uses it any more.
 ///
 /// The memory is released when this handle, the graph and its executable graph are dropped, and the

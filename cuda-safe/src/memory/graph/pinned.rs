@@ -42,6 +42,8 @@ unsafe impl<T: Send> Sync for HostMemory<T> {}
 
 impl Graph {
     /// Moves a pinned buffer into the graph, whose nodes can then copy from and to it.
+    ///
+    /// This cannot fail: unlike device memory, a pinned buffer has no earlier work that launches must wait for.
     pub fn own_pinned<T: Send + 'static>(&mut self, buffer: PinnedBuffer<T>) -> GraphPinned<T> {
         GraphPinned {
             memory: Arc::new(HostMemory {

@@ -67,7 +67,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     for tensor in recorded {
         owned.push(recording.input(tensor)?);
     }
-    let mut output = layer(&mut recording, [&owned[0], &owned[1], &owned[2], &owned[3]])?;
+    let output = layer(&mut recording, [&owned[0], &owned[1], &owned[2], &owned[3]])?;
     let mut replay = recording.finish()?;
 
     let (mut one_by_one, mut as_graph) = (Rounds::default(), Rounds::default());
@@ -91,7 +91,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
         }
         as_graph.push(times);
     }
-    let replayed = replay.read(&mut output)?;
+    let replayed = replay.read(&output)?;
     if replayed != expected {
         return Err(format!("the graph computed {replayed:?} instead of {expected:?}").into());
     }

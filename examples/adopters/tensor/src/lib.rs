@@ -27,11 +27,11 @@
 //! let mut recording = backend.record()?;
 //! let mut input = recording.input(input)?;
 //! let (weights, zero) = (recording.input(weights)?, recording.input(zero)?);
-//! let mut output = layer(&mut recording, [&input, &weights, &zero])?;
+//! let output = layer(&mut recording, [&input, &weights, &zero])?;
 //! let mut replay = recording.finish()?;
 //! replay.write(&mut input, &[-3.0, 4.0])?;
 //! replay.run()?;
-//! assert_eq!(replay.read(&mut output)?, [0.0, 4.0]);
+//! assert_eq!(replay.read(&output)?, [0.0, 4.0]);
 //! # Ok(())
 //! # }
 //! ```

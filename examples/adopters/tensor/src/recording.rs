@@ -108,8 +108,8 @@ impl Replay {
     ///
     /// # Errors
     /// Errors of the driver, including those of earlier work.
-    pub fn read<T: Element>(&mut self, tensor: &mut Tensor<T, Recording>) -> Result<Vec<T>> {
-        let memory = self.executable.access(&mut tensor.memory, &self.stream)?;
+    pub fn read<T: Element>(&mut self, tensor: &Tensor<T, Recording>) -> Result<Vec<T>> {
+        let memory = self.executable.read_access(&tensor.memory, &self.stream)?;
         Ok(memory.as_slice().to_vec()?)
     }
 }

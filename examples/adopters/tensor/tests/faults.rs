@@ -65,7 +65,7 @@ fn a_replay_makes_one_call_and_allocates_nothing() -> Result<()> {
     let mut recording = backend.record()?;
     let a = recording.input(eager.tensor(&[100], &[1.5f32; 100])?)?;
     let doubled = recording.add(&a, &a)?;
-    let mut sum = recording.sum(&doubled)?;
+    let sum = recording.sum(&doubled)?;
     let mut replay = recording.finish()?;
     // The first launch on a stream prepares the later ones.
     replay.run()?;
@@ -73,6 +73,6 @@ fn a_replay_makes_one_call_and_allocates_nothing() -> Result<()> {
     replay.run()?;
     let calls: Vec<&str> = cuda_sim::calls().iter().map(|call| call.function).collect();
     assert_eq!(calls, ["cuGraphLaunch"]);
-    assert_eq!(replay.read(&mut sum)?, [300.0]);
+    assert_eq!(replay.read(&sum)?, [300.0]);
     Ok(())
 }

@@ -158,7 +158,7 @@ fn a_recorded_function_replays_with_new_inputs() -> Result<()> {
     let mut input = recording.input(input)?;
     let others = [weights, bias, zero].map(|tensor| recording.input(tensor));
     let [weights, bias, zero] = others;
-    let mut output = layer(&mut recording, [&input, &weights?, &bias?, &zero?])?;
+    let output = layer(&mut recording, [&input, &weights?, &bias?, &zero?])?;
     let mut replay = recording.finish()?;
     for first in [-20.0, 0.0, 7.0] {
         let [expected_input, weights, bias, zero] = tensors(&eager, first)?;
@@ -167,7 +167,7 @@ fn a_recorded_function_replays_with_new_inputs() -> Result<()> {
         // The second run computes the same again from the same memory.
         replay.run()?;
         replay.run()?;
-        assert_eq!(replay.read(&mut output)?, expected.to_vec()?, "{first}");
+        assert_eq!(replay.read(&output)?, expected.to_vec()?, "{first}");
     }
     let wrong = replay.write(&mut input, &[1.0]).expect_err("one value");
     assert!(matches!(wrong, Error::Length { values: 1, .. }), "{wrong}");
