@@ -80,6 +80,7 @@ pub use crate::memory::manager::{
     ExportedMemory, Finalizer, FreeCounter, FreeInProgress, HostBlock, HostPointer,
     INTERFACE_VERSION, IpcHandle, IpcKind, IpcMemory, MappedMemory, MemoryManager, MemoryPointer,
     Order, OrderEvent, PinnedMemory, StreamEnd, clear_memory_manager, in_forked_child,
-    in_host_function, in_report_hook, is_out_of_memory, may_block, report_leak, set_memory_manager,
-    with_current_context, without_invalidating_captures,
+    in_host_function, in_report_hook, is_out_of_memory, may_block, report_leak,
+    set_default_memory_manager, set_memory_manager, with_current_context,
+    without_invalidating_captures,
 };

@@ -13,7 +13,7 @@ use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::manager::{
     AutoFreePointer, Block, DeferOptions, DriverManager, DriverMemory, HostBlock,
     INTERFACE_VERSION, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory, StreamEnd,
-    clear_memory_manager, set_memory_manager,
+    clear_memory_manager, set_default_memory_manager, set_memory_manager,
 };
 use cuda_safe::{
     Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, ManagedBuffer, MappedBuffer,
@@ -259,6 +259,43 @@ fn a_choice_applies_to_later_contexts_only() {
         assert!(context.memory_manager().expect("none").is_none());
         let error = MemoryPointer::allocate(&context, 1).expect_err("no manager");
         assert!(matches!(error, Error::Invalid(ref what) if **what == Invalid::NoMemoryManager));
+    });
+}
+
+#[test]
+fn a_default_manager_does_not_replace_that_of_the_program() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        let before = Context::primary(&device).expect("a context");
+        assert!(set_default_memory_manager(DriverManager::new).expect("a matching version"));
+        assert!(!set_default_memory_manager(DriverManager::new).expect("a matching version"));
+        let of = |context: &Context| {
+            let driver = context.memory_manager_as::<DriverManager>();
+            let counting = context.memory_manager_as::<Counting>();
+            (
+                driver.expect("made").is_some(),
+                counting.expect("made").is_some(),
+            )
+        };
+        // The existing context stays without a manager.
+        assert_eq!(of(&before), (false, false));
+        drop(before);
+        let context = Context::primary(&device).expect("a context");
+        assert_eq!(of(&context), (true, false));
+        drop(context);
+        choose_counting();
+        let held = Arc::new(());
+        let its = Arc::clone(&held);
+        let is_set = set_default_memory_manager(move |context| {
+            let _ = &its;
+            DriverManager::new(context)
+        });
+        assert!(!is_set.expect("a matching version"));
+        assert_eq!(Arc::strong_count(&held), 1, "the function is dropped");
+        let context = Context::primary(&device).expect("a context");
+        assert_eq!(of(&context), (false, true));
+        clear_memory_manager();
+        assert!(set_default_memory_manager(DriverManager::new).expect("a matching version"));
     });
 }
 

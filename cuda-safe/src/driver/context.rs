@@ -17,7 +17,7 @@ pub use primary::PrimaryState;
 pub use settings::{CachePreference, Limit, RdmaScope};
 
 use extension::Slot;
-pub(crate) use extension::{Extension, set_factory};
+pub(crate) use extension::{Extension, set_factory, set_first_factory};
 pub(crate) use memory::{PinnedMemory, SyncMemory};
 
 use self::end::{ContextRelease, Origin};

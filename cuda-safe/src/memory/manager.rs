@@ -21,7 +21,7 @@ mod pool_memory;
 pub use block::{Block, HostBlock};
 pub use capture::without_invalidating_captures;
 pub(crate) use choice::ManagerSlot;
-pub use choice::{clear_memory_manager, set_memory_manager};
+pub use choice::{clear_memory_manager, set_default_memory_manager, set_memory_manager};
 pub use conditions::{in_forked_child, in_host_function, in_report_hook, may_block, report_leak};
 pub use current::with_current_context;
 pub use defer::{CleanupGuard, DeferOptions};

@@ -45,17 +45,36 @@ type Key = (usize, Option<u64>);
 
 /// Sets the function that creates the extensions of contexts which are created from now on.
 pub(crate) fn set_factory<E: Extension>(create: Option<impl Fn() -> E + Send + Sync + 'static>) {
-    let factory = create.map(|create| {
-        let factory: Factory = Arc::new(move || Slot {
-            extension: Some((TypeId::of::<E>(), Box::new(create()))),
-        });
-        factory
-    });
+    let factory = create.map(factory_of);
     let mut current = FACTORY.write().unwrap_or_else(PoisonError::into_inner);
     let previous = std::mem::replace(&mut *current, factory);
     // The objects that the old function owns are not dropped under the lock.
     drop(current);
     drop(previous);
+}
+
+/// Sets the function that creates the extensions of contexts which are created from now on, unless one is
+/// set. Returns whether it was set.
+pub(crate) fn set_first_factory<E: Extension>(
+    create: impl Fn() -> E + Send + Sync + 'static,
+) -> bool {
+    let factory = factory_of(create);
+    let mut current = FACTORY.write().unwrap_or_else(PoisonError::into_inner);
+    let is_first = current.is_none();
+    // The objects that the rejected function owns are not dropped under the lock.
+    let rejected = match is_first {
+        true => current.replace(factory),
+        false => Some(factory),
+    };
+    drop(current);
+    drop(rejected);
+    is_first
+}
+
+fn factory_of<E: Extension>(create: impl Fn() -> E + Send + Sync + 'static) -> Factory {
+    Arc::new(move || Slot {
+        extension: Some((TypeId::of::<E>(), Box::new(create()))),
+    })
 }
 
 impl Slot {

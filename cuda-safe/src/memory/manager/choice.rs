@@ -8,7 +8,7 @@ use crate::base::fork;
 use crate::base::invalid::Invalid;
 use crate::base::sync::Mutex;
 use crate::base::zone::refuse_in_host_function;
-use crate::driver::context::{Context, Extension, set_factory};
+use crate::driver::context::{Context, Extension, set_factory, set_first_factory};
 use crate::driver::device::Device;
 use crate::driver::stream::same_context;
 use cuda_sys::CUstream;
@@ -31,6 +31,8 @@ thread_local! {
 ///
 /// An existing context keeps its manager, or stays without one. A device's primary context counts as
 /// existing while there is a clone of it or an object created in it. So call this first in a program.
+/// [`Context::memory_manager_as`] returns whether a context has the manager. A library calls
+/// [`set_default_memory_manager`], which keeps the manager of the program.
 ///
 /// # Errors
 /// [`Invalid::ManagerVersion`]. An error of `make` or of [`MemoryManager::initialize`] is returned by
@@ -39,13 +41,48 @@ thread_local! {
 pub fn set_memory_manager<M: MemoryManager>(
     make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
 ) -> Result<()> {
+    set_factory(Some(new_slots(make)?));
+    Ok(())
+}
+
+/// Sets the memory manager of contexts that are created from now on, unless one is set. Returns whether it
+/// was set.
+///
+/// For libraries: a program that [sets](set_memory_manager) a manager first keeps it, and one that sets a
+/// manager later replaces this one. In both cases, and if the context exists already, the context that the
+/// library uses may have another manager or none. [`Context::memory_manager_as`] of that context returns
+/// which:
+///
+/// ```no_run
+/// use cuda_safe::manager::{DriverManager, set_default_memory_manager};
+/// use cuda_safe::{Context, Device};
+///
+/// set_default_memory_manager(DriverManager::new)?;
+/// let context = Context::primary(&Device::get(0)?)?;
+/// if context.memory_manager_as::<DriverManager>()?.is_none() {
+///     println!("the context keeps the allocator that it had");
+/// }
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+///
+/// # Errors
+/// See [`set_memory_manager`].
+pub fn set_default_memory_manager<M: MemoryManager>(
+    make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
+) -> Result<bool> {
+    Ok(set_first_factory(new_slots(make)?))
+}
+
+/// Returns a function that creates the slot of a context.
+fn new_slots<M: MemoryManager>(
+    make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
+) -> Result<impl Fn() -> ManagerSlot + Send + Sync + 'static> {
     check_version::<M>()?;
     let make: Make = Arc::new(move |context: &Context| {
         let manager: Box<dyn MemoryManager> = Box::new(make(context)?);
         Ok(manager)
     });
-    set_factory(Some(move || ManagerSlot::new(Arc::clone(&make))));
-    Ok(())
+    Ok(move || ManagerSlot::new(Arc::clone(&make)))
 }
 
 /// Returns an error unless the manager implements this version of the interface.

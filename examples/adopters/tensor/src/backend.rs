@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::kernels::Kernels;
 use crate::recording::Recording;
 use cuda_memory::{CacheStats, CachingManager};
-use cuda_nvrtc::{Cache, CacheOptions};
-use cuda_safe::manager::set_memory_manager;
+use cuda_nvrtc::Cache;
+use cuda_safe::manager::set_default_memory_manager;
 use cuda_safe::{Context, Device, Graph, Stream};
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -32,15 +32,16 @@ struct Shared {
 }
 
 impl Backend {
-    /// Sets a caching pool as the allocator of the process, and returns a backend for a device.
+    /// Sets a caching pool as the allocator of the process, unless the program has chosen one, and returns a
+    /// backend for a device.
     ///
-    /// A context that exists already keeps its allocator, so call this first in a program. A program
-    /// that chooses another allocator calls [`new`](Self::new).
+    /// An allocator that the program has set, and that of a context that exists already, are kept:
+    /// [`memory`](Self::memory) then returns `None`.
     ///
     /// # Errors
     /// Errors of the driver.
     pub fn with_pool(device: u32) -> Result<Self> {
-        set_memory_manager(CachingManager::new)?;
+        set_default_memory_manager(CachingManager::new)?;
         Self::new(Context::primary(&Device::get(device)?)?)
     }
 
@@ -50,10 +51,7 @@ impl Backend {
     /// Errors of the driver.
     pub fn new(context: Context) -> Result<Self> {
         // Without a folder, so that an example writes nothing into the home of its user.
-        let cache = Cache::with(CacheOptions {
-            disk_bytes: 0,
-            ..Default::default()
-        })?;
+        let cache = Cache::in_memory();
         Ok(Self(Arc::new(Shared {
             context,
             cache,
