@@ -60,6 +60,28 @@ impl LaunchConfig {
     /// Returns a one-dimensional configuration with one thread per element, in blocks of `threads`
     /// threads.
     ///
+    /// The driver refuses a launch without blocks. Code for arrays of any length skips the launch of an
+    /// empty one:
+    ///
+    /// ```no_run
+    /// use cuda_safe::{DeviceBuffer, LaunchConfig, Result, TypedKernel};
+    ///
+    /// /// Doubles all elements of a buffer, which may be empty.
+    /// fn double(
+    ///     kernel: &TypedKernel<(&'static mut [f32], u32)>,
+    ///     data: &mut DeviceBuffer<f32>,
+    /// ) -> Result<()> {
+    ///     let (stream, len) = (data.stream().clone(), data.len());
+    ///     if len == 0 {
+    ///         return Ok(());
+    ///     }
+    ///     let config = LaunchConfig::for_elements(len, 256)?;
+    ///     // SAFETY: the kernel accesses the first `len` elements of the buffer.
+    ///     unsafe { kernel.launch(&stream, config, (data, len as u32)) }
+    /// }
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`Invalid::LaunchConfig`] if there are no elements or no threads, or if the number of blocks
     /// does not fit into a `u32`.

@@ -38,6 +38,43 @@ use std::mem::ManuallyDrop;
 /// assert_eq!(*host, [1, 2, 3]);
 /// # Ok::<_, cuda_safe::Error>(())
 /// ```
+///
+/// # A queue of copies
+/// A queue whose copies are waited for before the next one is pushed needs the type of its elements:
+/// `Pending<T>` for buffers, and `Pending<T, PinnedRange<T>>` for ranges. The ranges of one buffer can be
+/// waited for one by one, so that the host works on one part while the others are copied:
+///
+/// ```no_run
+/// use cuda_safe::{DeviceBuffer, Pending, PinnedBuffer, PinnedRange, Result};
+/// use std::collections::VecDeque;
+///
+/// /// Copies the elements to the host in parts, with at most two copies in progress.
+/// fn sum(data: &DeviceBuffer<u32>, host: PinnedBuffer<u32>) -> Result<u32> {
+///     let mut sum = 0;
+///     let mut queue: VecDeque<Pending<u32, PinnedRange<u32>>> = VecDeque::with_capacity(2);
+///     let mut start = 0;
+///     for part in host.into_chunks(1 << 20)? {
+///         if queue.len() == 2 {
+///             if let Some(pending) = queue.pop_front() {
+///                 sum += pending.synchronize()?.iter().sum::<u32>();
+///             }
+///         }
+///         let end = start + part.len();
+///         queue.push_back(data.slice(start..end)?.copy_to_pinned(part)?);
+///         start = end;
+///     }
+///     for pending in queue {
+///         sum += pending.synchronize()?.iter().sum::<u32>();
+///     }
+///     Ok(sum)
+/// }
+///
+/// # let context = cuda_safe::Context::primary(&cuda_safe::Device::get(0)?)?;
+/// # let stream = context.stream()?;
+/// let data = DeviceBuffer::from_slice(&stream, &vec![1; 3_000_000])?;
+/// assert_eq!(sum(&data, PinnedBuffer::zeroed(&context, 3_000_000)?)?, 3_000_000);
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
 #[must_use = "dropping it waits for the copy"]
 pub struct Pending<T, H: Pinned<T> = PinnedBuffer<T>> {
     /// Taken exactly once, by a wait or by the drop. (An `Option` would cost 7 instructions of 130 for each
