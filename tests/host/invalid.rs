@@ -259,6 +259,30 @@ fn of_partitions() -> Vec<(Invalid, &'static [&'static str])> {
             },
             &["132", "100, the rest", "12.5", "12.4"],
         ),
+        (
+            Invalid::NoSuchPartitions {
+                sizes: vec![Some(119), Some(119)],
+                sm_count: 132,
+                single: Some(DRIVER),
+            },
+            &["119, 119", "need 238 SMs"],
+        ),
+        (
+            Invalid::NoSuchPartitions {
+                sizes: vec![Some(132), None],
+                sm_count: 132,
+                single: Some(DRIVER),
+            },
+            &["132, the rest", "no SMs are left for the rest"],
+        ),
+        (
+            Invalid::NoSuchPartitions {
+                sizes: vec![Some(65), Some(65)],
+                sm_count: 132,
+                single: None,
+            },
+            &["65, 65", "equal_splits"],
+        ),
         (Invalid::SecondWorkqueues, &["at most one"]),
         (
             Invalid::WorkqueueSetting {

@@ -85,18 +85,26 @@ impl fmt::Display for Invalid {
             } => {
                 let size =
                     |size: &Option<u32>| size.map_or("the rest".to_owned(), |n| n.to_string());
-                let sizes: Vec<String> = sizes.iter().map(size).collect();
+                let names: Vec<String> = sizes.iter().map(size).collect();
+                let total: u64 = sizes.iter().flatten().map(|size| u64::from(*size)).sum();
+                let left = u64::from(*sm_count).checked_sub(total);
                 write!(
                     f,
-                    "cannot split {sm_count} SMs into partitions of {}",
-                    sizes.join(", ")
+                    "cannot split {sm_count} SMs into partitions of {}: ",
+                    names.join(", ")
                 )?;
-                match single {
-                    None => Ok(()),
-                    Some(driver) => write!(
+                match (left, single) {
+                    (None, _) => write!(f, "they need {total} SMs"),
+                    (Some(0), _) if sizes.contains(&None) => {
+                        f.write_str("no SMs are left for the rest")
+                    }
+                    (_, Some(driver)) => write!(
                         f,
-                        ": a partition of several groups needs CUDA 12.5; this driver offers \
-                         {driver}"
+                        "a partition of several groups needs CUDA 12.5; this driver offers {driver}"
+                    ),
+                    (_, None) => f.write_str(
+                        "the sizes do not fit after rounding; SmResource::equal_splits returns \
+                         sizes that are possible",
                     ),
                 }
             }
