@@ -15,7 +15,8 @@ pub enum PartitionSize {
     /// At least this many SMs.
     Sms(u32),
     /// At least this percentage of the SMs, rounded up. If the requested sizes do not fit only because
-    /// of the sizes that the driver supports, percentages are rounded down instead.
+    /// of the sizes that the driver supports, percentages are rounded down instead, and SMs may stay
+    /// unused. To use all SMs, make the last partition [`Rest`](Self::Rest).
     Percent(u32),
     /// A share of the SMs that `Sms` and `Percent` leave: this weight, divided by the sum of all weights.
     ///
