@@ -83,8 +83,8 @@ impl LaunchConfig {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid::LaunchConfig`] if there are no elements or no threads, or if the number of blocks
-    /// does not fit into a `u32`.
+    /// [`Invalid::LaunchConfig`] if there are no elements (the driver rejects an empty grid, so skip the
+    /// launch) or no threads, or if the number of blocks does not fit into a `u32`.
     pub fn for_elements(elements: usize, threads: u32) -> Result<Self> {
         let blocks = match elements.div_ceil(threads.max(1) as usize) {
             blocks if threads == 0 || blocks == 0 => None,
@@ -241,6 +241,9 @@ impl Kernel {
 }
 
 /// A [`Kernel`] with the types of its parameters. Returned by [`Kernel::typed`].
+///
+/// To store one in a struct, write `'static` for the lifetimes:
+/// `TypedKernel<(&'static [f32], &'static mut [f32], u32)>`. A launch accepts buffers with any lifetime.
 ///
 /// ```no_run
 /// use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module};
