@@ -427,6 +427,24 @@ fn the_rest_is_the_remainder_and_all_groups_that_are_left() {
     });
 }
 
+/// The numbers are in chapter 7 of the guide.
+#[test]
+fn percentages_that_do_not_fit_leave_sms_that_the_rest_would_use() {
+    on_each(&["h200"], |_, context| {
+        let plan = |second| {
+            let asked = PartitionRequest {
+                sizes: vec![PartitionSize::Percent(60), second],
+                ..PartitionRequest::default()
+            };
+            let plan = resource(&context).plan(&asked).expect("a plan");
+            let sizes: Vec<u32> = plan.parts.iter().map(|part| part.sm_count).collect();
+            (sizes, plan.remaining)
+        };
+        assert_eq!(plan(PartitionSize::Percent(40)), (vec![72, 48], 12));
+        assert_eq!(plan(PartitionSize::Rest), (vec![80, 52], 0));
+    });
+}
+
 #[test]
 fn the_error_names_a_driver_that_allows_one_group_per_partition() {
     on_each(&["h200@12.4", "h200@12.6", "h200"], |_, context| {
