@@ -3,13 +3,18 @@
 use crate::common::{self, child};
 use crate::need;
 use crate::raw::well;
+use core::ffi::c_void;
 use cuda_safe::sys::{
-    CUresult, cuEventElapsedTime_v2, cuFuncGetModule, cuFuncGetName, cuKernelGetName,
+    CUresult, cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime_v2, cuEventRecord,
+    cuEventSynchronize, cuFuncGetModule, cuFuncGetName, cuKernelGetName, cuLaunchHostFunc,
     cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocHost_v2, cuMemAllocManaged, cuMemFreeAsync,
-    cuMemHostAlloc, cuModuleGetFunction,
+    cuMemHostAlloc, cuModuleGetFunction, cuStreamCreate, cuStreamDestroy_v2,
 };
 use cuda_safe::{Context, ContextFlags, EventOptions};
 use std::ptr::{null, null_mut, without_provenance_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const INVALID_HANDLE: CUresult = CUresult::CUDA_ERROR_INVALID_HANDLE;
@@ -91,6 +96,41 @@ fn the_time_between_events_of_two_contexts_is_an_invalid_handle() {
         let code = unsafe { cuEventElapsedTime_v2(&raw mut time, first, second) };
         assert_eq!((code, time), (INVALID_HANDLE, 7.0));
     });
+}
+
+#[test]
+fn the_legacy_stream_waits_for_the_work_of_a_destroyed_stream() {
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let _current = context.make_current().expect("current");
+        let ran = Arc::new(AtomicBool::new(false));
+        let mut stream = null_mut();
+        // SAFETY: the pointer refers to a local variable. The stream is a blocking stream.
+        well(unsafe { cuStreamCreate(&raw mut stream, 0) });
+        let data = Arc::into_raw(Arc::clone(&ran)).cast_mut().cast();
+        // SAFETY: the function takes the reference.
+        well(unsafe { cuLaunchHostFunc(stream, Some(set_later), data) });
+        // SAFETY: the stream is not used afterwards.
+        well(unsafe { cuStreamDestroy_v2(stream) });
+        let mut event = null_mut();
+        // SAFETY: the pointer refers to a local variable.
+        well(unsafe { cuEventCreate(&raw mut event, 0) });
+        // SAFETY: the event is alive, and null is the legacy default stream.
+        well(unsafe { cuEventRecord(event, null_mut()) });
+        // SAFETY: the event is alive.
+        well(unsafe { cuEventSynchronize(event) });
+        assert!(ran.load(Ordering::SeqCst));
+        // SAFETY: the event is not used afterwards.
+        well(unsafe { cuEventDestroy_v2(event) });
+    });
+}
+
+/// Sets a flag after 50 ms.
+unsafe extern "C" fn set_later(flag: *mut c_void) {
+    // SAFETY: the launch passes a reference of its own.
+    let flag = unsafe { Arc::<AtomicBool>::from_raw(flag.cast()) };
+    std::thread::sleep(Duration::from_millis(50));
+    flag.store(true, Ordering::SeqCst);
 }
 
 mod provoked {

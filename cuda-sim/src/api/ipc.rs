@@ -137,6 +137,9 @@ pub(super) fn get_event(
     event: CUevent,
 ) -> Answer {
     place.required()?;
+    if event.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
     if !world.event(event.addr())?.interprocess {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
@@ -165,7 +168,7 @@ pub(super) fn open_event(
         // is complete.
         OWN_EVENT => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         OTHERS_EVENT if world.shared.events.contains(&number) => {}
-        _ => return Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+        _ => return Err(CUresult::CUDA_ERROR_MAP_FAILED),
     }
     let opened = world.add_event(Event {
         context,

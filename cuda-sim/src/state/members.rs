@@ -69,7 +69,11 @@ impl World {
             self.members.green_streams.remove(green, handle);
         }
         if let Some(context) = self.contexts.get_mut(stream.context) {
-            context.given.remove(&handle);
+            // Measured: the legacy default stream also waits for the work of a stream that was destroyed.
+            let last = context.given.get(&handle);
+            if last.is_none_or(|last| self.executor.is_done(*last)) {
+                context.given.remove(&handle);
+            }
         }
     }
 

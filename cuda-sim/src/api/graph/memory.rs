@@ -218,8 +218,10 @@ pub(crate) fn capture_allocation(
     pool: usize,
     (stream, capture): (usize, u64),
 ) -> Answer {
+    // Measured: no node.
     if size == 0 {
-        return Err(INVALID);
+        address.set(0);
+        return Ok(());
     }
     let home = world.streams.get(stream).map_or(0, |its| its.context);
     let device = world.pools.get(pool).ok_or(INVALID)?.device;
@@ -243,6 +245,9 @@ pub(crate) fn capture_free(world: &mut World, address: CUdeviceptr, stream: usiz
     let Some(capture) = world.recording(stream)? else {
         return Ok(());
     };
+    if address == 0 {
+        return Ok(());
+    }
     let its = world.captures.get(capture).ok_or(INVALID)?;
     let made = make_free(world, pointer(its.graph), address)?;
     world.capture_node(capture, stream, made.kind)
