@@ -104,7 +104,7 @@ pub(super) fn allocate_async(
     let raw = world.stream(stream.addr())?;
     let home = world.streams.get(raw);
     let device = world.context(home.map_or(0, |its| its.context))?.device;
-    let pool = world.current_pools[device];
+    let pool = world.device_pools[device].current;
     allocate_from(world, address, size, pool, stream)
 }
 

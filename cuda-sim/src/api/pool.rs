@@ -1,11 +1,11 @@
 //! Memory pools.
 //!
-//! Unverified (from documentation): the memory that a pool reserves beyond its allocations, and where
-//! pools of host memory are supported.
+//! Unverified (from documentation): the memory that a pool reserves beyond its allocations, where pools
+//! of host memory are supported, and the pools of locations that are no devices.
 
 use super::Out;
 use crate::account::misuse;
-use crate::state::pool::{PORTION, Pool};
+use crate::state::pool::{LocationPools, PORTION, Pool};
 use crate::state::{Answer, World};
 use core::ffi::{c_int, c_void};
 use cuda_sys::{
@@ -58,7 +58,10 @@ pub(super) fn create(
     let reserved = props.reserved.iter().any(|byte| *byte != 0)
         || (props.maxSize != 0 && driver < CudaVersion::new(12, 2))
         || (props.usage != 0 && driver < CudaVersion::new(12, 6));
-    if reserved || (place.0 != 1 && props.handleTypes.0 != 0) {
+    // Unverified (from documentation): memory of the host can be shared if it is on a NUMA node.
+    let numa = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA.0;
+    let can_be_shared = place.0 == 1 || (place.0 == numa && is_pinned);
+    if reserved || (!can_be_shared && props.handleTypes.0 != 0) {
         return Err(INVALID);
     }
     let device = (place.0 == 1).then(|| usize::try_from(place.1).unwrap_or(0));
@@ -76,12 +79,12 @@ pub(super) fn destroy(world: &mut World, pool: CUmemoryPool) -> Answer {
     if world.pool_shared.has_of(handle) {
         misuse("an imported memory pool is destroyed before its memory is freed");
     }
-    if world.default_pools.contains(&handle) {
+    if world.location_pools().any(|its| its.default == handle) {
         return Err(INVALID);
     }
-    for (device, current) in world.current_pools.iter_mut().enumerate() {
-        if *current == handle {
-            *current = world.default_pools[device];
+    for its in world.location_pools() {
+        if its.current == handle {
+            its.current = its.default;
         }
     }
     // The pool's memory stays allocated until it is freed.
@@ -250,7 +253,7 @@ pub(super) fn default_of_device(
 ) -> Answer {
     pool.required()?;
     let number = world.device(device)?;
-    pool.set(pointer(world.default_pools[number]));
+    pool.set(pointer(world.device_pools[number].default));
     Ok(())
 }
 
@@ -261,7 +264,7 @@ pub(super) fn of_device(
 ) -> Answer {
     pool.required()?;
     let number = world.device(device)?;
-    pool.set(pointer(world.current_pools[number]));
+    pool.set(pointer(world.device_pools[number].current));
     Ok(())
 }
 
@@ -271,24 +274,46 @@ pub(super) fn set_of_device(world: &mut World, device: CUdevice, pool: CUmemoryP
     if world.own_pool(pool)?.device != Some(number) {
         return Err(INVALID);
     }
-    world.current_pools[number] = pool.addr();
+    world.device_pools[number].current = pool.addr();
     Ok(())
 }
 
-/// Returns the device of a location. Pools at other locations are not supported.
-fn device_at(location: *mut CUmemLocation, kind: CUmemAllocationType) -> Answer<CUdevice> {
+/// Returns the default pool of a location and kind of memory, and the pool that it allocates from. The
+/// pools of other locations than devices, and of managed memory, are created when they are first used.
+///
+/// Unverified (from documentation): everything but the pools of devices.
+fn at_location(
+    world: &mut World,
+    location: *mut CUmemLocation,
+    kind: CUmemAllocationType,
+) -> Answer<&mut LocationPools> {
     // SAFETY: the caller passes null or a pointer to a location.
     let location = unsafe { location.as_ref() }.ok_or(INVALID)?;
-    if kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_INVALID {
+    let is_managed = kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
+    if !is_managed && kind != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED {
         return Err(INVALID);
     }
-    if location.type_ != CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE
-        || kind != CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED
-    {
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    let device = match location.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
+            // SAFETY: both members of the union are integers.
+            Some(world.device(unsafe { location.__bindgen_anon_1.id })?)
+        }
+        _ => None,
+    };
+    let nowhere = location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_NONE;
+    let place = match place(world, location) {
+        Some(place) => place,
+        None if is_managed && nowhere => (0, 0),
+        None => return Err(INVALID),
+    };
+    if let (false, Some(device)) = (is_managed, device) {
+        return Ok(&mut world.device_pools[device]);
     }
-    // SAFETY: both members of the union are integers.
-    Ok(unsafe { location.__bindgen_anon_1.id })
+    let new = || {
+        let pool = world.pools.insert(Pool::new(device, place, kind.0));
+        LocationPools::new(pool)
+    };
+    Ok(world.other_pools.entry((kind.0, place)).or_insert_with(new))
 }
 
 pub(super) fn default_at(
@@ -297,7 +322,9 @@ pub(super) fn default_at(
     location: *mut CUmemLocation,
     kind: CUmemAllocationType,
 ) -> Answer {
-    default_of_device(world, pool, device_at(location, kind)?)
+    pool.required()?;
+    pool.set(pointer(at_location(world, location, kind)?.default));
+    Ok(())
 }
 
 pub(super) fn at(
@@ -306,7 +333,9 @@ pub(super) fn at(
     location: *mut CUmemLocation,
     kind: CUmemAllocationType,
 ) -> Answer {
-    of_device(world, pool, device_at(location, kind)?)
+    pool.required()?;
+    pool.set(pointer(at_location(world, location, kind)?.current));
+    Ok(())
 }
 
 pub(super) fn set_at(
@@ -315,5 +344,12 @@ pub(super) fn set_at(
     kind: CUmemAllocationType,
     pool: CUmemoryPool,
 ) -> Answer {
-    set_of_device(world, device_at(location, kind)?, pool)
+    let default = at_location(world, location, kind)?.default;
+    let required = world.pools.get(default).map(Pool::memory);
+    // The pool must have memory of this location and kind.
+    if Some(world.own_pool(pool)?.memory()) != required {
+        return Err(INVALID);
+    }
+    at_location(world, location, kind)?.current = pool.addr();
+    Ok(())
 }

@@ -37,6 +37,24 @@ pub(crate) struct Pool {
     pub(crate) access: BTreeMap<(u32, i32), u32>,
 }
 
+/// The pools of one location.
+#[derive(Debug)]
+pub(crate) struct LocationPools {
+    /// The permanent handle of the default pool.
+    pub(crate) default: usize,
+    /// The pool that the location allocates from.
+    pub(crate) current: usize,
+}
+
+impl LocationPools {
+    pub(crate) fn new(pool: usize) -> Self {
+        Self {
+            default: pool,
+            current: pool,
+        }
+    }
+}
+
 impl Pool {
     /// Returns the default pool of a device.
     pub(crate) fn of_device(device: usize) -> Self {
@@ -49,6 +67,11 @@ impl Pool {
             location,
             CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED.0,
         )
+    }
+
+    /// Returns the kind and the location of the pool's memory.
+    pub(crate) fn memory(&self) -> (u32, (u32, i32)) {
+        (self.kind, self.location)
     }
 
     pub(crate) fn new(device: Option<usize>, location: (u32, i32), kind: u32) -> Self {
@@ -73,6 +96,13 @@ impl Pool {
 }
 
 impl World {
+    /// Returns the default pools, with the pools that replace them.
+    pub(crate) fn location_pools(&mut self) -> impl Iterator<Item = &mut LocationPools> {
+        self.device_pools
+            .iter_mut()
+            .chain(self.other_pools.values_mut())
+    }
+
     pub(crate) fn pool(&mut self, pool: CUmemoryPool) -> Answer<&mut Pool> {
         if self.pools.state(pool.addr()) == State::Dead {
             misuse("a memory pool is used after it was destroyed");

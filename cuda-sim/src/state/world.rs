@@ -14,7 +14,7 @@ use super::green::Descriptor;
 use super::handles::{Handles, State};
 use super::members::Belongings;
 use super::objects::{Context, ContextKind, Event, Function, Green, Linker, Module, Stream};
-use super::pool::Pool;
+use super::pool::{LocationPools, Pool};
 use super::processes::Processes;
 use super::shared::{SharedMemory, SharedPools};
 use crate::account::{self, Alive, misuse};
@@ -84,10 +84,10 @@ pub(crate) struct World {
     pub(crate) coredumps: Coredumps,
     pub(crate) processes: Processes,
     pub(crate) pools: Handles<Pool>,
-    /// For each device: the permanent handle of its default memory pool, and the pool that it allocates
-    /// from.
-    pub(crate) default_pools: Vec<usize>,
-    pub(crate) current_pools: Vec<usize>,
+    /// The memory pools of each device.
+    pub(crate) device_pools: Vec<LocationPools>,
+    /// The memory pools of other locations and of managed memory, by kind and location.
+    pub(crate) other_pools: BTreeMap<(u32, (u32, i32)), LocationPools>,
     pub(crate) memory: Memory,
     pub(crate) arrays: Arrays,
     /// Memory shared between processes.
@@ -197,8 +197,8 @@ impl World {
             coredumps: Coredumps::new(),
             processes: Processes::default(),
             pools: Handles::new(10),
-            default_pools: Vec::new(),
-            current_pools: Vec::new(),
+            device_pools: Vec::new(),
+            other_pools: BTreeMap::new(),
             memory: Memory::default(),
             arrays: Arrays::new(),
             shared: SharedMemory::default(),
@@ -223,8 +223,7 @@ impl World {
             let handle = world.contexts.reserve();
             world.primaries.push((handle, 0));
             let pool = world.pools.insert(Pool::of_device(device as usize));
-            world.default_pools.push(pool);
-            world.current_pools.push(pool);
+            world.device_pools.push(LocationPools::new(pool));
         }
         world
     }
@@ -582,7 +581,7 @@ impl World {
             pinned_allocations: pinned,
             registered,
             managed_allocations: managed,
-            pools: self.pools.len() - self.default_pools.len(),
+            pools: self.pools.len() - self.device_pools.len() - self.other_pools.len(),
             physical_allocations: self.memory.virtual_memory.physical.len(),
             reservations,
             mappings,

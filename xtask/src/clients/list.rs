@@ -53,8 +53,19 @@ pub(super) struct Suite {
     pub(super) unittests: Option<String>,
     /// Fewer passed tests are an error.
     pub(super) at_least: usize,
+    /// The profile, if it differs from that of the other suites.
+    pub(super) profile: Option<String>,
     /// The limit for one test in seconds.
     pub(super) timeout: u64,
+}
+
+impl Suite {
+    /// Returns the environment of the tests: the profile, and that kernels that are not registered do
+    /// nothing.
+    pub(super) fn variables<'a>(&'a self, client: &'a Client) -> [(&'static str, &'a str); 2] {
+        let profile = self.profile.as_ref().unwrap_or(&client.profile);
+        [("CUDA_SIM", profile), ("CUDA_SIM_KERNELS", "ignore")]
+    }
 }
 
 #[derive(Deserialize)]

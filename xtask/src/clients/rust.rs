@@ -191,7 +191,7 @@ pub(super) fn run(client: &Client, suite: &Suite, setting: &Setting) -> Result<V
     let mut log = File::create(setting.folder.join(format!("{}.log", suite.name)))?;
     let mut tests = Vec::new();
     for binary in build(suite, for_cargo, setting)? {
-        let command = || command(client, setting, &binary, &path);
+        let command = || command(client, suite, setting, &binary, &path);
         for name in names(command().args(for_binary))? {
             let id = format!("{}{name}", binary.prefix);
             let output = setting.folder.join("test.log");
@@ -211,11 +211,17 @@ pub(super) fn run(client: &Client, suite: &Suite, setting: &Setting) -> Result<V
 }
 
 /// Returns a call of a test binary on the software driver.
-fn command(client: &Client, setting: &Setting, binary: &Binary, path: &OsString) -> Command {
+fn command(
+    client: &Client,
+    suite: &Suite,
+    setting: &Setting,
+    binary: &Binary,
+    path: &OsString,
+) -> Command {
     let mut command = Command::new(&binary.path);
     command
         .current_dir(setting.folder.join(SOURCE))
-        .env("CUDA_SIM", &client.profile)
+        .envs(suite.variables(client))
         .env("LD_LIBRARY_PATH", path)
         .env("RUST_BACKTRACE", "0");
     command
