@@ -233,6 +233,48 @@ fn a_pool_of_the_host_can_be_used_with_access() {
 }
 
 #[test]
+fn locations_of_the_host_and_managed_memory_have_pools() {
+    on(Profile::h200(), |context| {
+        let before = alive();
+        let locations = [MemoryLocation::Host, MemoryLocation::HostNuma(0)];
+        for location in locations {
+            let pool = |managed| MemoryPool::default_at(&context, location, managed);
+            let pinned = pool(false).expect("a pool");
+            assert_eq!(pinned, pool(false).expect("the same pool"));
+            let managed = pool(true).expect("a pool");
+            assert_ne!(pinned, managed);
+            let current = || MemoryPool::current_at(&context, location, true).expect("a pool");
+            assert_eq!(current(), managed.as_raw());
+            managed
+                .set_current_at(location, false)
+                .expect_err("it has managed memory");
+            managed.set_current_at(location, true).expect("set");
+            assert_eq!(current(), managed.as_raw());
+        }
+        let numa = MemoryLocation::HostNuma(7);
+        MemoryPool::default_at(&context, numa, false).expect_err("no such node");
+        // The driver owns these pools.
+        assert_eq!(alive().pools, before.pools);
+    });
+}
+
+#[test]
+fn pools_on_a_node_of_the_host_can_be_shared_and_other_pools_of_the_host_cannot() {
+    on(Profile::h200(), |context| {
+        let pool = |location| {
+            let options = MemoryPoolOptions {
+                location: Some(location),
+                shareable: true,
+                ..Default::default()
+            };
+            MemoryPool::new(&context, options)
+        };
+        pool(MemoryLocation::HostNuma(0)).expect("a pool");
+        pool(MemoryLocation::Host).expect_err("it has no node");
+    });
+}
+
+#[test]
 fn every_memory_kind_works_with_a_driver_that_needs_a_current_context() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");

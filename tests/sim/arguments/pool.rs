@@ -290,8 +290,11 @@ fn places() -> impl Iterator<Item = Row> {
             acts.map(|(function, act, id)| {
                 let find = |call: &_| Some((value("kind")(call)?, field("location", place)(call)?));
                 let row = Row::new(function, act, function, find, (raw, (DEVICE, id)));
-                // The software driver has no pools of managed memory that a program created.
-                if managed { row.refused() } else { row }
+                // The default pool of a device has no managed memory.
+                match function {
+                    "cuMemSetMemPool" if managed => row.refused(),
+                    _ => row,
+                }
             })
         })
 }

@@ -60,11 +60,9 @@ pub(super) struct Suite {
 }
 
 impl Suite {
-    /// Returns the environment of the tests: the profile, and that kernels that are not registered do
-    /// nothing.
-    pub(super) fn variables<'a>(&'a self, client: &'a Client) -> [(&'static str, &'a str); 2] {
-        let profile = self.profile.as_ref().unwrap_or(&client.profile);
-        [("CUDA_SIM", profile), ("CUDA_SIM_KERNELS", "ignore")]
+    /// Returns the value of `CUDA_SIM`.
+    pub(super) fn profile<'a>(&'a self, client: &'a Client) -> &'a str {
+        self.profile.as_ref().unwrap_or(&client.profile)
     }
 }
 
