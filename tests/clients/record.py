@@ -13,7 +13,8 @@ outcomes = {}
 
 def name(nodeid):
     """Returns the name of a test in the list of failures."""
-    return nodeid.rsplit("unittests.py::", 1)[-1]
+    # For a file outside of the root folder, the name starts with its path or with nothing.
+    return nodeid.rsplit("unittests.py::", 1)[-1].removeprefix("::")
 
 
 def write(word, nodeid, text=""):
