@@ -53,6 +53,56 @@ fn a_program_runs_on_the_profile_of_the_options_and_its_status_is_returned() {
 }
 
 #[test]
+fn options_replace_parts_of_the_profile_of_the_environment() {
+    let runner = need!(runner());
+    for (inherited, options, expected) in [
+        ("a100*2@12.4#7", &["--driver=12.8"][..], "a100*2@12.8#7"),
+        ("a100", &["--devices=3", "--seed=1"], "a100*3#1"),
+        ("a100@12.4", &["--profile=h200"], "h200"),
+        ("", &["--profile=h200@12.4", "--devices=2"], "h200*2@12.4"),
+    ] {
+        let mut command = Command::new(&runner);
+        command.args(["run", "--no-account"]).args(options);
+        command.args(["sh", "-c", "echo $CUDA_SIM"]);
+        let output = command.env("CUDA_SIM", inherited).output();
+        let output = output.expect("the command");
+        assert_eq!(text(&output.stdout), format!("{expected}\n"), "{output:?}");
+    }
+}
+
+#[test]
+fn a_signal_that_the_caller_ignores_is_ignored_by_the_program() {
+    let runner = need!(runner());
+    let script = "trap '' HUP; exec \"$0\" run --no-account -- sh -c 'kill -HUP $$; echo alive'";
+    let output = Command::new("sh").args(["-c", script]).arg(runner).output();
+    let output = output.expect("a shell");
+    assert_eq!(text(&output.stdout), "alive\n", "{output:?}");
+}
+
+#[test]
+fn a_program_that_changes_its_folder_finds_the_driver_with_a_relative_temporary_folder() {
+    let runner = need!(runner());
+    let place = unique(&folder(), "temporary");
+    fs::create_dir_all(place.join("inner")).expect("a folder of this test");
+    let script = "import os; os.chdir('/')\nimport ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))";
+    let mut command = Command::new(&runner);
+    command.args(["run", "--", "sh", "-c", "cd / && exec python3 -c \"$0\"", script]);
+    let output = command.current_dir(&place).env("TMPDIR", "inner").output();
+    let output = output.expect("the command");
+    assert_eq!(text(&output.stdout), "0\n", "{output:?}");
+    let errors = text(&output.stderr);
+    assert!(errors.contains("account of 1 process\n"), "{errors}");
+
+    let mut command = Command::new(&runner);
+    let output = command.args(["run", "true"]).env("TMPDIR", "/tmp/a:b").output();
+    let output = output.expect("the command");
+    assert_eq!(output.status.code(), Some(127));
+    let errors = text(&output.stderr);
+    assert!(errors.contains("contains :; set TMPDIR"), "{errors}");
+    fs::remove_dir_all(place).expect("a folder of this test");
+}
+
+#[test]
 fn the_account_has_the_calls_and_the_objects_of_every_process() {
     let child = "cu.cuInit(0); cu.cuGraphicsUnregisterResource(None)";
     let code = format!(

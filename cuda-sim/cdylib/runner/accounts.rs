@@ -36,7 +36,8 @@ fn text(folder: &Path) -> io::Result<String> {
         count => format!("cuda-sim: accounts of {count} processes\n"),
     };
     for (_, path) in files {
-        text.push_str(&fs::read_to_string(path)?);
+        // A process that still runs may be writing its account.
+        text.push_str(&String::from_utf8_lossy(&fs::read(path)?));
     }
     Ok(text)
 }

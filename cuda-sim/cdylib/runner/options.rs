@@ -112,13 +112,9 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     };
     let arguments = parser.raw_args()?.collect();
     if profile.is_some() || driver.is_some() || devices.is_some() || seed.is_some() {
-        let mut text = profile.unwrap_or_else(|| "h200".to_owned());
-        for (mark, suffix) in [('*', devices), ('@', driver), ('#', seed)] {
-            if let Some(suffix) = suffix {
-                text.push(mark);
-                text.push_str(&suffix);
-            }
-        }
+        let inherited = std::env::var("CUDA_SIM").ok().filter(|its| !its.is_empty());
+        let profile = profile.or(inherited).unwrap_or_else(|| "h200".to_owned());
+        let text = with_suffixes(&profile, [('*', devices), ('@', driver), ('#', seed)]);
         let known: Result<Profile, _> = text.parse();
         known.map_err(|why| why.to_string())?;
         variables.push(("CUDA_SIM", text.into()));
@@ -129,4 +125,23 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
         variables,
         account,
     }))
+}
+
+/// Returns the name of a profile with new suffixes in place of those that it has. `suffixes` are in the order in
+/// which a name has them.
+fn with_suffixes(profile: &str, suffixes: [(char, Option<String>); 3]) -> String {
+    let marks = suffixes.each_ref().map(|(mark, _)| *mark);
+    let parts: Vec<&str> = profile.split_inclusive(marks).collect();
+    let text = |part: &str| part.trim_end_matches(marks).to_owned();
+    let mut name = parts.first().map(|part| text(part)).unwrap_or_default();
+    for (mark, new) in suffixes {
+        // A part ends with the mark of the next one.
+        let mut pairs = parts.windows(2).filter(|pair| pair[0].ends_with(mark));
+        let old = pairs.next().map(|pair| text(pair[1]));
+        if let Some(suffix) = new.or(old) {
+            name.push(mark);
+            name.push_str(&suffix);
+        }
+    }
+    name
 }

@@ -28,9 +28,13 @@ extern "C" fn pass_on(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_v
     }
 }
 
-/// Installs the handlers. A program that is started does not inherit handlers.
+/// Installs the handlers. A program that is started does not inherit handlers, but it inherits that a signal is
+/// ignored, for example under `nohup`. The command then ignores the signal too.
 pub(crate) fn install() {
     for signal in SIGNALS {
+        if is_ignored(signal) {
+            continue;
+        }
         // SAFETY: all bytes zero are a valid value: no flags, an empty mask and the default action.
         let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
         action.sa_sigaction = pass_on as extern "C" fn(_, _, _) as usize;
@@ -38,6 +42,14 @@ pub(crate) fn install() {
         // SAFETY: the pointer is to a local variable, and the handler only uses atomics and `kill`.
         unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     }
+}
+
+fn is_ignored(signal: i32) -> bool {
+    // SAFETY: all bytes zero are a valid value: no flags, an empty mask and the default action.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: a null pointer changes nothing, and the other pointer is to a local variable.
+    unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+    action.sa_sigaction == libc::SIG_IGN
 }
 
 /// Waits until the program ends. Until then, signals are passed on to it.
