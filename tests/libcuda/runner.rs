@@ -84,9 +84,17 @@ fn a_program_that_changes_its_folder_finds_the_driver_with_a_relative_temporary_
     let runner = need!(runner());
     let place = unique(&folder(), "temporary");
     fs::create_dir_all(place.join("inner")).expect("a folder of this test");
-    let script = "import os; os.chdir('/')\nimport ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))";
+    let script =
+        "import os; os.chdir('/')\nimport ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))";
     let mut command = Command::new(&runner);
-    command.args(["run", "--", "sh", "-c", "cd / && exec python3 -c \"$0\"", script]);
+    command.args([
+        "run",
+        "--",
+        "sh",
+        "-c",
+        "cd / && exec python3 -c \"$0\"",
+        script,
+    ]);
     let output = command.current_dir(&place).env("TMPDIR", "inner").output();
     let output = output.expect("the command");
     assert_eq!(text(&output.stdout), "0\n", "{output:?}");
@@ -94,7 +102,10 @@ fn a_program_that_changes_its_folder_finds_the_driver_with_a_relative_temporary_
     assert!(errors.contains("account of 1 process\n"), "{errors}");
 
     let mut command = Command::new(&runner);
-    let output = command.args(["run", "true"]).env("TMPDIR", "/tmp/a:b").output();
+    let output = command
+        .args(["run", "true"])
+        .env("TMPDIR", "/tmp/a:b")
+        .output();
     let output = output.expect("the command");
     assert_eq!(output.status.code(), Some(127));
     let errors = text(&output.stderr);

@@ -14,7 +14,7 @@ use cuda_safe::sys::{
     cuInit, cuLaunchHostFunc, cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocHost_v2, cuMemFree_v2,
     cuMemFreeAsync, cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2,
     cuMemcpyHtoDAsync_v2, cuMemsetD8Async, cuStreamBeginCapture_v2, cuStreamCreate,
-    cuStreamEndCapture, cuStreamQuery, cuStreamSynchronize, cuStreamWaitEvent,
+    cuStreamDestroy_v2, cuStreamEndCapture, cuStreamQuery, cuStreamSynchronize, cuStreamWaitEvent,
     cuStreamWaitValue32_v2, cuStreamWriteValue32_v2,
 };
 use cuda_sim::races::{Access, Place};
@@ -247,6 +247,33 @@ fn the_legacy_default_stream_is_ordered_with_blocking_streams_only() {
         well!(cuStreamSynchronize(blocking));
         bench.write(LEGACY);
         bench.read(bench.a);
+    });
+}
+
+#[test]
+fn the_legacy_default_stream_is_ordered_after_the_work_of_a_destroyed_blocking_stream() {
+    detecting(0, |bench| {
+        let blocking: CUstream = made!(cuStreamCreate(0));
+        bench.write(blocking);
+        well!(cuStreamDestroy_v2(blocking));
+        bench.read(LEGACY);
+        // Only the read is waited for, which needs the write.
+        well!(cuStreamSynchronize(LEGACY));
+    });
+}
+
+#[test]
+fn the_legacy_default_stream_is_ordered_after_complete_work_of_a_destroyed_blocking_stream() {
+    detecting(0, |bench| {
+        let blocking: CUstream = made!(cuStreamCreate(0));
+        bench.write(blocking);
+        // The write runs, but the host does not learn that it is complete.
+        assert_eq!(
+            code!(cuStreamQuery(blocking)),
+            CUresult::CUDA_ERROR_NOT_READY
+        );
+        well!(cuStreamDestroy_v2(blocking));
+        bench.read(LEGACY);
     });
 }
 

@@ -69,8 +69,15 @@ impl Folder {
         // Absolute, because the program may change its folder.
         let path = std::path::absolute(std::env::temp_dir())?.join(name);
         // The dynamic linker reads these as separators of folders, and $ as the start of a variable.
-        if let Some(letter) = path.to_string_lossy().chars().find(|its| ":;$".contains(*its)) {
-            let why = format!("{} contains {letter}; set TMPDIR to another folder", path.display());
+        if let Some(letter) = path
+            .to_string_lossy()
+            .chars()
+            .find(|its| ":;$".contains(*its))
+        {
+            let why = format!(
+                "{} contains {letter}; set TMPDIR to another folder",
+                path.display()
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         // Fails if the folder exists, which another user may own.

@@ -68,10 +68,13 @@ impl World {
         if let Some(green) = stream.green {
             self.members.green_streams.remove(green, handle);
         }
+        // The legacy default stream still waits for work of the stream that is not complete (measured). If races are
+        // detected, it is also ordered after complete work that the host does not know to be complete.
+        let executor = &self.executor;
         if let Some(context) = self.contexts.get_mut(stream.context) {
-            // Measured: the legacy default stream also waits for the work of a stream that was destroyed.
-            let last = context.given.get(&handle);
-            if last.is_none_or(|last| self.executor.is_done(*last)) {
+            let given = context.given.get(&handle);
+            let is_done = given.is_none_or(|last| executor.is_done(*last));
+            if is_done && executor.order.is_none() {
                 context.given.remove(&handle);
             }
         }
