@@ -305,12 +305,12 @@ impl Executor {
         self.queues.len() == self.late.len()
     }
 
-    /// Returns whether there is no work, and no late callback.
     /// Returns the number of operations that are not complete.
     pub(crate) fn pending(&self) -> usize {
         self.operations.len()
     }
 
+    /// Returns whether there is no work, and no late callback.
     pub(crate) fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }

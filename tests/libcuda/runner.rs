@@ -56,7 +56,7 @@ fn a_program_runs_on_the_profile_of_the_options_and_its_status_is_returned() {
 fn options_replace_parts_of_the_profile_of_the_environment() {
     let runner = need!(runner());
     for (inherited, options, expected) in [
-        ("a100*2@12.4#7", &["--driver=12.8"][..], "a100*2@12.8#7"),
+        ("a100*2@12.4#7", &["--driver=12.6"][..], "a100*2@12.6#7"),
         ("a100", &["--devices=3", "--seed=1"], "a100*3#1"),
         ("a100@12.4", &["--profile=h200"], "h200"),
         ("", &["--profile=h200@12.4", "--devices=2"], "h200*2@12.4"),
@@ -243,6 +243,10 @@ fn wrong_arguments_are_named() {
         (
             &["run", "/no/such/program"],
             "starting /no/such/program: No such file",
+        ),
+        (
+            &["run", "--account=/no/such/folder/account", "sh", "-c", "exit 7"],
+            "writing the account to /no/such/folder/account: No such file",
         ),
         (&["library"], "missing"),
     ] {

@@ -62,7 +62,8 @@ typedef struct CUsimLaunch {
 } CUsimLaunch;
 
 /* The function of a kernel. It runs once per launch, on a thread that calls the driver or on the driver's own
- * thread. It must not call the driver, except for the functions below. */
+ * thread. It must not call the driver, except for cuSimRead, cuSimWrite, cuSimVariable and cuSimFail. It must return:
+ * a C++ exception ends the process, and the effect of longjmp is undefined. */
 typedef void (*CUsimKernel)(CUsimLaunch *launch, void *user);
 
 /* Registers `kernel` as the kernel `name`, which is the symbol in the image: the mangled name of a C++

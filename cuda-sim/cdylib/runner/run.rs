@@ -13,6 +13,11 @@ use std::time::SystemTime;
 
 /// Runs a program on the software driver.
 pub(crate) fn run(options: &Run) -> Result<ExitCode, String> {
+    if let Account::File(file) = &options.account {
+        // Before the program runs, which may take long.
+        fs::write(file, "")
+            .map_err(|why| format!("writing the account to {}: {why}", file.display()))?;
+    }
     let folder = Folder::new().map_err(|why| format!("creating a temporary folder: {why}"))?;
     let (driver, written) = (folder.0.join("driver"), folder.0.join("accounts"));
     library::write(&driver)?;
@@ -81,7 +86,8 @@ impl Folder {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         // Fails if the folder exists, which another user may own.
-        DirBuilder::new().mode(0o700).create(&path)?;
+        let made = DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|why| io::Error::new(why.kind(), format!("{}: {why}", path.display())))?;
         Ok(Self(path))
     }
 }
