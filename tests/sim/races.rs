@@ -8,10 +8,11 @@ use crate::graph_calls::{code, destroy, fill, fill_node, graph, instantiate, mad
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use cuda_safe::sys::{
-    CUcontext, CUdeviceptr, CUevent, CUresult, CUstream, CUstreamCaptureMode, cuCtxSetCurrent,
-    cuCtxSynchronize, cuDevicePrimaryCtxRetain, cuEventCreate, cuEventElapsedTime_v2, cuEventQuery,
-    cuEventRecord, cuEventRecordWithFlags, cuEventSynchronize, cuGraphExecDestroy, cuGraphLaunch,
-    cuInit, cuLaunchHostFunc, cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocHost_v2, cuMemFree_v2,
+    CUcontext, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgraphInstantiate_flags, CUresult,
+    CUstream, CUstreamCaptureMode, cuCtxSetCurrent, cuCtxSynchronize, cuDevicePrimaryCtxRetain,
+    cuEventCreate, cuEventElapsedTime_v2, cuEventQuery, cuEventRecord, cuEventRecordWithFlags,
+    cuEventSynchronize, cuGraphExecDestroy, cuGraphInstantiateWithFlags, cuGraphLaunch, cuInit,
+    cuLaunchHostFunc, cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocHost_v2, cuMemFree_v2,
     cuMemFreeAsync, cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2,
     cuMemcpyHtoDAsync_v2, cuMemsetD8Async, cuStreamBeginCapture_v2, cuStreamCreate,
     cuStreamDestroy_v2, cuStreamEndCapture, cuStreamQuery, cuStreamSynchronize, cuStreamWaitEvent,
@@ -420,6 +421,36 @@ fn memory_that_is_freed_on_another_stream_than_it_is_used_on_is_a_race() {
             return;
         }
     }
+}
+
+#[test]
+fn memory_of_a_graph_must_be_used_before_the_next_launch_allocates_it_again() {
+    detecting(3, |bench| {
+        well!(cuStreamBeginCapture_v2(
+            bench.a,
+            CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL
+        ));
+        let memory: CUdeviceptr = made!(cuMemAllocAsync(SIZE, bench.a));
+        well!(cuMemsetD8Async(memory, 1, SIZE, bench.a));
+        let mut graph: CUgraph = null_mut();
+        well!(cuStreamEndCapture(bench.a, &raw mut graph));
+        let frees_first = CUgraphInstantiate_flags::CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+        let flags = u64::from(frees_first.0);
+        let executable: CUgraphExec = made!(cuGraphInstantiateWithFlags(graph, flags));
+        well!(cuGraphLaunch(executable, bench.a));
+        well!(cuMemcpyDtoDAsync_v2(bench.scratch, memory, SIZE, bench.a));
+        well!(cuGraphLaunch(executable, bench.b));
+        well!(cuCtxSynchronize());
+        // With the free, the allocation and the fill of the second launch.
+        for race in races() {
+            assert_eq!(race.first.access, Access::Read);
+            let (first, second) = (race.first.place, race.second.place);
+            let text = race.to_string();
+            let remedy =
+                format!("after the operation on {first} (cuEventRecord), and let {second} wait");
+            assert!(text.contains(&remedy), "{text}");
+        }
+    });
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub(crate) struct Conflict {
     pub(super) earlier: Entry,
     pub(super) later: Entry,
     pub(super) overlap: Range<u64>,
+    /// Whether the memory was used before its allocation has run.
+    pub(super) is_unallocated: bool,
 }
 
 impl Conflict {
@@ -84,6 +86,7 @@ impl Conflict {
                 bytes: bytes.clone(),
             },
             overlap: bytes,
+            is_unallocated: true,
         }
     }
 }
@@ -131,6 +134,7 @@ impl AccessLog {
                         earlier: earlier.clone(),
                         later: entry.clone(),
                         overlap: overlap.clone(),
+                        is_unallocated: false,
                     }),
                 }
             });

@@ -167,6 +167,7 @@ pub struct Race {
     pub memory: RacingMemory,
     /// The addresses that both access.
     pub overlap: Range<u64>,
+    is_unallocated: bool,
 }
 
 impl Race {
@@ -175,6 +176,7 @@ impl Race {
             mut earlier,
             mut later,
             overlap,
+            is_unallocated,
         } = conflict;
         if earlier.operation.number > later.operation.number {
             std::mem::swap(&mut earlier, &mut later);
@@ -184,6 +186,7 @@ impl Race {
             second: RacingOperation::new(&later.operation, later.access, later.bytes),
             memory,
             overlap,
+            is_unallocated,
         }
     }
 
@@ -208,7 +211,10 @@ impl Race {
         }
         let (before, after) = match (first.access, second.access) {
             // The memory must be used after its allocation and before its free, whatever was called first.
-            (_, Access::Allocate) | (Access::Free, _) => (second, first),
+            (_, Access::Allocate) if self.is_unallocated => (second, first),
+            // The next launch of a graph allocates the memory again.
+            (_, Access::Allocate) => (first, second),
+            (Access::Free, _) => (second, first),
             _ => (first, second),
         };
         format!(
