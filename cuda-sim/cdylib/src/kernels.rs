@@ -21,8 +21,9 @@ struct CUsimLaunch {
     argument_sizes: *const usize,
 }
 
-/// `CUsimKernel`.
-type Kernel = unsafe extern "C" fn(*mut CUsimLaunch, *mut c_void);
+/// `CUsimKernel`. A C++ exception from it unwinds to the driver, which catches it in `cuda_sim::kernel` and ends the
+/// process.
+type Kernel = unsafe extern "C-unwind" fn(*mut CUsimLaunch, *mut c_void);
 
 /// The launch that this thread is running.
 #[derive(Clone, Copy)]
