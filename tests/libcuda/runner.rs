@@ -245,7 +245,13 @@ fn wrong_arguments_are_named() {
             "starting /no/such/program: No such file",
         ),
         (
-            &["run", "--account=/no/such/folder/account", "sh", "-c", "exit 7"],
+            &[
+                "run",
+                "--account=/no/such/folder/account",
+                "sh",
+                "-c",
+                "exit 7",
+            ],
             "writing the account to /no/such/folder/account: No such file",
         ),
         (&["library"], "missing"),
