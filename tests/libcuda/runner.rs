@@ -164,6 +164,22 @@ fn the_account_has_the_calls_and_the_objects_of_every_process() {
 }
 
 #[test]
+fn the_number_of_races_is_in_the_account_or_alone() {
+    let output = need!(python(&["--races"], "cu.cuInit(0)"));
+    let errors = text(&output.stderr);
+    assert!(
+        errors.starts_with("cuda-sim: account of 1 process\n"),
+        "{errors}"
+    );
+    assert!(
+        errors.ends_with("objects alive: none\nnumber of races: 0\n"),
+        "{errors}"
+    );
+    let output = need!(python(&["--races", "--no-account"], "cu.cuInit(0)"));
+    assert_eq!(text(&output.stderr), "cuda-sim: number of races: 0\n");
+}
+
+#[test]
 fn the_account_says_which_process_ended_without_one() {
     let output = need!(python(&[], "cu.cuInit(0); os.kill(os.getpid(), 9)"));
     assert_eq!(output.status.code(), Some(128 + 9));

@@ -98,15 +98,25 @@ pub(crate) fn count_races(detected: bool) {
     }
 }
 
-/// Writes the account and the number of races, unless the process is a fork of the one that started the driver.
+/// Writes the account, with the number of races if they are detected, or that number alone if no account is
+/// requested. A fork of the process that started the driver writes nothing.
 extern "C" fn end() {
-    if RACES_OF.load(Ordering::Relaxed) == std::process::id() {
-        let count = cuda_sim::races().len();
-        // Does not panic if stderr is closed.
-        let _ = writeln!(std::io::stderr(), "cuda-sim: number of races: {count}");
-    }
-    let account = ACCOUNT.get();
-    if let Some(account) = account.filter(|account| account.process == std::process::id()) {
-        account.write(&cuda_sim::report().to_string());
+    let process = std::process::id();
+    let detects_races = RACES_OF.load(Ordering::Relaxed) == process;
+    let races = detects_races.then(|| format!("number of races: {}\n", cuda_sim::races().len()));
+    match ACCOUNT.get().filter(|account| account.process == process) {
+        Some(account) => {
+            account.write(&format!(
+                "{}{}",
+                cuda_sim::report(),
+                races.unwrap_or_default()
+            ));
+        }
+        None => {
+            if let Some(races) = races {
+                // Does not panic if stderr is closed.
+                let _ = write!(std::io::stderr(), "cuda-sim: {races}");
+            }
+        }
     }
 }
