@@ -66,6 +66,11 @@ const OTHERS: &[(&str, &[&str], &str)] = &[
         "physical memory, which managers do not allocate",
     ),
     (
+        "copies over the fabric",
+        &["cuMemCreate", "cuMemRelease"],
+        "physical memory, which managers do not allocate",
+    ),
+    (
         "graph memory",
         &["cuMemFreeAsync"],
         "memory that a node of a graph has allocated",

@@ -44,7 +44,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let forged = EventIpcHandle::from_bytes([7; 64]);
     for (handle, code) in [
         (own, CUresult::CUDA_ERROR_INVALID_CONTEXT),
-        (forged, CUresult::CUDA_ERROR_INVALID_HANDLE),
+        (forged, CUresult::CUDA_ERROR_MAP_FAILED),
     ] {
         // SAFETY: the call is refused and accesses nothing.
         let opened = unsafe { context.open_event(&handle) };
