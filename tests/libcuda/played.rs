@@ -243,7 +243,7 @@ fn handles_of_events_and_attributes_of_managed_memory_are_simulated() {
         );
         handle.reserved[0] ^= 1;
         refused!(
-            CUDA_ERROR_INVALID_HANDLE,
+            CUDA_ERROR_MAP_FAILED,
             cuIpcOpenEventHandle(&raw mut opened, handle)
         );
         well!(cuEventDestroy_v2(shared));

@@ -3,7 +3,6 @@
 use crate::common::child::in_child;
 use crate::{common, libraries, need};
 use cuda_nvrtc::{Architecture, CompileOptions, Program, Target};
-use cuda_safe::sys::CUresult;
 use cuda_safe::{Context, Module, kernel_attribute};
 
 /// Kernels and variables of every form that a cubin describes.
@@ -79,8 +78,8 @@ fn kernels_and_variables_of_a_cubin_are_those_of_the_source() {
             module
                 .kernel("_Z4copyIiEvT_PS0_")
                 .expect("the mangled name");
-            let missing = module.kernel("copy").expect_err("no such name").code();
-            assert_eq!(missing, Some(CUresult::CUDA_ERROR_NOT_FOUND));
+            let missing = module.kernel("copy").expect_err("no such name");
+            assert!(missing.to_string().contains("\"copy\""), "{missing}");
 
             let global = |name| module.global(name).expect("the variable").size_bytes();
             assert_eq!(
