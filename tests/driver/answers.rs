@@ -77,6 +77,7 @@ fn a_null_function_kernel_or_module_is_refused() {
 fn the_time_between_events_of_two_contexts_is_an_invalid_handle() {
     child::in_child(&[], || {
         let context = need!(common::context());
+        need!(common::since(13, 0));
         let other = Context::new(&context.device(), ContextFlags::default()).expect("a context");
         let timed = EventOptions {
             timing: true,
