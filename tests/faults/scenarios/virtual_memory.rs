@@ -126,16 +126,24 @@ pub(super) fn fabric_copies(trace: &mut Trace) -> Result<()> {
     };
     let bound = endpoint.bind(device, 0, PhysicalMemory::new(device, 2 << 20)?)?;
     let source = DeviceBuffer::from_slice(&stream, &[1u32, 2])?;
-    let mut batch = FabricCopyBatch::new(&stream);
-    batch.push_to_endpoint(&endpoint, 4, &source)?;
-    // SAFETY: memory is bound there until the stream has been waited for, and nothing else uses it.
-    unsafe { batch.enqueue() }?;
     let mut target = DeviceBuffer::<u32>::zeroed(&stream, 2)?;
-    let mut batch = FabricCopyBatch::new(&stream);
-    batch.push_from_endpoint(&mut target, &endpoint, 4)?;
-    // SAFETY: as above.
-    unsafe { batch.enqueue() }?;
-    assert_eq!(target.to_vec()?, [1, 2]);
+    let mut copy = || {
+        let mut batch = FabricCopyBatch::new(&stream);
+        batch.push_to_endpoint(&endpoint, 4, &source)?;
+        // SAFETY: memory is bound there until the stream has been waited for, and nothing else uses it.
+        unsafe { batch.enqueue() }?;
+        let mut batch = FabricCopyBatch::new(&stream);
+        batch.push_from_endpoint(&mut target, &endpoint, 4)?;
+        // SAFETY: as above.
+        unsafe { batch.enqueue() }?;
+        target.to_vec()
+    };
+    let copied = copy();
+    // If a call failed, copies may be pending, and the memory must stay bound until they have completed.
+    if copied.is_err() {
+        let _ = stream.synchronize().or_else(|_| stream.synchronize());
+    }
+    assert_eq!(copied?, [1, 2]);
     trace.drop((endpoint, bound));
     trace.drop((source, target));
     trace.drops_from_here();
