@@ -243,6 +243,13 @@ pub struct Alive {
 }
 
 impl Alive {
+    /// Returns the number of objects of all kinds together.
+    pub fn objects(&self) -> usize {
+        let all: u64 = self.counts().iter().map(|(count, _)| count).sum();
+        // The bytes are in the list too.
+        usize::try_from(all - self.device_bytes).unwrap_or(usize::MAX)
+    }
+
     /// Returns each count with its name.
     pub(crate) fn counts(&self) -> [(u64, &'static str); 24] {
         let count = |count: usize, name| (count as u64, name);

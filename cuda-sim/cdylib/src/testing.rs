@@ -2,7 +2,6 @@
 
 use crate::driver::driver;
 use core::ffi::{CStr, c_char, c_int, c_ulonglong};
-use cuda_sim::Alive;
 use cuda_sim::fault::{Fault, Injected, Scope};
 use cuda_sys::{CUresult, Function};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -49,59 +48,7 @@ extern "C" fn cuSimClearFaults() -> c_ulonglong {
 #[unsafe(no_mangle)]
 extern "C" fn cuSimLiveObjects() -> usize {
     driver();
-    // Names every field, so that a new kind of object is counted too.
-    let Alive {
-        retains,
-        contexts,
-        green_contexts,
-        streams,
-        events,
-        modules,
-        libraries,
-        linkers,
-        graphs,
-        executable_graphs,
-        user_objects,
-        device_allocations,
-        device_bytes: _,
-        pinned_allocations,
-        registered,
-        managed_allocations,
-        pools,
-        physical_allocations,
-        reservations,
-        mappings,
-        arrays,
-        mipmapped_arrays,
-        textures,
-        surfaces,
-    } = cuda_sim::alive();
-    let counts = [
-        retains,
-        contexts,
-        green_contexts,
-        streams,
-        events,
-        modules,
-        libraries,
-        linkers,
-        graphs,
-        executable_graphs,
-        user_objects,
-        device_allocations,
-        pinned_allocations,
-        registered,
-        managed_allocations,
-        pools,
-        physical_allocations,
-        reservations,
-        mappings,
-        arrays,
-        mipmapped_arrays,
-        textures,
-        surfaces,
-    ];
-    counts.into_iter().sum()
+    cuda_sim::alive().objects()
 }
 
 // SAFETY (of the name): the driver has no function of this name.
