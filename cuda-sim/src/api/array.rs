@@ -415,7 +415,7 @@ pub(super) fn copy_in(
     size: usize,
 ) -> Answer {
     let to = linear(world, array, offset, size)?;
-    super::memory::copy_in(world, to, from, size)
+    super::copy::copy_in(world, to, from, size)
 }
 
 pub(super) fn copy_in_async(
@@ -427,7 +427,7 @@ pub(super) fn copy_in_async(
     stream: CUstream,
 ) -> Answer {
     let to = linear(world, array, offset, size)?;
-    super::memory::copy_in_async(world, to, from, size, stream)
+    super::copy::copy_in_async(world, to, from, size, stream)
 }
 
 pub(super) fn copy_out(
@@ -438,7 +438,7 @@ pub(super) fn copy_out(
     size: usize,
 ) -> Answer {
     let from = linear(world, array, offset, size)?;
-    super::memory::copy_out(world, to, from, size)
+    super::copy::copy_out(world, to, from, size)
 }
 
 pub(super) fn copy_out_async(
@@ -450,7 +450,7 @@ pub(super) fn copy_out_async(
     stream: CUstream,
 ) -> Answer {
     let from = linear(world, array, offset, size)?;
-    super::memory::copy_out_async(world, to, from, size, stream)
+    super::copy::copy_out_async(world, to, from, size, stream)
 }
 
 pub(super) fn copy_from_device(
@@ -461,7 +461,7 @@ pub(super) fn copy_from_device(
     size: usize,
 ) -> Answer {
     let to = linear(world, array, offset, size)?;
-    super::memory::copy_on_device(world, to, from, size)
+    super::copy::copy_on_device(world, to, from, size)
 }
 
 pub(super) fn copy_to_device(
@@ -472,7 +472,7 @@ pub(super) fn copy_to_device(
     size: usize,
 ) -> Answer {
     let from = linear(world, array, offset, size)?;
-    super::memory::copy_on_device(world, to, from, size)
+    super::copy::copy_on_device(world, to, from, size)
 }
 
 pub(super) fn copy_to_array(
@@ -485,5 +485,5 @@ pub(super) fn copy_to_array(
 ) -> Answer {
     let to = linear(world, to, to_offset, size)?;
     let from = linear(world, from, from_offset, size)?;
-    super::memory::copy_on_device(world, to, from, size)
+    super::copy::copy_on_device(world, to, from, size)
 }

@@ -3,7 +3,8 @@
 //! documentation): they are taken to be batches of one.
 
 use super::Out;
-use super::memory::{check_given, check_pool_access, host_bytes};
+use super::copy::host_bytes;
+use super::memory::{check_given, check_pool_access};
 use crate::account::misuse;
 use crate::exec::Work;
 use crate::memory::{Kind, Use};

@@ -1,12 +1,12 @@
-//! 2-D and 3-D copies and fills.
+//! 2-D and 3-D copies.
 
 use super::Out;
 use super::batch::Plan;
-use super::memory::{check_given, check_given_on, check_pool_access, host_bytes};
+use super::copy::host_bytes;
+use super::memory::{check_given, check_pool_access};
 use crate::exec::Work;
 use crate::memory::Use;
 use crate::state::graph::copy::{self as graph, CopyNode};
-use crate::state::graph::fill::FillNode;
 use crate::state::graph::node::Kind;
 use crate::state::{Answer, World};
 use core::ffi::c_uint;
@@ -396,122 +396,4 @@ pub(super) fn copy_between_async(
     let home = world.stream(stream.addr())?;
     world.forbidden_on_capturing(home)?;
     copy.give(world, stream)
-}
-
-fn fill(
-    world: &mut World,
-    at: CUdeviceptr,
-    pitch: usize,
-    pattern: &[u8],
-    [width, height]: [usize; 2],
-    stream: CUstream,
-) -> Answer {
-    let stream = world.stream(stream.addr())?;
-    let size = width * pattern.len();
-    if at % pattern.len() as u64 != 0 || (height > 1 && pitch < size) {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    let mut value = [0; 4];
-    value[..pattern.len()].copy_from_slice(pattern);
-    let node = FillNode {
-        at,
-        pitch,
-        value: u32::from_le_bytes(value),
-        element: pattern.len(),
-        width,
-        height,
-        context: 0,
-    };
-    for (at, len) in node.rows() {
-        check_given_on(world, stream, at, len, Use::Write)?;
-    }
-    match world.recording(stream)? {
-        Some(capture) => {
-            world.capture_node(capture, stream, Kind::Fill(Box::new(node)))?;
-        }
-        None => {
-            world.give(stream, node.work(), Vec::new());
-        }
-    }
-    Ok(())
-}
-
-pub(super) fn fill_8(
-    world: &mut World,
-    at: CUdeviceptr,
-    pitch: usize,
-    value: u8,
-    width: usize,
-    height: usize,
-    stream: CUstream,
-) -> Answer {
-    fill(world, at, pitch, &[value], [width, height], stream)
-}
-
-pub(super) fn fill_16(
-    world: &mut World,
-    at: CUdeviceptr,
-    pitch: usize,
-    value: u16,
-    width: usize,
-    height: usize,
-    stream: CUstream,
-) -> Answer {
-    let pattern = value.to_ne_bytes();
-    fill(world, at, pitch, &pattern, [width, height], stream)
-}
-
-pub(super) fn fill_32(
-    world: &mut World,
-    at: CUdeviceptr,
-    pitch: usize,
-    value: c_uint,
-    width: usize,
-    height: usize,
-    stream: CUstream,
-) -> Answer {
-    let pattern = value.to_ne_bytes();
-    fill(world, at, pitch, &pattern, [width, height], stream)
-}
-
-pub(super) fn fill_now_8(
-    world: &mut World,
-    at: CUdeviceptr,
-    pitch: usize,
-    value: u8,
-    width: usize,
-    height: usize,
-) -> Answer {
-    super::memory::fill_now(world, at, |world| {
-        let stream = core::ptr::null_mut();
-        fill_8(world, at, pitch, value, width, height, stream)
-    })
-}
-
-pub(super) fn fill_now_16(
-    world: &mut World,
-    at: CUdeviceptr,
-    pitch: usize,
-    value: u16,
-    width: usize,
-    height: usize,
-) -> Answer {
-    super::memory::fill_now(world, at, |world| {
-        let stream = core::ptr::null_mut();
-        fill_16(world, at, pitch, value, width, height, stream)
-    })
-}
-
-pub(super) fn fill_now_32(
-    world: &mut World,
-    at: CUdeviceptr,
-    pitch: usize,
-    value: c_uint,
-    width: usize,
-    height: usize,
-) -> Answer {
-    super::memory::fill_now(world, at, |world| {
-        let stream = core::ptr::null_mut();
-        fill_32(world, at, pitch, value, width, height, stream)
-    })
 }

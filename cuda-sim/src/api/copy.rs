@@ -1,0 +1,299 @@
+//! 1-D copies.
+
+use super::memory::{check_given, check_given_on, check_pool_access};
+use crate::account::misuse;
+use crate::exec::Work;
+use crate::memory::Use;
+use crate::races::Access;
+use crate::state::{Answer, World};
+use core::ffi::c_void;
+use cuda_sys::{CUdeviceptr, CUresult, CUstream};
+
+/// Copies synchronously, in the order of the default stream.
+pub(super) fn copy_in(
+    world: &mut World,
+    to: CUdeviceptr,
+    from: *const c_void,
+    size: usize,
+) -> Answer {
+    world.wait_for(|world| {
+        let stream = world.stream_of_copies()?;
+        if size != 0 {
+            check_given(world, to, size, Use::Write)?;
+            check_pool_access(world, stream, to)?;
+        }
+        let bytes = host_bytes(from, size)?;
+        Ok(Some(world.give(
+            stream,
+            Work::CopyIn { to, bytes },
+            Vec::new(),
+        )))
+    })?;
+    world.begin_copy_by_call();
+    let memory = &mut world.memory;
+    memory.note_host_access(from.addr(), size, Access::Read);
+    world.end_host_access();
+    Ok(())
+}
+
+pub(super) fn copy_out(
+    world: &mut World,
+    to: *mut c_void,
+    from: CUdeviceptr,
+    size: usize,
+) -> Answer {
+    let stream = world.stream_of_copies()?;
+    check_pool_access(world, stream, from)?;
+    world.wait_for(|world| Ok(Some(world.give(stream, Work::CopyByCall, Vec::new()))))?;
+    copy_to_host(world, to, from, size)
+}
+
+pub(super) fn copy_to_host(
+    world: &mut World,
+    to: *mut c_void,
+    from: CUdeviceptr,
+    size: usize,
+) -> Answer {
+    if to.is_null() && size != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if world.memory.is_virtual(from) {
+        check_given(world, from, size, Use::Read)?;
+    }
+    world.begin_copy_by_call();
+    let memory = &mut world.memory;
+    memory.note_host_access(to.addr(), size, Access::Write);
+    let copied = match memory.bytes(from, size) {
+        Ok(source) => {
+            // SAFETY: the caller passes `size` bytes. The source has the same length and does not overlap
+            // them.
+            unsafe { core::ptr::copy_nonoverlapping(source.as_ptr(), to.cast(), size) };
+            Ok(())
+        }
+        Err(what) => {
+            misuse(what);
+            Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+        }
+    };
+    world.end_host_access();
+    copied
+}
+
+pub(super) fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
+    if from.is_null() && size != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut bytes: Vec<u8> = Vec::with_capacity(size);
+    // SAFETY: the caller passes `size` bytes. The target has room for them and does not overlap them.
+    unsafe { core::ptr::copy_nonoverlapping(from.cast(), bytes.as_mut_ptr(), size) };
+    // SAFETY: these bytes were written above.
+    unsafe { bytes.set_len(size) };
+    Ok(bytes)
+}
+
+pub(super) fn copy_in_async(
+    world: &mut World,
+    to: CUdeviceptr,
+    from: *const c_void,
+    size: usize,
+    stream: CUstream,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    check_given_on(world, stream, to, size, Use::Write)?;
+    if size == 0 && world.recording(stream)?.is_some() {
+        // Measured: no node.
+        return Ok(());
+    }
+    let work = if world.memory.is_pinned(from.addr(), size) {
+        Work::CopyInPinned {
+            to,
+            from: from.addr(),
+            len: size,
+        }
+    } else if world.recording(stream)?.is_some() {
+        // Each launch of the graph reads the memory.
+        Work::CopyInHost {
+            to,
+            from: from.expose_provenance(),
+            len: size,
+        }
+    } else {
+        // Pageable memory is staged before the call returns (measured).
+        Work::CopyIn {
+            to,
+            bytes: host_bytes(from, size)?,
+        }
+    };
+    world.give_or_capture(stream, work)
+}
+
+pub(super) fn copy_out_async(
+    world: &mut World,
+    to: *mut c_void,
+    from: CUdeviceptr,
+    size: usize,
+    stream: CUstream,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    check_given_on(world, stream, from, size, Use::Read)?;
+    if size == 0 && world.recording(stream)?.is_some() {
+        return Ok(());
+    }
+    if world.memory.is_pinned(to.addr(), size) {
+        let work = Work::CopyOut {
+            from,
+            to: to.addr(),
+            len: size,
+        };
+        return world.give_or_capture(stream, work);
+    }
+    if world.recording(stream)?.is_some() {
+        // Each launch of the graph writes the memory.
+        let work = Work::CopyOutHost {
+            from,
+            to: to.expose_provenance(),
+            len: size,
+        };
+        return world.give_or_capture(stream, work);
+    }
+    // A copy to pageable memory returns when the copy is complete (measured).
+    world.wait_for(|world| Ok(Some(world.give(stream, Work::CopyByCall, Vec::new()))))?;
+    copy_to_host(world, to, from, size)
+}
+
+pub(super) fn copy_on_device_async(
+    world: &mut World,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    size: usize,
+    stream: CUstream,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    check_given_on(world, stream, from, size, Use::Read)?;
+    check_given_on(world, stream, to, size, Use::Write)?;
+    if size == 0 && world.recording(stream)?.is_some() {
+        return Ok(());
+    }
+    let work = Work::CopyOnDevice {
+        from,
+        to,
+        len: size,
+    };
+    world.give_or_capture(stream, work)
+}
+
+/// Copies on the device, in the order of the default stream, and waits.
+pub(super) fn copy_on_device(
+    world: &mut World,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    size: usize,
+) -> Answer {
+    let stream = world.stream_of_copies()?;
+    world.wait_for(|world| {
+        for (address, wanted) in [(from, Use::Read), (to, Use::Write)] {
+            check_given(world, address, size, wanted)?;
+            check_pool_access(world, stream, address)?;
+        }
+        let len = size;
+        let work = Work::CopyOnDevice { from, to, len };
+        Ok(Some(world.give(stream, work, Vec::new())))
+    })
+}
+
+/// Returns whether an address is one of device memory or managed memory. The memory of an allocation node is
+/// device memory before the graph is launched.
+fn is_on_device(world: &World, address: CUdeviceptr) -> bool {
+    let managed = || {
+        let host = world.memory.host_around(address);
+        host.is_some_and(|(_, _, host)| host.is_managed())
+    };
+    let memory = &world.memory;
+    memory.containing(address).is_some()
+        || memory.is_virtual(address)
+        || memory.is_reserved(address, 1)
+        || managed()
+}
+
+/// Returns a pointer to host memory, which may be named by its host address or its device address.
+fn host_pointer(world: &World, address: CUdeviceptr) -> Answer<*mut c_void> {
+    let around = world.memory.host_around(address);
+    if around.is_none() && world.memory.is_of_device(address) {
+        misuse(format!("{address:#x} is not allocated, or was freed"));
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let host = around.map_or(address as usize, |(_, host, _)| host);
+    Ok(std::ptr::with_exposed_provenance_mut(host))
+}
+
+/// Copies between any two addresses in the order of the default stream, and waits.
+pub(super) fn copy(world: &mut World, to: CUdeviceptr, from: CUdeviceptr, size: usize) -> Answer {
+    match (is_on_device(world, to), is_on_device(world, from)) {
+        (true, true) => copy_on_device(world, to, from, size),
+        (true, false) => {
+            let from = host_pointer(world, from)?;
+            copy_in(world, to, from, size)
+        }
+        (false, true) => {
+            let to = host_pointer(world, to)?;
+            copy_out(world, to, from, size)
+        }
+        (false, false) => {
+            let stream = world.stream_of_copies()?;
+            copy_on_host(world, to, from, size, stream)
+        }
+    }
+}
+
+/// Copies between any two addresses in stream order.
+pub(super) fn copy_async(
+    world: &mut World,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    size: usize,
+    stream: CUstream,
+) -> Answer {
+    match (is_on_device(world, to), is_on_device(world, from)) {
+        (true, true) => copy_on_device_async(world, to, from, size, stream),
+        (true, false) => {
+            let from = host_pointer(world, from)?;
+            copy_in_async(world, to, from, size, stream)
+        }
+        (false, true) => {
+            let to = host_pointer(world, to)?;
+            copy_out_async(world, to, from, size, stream)
+        }
+        (false, false) => {
+            let stream = world.stream(stream.addr())?;
+            if world.recording(stream)?.is_some() {
+                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+            }
+            copy_on_host(world, to, from, size, stream)
+        }
+    }
+}
+
+/// Copies within host memory after the work on a stream, and waits (from documentation).
+fn copy_on_host(
+    world: &mut World,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    size: usize,
+    stream: usize,
+) -> Answer {
+    let (to, from) = (host_pointer(world, to)?, host_pointer(world, from)?);
+    if size != 0 && (to.is_null() || from.is_null()) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    world.wait_for(|world| Ok(Some(world.give(stream, Work::CopyByCall, Vec::new()))))?;
+    if size != 0 {
+        world.begin_copy_by_call();
+        let memory = &mut world.memory;
+        memory.note_host_access(from.addr(), size, Access::Read);
+        memory.note_host_access(to.addr(), size, Access::Write);
+        world.end_host_access();
+        // SAFETY: the caller passes `size` bytes to read and as many to write, which may overlap.
+        unsafe { core::ptr::copy(from.cast::<u8>().cast_const(), to.cast::<u8>(), size) };
+    }
+    Ok(())
+}
