@@ -414,11 +414,12 @@ impl Work {
         }
     }
 
-    /// Returns whether the work writes pageable memory of the host.
-    pub(crate) fn writes_pageable(&self) -> bool {
+    /// Returns whether a call that enqueues the work waits for it (measured): a copy to pageable memory, and one
+    /// within host memory, even if it is pinned.
+    pub(crate) fn is_awaited(&self) -> bool {
         match self {
-            Self::CopyOutHost { .. } => true,
-            Self::All(parts) => parts.iter().any(Self::writes_pageable),
+            Self::CopyOutHost { .. } | Self::CopyOnHost { .. } => true,
+            Self::All(parts) => parts.iter().any(Self::is_awaited),
             _ => false,
         }
     }

@@ -191,6 +191,15 @@ impl Memory {
         address >= 1 << 47
     }
 
+    /// Returns whether an address is one of device memory or managed memory. The memory of an allocation node
+    /// is device memory before the graph is launched.
+    pub(crate) fn is_on_device(&self, address: u64) -> bool {
+        self.containing(address).is_some()
+            || self.is_virtual(address)
+            || self.is_reserved(address, 1)
+            || (self.host_around(address)).is_some_and(|(_, _, host)| host.is_managed())
+    }
+
     pub(crate) fn starts_at(&mut self, address: u64) -> Option<&mut Allocation> {
         self.device.get_mut(&address)
     }

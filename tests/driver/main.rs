@@ -86,6 +86,7 @@ mod probes;
 mod proof;
 mod ranges;
 mod raw;
+mod raw_copies;
 mod recorded;
 mod scope;
 mod settings;

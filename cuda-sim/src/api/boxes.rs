@@ -2,12 +2,9 @@
 
 use super::Out;
 use super::batch::Plan;
-use super::copy::host_bytes;
 use super::memory::{check_given, check_pool_access};
-use crate::exec::Work;
 use crate::memory::Use;
-use crate::state::graph::copy::{self as graph, CopyNode};
-use crate::state::graph::node::Kind;
+use crate::state::graph::copy::{CopyNode, Side};
 use crate::state::{Answer, World};
 use core::ffi::c_uint;
 use cuda_sys::{
@@ -41,16 +38,6 @@ pub(super) fn allocate(
     Ok(())
 }
 
-/// One side of a copy, from which the start of each row is computed. Arrays are device memory here.
-#[derive(Clone, Copy)]
-struct Side {
-    is_host: bool,
-    /// Where the first row starts.
-    start: usize,
-    pitch: usize,
-    rows: usize,
-}
-
 /// One side as the caller describes it.
 struct Described {
     kind: Type,
@@ -59,76 +46,38 @@ struct Described {
     array: CUarray,
     /// The position in bytes, rows and slices.
     at: [usize; 3],
-    pitch: usize,
-    rows: usize,
+    /// The pitch, and the number of rows of a slice.
+    distances: [usize; 2],
 }
 
 impl Described {
-    fn find(&self, world: &World, [width, height, depth]: [usize; 3]) -> Answer<Side> {
-        let [x, y, z] = self.at;
-        let (is_host, base, pitch, rows) = match self.kind {
-            Type::CU_MEMORYTYPE_HOST => (true, self.host, self.pitch, self.rows),
-            Type::CU_MEMORYTYPE_DEVICE => (false, address(self.device), self.pitch, self.rows),
-            Type::CU_MEMORYTYPE_UNIFIED => {
-                let memory = &world.memory;
-                let is_device =
-                    memory.containing(self.device).is_some() || memory.is_virtual(self.device);
-                let host = memory.host_around(self.device).map(|(_, host, _)| host);
-                let start = host.unwrap_or(address(self.device));
-                (!is_device, start, self.pitch, self.rows)
-            }
-            Type::CU_MEMORYTYPE_ARRAY => {
-                let array = world.array(self.array.addr())?;
-                let texels = array.texels();
-                let rows = texels.slice / texels.pitch.max(1);
-                let fits = |at: usize, len: usize, all: usize| {
-                    at.checked_add(len).is_some_and(|end| end <= all)
-                };
-                let slices = texels.extent[2].max(1);
-                if !fits(x, width, texels.pitch)
-                    || !fits(y, height, rows)
-                    || !fits(z, depth, slices)
-                {
-                    return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-                }
-                (false, address(texels.address), texels.pitch, rows)
-            }
-            _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    /// An array becomes the device memory that contains its elements.
+    fn find(&self, world: &World, extent: [usize; 3]) -> Answer<Side> {
+        if self.kind != Type::CU_MEMORYTYPE_ARRAY {
+            let addresses = [self.host as u64, self.device];
+            return Side::new(self.kind, addresses, self.at, self.distances, extent);
+        }
+        let array = world.array(self.array.addr())?;
+        let texels = array.texels();
+        let rows = texels.slice / texels.pitch.max(1);
+        let all = [texels.pitch, rows, texels.extent[2].max(1)];
+        let fits = |axis: usize| {
+            let end = self.at[axis].checked_add(extent[axis]);
+            end.is_some_and(|end| end <= all[axis])
         };
-        let is_apart = pitch >= width && (depth <= 1 || rows >= height);
-        if !is_apart {
+        if !(0..3).all(fits) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
-        let offset = z.checked_mul(rows).and_then(|its| its.checked_add(y));
-        let offset = offset.and_then(|its| its.checked_mul(pitch)?.checked_add(x));
-        let start = offset.and_then(|its| base.checked_add(its));
-        Ok(Side {
-            is_host,
-            start: start.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?,
-            pitch,
-            rows,
-        })
-    }
-}
-
-fn address(device: u64) -> usize {
-    usize::try_from(device).unwrap_or(usize::MAX)
-}
-
-impl Side {
-    fn row(&self, row: usize, slice: usize) -> usize {
-        let rows = slice.saturating_mul(self.rows).saturating_add(row);
-        self.start.saturating_add(rows.saturating_mul(self.pitch))
+        let addresses = [0, texels.address];
+        let distances = [texels.pitch, rows];
+        let kind = Type::CU_MEMORYTYPE_DEVICE;
+        Side::new(kind, addresses, self.at, distances, extent)
     }
 }
 
 /// A 2-D or 3-D copy, in bytes.
 struct BoxCopy {
-    from: Side,
-    to: Side,
-    width: usize,
-    height: usize,
-    depth: usize,
+    copy: CopyNode,
     /// Whether the caller named the context of each side, which then needs no access from the other's device.
     is_between_contexts: bool,
 }
@@ -145,8 +94,7 @@ impl BoxCopy {
                 device: copy.srcDevice,
                 array: copy.srcArray,
                 at: [copy.srcXInBytes, copy.srcY, 0],
-                pitch: copy.srcPitch,
-                rows: copy.Height,
+                distances: [copy.srcPitch, 0],
             },
             &Described {
                 kind: copy.dstMemoryType,
@@ -154,8 +102,7 @@ impl BoxCopy {
                 device: copy.dstDevice,
                 array: copy.dstArray,
                 at: [copy.dstXInBytes, copy.dstY, 0],
-                pitch: copy.dstPitch,
-                rows: copy.Height,
+                distances: [copy.dstPitch, 0],
             },
             [copy.WidthInBytes, copy.Height, 1],
         )
@@ -175,8 +122,7 @@ impl BoxCopy {
                 device: copy.srcDevice,
                 array: copy.srcArray,
                 at: [copy.srcXInBytes, copy.srcY, copy.srcZ],
-                pitch: copy.srcPitch,
-                rows: copy.srcHeight,
+                distances: [copy.srcPitch, copy.srcHeight],
             },
             &Described {
                 kind: copy.dstMemoryType,
@@ -184,125 +130,76 @@ impl BoxCopy {
                 device: copy.dstDevice,
                 array: copy.dstArray,
                 at: [copy.dstXInBytes, copy.dstY, copy.dstZ],
-                pitch: copy.dstPitch,
-                rows: copy.dstHeight,
+                distances: [copy.dstPitch, copy.dstHeight],
             },
             [copy.WidthInBytes, copy.Height, copy.Depth],
         )
     }
 
     fn new(world: &World, from: &Described, to: &Described, extent: [usize; 3]) -> Answer<Self> {
-        let [width, height, depth] = extent;
-        Ok(Self {
+        let copy = CopyNode {
             from: from.find(world, extent)?,
             to: to.find(world, extent)?,
-            width,
-            height,
-            depth,
+            extent,
+            is_pinned: false,
+            context: 0,
+        };
+        Ok(Self {
+            copy,
             is_between_contexts: false,
         })
     }
 
-    /// Returns the start of each row on both sides.
-    fn rows(&self) -> impl Iterator<Item = (usize, usize)> {
-        let slices = (0..self.depth).flat_map(|z| (0..self.height).map(move |y| (y, z)));
-        slices.map(|(y, z)| (self.from.row(y, z), self.to.row(y, z)))
+    /// Fails if the memory of a row cannot be used.
+    fn check(&self, world: &World, stream: usize) -> Answer {
+        let len = self.copy.extent[0];
+        let hosts = self.copy.hosts(&world.memory);
+        for (from, to) in self.copy.rows() {
+            let sides = [(from, hosts[0], Use::Read), (to, hosts[1], Use::Write)];
+            for (start, is_host, wanted) in sides {
+                if !is_host {
+                    check_given(world, start, len, wanted)?;
+                    if !self.is_between_contexts {
+                        check_pool_access(world, stream, start)?;
+                    }
+                } else if start == 0 {
+                    return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+                }
+            }
+        }
+        Ok(())
     }
 
-    /// Returns the copies of the rows. The call waits for a copy to pageable memory, as for one within
-    /// host memory.
+    /// Returns the work of the copy. Pageable memory is staged now.
     fn plan(&self, world: &World, stream: usize) -> Answer<Plan> {
-        let len = self.width;
-        let mut plan = Plan::default();
-        for (from, to) in self.rows() {
-            let is_pinned = |host: usize| world.memory.is_pinned(host, len);
-            for (side, start, wanted) in [
-                (&self.from, from as u64, Use::Read),
-                (&self.to, to as u64, Use::Write),
-            ] {
-                if side.is_host {
-                    continue;
-                }
-                check_given(world, start, len, wanted)?;
-                if !self.is_between_contexts {
-                    check_pool_access(world, stream, start)?;
-                }
-            }
-            let is_null = (self.from.is_host && from == 0) || (self.to.is_host && to == 0);
-            if is_null && len != 0 {
-                return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-            }
-            plan.work.push(match (self.from.is_host, self.to.is_host) {
-                (false, false) => Work::CopyOnDevice {
-                    from: from as u64,
-                    to: to as u64,
-                    len,
-                },
-                (true, false) if is_pinned(from) => {
-                    let to = to as u64;
-                    Work::CopyInPinned { to, from, len }
-                }
-                (true, false) => Work::CopyIn {
-                    to: to as u64,
-                    bytes: host_bytes(core::ptr::with_exposed_provenance(from), len)?,
-                },
-                (false, true) if is_pinned(to) => {
-                    let from = from as u64;
-                    Work::CopyOut { from, to, len }
-                }
-                (false, true) => {
-                    plan.waits = true;
-                    let from = from as u64;
-                    Work::CopyOutHost { from, to, len }
-                }
-                (true, true) => {
-                    plan.waits = true;
-                    Work::CopyOnHost { from, to, len }
-                }
-            });
-        }
-        Ok(plan)
+        self.check(world, stream)?;
+        let work = self.copy.work(&world.memory, false);
+        Ok(Plan {
+            waits: work.is_awaited(),
+            work: vec![work.staged()],
+        })
     }
 
     fn give(&self, world: &mut World, stream: CUstream) -> Answer {
         let stream = world.stream(stream.addr())?;
-        if let Some(capture) = world.recording(stream)? {
-            let mut copy = self.node();
-            super::graph::copy::check(world, &copy)?;
+        let capture = world.recording(stream)?;
+        if self.copy.is_empty() {
+            return Ok(());
+        }
+        if let Some(capture) = capture {
             let home = world.streams.get(stream).map(|its| its.context);
-            super::graph::copy::check_pools(world, &copy, home)?;
-            copy.is_pinned = !copy.is_pageable(&world.memory);
-            return world.capture_node(capture, stream, Kind::Copy(Box::new(copy)));
+            let node = super::graph::copy::node(world, self.copy.clone(), home)?;
+            return world.capture_node(capture, stream, node);
         }
         world.wait_for(|world| Ok(self.plan(world, stream)?.give(world, stream)))
-    }
-
-    fn node(&self) -> CopyNode {
-        let side = |side: &Side| graph::Side {
-            kind: match side.is_host {
-                true => Type::CU_MEMORYTYPE_HOST,
-                false => Type::CU_MEMORYTYPE_DEVICE,
-            },
-            x: 0,
-            y: 0,
-            z: 0,
-            host: if side.is_host { side.start } else { 0 },
-            device: if side.is_host { 0 } else { side.start as u64 },
-            pitch: side.pitch,
-            rows: side.rows,
-        };
-        CopyNode {
-            from: side(&self.from),
-            to: side(&self.to),
-            extent: [self.width, self.height, self.depth],
-            is_pinned: false,
-            context: 0,
-        }
     }
 
     /// Copies synchronously, in the order of the default stream.
     fn make(&self, world: &mut World) -> Answer {
         let stream = world.stream_of_copies()?;
+        if self.copy.is_empty() {
+            return Ok(());
+        }
         world.wait_for(|world| {
             let mut plan = self.plan(world, stream)?;
             plan.waits = true;
@@ -367,13 +264,16 @@ fn between(world: &World, copy: *const CUDA_MEMCPY3D_PEER) -> Answer<BoxCopy> {
     };
     let mut made = BoxCopy::of_volume(world, &raw const plain)?;
     made.is_between_contexts = true;
-    let sides = [(&made.from, copy.srcContext), (&made.to, copy.dstContext)];
+    let sides = [
+        (&made.copy.from, copy.srcContext),
+        (&made.copy.to, copy.dstContext),
+    ];
     for (side, context) in sides {
-        if side.is_host {
+        if side.is_host(&world.memory) {
             continue;
         }
         let device = world.context(context.addr())?.device;
-        let holder = world.memory.containing(side.start as u64);
+        let holder = world.memory.containing(side.start());
         if holder.is_some_and(|(_, holder)| holder.device != device) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }

@@ -1,10 +1,13 @@
-//! 1-D copies.
+//! 1-D copies. A copy of no bytes does nothing, whatever its addresses are, and a capture makes no node of it
+//! (measured).
 
 use super::memory::{check_given, check_given_on, check_pool_access};
 use crate::account::misuse;
 use crate::exec::Work;
 use crate::memory::Use;
 use crate::races::Access;
+use crate::state::graph::copy::CopyNode;
+use crate::state::graph::node::Kind;
 use crate::state::{Answer, World};
 use core::ffi::c_void;
 use cuda_sys::{CUdeviceptr, CUresult, CUstream};
@@ -16,12 +19,13 @@ pub(super) fn copy_in(
     from: *const c_void,
     size: usize,
 ) -> Answer {
+    let stream = world.stream_of_copies()?;
+    if size == 0 {
+        return Ok(());
+    }
     world.wait_for(|world| {
-        let stream = world.stream_of_copies()?;
-        if size != 0 {
-            check_given(world, to, size, Use::Write)?;
-            check_pool_access(world, stream, to)?;
-        }
+        check_given(world, to, size, Use::Write)?;
+        check_pool_access(world, stream, to)?;
         let bytes = host_bytes(from, size)?;
         Ok(Some(world.give(
             stream,
@@ -43,6 +47,9 @@ pub(super) fn copy_out(
     size: usize,
 ) -> Answer {
     let stream = world.stream_of_copies()?;
+    if size == 0 {
+        return Ok(());
+    }
     check_pool_access(world, stream, from)?;
     world.wait_for(|world| Ok(Some(world.give(stream, Work::CopyByCall, Vec::new()))))?;
     copy_to_host(world, to, from, size)
@@ -54,7 +61,7 @@ pub(super) fn copy_to_host(
     from: CUdeviceptr,
     size: usize,
 ) -> Answer {
-    if to.is_null() && size != 0 {
+    if to.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     if world.memory.is_virtual(from) {
@@ -80,7 +87,7 @@ pub(super) fn copy_to_host(
 }
 
 pub(super) fn host_bytes(from: *const c_void, size: usize) -> Answer<Vec<u8>> {
-    if from.is_null() && size != 0 {
+    if from.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let mut bytes: Vec<u8> = Vec::with_capacity(size);
@@ -99,18 +106,18 @@ pub(super) fn copy_in_async(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    check_given_on(world, stream, to, size, Use::Write)?;
-    if size == 0 && world.recording(stream)?.is_some() {
-        // Measured: no node.
+    let capture = world.recording(stream)?;
+    if size == 0 {
         return Ok(());
     }
+    check_given_on(world, stream, to, size, Use::Write)?;
     let work = if world.memory.is_pinned(from.addr(), size) {
         Work::CopyInPinned {
             to,
             from: from.addr(),
             len: size,
         }
-    } else if world.recording(stream)?.is_some() {
+    } else if capture.is_some() {
         // Each launch of the graph reads the memory.
         Work::CopyInHost {
             to,
@@ -135,10 +142,11 @@ pub(super) fn copy_out_async(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    check_given_on(world, stream, from, size, Use::Read)?;
-    if size == 0 && world.recording(stream)?.is_some() {
+    let capture = world.recording(stream)?;
+    if size == 0 {
         return Ok(());
     }
+    check_given_on(world, stream, from, size, Use::Read)?;
     if world.memory.is_pinned(to.addr(), size) {
         let work = Work::CopyOut {
             from,
@@ -147,7 +155,7 @@ pub(super) fn copy_out_async(
         };
         return world.give_or_capture(stream, work);
     }
-    if world.recording(stream)?.is_some() {
+    if capture.is_some() {
         // Each launch of the graph writes the memory.
         let work = Work::CopyOutHost {
             from,
@@ -169,11 +177,11 @@ pub(super) fn copy_on_device_async(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
+    if size == 0 {
+        return world.recording(stream).map(drop);
+    }
     check_given_on(world, stream, from, size, Use::Read)?;
     check_given_on(world, stream, to, size, Use::Write)?;
-    if size == 0 && world.recording(stream)?.is_some() {
-        return Ok(());
-    }
     let work = Work::CopyOnDevice {
         from,
         to,
@@ -190,6 +198,9 @@ pub(super) fn copy_on_device(
     size: usize,
 ) -> Answer {
     let stream = world.stream_of_copies()?;
+    if size == 0 {
+        return Ok(());
+    }
     world.wait_for(|world| {
         for (address, wanted) in [(from, Use::Read), (to, Use::Write)] {
             check_given(world, address, size, wanted)?;
@@ -199,20 +210,6 @@ pub(super) fn copy_on_device(
         let work = Work::CopyOnDevice { from, to, len };
         Ok(Some(world.give(stream, work, Vec::new())))
     })
-}
-
-/// Returns whether an address is one of device memory or managed memory. The memory of an allocation node is
-/// device memory before the graph is launched.
-fn is_on_device(world: &World, address: CUdeviceptr) -> bool {
-    let managed = || {
-        let host = world.memory.host_around(address);
-        host.is_some_and(|(_, _, host)| host.is_managed())
-    };
-    let memory = &world.memory;
-    memory.containing(address).is_some()
-        || memory.is_virtual(address)
-        || memory.is_reserved(address, 1)
-        || managed()
 }
 
 /// Returns a pointer to host memory, which may be named by its host address or its device address.
@@ -228,7 +225,12 @@ fn host_pointer(world: &World, address: CUdeviceptr) -> Answer<*mut c_void> {
 
 /// Copies between any two addresses in the order of the default stream, and waits.
 pub(super) fn copy(world: &mut World, to: CUdeviceptr, from: CUdeviceptr, size: usize) -> Answer {
-    match (is_on_device(world, to), is_on_device(world, from)) {
+    let stream = world.stream_of_copies()?;
+    if size == 0 {
+        return Ok(());
+    }
+    let memory = &world.memory;
+    match (memory.is_on_device(to), memory.is_on_device(from)) {
         (true, true) => copy_on_device(world, to, from, size),
         (true, false) => {
             let from = host_pointer(world, from)?;
@@ -238,10 +240,7 @@ pub(super) fn copy(world: &mut World, to: CUdeviceptr, from: CUdeviceptr, size: 
             let to = host_pointer(world, to)?;
             copy_out(world, to, from, size)
         }
-        (false, false) => {
-            let stream = world.stream_of_copies()?;
-            copy_on_host(world, to, from, size, stream)
-        }
+        (false, false) => copy_on_host(world, to, from, size, stream),
     }
 }
 
@@ -253,7 +252,16 @@ pub(super) fn copy_async(
     size: usize,
     stream: CUstream,
 ) -> Answer {
-    match (is_on_device(world, to), is_on_device(world, from)) {
+    let home = world.stream(stream.addr())?;
+    let capture = world.recording(home)?;
+    if size == 0 {
+        return Ok(());
+    }
+    if let Some(capture) = capture {
+        return capture_copy(world, to, from, size, (home, capture));
+    }
+    let memory = &world.memory;
+    match (memory.is_on_device(to), memory.is_on_device(from)) {
         (true, true) => copy_on_device_async(world, to, from, size, stream),
         (true, false) => {
             let from = host_pointer(world, from)?;
@@ -263,14 +271,28 @@ pub(super) fn copy_async(
             let to = host_pointer(world, to)?;
             copy_out_async(world, to, from, size, stream)
         }
-        (false, false) => {
-            let stream = world.stream(stream.addr())?;
-            if world.recording(stream)?.is_some() {
-                return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-            }
-            copy_on_host(world, to, from, size, stream)
+        (false, false) => copy_on_host(world, to, from, size, home),
+    }
+}
+
+/// Captures a copy between any two addresses on a stream. Its node has the unified type of memory (measured).
+fn capture_copy(
+    world: &mut World,
+    to: CUdeviceptr,
+    from: CUdeviceptr,
+    size: usize,
+    (stream, capture): (usize, u64),
+) -> Answer {
+    for (address, wanted) in [(from, Use::Read), (to, Use::Write)] {
+        if world.memory.is_on_device(address) {
+            check_given_on(world, stream, address, size, wanted)?;
+        } else if host_pointer(world, address)?.is_null() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
+    let mut copy = CopyNode::unified(to, from, size);
+    copy.is_pinned = !copy.is_pageable(&world.memory);
+    world.capture_node(capture, stream, Kind::Copy(Box::new(copy)))
 }
 
 /// Copies within host memory after the work on a stream, and waits (from documentation).
@@ -282,18 +304,16 @@ fn copy_on_host(
     stream: usize,
 ) -> Answer {
     let (to, from) = (host_pointer(world, to)?, host_pointer(world, from)?);
-    if size != 0 && (to.is_null() || from.is_null()) {
+    if to.is_null() || from.is_null() {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     world.wait_for(|world| Ok(Some(world.give(stream, Work::CopyByCall, Vec::new()))))?;
-    if size != 0 {
-        world.begin_copy_by_call();
-        let memory = &mut world.memory;
-        memory.note_host_access(from.addr(), size, Access::Read);
-        memory.note_host_access(to.addr(), size, Access::Write);
-        world.end_host_access();
-        // SAFETY: the caller passes `size` bytes to read and as many to write, which may overlap.
-        unsafe { core::ptr::copy(from.cast::<u8>().cast_const(), to.cast::<u8>(), size) };
-    }
+    world.begin_copy_by_call();
+    let memory = &mut world.memory;
+    memory.note_host_access(from.addr(), size, Access::Read);
+    memory.note_host_access(to.addr(), size, Access::Write);
+    world.end_host_access();
+    // SAFETY: the caller passes `size` bytes to read and as many to write, which may overlap.
+    unsafe { core::ptr::copy(from.cast::<u8>().cast_const(), to.cast::<u8>(), size) };
     Ok(())
 }

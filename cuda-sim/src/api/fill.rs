@@ -1,4 +1,4 @@
-//! Fills of 1-D and 2-D memory.
+//! Fills of 1-D and 2-D memory. A fill of no bytes does nothing, whatever its address is (measured).
 
 use super::memory::check_given_on;
 use crate::exec::Work;
@@ -17,17 +17,15 @@ fn fill(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
+    if count == 0 {
+        return world.recording(stream).map(drop);
+    }
+    let size = pattern.len().checked_mul(count);
+    let size = size.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     if at % pattern.len() as u64 != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let size = pattern.len().checked_mul(count);
-    check_given_on(
-        world,
-        stream,
-        at,
-        size.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?,
-        Use::Write,
-    )?;
+    check_given_on(world, stream, at, size, Use::Write)?;
     world.give_or_capture(stream, Work::Fill { at, pattern, count })
 }
 
@@ -110,7 +108,11 @@ fn fill_plane(
     stream: CUstream,
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
-    let size = width * pattern.len();
+    if width == 0 || height == 0 {
+        return world.recording(stream).map(drop);
+    }
+    let size = pattern.len().checked_mul(width);
+    let size = size.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     if at % pattern.len() as u64 != 0 || (height > 1 && pitch < size) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }

@@ -2,7 +2,7 @@
 //! instantiated or launched, a real driver crashes (measured), or continues with another object at that
 //! address.
 
-use super::graph::copy::{Class, CopyNode};
+use super::graph::copy::CopyNode;
 use super::graph::node::Kind;
 use super::{Answer, World};
 use crate::account::misuse;
@@ -53,8 +53,7 @@ impl World {
     /// source, and that of a target on another device). Pool memory has no context.
     fn contexts_of_copy(&self, copy: &CopyNode) -> Vec<usize> {
         let sides = [&copy.from, &copy.to];
-        let classes = sides.map(|side| side.class(&self.memory));
-        if classes.contains(&Class::Host) {
+        if copy.hosts(&self.memory).contains(&true) {
             return Vec::new();
         }
         let memory = sides.map(|side| self.memory.containing(side.start()));

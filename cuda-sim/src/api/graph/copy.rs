@@ -35,9 +35,8 @@ pub(crate) fn check_device(world: &World, address: u64, len: u64) -> Answer {
 }
 
 /// Checks a copy. Host memory is not checked (measured).
-pub(crate) fn check(world: &World, copy: &CopyNode) -> Answer {
-    let [width, height, depth] = copy.extent;
-    if copy.extent.contains(&0) {
+fn check(world: &World, copy: &CopyNode) -> Answer {
+    if copy.is_empty() {
         return Err(INVALID);
     }
     for side in [&copy.from, &copy.to] {
@@ -48,25 +47,12 @@ pub(crate) fn check(world: &World, copy: &CopyNode) -> Answer {
             Type::CU_MEMORYTYPE_ARRAY => return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
             _ => return Err(INVALID),
         }
-        let is_line = height == 1 && depth == 1;
-        let is_apart = side.pitch >= side.x.saturating_add(width)
-            && (depth == 1 || side.rows >= side.y.saturating_add(height));
-        if !is_line && !is_apart {
-            return Err(INVALID);
-        }
     }
-    let hosts = [
-        copy.from.is_host(&world.memory),
-        copy.to.is_host(&world.memory),
-    ];
-    if hosts == [true, true] {
-        // Copies within host memory are not simulated.
-        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    }
+    let hosts = copy.hosts(&world.memory);
     for (from, to) in copy.rows() {
         for (address, is_host) in [from, to].into_iter().zip(hosts) {
             if !is_host {
-                check_device(world, address, width as u64)?;
+                check_device(world, address, copy.extent[0] as u64)?;
             }
         }
     }
@@ -75,13 +61,21 @@ pub(crate) fn check(world: &World, copy: &CopyNode) -> Answer {
 
 /// Fails for memory of a pool of another device if the pool gives the context's device no access. Unverified:
 /// the rule is that of copies on streams.
-pub(crate) fn check_pools(world: &World, copy: &CopyNode, context: Option<usize>) -> Answer {
+fn check_pools(world: &World, copy: &CopyNode, context: Option<usize>) -> Answer {
     let Some(context) = context else {
         return Ok(());
     };
     let sides = [&copy.from, &copy.to].into_iter();
     let mut on_device = sides.filter(|side| !side.is_host(&world.memory));
     on_device.try_for_each(|side| check_pool_access_of(world, context, side.start()))
+}
+
+/// Returns the checked node of a copy in a context.
+pub(crate) fn node(world: &World, mut copy: CopyNode, context: Option<usize>) -> Answer<Kind> {
+    check(world, &copy)?;
+    check_pools(world, &copy, context)?;
+    copy.is_pinned = !copy.is_pageable(&world.memory);
+    Ok(Kind::Copy(Box::new(copy)))
 }
 
 /// Returns the node of a copy in a context.
@@ -91,35 +85,27 @@ pub(super) fn make(world: &World, copy: &CUDA_MEMCPY3D, context: CUcontext) -> A
         return Err(INVALID);
     }
     let home = home(world, context)?;
-    let mut copy = CopyNode {
-        from: Side {
-            kind: copy.srcMemoryType,
-            x: copy.srcXInBytes,
-            y: copy.srcY,
-            z: copy.srcZ,
-            host: copy.srcHost.expose_provenance(),
-            device: copy.srcDevice,
-            pitch: copy.srcPitch,
-            rows: copy.srcHeight,
-        },
-        to: Side {
-            kind: copy.dstMemoryType,
-            x: copy.dstXInBytes,
-            y: copy.dstY,
-            z: copy.dstZ,
-            host: copy.dstHost.expose_provenance(),
-            device: copy.dstDevice,
-            pitch: copy.dstPitch,
-            rows: copy.dstHeight,
-        },
-        extent: [copy.WidthInBytes, copy.Height, copy.Depth],
+    let extent = [copy.WidthInBytes, copy.Height, copy.Depth];
+    let node = CopyNode {
+        from: Side::new(
+            copy.srcMemoryType,
+            [copy.srcHost.expose_provenance() as u64, copy.srcDevice],
+            [copy.srcXInBytes, copy.srcY, copy.srcZ],
+            [copy.srcPitch, copy.srcHeight],
+            extent,
+        )?,
+        to: Side::new(
+            copy.dstMemoryType,
+            [copy.dstHost.expose_provenance() as u64, copy.dstDevice],
+            [copy.dstXInBytes, copy.dstY, copy.dstZ],
+            [copy.dstPitch, copy.dstHeight],
+            extent,
+        )?,
+        extent,
         is_pinned: false,
         context: context.addr(),
     };
-    check(world, &copy)?;
-    check_pools(world, &copy, home.0)?;
-    copy.is_pinned = !copy.is_pageable(&world.memory);
-    Ok(Made::new(world, Kind::Copy(Box::new(copy)), home))
+    Ok(Made::new(world, self::node(world, node, home.0)?, home))
 }
 
 pub(super) fn make_generic(world: &World, params: &CUDA_MEMCPY_NODE_PARAMS) -> Answer<Made> {
@@ -168,28 +154,28 @@ pub(super) fn copy_of(node: &Node) -> Answer<&CopyNode> {
 pub(super) fn params_of(copy: &CopyNode) -> CUDA_MEMCPY3D {
     let (from, to, null) = (&copy.from, &copy.to, core::ptr::null_mut());
     CUDA_MEMCPY3D {
-        srcXInBytes: from.x,
-        srcY: from.y,
-        srcZ: from.z,
+        srcXInBytes: from.at[0],
+        srcY: from.at[1],
+        srcZ: from.at[2],
         srcLOD: 0,
         srcMemoryType: from.kind,
         srcHost: core::ptr::with_exposed_provenance(from.host),
         srcDevice: from.device,
         srcArray: core::ptr::null_mut(),
         reserved0: null,
-        srcPitch: from.pitch,
-        srcHeight: from.rows,
-        dstXInBytes: to.x,
-        dstY: to.y,
-        dstZ: to.z,
+        srcPitch: from.given[0],
+        srcHeight: from.given[1],
+        dstXInBytes: to.at[0],
+        dstY: to.at[1],
+        dstZ: to.at[2],
         dstLOD: 0,
         dstMemoryType: to.kind,
         dstHost: core::ptr::with_exposed_provenance_mut(to.host),
         dstDevice: to.device,
         dstArray: core::ptr::null_mut(),
         reserved1: null,
-        dstPitch: to.pitch,
-        dstHeight: to.rows,
+        dstPitch: to.given[0],
+        dstHeight: to.given[1],
         WidthInBytes: copy.extent[0],
         Height: copy.extent[1],
         Depth: copy.extent[2],

@@ -2,20 +2,24 @@
 
 use crate::exec::Work;
 use crate::memory::{Kind, Memory};
-use cuda_sys::CUmemorytype as Type;
+use crate::state::Answer;
+use cuda_sys::{CUmemorytype as Type, CUresult};
 
 /// One side of a copy, as `CUDA_MEMCPY3D` describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Side {
     pub(crate) kind: Type,
-    pub(crate) x: usize,
-    pub(crate) y: usize,
-    pub(crate) z: usize,
+    /// The position of the first byte, in bytes, rows and slices.
+    pub(crate) at: [usize; 3],
     /// The address of host memory, which was exposed.
     pub(crate) host: usize,
     pub(crate) device: u64,
-    pub(crate) pitch: usize,
-    pub(crate) rows: usize,
+    /// The distance between rows in bytes.
+    pitch: usize,
+    /// The distance between slices in rows.
+    rows: usize,
+    /// The two distances as the caller gave them.
+    pub(crate) given: [usize; 2],
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,34 +35,54 @@ pub(crate) struct CopyNode {
     pub(crate) context: usize,
 }
 
-/// The kinds of memory among which an executable graph cannot change a side of a copy (measured).
+/// What an executable graph cannot change of a side of a copy (measured): the type that the caller named,
+/// and whether the memory is of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    Host,
-    Device,
-    Pool,
+pub(crate) struct Class {
+    kind: Type,
+    is_of_pool: bool,
 }
 
 impl Side {
-    fn host(address: usize, pitch: usize) -> Self {
-        Self {
-            kind: Type::CU_MEMORYTYPE_HOST,
-            x: 0,
-            y: 0,
-            z: 0,
-            host: address,
-            device: 0,
-            pitch,
-            rows: 1,
-        }
+    /// Returns one side of a copy of `extent`. `distances` are the pitch and the number of rows of a slice;
+    /// 0 stands for the smallest ones. Fails if rows or slices overlap (measured, also for a single row).
+    pub(crate) fn new(
+        kind: Type,
+        [host, device]: [u64; 2],
+        at: [usize; 3],
+        distances: [usize; 2],
+        extent: [usize; 3],
+    ) -> Answer<Self> {
+        let distance = |axis: usize| {
+            let end = at[axis].checked_add(extent[axis]);
+            let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            match distances[axis] {
+                0 => Ok(end),
+                given if given >= end => Ok(given),
+                _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+            }
+        };
+        Ok(Self {
+            kind,
+            at,
+            host: usize::try_from(host).unwrap_or(usize::MAX),
+            device,
+            pitch: distance(0)?,
+            rows: distance(1)?,
+            given: distances,
+        })
     }
 
-    fn device(address: u64, pitch: usize) -> Self {
+    fn line(kind: Type, address: u64, len: usize) -> Self {
+        let is_host = kind == Type::CU_MEMORYTYPE_HOST;
         Self {
-            kind: Type::CU_MEMORYTYPE_DEVICE,
-            host: 0,
-            device: address,
-            ..Self::host(0, pitch)
+            kind,
+            at: [0; 3],
+            host: if is_host { address as usize } else { 0 },
+            device: if is_host { 0 } else { address },
+            pitch: len,
+            rows: 1,
+            given: [0; 2],
         }
     }
 
@@ -73,38 +97,43 @@ impl Side {
             Type::CU_MEMORYTYPE_HOST => self.host as u64,
             _ => self.device,
         };
-        let rows = (self.z.saturating_add(z))
+        let [first_x, first_y, first_z] = self.at;
+        let rows = (first_z.saturating_add(z))
             .saturating_mul(self.rows)
-            .saturating_add(self.y.saturating_add(y));
-        let offset = rows.saturating_mul(self.pitch).saturating_add(self.x);
+            .saturating_add(first_y.saturating_add(y));
+        let offset = rows.saturating_mul(self.pitch).saturating_add(first_x);
         base.saturating_add(offset as u64)
     }
 
-    /// Returns whether the caller named host memory by its host address. Memory of the unified type is
-    /// that of its address.
+    /// Returns whether this is host memory that is not managed memory, or the caller said so. Memory of the
+    /// unified type is that of its address.
     pub(crate) fn is_host(&self, memory: &Memory) -> bool {
         match self.kind {
             Type::CU_MEMORYTYPE_HOST => true,
-            Type::CU_MEMORYTYPE_UNIFIED => {
-                let start = self.start();
-                let is_device = memory.containing(start).is_some() || memory.is_virtual(start);
-                !is_device && !memory.is_reserved(start, 1)
-            }
+            Type::CU_MEMORYTYPE_UNIFIED => !memory.is_on_device(self.start()),
             _ => false,
         }
     }
 
     pub(crate) fn class(&self, memory: &Memory) -> Class {
-        if self.is_host(memory) {
-            return Class::Host;
-        }
-        let holder = memory.containing(self.start()).map(|(_, its)| its.kind);
-        match holder {
-            Some(Kind::Ordered { .. }) => Class::Pool,
-            None if memory.is_reserved(self.start(), 1) => Class::Pool,
-            _ => Class::Device,
+        let start = self.start();
+        let holder = memory.containing(start).map(|(_, its)| its.kind);
+        let is_of_pool = match holder {
+            Some(Kind::Ordered { .. }) => true,
+            Some(Kind::Plain) => false,
+            None => memory.is_reserved(start, 1),
+        };
+        Class {
+            kind: self.kind,
+            is_of_pool: is_of_pool && self.kind != Type::CU_MEMORYTYPE_HOST,
         }
     }
+}
+
+/// Returns the host address of host memory, which may be named by its address on devices.
+fn host_address(memory: &Memory, address: u64) -> usize {
+    let around = memory.host_around(address).map(|(_, host, _)| host);
+    around.unwrap_or(usize::try_from(address).unwrap_or(usize::MAX))
 }
 
 impl CopyNode {
@@ -119,17 +148,36 @@ impl CopyNode {
     }
 
     pub(crate) fn to_device(to: u64, from: usize, len: usize, is_pinned: bool) -> Self {
-        let copy = Self::line(Side::host(from, len), Side::device(to, len), len);
+        let from = Side::line(Type::CU_MEMORYTYPE_HOST, from as u64, len);
+        let copy = Self::line(from, Side::line(Type::CU_MEMORYTYPE_DEVICE, to, len), len);
         Self { is_pinned, ..copy }
     }
 
     pub(crate) fn to_host(to: usize, from: u64, len: usize, is_pinned: bool) -> Self {
-        let copy = Self::line(Side::device(from, len), Side::host(to, len), len);
+        let to = Side::line(Type::CU_MEMORYTYPE_HOST, to as u64, len);
+        let copy = Self::line(Side::line(Type::CU_MEMORYTYPE_DEVICE, from, len), to, len);
         Self { is_pinned, ..copy }
     }
 
     pub(crate) fn on_device(to: u64, from: u64, len: usize) -> Self {
-        Self::line(Side::device(from, len), Side::device(to, len), len)
+        let side = |address| Side::line(Type::CU_MEMORYTYPE_DEVICE, address, len);
+        Self::line(side(from), side(to), len)
+    }
+
+    /// Returns a copy between any two addresses.
+    pub(crate) fn unified(to: u64, from: u64, len: usize) -> Self {
+        let side = |address| Side::line(Type::CU_MEMORYTYPE_UNIFIED, address, len);
+        Self::line(side(from), side(to), len)
+    }
+
+    /// Returns whether there is nothing to copy.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.extent.contains(&0)
+    }
+
+    /// Returns, for the source and the target, whether it is host memory.
+    pub(crate) fn hosts(&self, memory: &Memory) -> [bool; 2] {
+        [self.from.is_host(memory), self.to.is_host(memory)]
     }
 
     /// Returns the starts of each row on both sides.
@@ -151,32 +199,40 @@ impl CopyNode {
     /// Returns the copy as work. Host memory may have been pinned since the node was added. On the device
     /// (`on_device`), which cannot copy pageable memory, the copy fails if it is not pinned when it runs.
     pub(crate) fn work(&self, memory: &Memory, on_device: bool) -> Work {
-        let is_pinned = self.is_pinned || on_device;
-        let hosts = (self.from.is_host(memory), self.to.is_host(memory));
+        let must_be_pinned = self.is_pinned || on_device;
+        let hosts = self.hosts(memory);
         let len = self.extent[0];
-        let address = |host: u64| usize::try_from(host).unwrap_or(usize::MAX);
-        let row = |(from, to): (u64, u64)| match hosts {
-            (true, _) if is_pinned || memory.is_pinned(address(from), len) => Work::CopyInPinned {
-                to,
-                from: address(from),
-                len,
-            },
-            (true, _) => Work::CopyInHost {
-                to,
-                from: address(from),
-                len,
-            },
-            (_, true) if is_pinned || memory.is_pinned(address(to), len) => Work::CopyOut {
-                from,
-                to: address(to),
-                len,
-            },
-            (_, true) => Work::CopyOutHost {
-                from,
-                to: address(to),
-                len,
-            },
-            (false, false) => Work::CopyOnDevice { from, to, len },
+        let row = |(from, to): (u64, u64)| {
+            let host = host_address(memory, if hosts[0] { from } else { to });
+            let is_pinned = must_be_pinned || memory.is_pinned(host, len);
+            match hosts {
+                [true, true] => Work::CopyOnHost {
+                    from: host,
+                    to: host_address(memory, to),
+                    len,
+                },
+                [true, false] if is_pinned => Work::CopyInPinned {
+                    to,
+                    from: host,
+                    len,
+                },
+                [true, false] => Work::CopyInHost {
+                    to,
+                    from: host,
+                    len,
+                },
+                [false, true] if is_pinned => Work::CopyOut {
+                    from,
+                    to: host,
+                    len,
+                },
+                [false, true] => Work::CopyOutHost {
+                    from,
+                    to: host,
+                    len,
+                },
+                [false, false] => Work::CopyOnDevice { from, to, len },
+            }
         };
         let mut rows: Vec<Work> = self.rows().map(row).collect();
         match rows.len() {
@@ -189,8 +245,8 @@ impl CopyNode {
     pub(crate) fn is_pageable(&self, memory: &Memory) -> bool {
         let len = self.extent[0];
         [&self.from, &self.to].into_iter().any(|side| {
-            let start = usize::try_from(side.start()).unwrap_or(usize::MAX);
-            side.is_host(memory) && !memory.is_pinned(start, len)
+            let is_pinned = || memory.is_pinned(host_address(memory, side.start()), len);
+            side.is_host(memory) && !is_pinned()
         })
     }
 }

@@ -27,7 +27,7 @@ impl World {
     }
 
     /// Enqueues a launch on a stream. `limit` is the memory of a device. Returns an operation that the
-    /// launch must wait for, if there is one: copies to pageable memory (measured).
+    /// launch must wait for, if there is one.
     pub(crate) fn launch_graph(
         &mut self,
         handle: usize,
@@ -57,7 +57,7 @@ impl World {
                 }
                 _ => None,
             };
-            let is_awaited = step.work.writes_pageable();
+            let is_awaited = step.work.is_awaited();
             let operation = self.executor.give_aside(step.work.staged(), after);
             if let Some(event) = records.and_then(|event| self.events.get_mut(event)) {
                 event.recorded = Some(operation);
