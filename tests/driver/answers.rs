@@ -212,4 +212,72 @@ mod provoked {
             }
         });
     }
+
+    /// Makes the device fail in this context, whose current thread this is.
+    fn fail() {
+        let context = common::context().expect("a context");
+        let stream = context.stream().expect("a stream");
+        let scale = vector(&context).kernel("scale").expect("a kernel");
+        let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
+        // SAFETY: as above.
+        unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
+            .expect("a launch does not wait");
+        stream.synchronize().expect_err("an illegal address");
+        // The test releases the context itself.
+        std::mem::forget((context, stream, scale));
+    }
+
+    fn is_active(device: i32) -> bool {
+        let (mut flags, mut active) = (0, 7);
+        let code = answer!(cuDevicePrimaryCtxGetState(
+            device,
+            &raw mut flags,
+            &raw mut active
+        ));
+        assert!(code.is_success(), "{code}");
+        active != 0
+    }
+
+    #[test]
+    fn the_last_release_of_a_primary_context_succeeds_after_a_fatal_error() {
+        need!(common::gpu());
+        child::in_child(&[], || {
+            let device = need!(common::context()).device().as_raw();
+            need!(common::since(13, 0));
+            fail();
+            // The crate may have retained the context several times.
+            let mut releases = 0;
+            while is_active(device) {
+                let code = answer!(cuDevicePrimaryCtxRelease_v2(device));
+                assert!(code.is_success(), "release {releases}: {code}");
+                releases += 1;
+            }
+            assert_ne!(releases, 0);
+            let code = answer!(cuDevicePrimaryCtxRelease_v2(device));
+            assert_eq!(code, CUresult::CUDA_ERROR_INVALID_CONTEXT);
+            let (mut context, mut count) = (null_mut(), 0);
+            let code = answer!(cuDevicePrimaryCtxRetain(&raw mut context, device));
+            assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+            let code = answer!(cuDeviceGetCount(&raw mut count));
+            assert!(code.is_success(), "{code}");
+        });
+    }
+
+    #[test]
+    fn a_reset_after_a_fatal_error_ends_the_primary_context_and_keeps_its_use_count() {
+        need!(common::gpu());
+        child::in_child(&[], || {
+            let device = need!(common::context()).device().as_raw();
+            need!(common::since(13, 0));
+            fail();
+            let code = answer!(cuDevicePrimaryCtxReset_v2(device));
+            assert!(code.is_success(), "{code}");
+            assert!(!is_active(device));
+            let mut context = null_mut();
+            let code = answer!(cuDevicePrimaryCtxRetain(&raw mut context, device));
+            assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+            let code = answer!(cuDevicePrimaryCtxRelease_v2(device));
+            assert!(code.is_success(), "{code}");
+        });
+    }
 }

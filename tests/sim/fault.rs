@@ -120,7 +120,8 @@ fn a_poisoned_device_is_fatal_and_later_drops_do_not_panic() {
             "{later}"
         );
         drop((buffer, stream, context));
-        assert!(cuda_safe::leaked() >= 3);
+        // The buffer and the stream. The last release of the context succeeds, as with driver 580.
+        assert_eq!(cuda_safe::leaked(), 2);
         assert_eq!(cuda_sim::stack_depth(), 0);
     });
 }

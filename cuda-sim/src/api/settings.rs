@@ -183,7 +183,9 @@ pub(super) fn primary_state(
     flags.required()?;
     active.required()?;
     flags.set(world.primary_flags[number]);
-    active.set(c_int::from(world.primaries[number].1 != 0));
+    let (handle, retains) = world.primaries[number];
+    let is_active = retains != 0 && world.contexts.get(handle).is_some();
+    active.set(c_int::from(is_active));
     Ok(())
 }
 
@@ -204,8 +206,12 @@ pub(super) fn reset_primary(world: &mut World, device: CUdevice) -> Answer {
     if retains == 0 {
         return Ok(());
     }
-    // The context exists again at once, empty, for those that retain it.
     let _ = world.end_context(handle)?;
+    // Measured: after a fatal error there is no context, but those who retained it can release it.
+    if world.fatal.is_some() {
+        return Ok(());
+    }
+    // The context exists again at once, empty, for those that retain it.
     let flags = world.primary_flags[number];
     world.make_context(handle, number, flags, ContextKind::Primary);
     Ok(())
