@@ -7,6 +7,9 @@
 //! take arrays and text justify their accesses themselves. A length in brackets after a pointer is the
 //! number of values that the driver reads there; see [`record_arguments`](crate::record_arguments).
 
+#[macro_use]
+mod row;
+
 pub(crate) mod array;
 pub(crate) mod attributes;
 pub(crate) mod batch;
@@ -50,9 +53,10 @@ pub(crate) mod variable;
 pub(crate) mod virtual_memory;
 pub(crate) mod workqueue;
 
+pub(crate) use row::Out;
+
 use crate::account::arguments;
 use crate::call::{Class, call};
-use crate::state::Answer;
 use crate::thread;
 use core::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
 use cuda_sys::{
@@ -87,130 +91,6 @@ use cuda_sys::{
     CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode, CUtensorMapInterleave,
     CUtensorMapL2promotion, CUtensorMapSwizzle, CUtexObject, CUuserObject, CUuuid, Function,
 };
-
-/// An output parameter: null, or a place where one value can be written. It is not a reference, because
-/// C code may pass the same place twice.
-pub(crate) struct Out<T>(*mut T);
-
-impl<T> Out<T> {
-    /// # Safety
-    /// `place` is null, or a value may be written there while the result is used.
-    unsafe fn new(place: *mut T) -> Self {
-        Self(place)
-    }
-
-    /// Returns a place that is null.
-    const fn none() -> Self {
-        Self(core::ptr::null_mut())
-    }
-
-    /// Fails if the place is null. The driver checks this before it does anything else.
-    pub(crate) fn required(&self) -> Answer {
-        if self.0.is_null() {
-            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-        }
-        Ok(())
-    }
-
-    /// Writes the value, unless the place is null.
-    pub(crate) fn set(&mut self, value: T) {
-        if !self.0.is_null() {
-            // SAFETY: `new` requires that a value may be written there.
-            unsafe { self.0.write(value) };
-        }
-    }
-}
-
-macro_rules! c_type {
-    (val $ty:ty) => { $ty };
-    (out $ty:ty) => { *mut $ty };
-    (inout $ty:ty) => { *mut $ty };
-}
-
-macro_rules! receive {
-    (val $param:ident) => {};
-    (out $param:ident) => {
-        // SAFETY: the caller guarantees that the pointer is null or a place for one value during the
-        // call.
-        let mut $param = unsafe { Out::new($param) };
-        let $param = &mut $param;
-    };
-    (inout $param:ident) => {
-        // SAFETY: the caller guarantees that the pointer is null or refers to one readable and writable
-        // value during the call.
-        let mut $param = unsafe { $param.as_mut() };
-        let $param = &mut $param;
-    };
-}
-
-/// Adds a parameter to the list of recorded arguments. Output parameters are left out; a pointer with a
-/// length in brackets is dereferenced.
-macro_rules! note {
-    ($list:ident out $param:ident) => {};
-    ($list:ident inout $param:ident) => { note!($list val $param [1]) };
-    ($list:ident val $param:ident) => { $list.value(stringify!($param), $param) };
-    ($list:ident val $param:ident [bytes $count:expr]) => {
-        // SAFETY: the caller guarantees that the pointer is null or refers to a value of that size.
-        unsafe { $list.pointed(stringify!($param), $param.cast::<u8>(), $count) }
-    };
-    ($list:ident val $param:ident [$count:expr]) => {
-        // SAFETY: the caller guarantees that the pointer is null or refers to that number of values
-        // during the call.
-        unsafe { $list.pointed(stringify!($param), $param, $count as usize) }
-    };
-}
-
-/// Turns a row into functions of the symbols' types: the function of the first name, and that of the second
-/// name, for which stream 0 is the per-thread default stream.
-macro_rules! function {
-    ($class:ident $name:ident [$($per_thread:ident)?] ($($param:ident: $mode:ident $ty:ty $([$($count:tt)+])?),*) => $body:path) => {
-        #[allow(non_snake_case, reason = "NVIDIA's name")]
-        unsafe extern "C" fn $name($($param: c_type!($mode $ty)),*) -> CUresult {
-            let arguments = arguments(|_list| {
-                $(note!(_list $mode $param $([$($count)+])?);)*
-            });
-            $(receive!($mode $param);)*
-            call(Class::$class, stringify!($name), arguments, |world| $body(world, $($param),*))
-        }
-        function!(@per_thread [$($per_thread)?] $class ($($param: $mode $ty $([$($count)+])?),*) => $body);
-    };
-    (@per_thread [] $($row:tt)*) => {};
-    (@per_thread [$name:ident] $class:ident ($($param:ident: $mode:ident $ty:ty $([$($count:tt)+])?),*) => $body:path) => {
-        #[allow(non_snake_case, reason = "NVIDIA's name")]
-        unsafe extern "C" fn $name($($param: c_type!($mode $ty)),*) -> CUresult {
-            let arguments = arguments(|_list| {
-                $(note!(_list $mode $param $([$($count)+])?);)*
-            });
-            $(receive!($mode $param);)*
-            thread::with_per_thread_default(|| {
-                call(Class::$class, stringify!($name), arguments, |world| $body(world, $($param),*))
-            })
-        }
-    };
-}
-
-/// Turns rows into functions, and defines a function that finds one by name. A row has the name of a function,
-/// and after a bar the name of its variant for the per-thread default stream, if it has one.
-macro_rules! functions {
-    ($find:ident $home:ident $($class:ident $name:ident $(| $per_thread:ident)? ($($params:tt)*) => $body:path;)*) => {
-        $(function!($class $name [$($per_thread)?] ($($params)*) => $body);)*
-
-        fn $find(symbol: &str) -> *const c_void {
-            match symbol {
-                $(stringify!($name) => {
-                    // With the type of the symbol, so that a wrong signature does not compile.
-                    let function: $home::$name = $name;
-                    function as *const c_void
-                }
-                $(stringify!($per_thread) => {
-                    let function: cuda_sys::ptds::$per_thread = $per_thread;
-                    function as *const c_void
-                })?)*
-                _ => core::ptr::null(),
-            }
-        }
-    };
-}
 
 use cuda_sys as newest;
 use cuda_sys::abi as older;
