@@ -72,6 +72,8 @@ pub(crate) struct Allocation {
     /// Number of frees that were enqueued and have not run. More than one only for memory of a graph,
     /// which each launch allocates again at the same address.
     pub(crate) frees: u32,
+    /// Whether synchronous calls wait even if they use device memory only (`SYNC_MEMOPS`).
+    pub(crate) is_synchronous: bool,
 }
 
 #[derive(Debug, Default)]
@@ -144,6 +146,7 @@ impl Memory {
             pool: None,
             is_of_graph: false,
             frees: 0,
+            is_synchronous: false,
         };
         self.totals.add(address, &allocation);
         self.device.insert(address, allocation);

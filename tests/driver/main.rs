@@ -87,6 +87,7 @@ mod proof;
 mod ranges;
 mod raw;
 mod raw_copies;
+mod raw_waits;
 mod recorded;
 mod scope;
 mod settings;

@@ -20,8 +20,8 @@ use std::time::Duration;
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 const SUCCESS: CUresult = CUresult::CUDA_SUCCESS;
-const HOST: Type = Type::CU_MEMORYTYPE_HOST;
-const DEVICE: Type = Type::CU_MEMORYTYPE_DEVICE;
+pub(crate) const HOST: Type = Type::CU_MEMORYTYPE_HOST;
+pub(crate) const DEVICE: Type = Type::CU_MEMORYTYPE_DEVICE;
 const UNIFIED: Type = Type::CU_MEMORYTYPE_UNIFIED;
 
 /// Calls a function of the driver. The arguments are checked by the driver, or refer to memory that lives until the work
@@ -32,6 +32,7 @@ macro_rules! call {
         unsafe { $function($($argument),*) }
     };
 }
+pub(crate) use call;
 
 /// Returns the graph that a stream captures while `enqueue` runs.
 fn captured(stream: &Stream, enqueue: impl FnOnce(CUstream)) -> CUgraph {
@@ -56,12 +57,12 @@ fn nodes(graph: CUgraph) -> Vec<CUgraphNode> {
     nodes
 }
 
-fn host<T>(address: CUdeviceptr) -> *mut T {
+pub(crate) fn host<T>(address: CUdeviceptr) -> *mut T {
     with_exposed_provenance_mut(usize::try_from(address).expect("an address of the host"))
 }
 
 /// A 3-D copy of one row. The address is that of host memory or of device memory, as the type says.
-fn row(sides: [(Type, CUdeviceptr); 2], len: usize) -> CUDA_MEMCPY3D {
+pub(crate) fn row(sides: [(Type, CUdeviceptr); 2], len: usize) -> CUDA_MEMCPY3D {
     let [(from_type, from), (to_type, to)] = sides;
     CUDA_MEMCPY3D {
         srcMemoryType: from_type,
@@ -78,7 +79,7 @@ fn row(sides: [(Type, CUdeviceptr); 2], len: usize) -> CUDA_MEMCPY3D {
 }
 
 /// The same as a 2-D copy.
-fn plane(copy: &CUDA_MEMCPY3D) -> CUDA_MEMCPY2D {
+pub(crate) fn plane(copy: &CUDA_MEMCPY3D) -> CUDA_MEMCPY2D {
     CUDA_MEMCPY2D {
         srcXInBytes: copy.srcXInBytes,
         srcY: copy.srcY,
@@ -199,6 +200,7 @@ fn a_pitch_and_a_height_of_0_stand_for_rows_and_slices_without_gaps() {
         well(code);
         let bytes = target.to_vec().expect("a copy");
         well(call!(cuMemsetD8_v2(target.as_raw(), 0, 128)));
+        context.synchronize().expect("filled");
         let places = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
         places
             .map(|(place, byte)| (place, *byte))
@@ -301,6 +303,8 @@ fn rows_and_slices_that_overlap_are_refused_even_if_there_is_only_one() {
         assert_eq!(call!(cuMemcpy3D_v2(&raw const copy)), INVALID, "{name}");
         assert_eq!(added(&context, &copy), INVALID, "{name}");
     }
+    // The copies within the device.
+    context.synchronize().expect("copied");
 }
 
 unsafe extern "C" fn fill_later(place: *mut c_void) {

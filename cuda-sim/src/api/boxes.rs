@@ -2,7 +2,7 @@
 
 use super::Out;
 use super::batch::Plan;
-use super::memory::{check_given, check_pool_access};
+use super::memory::{call_waits, check_given, check_pool_access};
 use crate::memory::Use;
 use crate::state::graph::copy::{CopyNode, Side};
 use crate::state::{Answer, World};
@@ -194,7 +194,7 @@ impl BoxCopy {
         world.wait_for(|world| Ok(self.plan(world, stream)?.give(world, stream)))
     }
 
-    /// Copies synchronously, in the order of the default stream.
+    /// Copies in the order of the default stream. The call does not wait for copies between device memory.
     fn make(&self, world: &mut World) -> Answer {
         let stream = world.stream_of_copies()?;
         if self.copy.is_empty() {
@@ -202,7 +202,9 @@ impl BoxCopy {
         }
         world.wait_for(|world| {
             let mut plan = self.plan(world, stream)?;
-            plan.waits = true;
+            let sides = [&self.copy.from, &self.copy.to];
+            plan.waits |= sides.iter().any(|side| side.is_host(&world.memory));
+            plan.waits |= call_waits(world, stream, &sides.map(Side::start));
             Ok(plan.give(world, stream))
         })
     }

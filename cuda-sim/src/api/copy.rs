@@ -1,7 +1,7 @@
 //! 1-D copies. A copy of no bytes does nothing, whatever its addresses are, and a capture makes no node of it
 //! (measured).
 
-use super::memory::{check_given, check_given_on, check_pool_access};
+use super::memory::{call_waits, check_given, check_given_on, check_pool_access};
 use crate::account::misuse;
 use crate::exec::Work;
 use crate::memory::Use;
@@ -190,7 +190,8 @@ pub(super) fn copy_on_device_async(
     world.give_or_capture(stream, work)
 }
 
-/// Copies on the device, in the order of the default stream, and waits.
+/// Copies on the device, in the order of the default stream. The call does not wait for copies between device
+/// memory.
 pub(super) fn copy_on_device(
     world: &mut World,
     to: CUdeviceptr,
@@ -208,7 +209,8 @@ pub(super) fn copy_on_device(
         }
         let len = size;
         let work = Work::CopyOnDevice { from, to, len };
-        Ok(Some(world.give(stream, work, Vec::new())))
+        let given = world.give(stream, work, Vec::new());
+        Ok(call_waits(world, stream, &[from, to]).then_some(given))
     })
 }
 

@@ -1,6 +1,6 @@
 //! Fills of 1-D and 2-D memory. A fill of no bytes does nothing, whatever its address is (measured).
 
-use super::memory::check_given_on;
+use super::memory::{call_waits, check_given_on};
 use crate::exec::Work;
 use crate::memory::Use;
 use crate::state::graph::fill::FillNode;
@@ -29,19 +29,19 @@ fn fill(
     world.give_or_capture(stream, Work::Fill { at, pattern, count })
 }
 
-/// Fills memory in the order of the default stream with the function `give`. The call returns before device
-/// memory is filled, and after host memory and managed memory are (from documentation).
+/// Fills memory in the order of the default stream with the function `give`. The call does not wait for device
+/// memory.
 pub(super) fn fill_now(
     world: &mut World,
     at: CUdeviceptr,
     give: impl FnOnce(&mut World) -> Answer,
 ) -> Answer {
-    if world.memory.host_around(at).is_none() {
+    let stream = world.stream(0)?;
+    if !call_waits(world, stream, &[at]) {
         return give(world);
     }
     world.wait_for(|world| {
         give(world)?;
-        let stream = world.stream(0)?;
         Ok(world.last_to_wait_for(stream))
     })
 }

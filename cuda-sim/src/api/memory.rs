@@ -8,7 +8,7 @@ use crate::memory::{Kind, Use};
 use crate::races::Access;
 use crate::state::error_log::because;
 use crate::state::{Answer, World};
-use cuda_sys::{CUdeviceptr, CUresult, CUstream};
+use cuda_sys::{CUctx_flags, CUdeviceptr, CUresult, CUstream};
 
 pub(super) fn info(world: &mut World, free: &mut Out<usize>, total: &mut Out<usize>) -> Answer {
     let current = world.current()?;
@@ -228,6 +228,23 @@ pub(super) fn check_given_on(
     }
     check_given(world, address, size, wanted)?;
     check_pool_access(world, stream, address)
+}
+
+/// Returns whether a synchronous call on a stream waits until its work is complete (measured): it does if it
+/// uses host memory or managed memory, and if the memory or the context has the setting `SYNC_MEMOPS` (from
+/// documentation).
+pub(super) fn call_waits(world: &World, stream: usize, addresses: &[CUdeviceptr]) -> bool {
+    let context = world.streams.get(stream).map(|its| its.context);
+    let context = context.and_then(|its| world.contexts.get(its));
+    let flag = CUctx_flags::CU_CTX_SYNC_MEMOPS.0;
+    if context.is_some_and(|its| its.settings.flags & flag != 0) {
+        return true;
+    }
+    addresses.iter().any(|address| {
+        let holder = world.memory.containing(*address);
+        let is_synchronous = holder.is_some_and(|(_, its)| its.is_synchronous);
+        is_synchronous || world.memory.host_around(*address).is_some()
+    })
 }
 
 /// Fails for memory of a pool of another device if the pool gives the stream's device no access (from a test

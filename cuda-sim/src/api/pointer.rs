@@ -26,6 +26,7 @@ struct Known {
     /// `None` if the memory is not from a pool.
     pool: Option<usize>,
     hw_decompress: bool,
+    is_synchronous: bool,
     /// `None` if the memory is not in a reservation.
     mapped: Option<Mapped>,
 }
@@ -63,6 +64,7 @@ fn known_mapping(world: &World, address: CUdeviceptr) -> Option<Known> {
         id: mapping.id,
         pool: None,
         hw_decompress: false,
+        is_synchronous: false,
         mapped: Some(Mapped {
             start: first,
             size: mapping.size,
@@ -90,6 +92,7 @@ fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
             id: its.id,
             pool: its.pool,
             hw_decompress: super::decompress::is_capable(world, address),
+            is_synchronous: its.is_synchronous,
             mapped: None,
         });
     }
@@ -109,6 +112,7 @@ fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
         id: its.id,
         pool: None,
         hw_decompress: false,
+        is_synchronous: false,
         mapped: None,
     })
 }
@@ -142,8 +146,8 @@ fn value(its: Option<&Known>, attribute: Attribute, driver: CudaVersion) -> Answ
         Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER => {
             Value::Address(of(|its| its.host_address.unwrap_or(0)))
         }
-        Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
-        | Attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => Value::Flag(false),
+        Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Flag(is(|its| its.is_synchronous)),
+        Attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => Value::Flag(false),
         Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Long(of(|its| its.id)),
         Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Flag(is(|its| its.managed)),
         Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL => {
@@ -263,7 +267,14 @@ pub(super) fn set_attribute(
     match known(world, address) {
         Some(its) if its.mapped.is_some() => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
         // Pool memory does not have this setting. Unverified (from documentation).
-        Some(its) if its.pool.is_none() && !its.managed => Ok(()),
+        Some(its) if its.pool.is_none() && !its.managed => {
+            // SAFETY: the caller passes a value of this attribute's type, `unsigned int`.
+            let value = unsafe { value.cast::<c_uint>().read() };
+            if let Some(allocation) = world.memory.starts_at(its.start) {
+                allocation.is_synchronous = value != 0;
+            }
+            Ok(())
+        }
         _ => Err(INVALID),
     }
 }

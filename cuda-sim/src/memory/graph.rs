@@ -118,6 +118,7 @@ impl Memory {
             pool: None,
             is_of_graph: true,
             frees: 0,
+            is_synchronous: false,
         };
         self.totals.add(address, &allocation);
         self.device.insert(address, allocation);
