@@ -47,6 +47,40 @@ pub struct Code<'a> {
     pub suffix: &'static str,
     /// The cubin or the text, or `None` if it is compressed, as `nvcc` does by default.
     pub bytes: Option<&'a [u8]>,
+    /// The compressed cubin or text, or `None` if it is not compressed. This crate does not decompress it.
+    pub compressed: Option<Compressed<'a>>,
+}
+
+/// The compressed bytes of a [`Code`].
+///
+/// A decompressed cubin has the same bytes as one that was stored without compression. A decompressed text ends
+/// with a NUL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Compressed<'a> {
+    /// The format.
+    pub format: Compression,
+    /// The compressed bytes, without the zeros that follow them up to a multiple of 8 bytes.
+    pub bytes: &'a [u8],
+    /// The number of bytes after decompression, as the image states it. Nothing checks it: a damaged image can
+    /// state any number.
+    pub decompressed_length: usize,
+}
+
+/// The format of compressed code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Compression {
+    /// zlib data (RFC 1950).
+    Zlib,
+    /// An LZ4 block: `nvcc` before CUDA 13.0, and later with `--compress-mode=speed`.
+    Lz4,
+    /// An LZ4 frame, for code that is too long for the other formats.
+    Lz4Frame,
+    /// A zstd frame (RFC 8878): the default of `nvcc` since CUDA 13.0.
+    Zstd,
+    /// A format that this crate does not know, by its flags.
+    Other(u16),
 }
 
 /// The format of a [`Code`].
@@ -114,6 +148,7 @@ pub fn codes(image: &[u8]) -> Result<Vec<Code<'_>>, ImageError> {
             architecture: cubin::architecture(image)?,
             suffix: "",
             bytes: Some(image),
+            compressed: None,
         }]);
     }
     if !image.starts_with(FATBIN) {
@@ -141,7 +176,7 @@ fn member(rest: &[u8]) -> Option<(Code<'_>, usize)> {
     /// The length of the header that every member has. Options follow it.
     const HEADER: usize = 64;
     // Bits of the flags.
-    const COMPRESSED: u64 = 0x2000 | 0x8000;
+    const COMPRESSED: u64 = 0xf000;
     const SPECIFIC: u64 = 1 << 20;
     const FAMILY: u64 = 1 << 21;
     let header = word(rest, 4)? as usize;
@@ -152,6 +187,22 @@ fn member(rest: &[u8]) -> Option<(Code<'_>, usize)> {
         1 => CodeKind::Ptx,
         2 => CodeKind::Cubin,
         other => CodeKind::Other(other),
+    };
+    let format = match flags & COMPRESSED {
+        0 => None,
+        0x1000 => Some(Compression::Zlib),
+        0x2000 => Some(Compression::Lz4),
+        0x4000 => Some(Compression::Lz4Frame),
+        0x8000 => Some(Compression::Zstd),
+        other => Some(Compression::Other(other as u16)),
+    };
+    let compressed = match format {
+        None => None,
+        Some(format) => Some(Compressed {
+            format,
+            bytes: data.get(..word(rest, 16)? as usize)?,
+            decompressed_length: position(rest, 56)?,
+        }),
     };
     // A text ends with zeros up to a multiple of 8 bytes.
     let text = data.iter().rposition(|byte| *byte != 0);
@@ -167,7 +218,8 @@ fn member(rest: &[u8]) -> Option<(Code<'_>, usize)> {
             (0, _) => "f",
             _ => "a",
         },
-        bytes: (flags & COMPRESSED == 0).then_some(data),
+        bytes: compressed.is_none().then_some(data),
+        compressed,
     };
     Some((code, header + length))
 }
@@ -192,12 +244,14 @@ fn position(bytes: &[u8], at: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Code, CodeKind, Cubin, ImageError, codes};
+    use super::{Code, CodeKind, Compression, Cubin, ImageError, codes};
 
     /// Two cubins and the PTX of tests/kernels/vector.ptx, as `fatbinary` of CUDA 13.0 writes them.
     const STORED: &[u8] = include_bytes!("image/vector.fatbin");
     /// The same with `--compress-all`.
     const COMPRESSED: &[u8] = include_bytes!("image/compressed.fatbin");
+    /// The same with `--compress-all --compress-mode=speed`.
+    const LZ4: &[u8] = include_bytes!("image/lz4.fatbin");
 
     fn texts(image: &[u8]) -> Vec<String> {
         let codes = codes(image).expect("a fat binary");
@@ -213,11 +267,61 @@ mod tests {
         ];
         assert_eq!(texts(STORED), expected);
         assert_eq!(texts(COMPRESSED), expected);
-        let compressed = codes(COMPRESSED).expect("a fat binary");
-        assert!(compressed.iter().all(|code| code.bytes.is_none()));
+        assert_eq!(texts(LZ4), expected);
         let ptx = codes(STORED).expect("a fat binary")[2];
         let ptx = std::str::from_utf8(ptx.bytes.expect("not compressed")).expect("text");
         assert!(ptx.contains(".entry") && ptx.ends_with("}\n"), "{ptx}");
+    }
+
+    #[test]
+    fn the_members_of_a_compressed_fat_binary_have_their_format_and_both_lengths() {
+        let stored = codes(STORED).expect("a fat binary");
+        assert!(stored.iter().all(|code| code.compressed.is_none()));
+        let stored: Vec<&[u8]> = stored.iter().filter_map(|code| code.bytes).collect();
+        // A compressed text ends with a NUL.
+        let lengths = [stored[0].len(), stored[1].len(), stored[2].len() + 1];
+        for (image, format, start) in [
+            (COMPRESSED, Compression::Zstd, &b"\x28\xb5\x2f\xfd"[..]),
+            (LZ4, Compression::Lz4, &[]),
+        ] {
+            let codes = codes(image).expect("a fat binary");
+            assert_eq!(codes.len(), lengths.len());
+            for (code, length) in codes.iter().zip(lengths) {
+                assert_eq!(code.bytes, None);
+                let compressed = code.compressed.expect("it is compressed");
+                assert_eq!(compressed.format, format);
+                assert_eq!(compressed.decompressed_length, length);
+                assert!(compressed.bytes.len() < length && compressed.bytes.starts_with(start));
+                assert!(
+                    image
+                        .windows(compressed.bytes.len())
+                        .any(|its| its == compressed.bytes)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn flags_of_an_unknown_compression_and_a_length_beyond_the_member_are_noticed() {
+        // The flags and the compressed length of the first member.
+        const FLAGS: usize = 16 + 40;
+        const LENGTH: usize = 16 + 16;
+        for (bits, format) in [
+            (0x10, Compression::Zlib),
+            (0x40, Compression::Lz4Frame),
+            (0xa0, Compression::Other(0xa000)),
+        ] {
+            let mut image = COMPRESSED.to_vec();
+            image[FLAGS + 1] = bits;
+            let first = codes(&image).expect("a fat binary")[0];
+            assert_eq!(
+                (first.bytes, first.compressed.map(|its| its.format)),
+                (None, Some(format))
+            );
+        }
+        let mut image = COMPRESSED.to_vec();
+        image[LENGTH + 2] = 1;
+        assert!(matches!(codes(&image), Err(ImageError::Damaged(_))));
     }
 
     #[test]
@@ -233,9 +337,11 @@ mod tests {
 
     #[test]
     fn a_shortened_fat_binary_is_damaged() {
-        for length in 4..STORED.len() {
-            let error = codes(&STORED[..length]).expect_err("a part");
-            assert!(matches!(error, ImageError::Damaged(_)), "{length}: {error}");
+        for image in [STORED, COMPRESSED] {
+            for length in 4..image.len() {
+                let error = codes(&image[..length]).expect_err("a part");
+                assert!(matches!(error, ImageError::Damaged(_)), "{length}: {error}");
+            }
         }
         for image in [&b""[..], b"\x7fEL", b".version 8.0"] {
             assert_eq!(codes(image), Err(ImageError::NotAnImage));
@@ -244,7 +350,7 @@ mod tests {
 
     #[test]
     fn wrong_bytes_in_headers_neither_panic_nor_loop() {
-        for image in [STORED, COMPRESSED] {
+        for image in [STORED, COMPRESSED, LZ4] {
             for at in (0..200).chain(image.len().saturating_sub(3000)..image.len()) {
                 for value in [0, 1, 0x7f, 0x80, 0xff] {
                     let mut damaged = image.to_vec();

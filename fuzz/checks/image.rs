@@ -19,11 +19,15 @@ pub(crate) fn image(data: &[u8]) {
 }
 
 fn check(code: &Code, image: &[u8]) {
-    let Some(bytes) = code.bytes else {
+    let (stored, compressed) = (code.bytes, code.compressed.map(|its| its.bytes));
+    assert!(stored.is_some() != compressed.is_some());
+    for bytes in stored.iter().chain(&compressed) {
+        assert!(image.as_ptr_range().start <= bytes.as_ptr_range().start);
+        assert!(bytes.as_ptr_range().end <= image.as_ptr_range().end);
+    }
+    let Some(bytes) = stored else {
         return;
     };
-    assert!(image.as_ptr_range().start <= bytes.as_ptr_range().start);
-    assert!(bytes.as_ptr_range().end <= image.as_ptr_range().end);
     if code.kind != CodeKind::Cubin {
         return;
     }
