@@ -59,6 +59,7 @@ mod account;
 mod api;
 mod call;
 mod code;
+mod compression;
 mod exec;
 mod memory;
 mod profile;

@@ -1,7 +1,8 @@
 //! Cubins and fat binaries: what the software driver loads from them, and the errors for other devices.
 //!
 //! `vector.fatbin` has cubins for `sm_80` and `sm_90a` and PTX for `compute_52` of tests/kernels/vector.ptx. It was
-//! written by `fatbinary` of CUDA 13.0, and `compressed.fatbin` too, with `--compress-all`.
+//! written by `fatbinary` of CUDA 13.0. So were `compressed.fatbin`, with `--compress-all` (zstd), and `lz4.fatbin`, with
+//! `--compress-all --compress-mode=speed`.
 
 use crate::{common, on};
 use cuda_safe::sys::image::codes;
@@ -12,7 +13,8 @@ use std::ffi::CString;
 use std::ptr::null_mut;
 
 const STORED: &[u8] = include_bytes!("../../cuda-sys/src/image/vector.fatbin");
-const COMPRESSED: &[u8] = include_bytes!("../../cuda-sys/src/image/compressed.fatbin");
+const ZSTD: &[u8] = include_bytes!("../../cuda-sys/src/image/compressed.fatbin");
+const LZ4: &[u8] = include_bytes!("../../cuda-sys/src/image/lz4.fatbin");
 
 fn cubins() -> [&'static [u8]; 2] {
     let codes = codes(STORED).expect("a fat binary");
@@ -31,23 +33,32 @@ fn refusal(context: &Context, image: &[u8]) -> String {
     error.to_string()
 }
 
-/// Checks the architecture of the code that a device gets from the fat binary.
+/// Checks the architecture of the code that a device gets from the fat binary, with and without compression.
 #[track_caller]
 fn expect_architecture(profile: Profile, architecture: u32) {
     on(profile, |context| {
-        let module = load(&context, STORED).expect("code for the device");
-        let add = module.kernel("add").expect("the kernel");
-        let version = add.attribute(kernel_attribute::PTX_VERSION);
-        assert_eq!(version.expect("an attribute"), architecture);
-        // Only a cubin says how many registers its machine code needs.
-        let registers = add.attribute(kernel_attribute::REGISTERS);
-        assert_eq!(registers.expect("an attribute") != 0, architecture != 52);
-        let sizes = add.parameters().expect("parameters").map(|parameters| {
-            let sizes = parameters.iter().map(|parameter| parameter.size);
-            sizes.collect::<Vec<_>>()
-        });
-        assert!(sizes.is_none_or(|sizes| sizes == [8, 8, 8, 4]));
+        for image in [STORED, ZSTD, LZ4] {
+            expect_code(
+                &load(&context, image).expect("code for the device"),
+                architecture,
+            );
+        }
     });
+}
+
+#[track_caller]
+fn expect_code(module: &Module, architecture: u32) {
+    let add = module.kernel("add").expect("the kernel");
+    let version = add.attribute(kernel_attribute::PTX_VERSION);
+    assert_eq!(version.expect("an attribute"), architecture);
+    // Only a cubin says how many registers its machine code needs.
+    let registers = add.attribute(kernel_attribute::REGISTERS);
+    assert_eq!(registers.expect("an attribute") != 0, architecture != 52);
+    let sizes = add.parameters().expect("parameters").map(|parameters| {
+        let sizes = parameters.iter().map(|parameter| parameter.size);
+        sizes.collect::<Vec<_>>()
+    });
+    assert!(sizes.is_none_or(|sizes| sizes == [8, 8, 8, 4]));
 }
 
 #[test]
@@ -102,11 +113,22 @@ fn the_error_of_a_cubin_for_a_newer_driver_says_so() {
 
 #[test]
 fn the_error_of_a_fat_binary_without_code_for_the_device_lists_its_code() {
-    on(Profile::h200(), |context| {
-        // The software driver does not decompress code.
-        let text = refusal(&context, COMPRESSED);
-        let all = "a cubin for sm_80, a cubin for sm_90a, PTX for compute_52; the device is sm_90";
-        assert!(text.contains(all), "{text}");
+    on(Profile::v100(), |context| {
+        for image in [STORED, ZSTD, LZ4] {
+            // The first two members.
+            let mut image = image.to_vec();
+            let members = codes(&image).expect("a fat binary");
+            let last = members[1]
+                .bytes
+                .or(members[1].compressed.map(|its| its.bytes));
+            let end = last.expect("one of them").as_ptr_range().end;
+            let length = (end.addr() - image.as_ptr().addr()).next_multiple_of(8);
+            image.truncate(length);
+            image[8..16].copy_from_slice(&(length as u64 - 16).to_le_bytes());
+            let text = refusal(&context, &image);
+            let all = "a cubin for sm_80, a cubin for sm_90a; the device is sm_70";
+            assert!(text.contains(all), "{text}");
+        }
         let empty = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         assert!(refusal(&context, &empty).contains("the image has no code"));
     });

@@ -16,6 +16,7 @@ mod capture_errors;
 mod capture_graphs;
 mod capture_joins;
 mod capture_retained;
+mod compressed_images;
 mod contexts;
 mod copy_batches;
 mod cuda_arrays;

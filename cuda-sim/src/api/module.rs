@@ -2,14 +2,14 @@
 
 use super::Out;
 use super::context::pointer;
+use crate::code::Contents;
+use crate::code::binary::{self, Unloadable};
 use crate::code::ptx::{self, Refusal};
-use crate::code::{Contents, binary};
 use crate::exec::kernel;
 use crate::state::logs::Logs;
 use crate::state::objects::Module;
 use crate::state::{Answer, World};
 use core::ffi::{CStr, c_char, c_uint, c_void};
-use cuda_sys::image::{self, CodeKind, Cubin};
 use cuda_sys::{
     CUfunction, CUjit_option, CUkernel, CUlibrary, CUlibraryOption, CUmodule, CUresult,
 };
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// Returns the contents of the code for this device in a cubin or fat binary. Compressed code is not read.
+    /// Returns the contents of the code for this device in a cubin or fat binary.
     ///
     /// Unverified (from documentation): the code for a damaged image.
     fn read_binary(&self, image: *const u8) -> Answer<Result<Contents, Refusal>> {
@@ -76,22 +76,19 @@ impl World {
         // SAFETY: a complete image has this length, and the program does not change it during the call.
         let image = unsafe { std::slice::from_raw_parts(image, length) };
         let (gpu, driver) = (&self.profile.gpu, self.profile.driver.major());
-        if let Some(parsed) = binary::parse(image, gpu.capability, driver, self.newest_ptx()) {
-            return Ok(parsed);
+        match binary::parse(image, gpu.capability, driver, self.newest_ptx()) {
+            Ok(contents) => Ok(Ok(contents)),
+            Err(Unloadable::Text(refusal)) => Ok(Err(refusal)),
+            Err(Unloadable::Damaged) => Err(CUresult::CUDA_ERROR_INVALID_IMAGE),
+            Err(Unloadable::NoCode) => Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU),
+            Err(Unloadable::Compression(format)) => {
+                eprintln!(
+                    "cuda-sim: the code for the device in a fat binary is compressed as {format:?}, and this \
+                     driver decompresses LZ4 and zstd"
+                );
+                Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)
+            }
         }
-        let codes = image::codes(image).map_err(|_| CUresult::CUDA_ERROR_INVALID_IMAGE)?;
-        let cubins = codes.iter().filter(|code| code.kind == CodeKind::Cubin);
-        let mut cubins = cubins.filter_map(|code| code.bytes);
-        if cubins.any(|cubin| Cubin::read(cubin).is_err()) {
-            return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
-        }
-        if codes.iter().any(|code| code.bytes.is_none()) {
-            eprintln!(
-                "cuda-sim: a fat binary is compressed, and this driver does not decompress code; \
-                 `nvcc -no-compress` and `fatbinary -compress=false` write it without compression"
-            );
-        }
-        Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)
     }
 
     /// Returns the contents of a module, which must not have unresolved symbols. See

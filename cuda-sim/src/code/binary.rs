@@ -2,14 +2,29 @@
 
 use super::ptx::{self, Refusal};
 use super::{Contents, KernelInfo, Variable};
-use cuda_sys::image::{Code, CodeKind, Cubin, codes};
+use crate::compression;
+use cuda_sys::image::{Code, CodeKind, Compressed, Compression, Cubin, codes};
+use std::borrow::Cow;
 
 /// The first bytes of a cubin (64 bits, little-endian), and of a fat binary of version 1.
 const CUBIN: [u8; 7] = [0x7f, b'E', b'L', b'F', 2, 1, 1];
 const FATBIN: [u8; 6] = [0x50, 0xed, 0x55, 0xba, 1, 0];
 
-/// Limits the length of an image, in bytes.
+/// Limits the length of an image, and of the code that is decompressed, in bytes.
 const LARGEST: u64 = 1 << 30;
+
+/// The reason why an image cannot be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unloadable {
+    /// The image, or its code for the device, is damaged.
+    Damaged,
+    /// It has no code for the device and the driver.
+    NoCode,
+    /// The code for the device is compressed in a format that is not simulated.
+    Compression(Compression),
+    /// The code for the device is PTX, which is refused.
+    Text(Refusal),
+}
 
 /// Returns the length of an image whose bytes `byte` returns by their index, or `None` if it is no image. No byte
 /// is read after one that already shows this.
@@ -47,33 +62,69 @@ pub(crate) fn length(mut byte: impl FnMut(usize) -> u8) -> Option<usize> {
 }
 
 /// Returns the contents of the code in an image that a driver of a major version loads for devices of a compute
-/// capability: a cubin, or PTX. Returns `None` if there is none, or if it is damaged or compressed.
+/// capability: a cubin, or PTX. Other code is only read if there is none for the device: a damaged cubin then makes
+/// the image a damaged one.
 pub(crate) fn parse(
     image: &[u8],
     capability: (u32, u32),
     driver: i32,
     newest_ptx: (u32, u32),
-) -> Option<Result<Contents, Refusal>> {
-    let codes = codes(image).ok()?;
+) -> Result<Contents, Unloadable> {
+    let damaged = || Unloadable::Damaged;
+    let codes = codes(image).map_err(|_| Unloadable::Damaged)?;
     let number = capability.0 * 10 + capability.1;
     let is_specific = |code: &Code| code.suffix == "a" && code.architecture != number;
     let is_of_family = |code: &Code| code.architecture / 10 == capability.0;
     let runs = |code: &&Code| code.architecture <= number && !is_specific(code);
-    let cubins = codes.iter().filter(|code| code.kind == CodeKind::Cubin);
-    let cubins = cubins.filter(runs).filter(|code| is_of_family(code));
-    if let Some(code) = cubins.max_by_key(|code| code.architecture) {
-        let cubin = Cubin::read(code.bytes?).ok()?;
+    let cubins = || codes.iter().filter(|code| code.kind == CodeKind::Cubin);
+    let of_device = cubins().filter(runs).filter(|code| is_of_family(code));
+    if let Some(code) = of_device.max_by_key(|code| code.architecture) {
+        let bytes = decompressed(code)?;
+        let cubin = Cubin::read(&bytes).map_err(|_| Unloadable::Damaged)?;
         // Unverified (from documentation): a driver does not know the format of a later major version.
         if cubin.format_since.major() <= driver {
-            return contents(&cubin).map(Ok);
+            return contents(&cubin).ok_or_else(damaged);
         }
     }
     let texts = codes.iter().filter(|code| code.kind == CodeKind::Ptx);
     let texts = texts
         .filter(runs)
         .filter(|code| code.suffix.is_empty() || is_of_family(code));
-    let text = texts.max_by_key(|code| code.architecture)?.bytes?;
-    Some(ptx::parse(&String::from_utf8_lossy(text), newest_ptx))
+    if let Some(code) = texts.max_by_key(|code| code.architecture) {
+        let bytes = decompressed(code)?;
+        let text = String::from_utf8_lossy(&bytes);
+        // A decompressed text ends with a NUL.
+        let text = text.trim_end_matches('\0');
+        return ptx::parse(text, newest_ptx).map_err(Unloadable::Text);
+    }
+    let is_damaged = |code: &Code| code.bytes.is_some_and(|its| Cubin::read(its).is_err());
+    Err(match cubins().any(is_damaged) {
+        true => Unloadable::Damaged,
+        false => Unloadable::NoCode,
+    })
+}
+
+/// Returns the bytes of a cubin or text.
+fn decompressed<'a>(code: &Code<'a>) -> Result<Cow<'a, [u8]>, Unloadable> {
+    let Some(compressed) = code.compressed else {
+        return code.bytes.map(Cow::Borrowed).ok_or(Unloadable::Damaged);
+    };
+    let Compressed {
+        format,
+        bytes,
+        decompressed_length: length,
+        ..
+    } = compressed;
+    if length as u64 > LARGEST {
+        return Err(Unloadable::Damaged);
+    }
+    let decompressed = match format {
+        Compression::Lz4 => compression::lz4(bytes, length),
+        Compression::Zstd => compression::zstd(bytes, length),
+        other => return Err(Unloadable::Compression(other)),
+    };
+    let decompressed = decompressed.filter(|bytes| bytes.len() == length);
+    decompressed.map(Cow::Owned).ok_or(Unloadable::Damaged)
 }
 
 /// Returns `None` if a name contains a NUL, or a size is absurd.

@@ -69,7 +69,7 @@ impl Code {
     }
 }
 
-pub(super) fn decode(source: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn decode(source: &[u8]) -> Option<Vec<u8>> {
     let mut bits = Bits {
         bytes: source,
         place: 0,
