@@ -10,6 +10,7 @@
 #[macro_use]
 mod row;
 
+pub(crate) mod arguments;
 pub(crate) mod array;
 pub(crate) mod attributes;
 pub(crate) mod batch;

@@ -61,6 +61,7 @@ mod kernels;
 mod launch;
 mod launch_builder;
 mod launch_limits;
+mod launch_packed;
 mod launch_with;
 mod library_error;
 mod linker;

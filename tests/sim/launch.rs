@@ -3,6 +3,7 @@
 use crate::on;
 use core::ffi::c_void;
 use cuda_safe::sys::{
+    CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END,
     CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUresult,
     cuLaunchKernel, cuLaunchKernelEx,
 };
@@ -39,6 +40,50 @@ fn shapes_beyond_the_limits_of_every_gpu_are_refused() {
             (one, 48 * 1024),
         ] {
             assert!(launch(grid, one, shared).is_success());
+        }
+        stream.synchronize().expect("a wait");
+    });
+}
+
+#[test]
+fn a_buffer_of_arguments_that_is_incomplete_is_refused() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
+        let [scale, nothing] = ["scale", "nothing"].map(|name| module.kernel(name).expect("found"));
+        // The kernel does nothing with 0 elements.
+        let mut bytes = [0u8; 20];
+        let (mut exact, mut short, mut zero) = (20usize, 19usize, 0usize);
+        let (buffer, end) = (bytes.as_mut_ptr().cast(), CU_LAUNCH_PARAM_END);
+        let [exact, short, zero] =
+            [&mut exact, &mut short, &mut zero].map(|size| (&raw mut *size).cast::<c_void>());
+        let none: *mut c_void = std::ptr::null_mut();
+        let (pointer, size) = (CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE);
+        let unknown: *mut c_void = std::ptr::without_provenance_mut(3);
+        let launch = |kernel: &cuda_safe::Kernel, list: &mut [*mut c_void]| {
+            let (kernel, stream) = (kernel.as_raw(), stream.as_raw());
+            let (params, extra) = (std::ptr::null_mut(), list.as_mut_ptr());
+            // SAFETY: each list ends, and its buffer has at least as many bytes as it states.
+            unsafe { cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, params, extra) }
+        };
+        let invalid = CUresult::CUDA_ERROR_INVALID_VALUE;
+        for list in [
+            &mut [end][..],
+            &mut [pointer, buffer, end],
+            &mut [size, exact, end],
+            &mut [pointer, buffer, size, short, end],
+            &mut [pointer, buffer, size, zero, end],
+            &mut [pointer, buffer, size, none, end],
+            &mut [pointer, none, size, exact, end],
+            &mut [pointer, buffer, size, exact, unknown, buffer, end],
+        ] {
+            assert_eq!(launch(&scale, list), invalid, "{list:?}");
+        }
+        let complete = &mut [size, exact, pointer, buffer, end];
+        assert!(launch(&scale, complete).is_success());
+        // A kernel without parameters takes any buffer.
+        for list in [&mut [end][..], complete] {
+            assert!(launch(&nothing, list).is_success());
         }
         stream.synchronize().expect("a wait");
     });

@@ -1,5 +1,6 @@
 //! Kernel launches and host functions.
 
+use super::arguments::arguments;
 use super::function::{most_dynamic_shared, required_cluster};
 use crate::code::Limits;
 use crate::exec::Runnable;
@@ -299,17 +300,11 @@ fn launch(
     let its = world.streams.get(stream);
     let (home, green) = its.map_or((0, None), |its| (its.context, its.green));
     let mut call = prepare(world, function.addr(), &shape, (home, green))?;
-    let kernel = &call.kernel;
-    let needs_params = !kernel.info.params.is_empty() && params.is_null();
-    if needs_params || !extra.is_null() {
-        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
+    // SAFETY: the caller passes the arguments in one of the two forms.
+    call.arguments = unsafe { arguments(&call.kernel.info, params, extra) }?;
     if let Some(function) = world.functions.get_mut(function.addr()) {
         function.settings.loaded = true;
     }
-    // SAFETY: the caller passes a pointer for each parameter, to the number of bytes that the parameter
-    // has.
-    call.arguments = unsafe { copy_arguments(kernel, params) };
     world.give_or_capture(stream, Work::Kernel(Box::new(call)))?;
     // An event of a launch is recorded as late as allowed, at the end of the kernel.
     for event in shape.events {
@@ -359,24 +354,6 @@ pub(super) fn prepare(
         attributes: shape.attributes.clone(),
         executable: None,
     })
-}
-
-/// # Safety
-/// There is a pointer for each parameter, to the number of bytes that the parameter has.
-pub(super) unsafe fn copy_arguments(kernel: &Runnable, params: *mut *mut c_void) -> Vec<Vec<u8>> {
-    let mut arguments = Vec::new();
-    for (index, (_, size)) in kernel.info.params.iter().enumerate() {
-        // SAFETY: the caller guarantees a pointer for each parameter.
-        let place = unsafe { params.add(index) };
-        // SAFETY: the caller guarantees a pointer for each parameter.
-        let argument = unsafe { place.read() };
-        let mut bytes = vec![0; *size];
-        // SAFETY: the caller guarantees that the argument has `size` bytes. The target has the same
-        // length and does not overlap it.
-        unsafe { core::ptr::copy_nonoverlapping(argument.cast(), bytes.as_mut_ptr(), *size) };
-        arguments.push(bytes);
-    }
-    arguments
 }
 
 pub(super) fn host_function(

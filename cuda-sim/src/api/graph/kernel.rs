@@ -1,16 +1,16 @@
 //! Kernel nodes.
 
 use super::super::Out;
+use super::super::arguments::arguments;
 use super::super::context::pointer;
 use super::super::function::required_cluster;
-use super::super::launch::{Shape, copy_arguments, prepare};
+use super::super::launch::{Shape, prepare};
 use super::{INVALID, Made, Place, set};
 use crate::account::misuse;
-use crate::code::KernelInfo;
 use crate::state::graph::node::{KernelNode, Kind, Node};
 use crate::state::objects::ContextKind;
 use crate::state::{Answer, World};
-use core::ffi::{c_char, c_void};
+use core::ffi::c_char;
 use cuda_sys::{
     CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CUDA_KERNEL_NODE_PARAMS_v1,
     CUDA_KERNEL_NODE_PARAMS_v2, CUDA_KERNEL_NODE_PARAMS_v3, CUgraph, CUgraphNode,
@@ -99,68 +99,6 @@ fn home(
     }
 }
 
-/// Reads the arguments from `extra`, a list of keys and values.
-///
-/// # Safety
-/// `extra` is a list as `cuLaunchKernel` describes it.
-unsafe fn packed(kernel: &KernelInfo, extra: *mut *mut c_void) -> Answer<Vec<Vec<u8>>> {
-    let (mut buffer, mut size) = (core::ptr::null::<u8>(), 0usize);
-    let mut place = extra;
-    loop {
-        // SAFETY: the caller guarantees a key here, and the last key is null.
-        let key = unsafe { place.read() };
-        if key.is_null() {
-            break;
-        }
-        // SAFETY: the caller guarantees a value after each key but the last.
-        let value_place = unsafe { place.add(1) };
-        // SAFETY: the caller guarantees a value after each key but the last.
-        let value = unsafe { value_place.read() };
-        if key == CU_LAUNCH_PARAM_BUFFER_POINTER {
-            buffer = value.cast();
-        } else if key == CU_LAUNCH_PARAM_BUFFER_SIZE {
-            // SAFETY: the value of this key is null or points to a size.
-            size = *unsafe { value.cast::<usize>().as_ref() }.ok_or(INVALID)?;
-        } else {
-            return Err(INVALID);
-        }
-        // SAFETY: the list continues with a key.
-        place = unsafe { place.add(2) };
-    }
-    // SAFETY: the caller guarantees that the buffer has this size.
-    let bytes = unsafe { super::list(buffer, size) }?;
-    let argument = |(offset, size): &(usize, usize)| {
-        let bytes = bytes.get(*offset..offset + size);
-        bytes.map(<[u8]>::to_vec).ok_or(INVALID)
-    };
-    kernel.params.iter().map(argument).collect()
-}
-
-/// Reads the arguments, in the form in which the caller passes them.
-fn arguments(
-    kernel: &crate::exec::Runnable,
-    params: &CUDA_KERNEL_NODE_PARAMS_v2,
-) -> Answer<Vec<Vec<u8>>> {
-    if kernel.info.params.is_empty() {
-        return Ok(Vec::new());
-    }
-    if !params.extra.is_null() {
-        if !params.kernelParams.is_null() {
-            return Err(INVALID);
-        }
-        // SAFETY: the caller passes a list of keys and values.
-        return unsafe { packed(&kernel.info, params.extra) };
-    }
-    // SAFETY: the caller passes null or a pointer for each parameter.
-    let pointers = unsafe { super::list(params.kernelParams, kernel.info.params.len()) }?;
-    if pointers.iter().any(|pointer| pointer.is_null()) {
-        return Err(INVALID);
-    }
-    // SAFETY: the caller passes a pointer for each parameter, to the number of bytes that the parameter
-    // has.
-    Ok(unsafe { copy_arguments(kernel, params.kernelParams) })
-}
-
 fn shape(world: &World, params: &CUDA_KERNEL_NODE_PARAMS_v2, its: &Attributes) -> Answer<Shape> {
     let grid = [params.gridDimX, params.gridDimY, params.gridDimZ];
     let block = [params.blockDimX, params.blockDimY, params.blockDimZ];
@@ -188,7 +126,8 @@ pub(super) fn make(
     let (function, (home, green)) = home(world, params)?;
     let shape = shape(world, params, attributes)?;
     let mut call = prepare(world, function, &shape, (home, green))?;
-    call.arguments = arguments(&call.kernel, params)?;
+    // SAFETY: the caller passes the arguments in one of the two forms.
+    call.arguments = unsafe { arguments(&call.kernel.info, params.kernelParams, params.extra) }?;
     let node = KernelNode {
         call,
         is_library: params.func.is_null(),
