@@ -148,6 +148,29 @@ mod provoked {
     }
 
     #[test]
+    fn text_that_is_no_ptx_is_an_invalid_image_and_wrong_ptx_is_invalid_ptx() {
+        let context = need!(common::context());
+        need!(common::since(13, 0));
+        let _current = context.make_current().expect("current");
+        for (text, expected) in [
+            (c"no PTX", CUresult::CUDA_ERROR_INVALID_IMAGE),
+            (
+                c".version 6.0\n.target sm_52\n.address_size 64\n.visible .entry k(",
+                CUresult::CUDA_ERROR_INVALID_PTX,
+            ),
+        ] {
+            let (mut module, image) = (null_mut(), text.as_ptr().cast());
+            let (none, values) = (null_mut(), null_mut());
+            let codes = [
+                answer!(cuModuleLoadData(&raw mut module, image)),
+                answer!(cuModuleLoadDataEx(&raw mut module, image, 0, none, values)),
+            ];
+            assert_eq!(codes, [expected; 2], "{text:?}");
+            assert!(module.is_null());
+        }
+    }
+
+    #[test]
     fn after_a_fatal_error_calls_about_devices_and_contexts_succeed() {
         need!(common::gpu());
         child::in_child(&[], || {

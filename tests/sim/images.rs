@@ -4,9 +4,13 @@
 //! written by `fatbinary` of CUDA 13.0. So were `compressed.fatbin`, with `--compress-all` (zstd), and `lz4.fatbin`, with
 //! `--compress-all --compress-mode=speed`.
 
+use crate::graph_calls::code;
 use crate::{common, on};
 use cuda_safe::sys::image::codes;
-use cuda_safe::sys::{cuLibraryLoadFromFile, cuLibraryUnload, cuModuleLoad, cuModuleLoadData};
+use cuda_safe::sys::{
+    cuLibraryLoadData, cuLibraryLoadFromFile, cuLibraryUnload, cuModuleLoad, cuModuleLoadData,
+    cuModuleLoadDataEx, cuModuleLoadFatBinary,
+};
 use cuda_safe::{CUresult, Context, CudaVersion, Error, Module, kernel_attribute};
 use cuda_sim::Profile;
 use std::ffi::CString;
@@ -201,5 +205,43 @@ fn a_damaged_image_is_an_invalid_image_in_memory_and_in_a_file() {
             }
         }
         std::fs::remove_file(path).expect("a file of this test");
+    });
+}
+
+#[test]
+fn text_that_is_no_ptx_is_an_invalid_image_for_every_function_that_loads_code() {
+    on(Profile::h200(), |context| {
+        let _current = context.make_current().expect("a context");
+        for (text, expected) in [
+            (c"no PTX", CUresult::CUDA_ERROR_INVALID_IMAGE),
+            (c"", CUresult::CUDA_ERROR_INVALID_IMAGE),
+            (c".target sm_90", CUresult::CUDA_ERROR_INVALID_IMAGE),
+            (c"// .version 6.0", CUresult::CUDA_ERROR_INVALID_IMAGE),
+            (c".version 6.0", CUresult::CUDA_ERROR_INVALID_PTX),
+        ] {
+            let path = common::scratch().join(format!("text-{}.ptx", std::process::id()));
+            std::fs::write(&path, text.to_bytes()).expect("writing a file");
+            let name = CString::new(path.as_os_str().as_encoded_bytes()).expect("a path");
+            let (mut module, mut library) = (null_mut(), null_mut());
+            let (module, library) = (&raw mut module, &raw mut library);
+            let (image, name) = (text.as_ptr().cast(), name.as_ptr());
+            let (keys, values) = (null_mut(), null_mut());
+            let (more, their) = (null_mut(), null_mut());
+            for code in [
+                code!(cuModuleLoadData(module, image)),
+                code!(cuModuleLoadDataEx(module, image, 0, keys, values)),
+                code!(cuModuleLoadFatBinary(module, image)),
+                code!(cuModuleLoad(module, name)),
+                code!(cuLibraryLoadData(
+                    library, image, keys, values, 0, more, their, 0
+                )),
+                code!(cuLibraryLoadFromFile(
+                    library, name, keys, values, 0, more, their, 0
+                )),
+            ] {
+                assert_eq!(code, expected, "{text:?}");
+            }
+            std::fs::remove_file(path).expect("a file of this test");
+        }
     });
 }

@@ -29,8 +29,13 @@ impl World {
         }
     }
 
-    /// Returns the contents of an image or of PTX text.
-    pub(super) fn read_image(&mut self, image: *const c_void, log: &mut Logs) -> Answer<Contents> {
+    /// Returns the contents of an image or of PTX text. `not_ptx` is the code for a text that does not begin as PTX.
+    pub(super) fn read_image(
+        &mut self,
+        image: *const c_void,
+        not_ptx: CUresult,
+        log: &mut Logs,
+    ) -> Answer<Contents> {
         if image.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
@@ -51,6 +56,10 @@ impl World {
             Ok(contents) => {
                 log.inform("ptxas info    : 0 bytes gmem");
                 Ok(contents)
+            }
+            Err(Refusal::NotPtx) => {
+                log.write("ptxas line 1; fatal   : missing .version directive");
+                Err(not_ptx)
             }
             Err(Refusal::Version(major, minor)) => {
                 log.write(&format!(
@@ -99,7 +108,9 @@ impl World {
         context: Option<usize>,
         log: &mut Logs,
     ) -> Answer<Module> {
-        let contents = self.read_image(image, log)?;
+        // Measured on driver 580.
+        let not_ptx = CUresult::CUDA_ERROR_INVALID_IMAGE;
+        let contents = self.read_image(image, not_ptx, log)?;
         if let Some(wanted) = contents.wanted.iter().find(|name| !is_built_in(name)) {
             log.write(&format!(
                 "ptxas fatal   : Unresolved extern function '{wanted}'"

@@ -11,7 +11,9 @@ use super::{Contents, KernelInfo};
 /// The reason why a text cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// A missing `.version`, or a directive that does not end.
+    /// The text does not begin with `.version`.
+    NotPtx,
+    /// A missing directive, or one that does not end.
     Invalid(String),
     /// The PTX version is newer than the driver supports.
     Version(u32, u32),
@@ -24,7 +26,7 @@ pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Contents, Refusal>
     let rest = text
         .trim_start()
         .strip_prefix(".version")
-        .ok_or_else(|| invalid("line 1; fatal   : missing .version directive"))?;
+        .ok_or(Refusal::NotPtx)?;
     let version = rest.split_whitespace().next().unwrap_or_default();
     let version = version
         .split_once('.')
@@ -276,7 +278,20 @@ mod tests {
             Err(Refusal::Invalid(what)) => assert!(what.contains("nonsense"), "{what}"),
             other => panic!("{other:?}"),
         }
-        assert!(matches!(parse("", (9, 0)), Err(Refusal::Invalid(_))));
+        for text in [
+            "",
+            "no PTX",
+            "// .version 6.0",
+            ".target sm_90\n.version 6.0",
+        ] {
+            assert_eq!(parse(text, (9, 0)), Err(Refusal::NotPtx), "{text}");
+        }
+        for text in [".version", ".version six", ".version 6.0\n"] {
+            assert!(
+                matches!(parse(text, (9, 0)), Err(Refusal::Invalid(_))),
+                "{text}"
+            );
+        }
     }
 
     #[test]
