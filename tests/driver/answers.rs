@@ -171,6 +171,54 @@ mod provoked {
     }
 
     #[test]
+    fn a_library_reads_its_code_when_it_is_first_used() {
+        let context = need!(common::context());
+        need!(common::since(13, 0));
+        let _current = context.make_current().expect("current");
+        let ptx = c".version 6.0\n.target sm_52\n.address_size 64\n.visible .entry k(";
+        for (image, expected) in [
+            (
+                c"no PTX".to_bytes_with_nul(),
+                CUresult::CUDA_ERROR_INVALID_IMAGE,
+            ),
+            (ptx.to_bytes_with_nul(), CUresult::CUDA_ERROR_INVALID_PTX),
+            (b"\x7fELF\0\0\0\0", CUresult::CUDA_ERROR_INVALID_IMAGE),
+        ] {
+            // The driver reads more of an image than its first bytes.
+            let mut image = image.to_vec();
+            image.resize(256, 0);
+            let (mut library, mut count) = (null_mut(), 7);
+            let (mut kernel, mut address, mut size) = (null_mut(), 0, 0);
+            let load = answer!(cuLibraryLoadData(
+                &raw mut library,
+                image.as_ptr().cast(),
+                null_mut(),
+                null_mut(),
+                0,
+                null_mut(),
+                null_mut(),
+                0
+            ));
+            assert!(load.is_success(), "{load}");
+            let counted = answer!(cuLibraryGetKernelCount(&raw mut count, library));
+            assert_eq!((counted, count), (CUresult::CUDA_SUCCESS, 0));
+            let uses = [
+                answer!(cuLibraryGetKernel(&raw mut kernel, library, c"k".as_ptr())),
+                answer!(cuLibraryGetGlobal(
+                    &raw mut address,
+                    &raw mut size,
+                    library,
+                    c"g".as_ptr()
+                )),
+                answer!(cuLibraryGetKernel(&raw mut kernel, library, c"k".as_ptr())),
+            ];
+            assert_eq!(uses, [expected; 3], "{image:?}");
+            let unloaded = answer!(cuLibraryUnload(library));
+            assert!(unloaded.is_success(), "{unloaded}");
+        }
+    }
+
+    #[test]
     fn after_a_fatal_error_calls_about_devices_and_contexts_succeed() {
         need!(common::gpu());
         child::in_child(&[], || {

@@ -122,6 +122,7 @@ impl World {
             kernel_names.entry(its.c_name.clone()).or_insert(index);
         }
         Ok(Module {
+            refused: None,
             context,
             kernels: contents.kernels.into_iter().map(Arc::new).collect(),
             kernel_names,
@@ -131,11 +132,27 @@ impl World {
         })
     }
 
+    /// Adds a library. If its code cannot be used, the functions that use it return the code of the error.
+    fn add_library(&mut self, read: Answer<Module>) -> usize {
+        let read = read.unwrap_or_else(|code| Module {
+            refused: Some(code),
+            ..Module::default()
+        });
+        let count = read.kernels.len();
+        let handle = self.libraries.insert(read);
+        let functions = self.add_functions(handle, None, count);
+        if let Some(library) = self.libraries.get_mut(handle) {
+            library.functions = functions;
+        }
+        handle
+    }
+
     fn function_of(&self, module: usize, name: *const c_char) -> Answer<usize> {
         let module = self.module(module)?;
         if name.is_null() {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
+        module.refused.map_or(Ok(()), Err)?;
         // SAFETY: the caller passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) };
         let at = module.kernel_names.get(name);
@@ -356,14 +373,11 @@ pub(super) fn load_library(
     library.required()?;
     // SAFETY: the caller passes `count` keys and values.
     let mut log = unsafe { Logs::of_options(world, keys, values, count) }?;
-    let read = world.read_module(image, None, &mut log)?;
-    let count = read.kernels.len();
-    let handle = world.libraries.insert(read);
-    let functions = world.add_functions(handle, None, count);
-    if let Some(library) = world.libraries.get_mut(handle) {
-        library.functions = functions;
+    if image.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    library.set(pointer(handle));
+    let read = world.read_module(image, None, &mut log);
+    library.set(pointer(world.add_library(read)));
     Ok(())
 }
 
@@ -380,7 +394,17 @@ pub(super) fn load_library_file(
     options_count: c_uint,
 ) -> Answer {
     library.required()?;
-    let image = read_file(path)?;
+    let image = match read_file(path) {
+        Err(code @ CUresult::CUDA_ERROR_INVALID_IMAGE) => {
+            library.set(pointer(world.add_library(Err(code))));
+            return Ok(());
+        }
+        image => image?,
+    };
+    // Measured for an empty file. No other content is read before it is used.
+    if image == [0] {
+        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+    }
     load_library(
         world,
         library,

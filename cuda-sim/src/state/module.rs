@@ -56,6 +56,7 @@ impl World {
     /// Allocates the variables of a module or library in a context, unless they are allocated there.
     pub(crate) fn place_variables(&mut self, module: usize, context: usize) -> Answer {
         let its = self.module(module)?;
+        its.refused.map_or(Ok(()), Err)?;
         if its.placed.contains_key(&context) {
             return Ok(());
         }

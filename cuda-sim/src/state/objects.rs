@@ -7,6 +7,7 @@ use super::logs::Logs;
 use crate::code::{Contents, KernelInfo, Variable};
 use crate::exec::{FunctionSettings, Placed};
 use core::ffi::c_char;
+use cuda_sys::CUresult;
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
 use std::sync::Arc;
@@ -107,8 +108,11 @@ pub(crate) struct Event {
     pub(crate) time: Option<u64>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Module {
+    /// Why the code of a library cannot be used. A driver does not read the code before it is first used
+    /// (measured).
+    pub(crate) refused: Option<CUresult>,
     /// `None` for a library, which belongs to every context.
     pub(crate) context: Option<usize>,
     pub(crate) kernels: Arc<[Arc<KernelInfo>]>,
