@@ -60,13 +60,12 @@ mod api;
 mod call;
 mod code;
 mod compression;
+pub mod environment;
 mod exec;
 mod memory;
 mod profile;
 pub mod races;
 mod state;
-#[doc = include_str!("environment.md")]
-pub mod environment {}
 /// Runs the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -328,20 +328,6 @@ impl Profile {
         }
     }
 
-    /// Turns on the modes that environment variables select: `CUDA_SIM_RACES`
-    /// ([`with_race_detection`](Self::with_race_detection)) and `CUDA_SIM_LENIENT`
-    /// ([`with_lenient_misuse`](Self::with_lenient_misuse)). A variable selects its mode if it is set, and
-    /// neither empty nor `0`.
-    #[must_use]
-    pub fn with_environment(self) -> Self {
-        let is_on = |name| std::env::var_os(name).is_some_and(|its| !its.is_empty() && its != "0");
-        Self {
-            race_detection: self.race_detection || is_on("CUDA_SIM_RACES"),
-            lenient_misuse: self.lenient_misuse || is_on("CUDA_SIM_LENIENT"),
-            ..self
-        }
-    }
-
     /// Makes kernels that are not [registered](crate::kernel::register) do nothing. By default, a launch of
     /// such a kernel fails as an access to an illegal address, with a [misuse](crate::misuses) that names it.
     ///
@@ -358,6 +344,11 @@ impl Profile {
     /// Returns the CUDA version of the driver.
     pub fn driver(&self) -> CudaVersion {
         self.driver
+    }
+
+    /// Returns whether races are detected.
+    pub fn detects_races(&self) -> bool {
+        self.race_detection
     }
 
     /// Returns the seed.

@@ -95,7 +95,9 @@ fn driver() -> &'static Driver {
             std::io::stderr(),
             "tests run on the software driver, {profile} ({why})"
         );
-        match cuda_sim::install(profile.with_environment()) {
+        let profile = profile.with_environment();
+        let profile = profile.unwrap_or_else(|why| panic!("{why}"));
+        match cuda_sim::install(profile) {
             Ok(()) => {
                 register_kernels();
                 Driver::Software

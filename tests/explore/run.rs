@@ -202,6 +202,7 @@ fn explore_in_child(name: &str, options: &Options) -> Outcome {
 /// Installs the software driver, and creates the explorer of this process.
 pub(crate) fn explorer(devices: u32, options: &Options) -> Explorer {
     let profile = Profile::h200().with_devices(devices).with_environment();
+    let profile = profile.unwrap_or_else(|why| panic!("{why}"));
     cuda_sim::install(profile).expect("nothing was called before");
     scenarios::register_kernels();
     cuda_safe::explore::set_hooks(

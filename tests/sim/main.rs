@@ -123,7 +123,9 @@ fn on(profile: Profile, body: impl FnOnce(Context)) {
 }
 
 fn start(profile: Profile) {
-    cuda_sim::install(profile.with_environment()).expect("nothing was called before");
+    let profile = profile.with_environment();
+    let profile = profile.unwrap_or_else(|why| panic!("{why}"));
+    cuda_sim::install(profile).expect("nothing was called before");
     common::register_kernels();
 }
 

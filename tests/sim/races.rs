@@ -476,6 +476,15 @@ fn the_environment_turns_the_modes_on() {
     let environment = [("CUDA_SIM_RACES", "1"), ("CUDA_SIM_LENIENT", "0")];
     common::child::in_child(&environment, || {
         let on = Profile::h200().with_race_detection();
-        assert_eq!(Profile::h200().with_environment(), on);
+        assert_eq!(Profile::h200().with_environment(), Ok(on));
+    });
+}
+
+#[test]
+fn a_mode_of_the_environment_that_is_not_valid_is_an_error() {
+    common::child::in_child(&[("CUDA_SIM_RACES", "typo")], || {
+        let why = Profile::h200().with_environment().expect_err("no mode");
+        let expected = "CUDA_SIM_RACES: \"typo\" is neither \"0\" nor \"1\"";
+        assert_eq!(why.to_string(), expected);
     });
 }

@@ -1,7 +1,6 @@
 //! The command line.
 
-use cuda_sim::Profile;
-use cuda_sim::fault::Fault;
+use cuda_sim::environment::Variable;
 use cuda_sys::CudaVersion;
 use lexopt::prelude::{Long, Short, Value, ValueExt};
 use std::ffi::OsString;
@@ -25,7 +24,7 @@ pub(crate) struct Run {
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
     /// Variables of the program.
-    pub(crate) variables: Vec<(&'static str, OsString)>,
+    pub(crate) variables: Vec<(Variable, OsString)>,
     pub(crate) account: Account,
 }
 
@@ -83,7 +82,7 @@ fn parse_functions(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error
 fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     let mut profile: Option<String> = None;
     let (mut driver, mut devices, mut seed) = (None, None, None);
-    let mut variables: Vec<(&'static str, OsString)> = Vec::new();
+    let mut variables: Vec<(Variable, OsString)> = Vec::new();
     let mut account = Account::Stderr;
     let program = loop {
         match parser.next()? {
@@ -91,17 +90,14 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
             Some(Long("driver")) => driver = Some(parser.value()?.string()?),
             Some(Long("devices")) => devices = Some(parser.value()?.string()?),
             Some(Long("seed")) => seed = Some(parser.value()?.string()?),
-            Some(Long("races")) => variables.push(("CUDA_SIM_RACES", "1".into())),
-            Some(Long("lenient")) => variables.push(("CUDA_SIM_LENIENT", "1".into())),
+            Some(Long("races")) => variables.push((Variable::Races, "1".into())),
+            Some(Long("lenient")) => variables.push((Variable::Lenient, "1".into())),
             Some(Long("faults")) => {
-                let faults = parser.value()?.string()?;
-                for fault in faults.split(',') {
-                    let fault: Result<Fault, _> = fault.trim().parse();
-                    let _ = fault.map_err(|why| why.to_string())?;
-                }
-                variables.push(("CUDA_SIM_FAULTS", faults.into()));
+                let faults = parser.value()?;
+                Variable::Faults.check(&faults).map_err(|why| why.reason)?;
+                variables.push((Variable::Faults, faults));
             }
-            Some(Long("ignore-kernels")) => variables.push(("CUDA_SIM_KERNELS", "ignore".into())),
+            Some(Long("ignore-kernels")) => variables.push((Variable::Kernels, "ignore".into())),
             Some(Long("account")) => account = Account::File(parser.value()?.into()),
             Some(Long("no-account")) => account = Account::Nowhere,
             Some(Short('h') | Long("help")) => return Ok(Command::Help),
@@ -112,12 +108,13 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     };
     let arguments = parser.raw_args()?.collect();
     if profile.is_some() || driver.is_some() || devices.is_some() || seed.is_some() {
-        let inherited = std::env::var("CUDA_SIM").ok().filter(|its| !its.is_empty());
-        let profile = profile.or(inherited).unwrap_or_else(|| "h200".to_owned());
+        let inherited = || Some(Variable::Profile.value()?.to_string_lossy().into_owned());
+        let profile = profile
+            .or_else(inherited)
+            .unwrap_or_else(|| "h200".to_owned());
         let text = with_suffixes(&profile, [('*', devices), ('@', driver), ('#', seed)]);
-        let known: Result<Profile, _> = text.parse();
-        known.map_err(|why| why.to_string())?;
-        variables.push(("CUDA_SIM", text.into()));
+        Variable::Profile.check(&text).map_err(|why| why.reason)?;
+        variables.push((Variable::Profile, text.into()));
     }
     Ok(Command::Run(Run {
         program,

@@ -2,6 +2,7 @@
 
 use crate::options::{Account, Run};
 use crate::{accounts, library, signals};
+use cuda_sim::environment::Variable;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -23,14 +24,16 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, String> {
     library::write(&driver)?;
     fs::create_dir(&written).map_err(|why| format!("creating a temporary folder: {why}"))?;
 
+    let variables = options.variables.iter();
+    let variables = variables.map(|(variable, value)| (variable.name(), value));
     let mut command = Command::new(&options.program);
     command
         .args(&options.arguments)
         .env("LD_LIBRARY_PATH", search_path(&driver))
-        .envs(options.variables.iter().cloned());
+        .envs(variables);
     match options.account {
-        Account::Nowhere => command.env_remove("CUDA_SIM_ACCOUNT"),
-        _ => command.env("CUDA_SIM_ACCOUNT", &written),
+        Account::Nowhere => command.env_remove(Variable::Account.name()),
+        _ => command.env(Variable::Account.name(), &written),
     };
     signals::install();
     let program = options.program.to_string_lossy();

@@ -1,6 +1,6 @@
 //! The account of the process, which is written when it exits.
 
-use crate::environment::{self, Place};
+use cuda_sim::environment::Account as Place;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,15 +21,12 @@ static ACCOUNT: OnceLock<Account> = OnceLock::new();
 
 /// Prepares the account when the driver starts, if the environment requests it. Until the process exits, the
 /// file says that it has not.
-pub(crate) fn begin() {
-    let Some(place) = environment::account() else {
-        return;
-    };
+pub(crate) fn begin(place: &Place) {
     let process = std::process::id();
     let title = format!("process {process}: {}", command_line());
     let file = match place {
-        Place::Stderr => None,
-        Place::Folder(folder) => Some(new_file(&folder, process)),
+        Place::Folder(folder) => Some(new_file(folder, process)),
+        _ => None,
     };
     let account = ACCOUNT.get_or_init(|| Account {
         process,

@@ -1,13 +1,14 @@
 //! The simulated driver. The first call of any function starts it.
 
-use crate::{account, environment, errors, exports, lookup};
+use crate::{account, errors, exports, lookup};
 use core::ffi::c_void;
 use core::mem::transmute;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
-use cuda_sim::Profile;
+use cuda_sim::environment::Environment;
 use cuda_sim::fault::Scope;
 use cuda_sys::{CudaVersion, Function};
+use std::io::Write;
 use std::sync::LazyLock;
 
 /// A function of unknown type. It must be cast to its type before it is called.
@@ -23,26 +24,45 @@ pub(crate) struct Driver {
 
 static DRIVER: LazyLock<Driver> = LazyLock::new(start);
 
-/// The profile that the environment selects.
-pub(crate) static PROFILE: LazyLock<Profile> = LazyLock::new(environment::profile);
+/// The settings that the environment selects.
+pub(crate) static SETTINGS: LazyLock<Environment> = LazyLock::new(settings);
 
 /// The record of calls is cleared after this number of calls.
 const CALLS: u32 = 1 << 16;
 
+/// Reads the environment. A value that is not valid is reported, and the driver then has no devices, so that no
+/// test passes with other settings than the ones it names.
+fn settings() -> Environment {
+    let mut its = Environment::read();
+    for why in &its.invalid {
+        // Does not panic if stderr is closed: this runs when the library is loaded.
+        let _ = writeln!(
+            std::io::stderr(),
+            "cuda-sim: {why}; the driver reports no devices"
+        );
+    }
+    if !its.invalid.is_empty() {
+        its.profile = its.profile.with_devices(0);
+    }
+    its
+}
+
 fn start() -> Driver {
-    let version = PROFILE.driver();
-    let profile = PROFILE.clone().with_driver_thread().with_environment();
-    account::count_races(profile == profile.clone().with_race_detection());
+    let version = SETTINGS.profile.driver();
+    let profile = SETTINGS.profile.clone().with_driver_thread();
+    account::count_races(profile.detects_races());
     if let Err(why) = cuda_sim::install(profile) {
         // All functions are then missing. This cannot happen unless this library's copy of the crates is
         // already in use.
         eprintln!("cuda-sim: {why}");
     }
-    for fault in environment::process_faults() {
+    for fault in &SETTINGS.faults {
         // Active until the process ends.
-        std::mem::forget(fault.inject(Scope::Process));
+        std::mem::forget(fault.clone().inject(Scope::Process));
     }
-    account::begin();
+    if let Some(place) = &SETTINGS.account {
+        account::begin(place);
+    }
     let played = |function: Function| {
         if function.since() > version {
             return None;

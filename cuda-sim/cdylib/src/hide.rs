@@ -6,7 +6,7 @@
 //! this is not possible, and in programs that bind symbols before that, a hidden function returns
 //! `CUDA_ERROR_NOT_FOUND`.
 
-use crate::driver::PROFILE;
+use crate::driver::SETTINGS;
 use crate::exports;
 use core::ffi::{CStr, c_char, c_int, c_long, c_void};
 use core::ptr::{null, null_mut};
@@ -57,7 +57,7 @@ unsafe extern "C" {
 static AT_LOAD: extern "C" fn() = hide;
 
 extern "C" fn hide() {
-    let driver = PROFILE.driver();
+    let driver = SETTINGS.profile.driver();
     let functions: Vec<Function> = Function::all().collect();
     let newer = exports::all().filter(|(index, _)| functions[*index].since() > driver);
     let symbols: Vec<*mut Symbol> = newer

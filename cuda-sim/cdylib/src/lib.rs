@@ -26,7 +26,6 @@
 
 mod account;
 mod driver;
-mod environment;
 mod errors;
 mod exports;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
