@@ -102,6 +102,7 @@ fn the_command_is_installed_from_its_package_and_contains_the_library() {
     let mut run = Command::new(folder.join("root/bin/cuda-sim"));
     run.args(["run", "--no-account", "--devices=4", "--", "python3", "-c"]);
     run.arg("import ctypes; print(ctypes.CDLL('libcuda.so').cuInit(0))");
+    run.env("XDG_CACHE_HOME", folder.join("cache"));
     assert_eq!(succeed(&mut run), "0\n");
     let mut library = Command::new(folder.join("root/bin/cuda-sim"));
     succeed(library.arg("library").arg(folder.join("driver")));

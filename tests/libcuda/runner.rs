@@ -2,23 +2,49 @@
 
 use crate::common::skip;
 use crate::{folder, need, runner, text, unique};
+use cuda_sim::environment::Variable;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+/// Returns the command with the cache of these tests, or reports a skip.
+fn command() -> Option<Command> {
+    let mut command = Command::new(runner()?);
+    for variable in Variable::ALL {
+        command.env_remove(variable.name());
+    }
+    command.env("XDG_CACHE_HOME", &*CACHE);
+    Some(command)
+}
+
+/// The cache, without the libraries of older builds.
+static CACHE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let cache = folder().join("cache");
+    for library in fs::read_dir(cache.join("cuda-sim")).into_iter().flatten() {
+        let Ok(library) = library else { continue };
+        let time = library.metadata().and_then(|its| its.modified());
+        let age = time.ok().and_then(|time| time.elapsed().ok());
+        // Another run of the tests may use it.
+        if age.is_some_and(|age| age > Duration::from_secs(3600)) {
+            let _ = fs::remove_dir_all(library.path());
+        }
+    }
+    cache
+});
 
 /// Runs the command.
 fn output(arguments: &[&str]) -> Option<Output> {
-    let mut command = Command::new(runner()?);
-    command.args(arguments);
-    for variable in [
-        "CUDA_SIM",
-        "CUDA_SIM_KERNELS",
-        "CUDA_SIM_FAULTS",
-        "CUDA_SIM_ACCOUNT",
-    ] {
-        command.env_remove(variable);
-    }
-    Some(command.output().expect("starting the command"))
+    let mut command = command()?;
+    Some(
+        command
+            .args(arguments)
+            .output()
+            .expect("starting the command"),
+    )
 }
 
 /// Opens the driver in Python.
@@ -54,14 +80,13 @@ fn a_program_runs_on_the_profile_of_the_options_and_its_status_is_returned() {
 
 #[test]
 fn options_replace_parts_of_the_profile_of_the_environment() {
-    let runner = need!(runner());
     for (inherited, options, expected) in [
         ("a100*2@12.4#7", &["--driver=12.6"][..], "a100*2@12.6#7"),
         ("a100", &["--devices=3", "--seed=1"], "a100*3#1"),
         ("a100@12.4", &["--profile=h200"], "h200"),
         ("", &["--profile=h200@12.4", "--devices=2"], "h200*2@12.4"),
     ] {
-        let mut command = Command::new(&runner);
+        let mut command = need!(command());
         command.args(["run", "--no-account"]).args(options);
         command.args(["sh", "-c", "echo $CUDA_SIM"]);
         let output = command.env("CUDA_SIM", inherited).output();
@@ -74,42 +99,199 @@ fn options_replace_parts_of_the_profile_of_the_environment() {
 fn a_signal_that_the_caller_ignores_is_ignored_by_the_program() {
     let runner = need!(runner());
     let script = "trap '' HUP; exec \"$0\" run --no-account -- sh -c 'kill -HUP $$; echo alive'";
-    let output = Command::new("sh").args(["-c", script]).arg(runner).output();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script]).arg(runner);
+    let output = shell.env("XDG_CACHE_HOME", &*CACHE).output();
     let output = output.expect("a shell");
     assert_eq!(text(&output.stdout), "alive\n", "{output:?}");
 }
 
+/// Prints the code of `cuInit` and the files of the driver that are mapped, in another folder.
+const OPENED: &str = "import ctypes, os; os.chdir('/'); code = ctypes.CDLL('libcuda.so.1').cuInit(0)\n\
+                      maps = {line.split()[-1] for line in open('/proc/self/maps')}\n\
+                      print(code, *[path for path in maps if 'libcuda' in path])";
+
+/// Runs a program without an account, and returns the folder of the driver that it opened.
+#[track_caller]
+fn opened_in(command: &mut Command) -> PathBuf {
+    command.args(["run", "--no-account", "python3", "-c", OPENED]);
+    let output = command.output().expect("the command");
+    let shown = text(&output.stdout);
+    let path = shown.trim_end().strip_prefix("0 ");
+    let path = path.unwrap_or_else(|| panic!("{shown}{}", text(&output.stderr)));
+    Path::new(path).parent().expect("a folder").to_owned()
+}
+
 #[test]
 fn a_program_that_changes_its_folder_finds_the_driver_with_a_relative_temporary_folder() {
-    let runner = need!(runner());
     let place = unique(&folder(), "temporary");
     fs::create_dir_all(place.join("inner")).expect("a folder of this test");
-    let script =
-        "import os; os.chdir('/')\nimport ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))";
-    let mut command = Command::new(&runner);
-    command.args([
-        "run",
-        "--",
-        "sh",
-        "-c",
-        "cd / && exec python3 -c \"$0\"",
-        script,
-    ]);
+    let mut command = need!(command());
+    command
+        .current_dir(&place)
+        .env("TMPDIR", "inner")
+        .env("HOME", "/proc")
+        .env_remove("XDG_CACHE_HOME");
+    let driver = opened_in(&mut command);
+    assert!(driver.starts_with(place.join("inner")), "{driver:?}");
+    // The program's account finds its folder too.
+    let mut command = need!(self::command());
+    command.args(["run", "--", "python3", "-c", OPENED]);
     let output = command.current_dir(&place).env("TMPDIR", "inner").output();
-    let output = output.expect("the command");
-    assert_eq!(text(&output.stdout), "0\n", "{output:?}");
-    let errors = text(&output.stderr);
+    let errors = text(&output.expect("the command").stderr);
     assert!(errors.contains("account of 1 process\n"), "{errors}");
+    // Only the library is left.
+    let left = fs::read_dir(place.join("inner")).expect("a folder of this test");
+    assert_eq!(left.count(), 1);
+    fs::remove_dir_all(place).expect("a folder of this test");
+}
 
-    let mut command = Command::new(&runner);
-    let output = command
-        .args(["run", "true"])
-        .env("TMPDIR", "/tmp/a:b")
-        .output();
-    let output = output.expect("the command");
-    assert_eq!(output.status.code(), Some(127));
+#[test]
+fn the_library_is_in_a_folder_that_only_the_user_can_change() {
+    let place = unique(&folder(), "places");
+    let (cache, temporary) = (place.join("cache"), place.join("temporary"));
+    fs::create_dir_all(&temporary).expect("a folder of this test");
+    let run = |cache: &Path| {
+        let mut command = command()?;
+        command
+            .env("TMPDIR", &temporary)
+            .env("XDG_CACHE_HOME", cache);
+        Some(opened_in(&mut command))
+    };
+    let first = need!(run(&cache));
+    let its = cache.join("cuda-sim");
+    assert_eq!(first.parent(), Some(&*its));
+    assert_eq!(
+        fs::metadata(&its).expect("the folder").mode() & 0o777,
+        0o700
+    );
+    // The second run uses the same file.
+    let library = || fs::metadata(first.join("libcuda.so.1")).expect("the library");
+    let number = library().ino();
+    assert_eq!(need!(run(&cache)).as_path(), first);
+    assert_eq!(library().ino(), number);
+    // A damaged file is replaced.
+    fs::write(first.join("libcuda.so.1"), "damaged").expect("the library");
+    assert_eq!(need!(run(&cache)).as_path(), first);
+    assert!(library().len() > 7);
+
+    // Folders that another user could change are not used.
+    let open = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(&its, open.clone()).expect("the folder");
+    let second = need!(run(&cache));
+    assert!(second.starts_with(&temporary), "{second:?}");
+    fs::set_permissions(second.parent().expect("a folder"), open).expect("the folder");
+    let mut command = need!(command());
+    command
+        .env("TMPDIR", &temporary)
+        .env("XDG_CACHE_HOME", &cache);
+    let output = command.args(["run", "true"]).output().expect("the command");
+    assert_eq!(output.status.code(), Some(125));
     let errors = text(&output.stderr);
-    assert!(errors.contains("contains :; set TMPDIR"), "{errors}");
+    for part in [
+        "no place for the library: other users can write to ",
+        "set XDG_CACHE_HOME",
+    ] {
+        assert!(errors.contains(part), "{errors}");
+    }
+    // Nor is a link, or a path that the dynamic linker would split.
+    let target = place.join("target");
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&target)
+        .expect("a folder");
+    let linked = place.join("linked");
+    fs::create_dir(&linked).expect("a folder of this test");
+    symlink(&target, linked.join("cuda-sim")).expect("a link");
+    for (cache, reason) in [
+        (linked, "is not a folder"),
+        (place.join("a:b"), "contains :"),
+    ] {
+        let mut command = need!(self::command());
+        command
+            .env("TMPDIR", &temporary)
+            .env("XDG_CACHE_HOME", cache);
+        let output = command.args(["run", "true"]).output().expect("the command");
+        let errors = text(&output.stderr);
+        assert!(errors.contains(reason), "{errors}");
+    }
+    fs::remove_dir_all(place).expect("a folder of this test");
+}
+
+#[test]
+fn a_process_that_outlives_the_command_finds_the_library() {
+    let place = unique(&folder(), "late");
+    fs::create_dir_all(&place).expect("a folder of this test");
+    let (ended, result) = (place.join("ended"), place.join("result"));
+    // Opens the driver after the command has ended.
+    let script = "(until [ -e \"$1\" ]; do sleep 0.05; done
+                   python3 -c \"$0\" >\"$2.part\"; mv \"$2.part\" \"$2\") >/dev/null 2>&1 </dev/null &";
+    let mut command = need!(command());
+    command.args(["run", "--no-account", "sh", "-c", script, OPENED]);
+    let output = command
+        .args([&ended, &result])
+        .output()
+        .expect("the command");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    fs::write(&ended, "").expect("a file of this test");
+    let start = Instant::now();
+    let result = loop {
+        match fs::read_to_string(&result) {
+            Ok(result) => break result,
+            Err(why) => assert!(start.elapsed() < Duration::from_secs(60), "{why}"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(result.starts_with("0 "), "{result}");
+    fs::remove_dir_all(place).expect("a folder of this test");
+}
+
+#[test]
+fn a_program_of_cuda_sys_uses_the_library_although_its_environment_names_another_driver() {
+    const CHILD: &str = "CUDA_TESTS_CHILD_OF_RUNNER";
+    if std::env::var_os(CHILD).is_some() {
+        println!("{:?}", cuda_safe::version());
+        return;
+    }
+    let mut command = need!(command());
+    command.args(["run", "--no-account", "--driver=12.4"]);
+    command.arg(std::env::current_exe().expect("the path of this program"));
+    command.args(["--exact", "--nocapture"]);
+    command.arg(
+        "runner::a_program_of_cuda_sys_uses_the_library_although_its_environment_names_another_driver",
+    );
+    let command = command.env(CHILD, "1");
+    let output = command.env("CUDA_SYS_LIBRARY", "/no/such/driver").output();
+    let output = output.expect("the command");
+    let shown = text(&output.stdout);
+    let version = format!(
+        "{:?}\n",
+        Ok::<_, ()>(cuda_safe::sys::CudaVersion::new(12, 4))
+    );
+    assert!(shown.contains(&version), "{shown}");
+}
+
+#[test]
+fn the_exit_status_says_whether_the_command_or_the_program_failed() {
+    let place = unique(&folder(), "status");
+    fs::create_dir_all(&place).expect("a folder of this test");
+    let plain = place.join("plain");
+    fs::write(&plain, "text").expect("a file of this test");
+    let plain = plain.to_str().expect("a path in UTF-8");
+    for (program, status) in [
+        (&["sh", "-c", "exit 0"][..], 0),
+        (&["sh", "-c", "exit 3"], 3),
+        (&["sh", "-c", "exit 125"], 125),
+        (&["sh", "-c", "kill -TERM $$"], 128 + 15),
+        (&["/no/such/program"], 127),
+        (&["no-such-program-in-the-path"], 127),
+        (&["/"], 126),
+        (&[plain], 126),
+        (&["--no-such-option"], 125),
+    ] {
+        let output = need!(output(&[&["run", "--no-account"], program].concat()));
+        assert_eq!(output.status.code(), Some(status), "{program:?}");
+    }
     fs::remove_dir_all(place).expect("a folder of this test");
 }
 
@@ -230,9 +412,8 @@ fn a_program_that_does_not_call_the_driver_is_said_not_to() {
 
 #[test]
 fn a_signal_is_passed_on_to_the_program() {
-    let runner = need!(runner());
     let script = "trap 'echo stopped; exit 3' TERM; echo ready; while :; do sleep 0.1; done";
-    let mut command = Command::new(runner);
+    let mut command = need!(command());
     command.args(["run", "--no-account", "--", "sh", "-c", script]);
     let mut child = command.stdout(Stdio::piped()).spawn().expect("the command");
     let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -250,14 +431,19 @@ fn a_signal_is_passed_on_to_the_program() {
 
 #[test]
 fn wrong_arguments_are_named() {
-    for (arguments, reason) in [
-        (&["run"][..], "run needs a program"),
-        (&["walk"], "no command walk"),
-        (&["run", "--slowly", "true"], "--slowly"),
-        (&["run", "--driver=12.5", "true"], "no profile 12.5"),
-        (&["run", "--faults=cuNever", "true"], "no fault cuNever"),
+    for (arguments, status, reason) in [
+        (&["run"][..], 125, "run needs a program"),
+        (&["walk"], 125, "no command walk"),
+        (&["run", "--slowly", "true"], 125, "--slowly"),
+        (&["run", "--driver=12.5", "true"], 125, "no profile 12.5"),
+        (
+            &["run", "--faults=cuNever", "true"],
+            125,
+            "no fault cuNever",
+        ),
         (
             &["run", "/no/such/program"],
+            127,
             "starting /no/such/program: No such file",
         ),
         (
@@ -268,12 +454,13 @@ fn wrong_arguments_are_named() {
                 "-c",
                 "exit 7",
             ],
+            125,
             "writing the account to /no/such/folder/account: No such file",
         ),
-        (&["library"], "missing"),
+        (&["library"], 125, "missing"),
     ] {
         let output = need!(output(arguments));
-        assert_eq!(output.status.code(), Some(127), "{arguments:?}");
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}");
         let errors = text(&output.stderr);
         assert!(
             errors.starts_with("cuda-sim: ") && errors.contains(reason),

@@ -3,6 +3,8 @@
 #[cfg(target_os = "linux")]
 mod accounts;
 #[cfg(target_os = "linux")]
+mod cache;
+#[cfg(target_os = "linux")]
 mod library;
 #[cfg(target_os = "linux")]
 mod lists;
@@ -20,8 +22,8 @@ Runs programs on the software CUDA driver, without a GPU.
 
 cuda-sim run [OPTION …] [--] PROGRAM [ARGUMENT …]
     Runs a program that finds the software driver in place of libcuda.so.1, and prints on stderr what its
-    processes did with the driver. The exit status is that of the program, or 128 and the number of the
-    signal that ended it.
+    processes did with the driver. The exit status is that of the program, 128 and the number of the signal
+    that ended it, 127 if it was not found, 126 if it cannot be executed, or 125 if cuda-sim itself failed.
       --profile NAME     the GPU, for example h200 or a100@12.4 (default: CUDA_SIM, or h200)
       --driver VERSION   the CUDA version of the driver, for example 12.4
       --devices NUMBER   the number of devices
@@ -42,12 +44,43 @@ cuda-sim functions [--not-simulated] [--driver VERSION]
     Lists the simulated functions of a driver, with the CUDA version that introduced each, or the others.
 ";
 
+/// The exit status if the command itself fails, as that of `env` and `timeout`.
+const FAILED: u8 = 125;
+
+/// Why the command failed, and its exit status.
+#[cfg(target_os = "linux")]
+struct Failure {
+    status: u8,
+    why: String,
+}
+
+#[cfg(target_os = "linux")]
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self {
+            status: FAILED,
+            why,
+        }
+    }
+}
+
 #[cfg(target_os = "linux")]
 fn main() -> ExitCode {
+    execute().unwrap_or_else(|Failure { status, why }| {
+        eprintln!("cuda-sim: {why}");
+        ExitCode::from(status)
+    })
+}
+
+#[cfg(target_os = "linux")]
+fn execute() -> Result<ExitCode, Failure> {
     use options::Command;
-    let done = options::parse(lexopt::Parser::from_env()).and_then(|command| match command {
-        Command::Run(options) => run::run(&options),
-        Command::Library(folder) => library::write(&folder).map(|()| ExitCode::SUCCESS),
+    let done = match options::parse(lexopt::Parser::from_env())? {
+        Command::Run(options) => return run::run(&options),
+        Command::Library(folder) => {
+            let written = library::bytes().and_then(|library| library::write(&folder, &library));
+            written.map(|()| ExitCode::SUCCESS)
+        }
         Command::Header => lists::print(include_str!("../include/cuda_sim.h")),
         Command::Profiles => lists::print(&lists::profiles()),
         Command::Functions {
@@ -56,16 +89,12 @@ fn main() -> ExitCode {
         } => lists::print(&lists::functions(driver, not_simulated)),
         Command::Help => lists::print(HELP),
         Command::Version => lists::print(concat!("cuda-sim ", env!("CARGO_PKG_VERSION"), "\n")),
-    });
-    done.unwrap_or_else(|why| {
-        eprintln!("cuda-sim: {why}");
-        // As a shell, if a program cannot be started.
-        ExitCode::from(127)
-    })
+    };
+    Ok(done?)
 }
 
 #[cfg(not(target_os = "linux"))]
 fn main() -> ExitCode {
     eprintln!("cuda-sim: only Linux is supported");
-    ExitCode::FAILURE
+    ExitCode::from(FAILED)
 }

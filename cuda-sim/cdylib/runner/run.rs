@@ -1,52 +1,66 @@
 //! `cuda-sim run`.
 
 use crate::options::{Account, Run};
-use crate::{accounts, library, signals};
+use crate::{FAILED, Failure, accounts, cache, signals};
 use cuda_sim::environment::Variable;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::time::SystemTime;
 
+/// The variable that names the driver for programs that use `cuda-sys`.
+const DRIVER_OF_CUDA_SYS: &str = "CUDA_SYS_LIBRARY";
+
 /// Runs a program on the software driver.
-pub(crate) fn run(options: &Run) -> Result<ExitCode, String> {
+pub(crate) fn run(options: &Run) -> Result<ExitCode, Failure> {
     if let Account::File(file) = &options.account {
         // Before the program runs, which may take long.
         fs::write(file, "")
             .map_err(|why| format!("writing the account to {}: {why}", file.display()))?;
     }
-    let folder = Folder::new().map_err(|why| format!("creating a temporary folder: {why}"))?;
-    let (driver, written) = (folder.0.join("driver"), folder.0.join("accounts"));
-    library::write(&driver)?;
-    fs::create_dir(&written).map_err(|why| format!("creating a temporary folder: {why}"))?;
+    let driver = cache::folder()?;
+    let accounts =
+        Folder::new().map_err(|why| format!("creating a folder for the account: {why}"))?;
 
-    let variables = options.variables.iter();
-    let variables = variables.map(|(variable, value)| (variable.name(), value));
     let mut command = Command::new(&options.program);
     command
         .args(&options.arguments)
         .env("LD_LIBRARY_PATH", search_path(&driver))
-        .envs(variables);
+        .env(DRIVER_OF_CUDA_SYS, driver.join("libcuda.so.1"));
+    for (variable, value) in &options.variables {
+        command.env(variable.name(), value);
+    }
     match options.account {
         Account::Nowhere => command.env_remove(Variable::Account.name()),
-        _ => command.env(Variable::Account.name(), &written),
+        _ => command.env(Variable::Account.name(), &accounts.0),
     };
     signals::install();
     let program = options.program.to_string_lossy();
-    let mut child = command
-        .spawn()
-        .map_err(|why| format!("starting {program}: {why}"))?;
+    let mut child = command.spawn().map_err(|why| Failure {
+        status: status_of(&why),
+        why: format!("starting {program}: {why}"),
+    })?;
     let status =
         signals::wait(&mut child).map_err(|why| format!("waiting for {program}: {why}"))?;
     if !matches!(options.account, Account::Nowhere) {
-        accounts::write(&written, &options.account)
+        accounts::write(&accounts.0, &options.account)
             .map_err(|why| format!("writing the account: {why}"))?;
     }
     Ok(code_of(status))
+}
+
+/// Returns the exit status for a program that cannot be started, as `env` and `timeout` do.
+fn status_of(why: &io::Error) -> u8 {
+    match why.kind() {
+        ErrorKind::NotFound => 127,
+        // There are too many processes, or there is too little memory.
+        ErrorKind::WouldBlock | ErrorKind::OutOfMemory => FAILED,
+        _ => 126,
+    }
 }
 
 /// Returns the exit status of the program, as a shell does.
@@ -66,28 +80,16 @@ fn search_path(driver: &Path) -> OsString {
     path
 }
 
-/// A temporary folder, which is removed when this value is dropped.
+/// A temporary folder for the accounts of processes, which is removed when this value is dropped.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> io::Result<Self> {
         let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         let time = time.map_or(0, |time| time.subsec_nanos());
-        let name = format!("cuda-sim-{}-{time}", std::process::id());
+        let name = format!("cuda-sim-account-{}-{time}", std::process::id());
         // Absolute, because the program may change its folder.
         let path = std::path::absolute(std::env::temp_dir())?.join(name);
-        // The dynamic linker reads these as separators of folders, and $ as the start of a variable.
-        if let Some(letter) = path
-            .to_string_lossy()
-            .chars()
-            .find(|its| ":;$".contains(*its))
-        {
-            let why = format!(
-                "{} contains {letter}; set TMPDIR to another folder",
-                path.display()
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
         // Fails if the folder exists, which another user may own.
         let made = DirBuilder::new().mode(0o700).create(&path);
         made.map_err(|why| io::Error::new(why.kind(), format!("{}: {why}", path.display())))?;
