@@ -8,6 +8,8 @@ pub mod explore;
 pub mod fault;
 pub(crate) mod hook;
 pub(crate) mod report;
+#[cfg(test)]
+mod tests;
 
 use crate::account::{Alive, Argument, record, refuse_in_kernel};
 use crate::exec::{Callback, HostFunction, kernel};
@@ -167,6 +169,7 @@ fn attempt(
             };
             world.executor.set_blocked(false);
             if let Some(code) = refusal(world, class) {
+                world.abandon_wait(kept.take());
                 let failed = world.failed_callbacks();
                 drop(locked);
                 failed.into_iter().for_each(run);
@@ -188,7 +191,10 @@ fn attempt(
             driver_thread::note_call(world);
             let waits = matches!(answer, Err(World::CALLBACK | World::WAIT));
             if begun && waits && !*stops_others {
-                *stops_others = world.stop_others(name, kept.flatten());
+                *stops_others = world.stop_others(name, kept.and_then(|kept| kept.operation));
+            }
+            if !waits {
+                world.abandon_wait(kept.take());
             }
             match answer {
                 Err(code) if code == World::CALLBACK => world.executor.callback.take(),

@@ -1,44 +1,77 @@
 //! Vector clocks.
 
+use std::cmp::Ordering;
+
 /// A vector clock: for each lane, the number of its operations that are ordered before a point.
 ///
 /// A lane is a chain of operations, each ordered before the next one. An operation is ordered before another
-/// one if the other one's clock counts it.
+/// one if the other one's clock counts it. Lanes of which a clock counts no operation take no memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Clock(Vec<u64>);
+pub(super) struct Clock(
+    /// The number of each lane and its count, by ascending number.
+    Vec<(u64, u64)>,
+);
 
 impl Clock {
     /// Returns the number of operations of a lane that are counted.
-    pub(super) fn of(&self, lane: usize) -> u64 {
-        self.0.get(lane).copied().unwrap_or(0)
+    pub(super) fn of(&self, lane: u64) -> u64 {
+        let place = self.0.binary_search_by_key(&lane, |its| its.0);
+        place.map_or(0, |place| self.0[place].1)
     }
 
-    pub(super) fn set(&mut self, lane: usize, count: u64) {
-        if lane >= self.0.len() {
-            self.0.resize(lane + 1, 0);
+    pub(super) fn set(&mut self, lane: u64, count: u64) {
+        match self.0.binary_search_by_key(&lane, |its| its.0) {
+            Ok(place) => self.0[place].1 = count,
+            Err(place) => self.0.insert(place, (lane, count)),
         }
-        self.0[lane] = count;
     }
 
     /// Adds everything that another clock counts.
     pub(super) fn join(&mut self, other: &Self) {
-        if other.0.len() > self.0.len() {
-            self.0.resize(other.0.len(), 0);
+        if self.covers(other) {
+            return;
         }
-        for (own, its) in self.0.iter_mut().zip(&other.0) {
-            *own = (*own).max(*its);
+        let own = std::mem::take(&mut self.0);
+        self.0.reserve(own.len().max(other.0.len()));
+        let (mut own, mut its) = (own.as_slice(), other.0.as_slice());
+        while let ([first, own_rest @ ..], [second, its_rest @ ..]) = (own, its) {
+            let next = match first.0.cmp(&second.0) {
+                Ordering::Less => *first,
+                Ordering::Greater => *second,
+                Ordering::Equal => (first.0, first.1.max(second.1)),
+            };
+            self.0.push(next);
+            own = if first.0 == next.0 { own_rest } else { own };
+            its = if second.0 == next.0 { its_rest } else { its };
         }
+        self.0.extend_from_slice(own);
+        self.0.extend_from_slice(its);
     }
 
     /// Returns whether everything that another clock counts is counted.
     pub(super) fn covers(&self, other: &Self) -> bool {
-        let mut all = other.0.iter().enumerate();
-        all.all(|(lane, count)| self.of(lane) >= *count)
+        let mut rest = self.0.iter();
+        other.0.iter().all(|(lane, count)| {
+            let own = rest.find(|its| its.0 >= *lane);
+            own.is_some_and(|its| its.0 == *lane && its.1 >= *count)
+        })
     }
 
-    /// Returns the number of lanes, up to the last one that is counted.
-    pub(super) fn lanes(&self) -> usize {
-        self.0.len()
+    /// Removes the lanes for which a function returns false.
+    pub(super) fn retain(&mut self, mut keep: impl FnMut(u64) -> bool) {
+        self.0.retain(|(lane, _)| keep(*lane));
+    }
+
+    /// Returns the lanes of which operations are counted, with their counts.
+    pub(super) fn lanes(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
+        self.0.iter().copied()
+    }
+}
+
+impl FromIterator<(u64, u64)> for Clock {
+    /// The lanes must be in ascending order.
+    fn from_iter<T: IntoIterator<Item = (u64, u64)>>(lanes: T) -> Self {
+        Self(lanes.into_iter().collect())
     }
 }
 
@@ -49,11 +82,19 @@ mod tests {
     #[test]
     fn a_join_counts_what_either_clock_counts() {
         let (mut a, mut b) = (Clock::default(), Clock::default());
+        a.set(7, 1);
         a.set(0, 3);
         b.set(2, 1);
+        b.set(7, 2);
         assert!(!a.covers(&b) && !b.covers(&a));
         a.join(&b);
-        assert_eq!([a.of(0), a.of(1), a.of(2), a.of(9)], [3, 0, 1, 0]);
+        assert_eq!(
+            [a.of(0), a.of(1), a.of(2), a.of(7), a.of(9)],
+            [3, 0, 1, 2, 0]
+        );
         assert!(a.covers(&b) && !b.covers(&a));
+        a.retain(|lane| lane != 2);
+        assert_eq!(a, [(0, 3), (7, 2)].into_iter().collect());
+        assert!(!a.covers(&b));
     }
 }

@@ -20,7 +20,7 @@ const SEGMENTS: usize = 1 << 16;
 pub(super) struct Entry {
     pub(super) operation: Arc<Operation>,
     pub(super) access: Access,
-    /// The addresses of the whole access, of which a segment may be a part.
+    /// The addresses of the whole access, of which a segment may be a part. The operation accesses all of them.
     pub(super) bytes: Range<u64>,
 }
 
@@ -37,6 +37,15 @@ struct Segment {
 }
 
 impl Segment {
+    /// Adds the bytes of the next segment, which has the same accesses.
+    fn append(&mut self, next: &Self) {
+        self.end = next.end;
+        for (own, its) in self.entries.iter_mut().zip(&next.entries) {
+            // Both contain the address at which the segments meet, or end or start there.
+            own.bytes = own.bytes.start.min(its.bytes.start)..own.bytes.end.max(its.bytes.end);
+        }
+    }
+
     fn is_same(&self, other: &Self) -> bool {
         let both = self.entries.iter().zip(&other.entries);
         self.entries.len() == other.entries.len() && both.into_iter().all(|(a, b)| a.is_same(b))
@@ -49,6 +58,7 @@ pub(crate) struct Conflict {
     /// The access that was made first.
     pub(super) earlier: Entry,
     pub(super) later: Entry,
+    /// The first addresses that both access.
     pub(super) overlap: Range<u64>,
     /// Whether the memory was used before its allocation has run.
     pub(super) is_unallocated: bool,
@@ -129,7 +139,11 @@ impl AccessLog {
             update(&mut segment.entries, &entry, |earlier| {
                 let is_known = |its: &&mut Conflict| its.earlier.is_same(earlier);
                 match conflicts.iter_mut().find(is_known) {
-                    Some(known) => known.overlap.end = overlap.end,
+                    // Only the first overlap is reported, whole.
+                    Some(known) if known.overlap.end == overlap.start => {
+                        known.overlap.end = overlap.end;
+                    }
+                    Some(_) => {}
                     None => conflicts.push(Conflict {
                         earlier: earlier.clone(),
                         later: entry.clone(),
@@ -154,6 +168,16 @@ impl AccessLog {
         let entries = its.flat_map(|(_, its)| &its.entries);
         let writes = entries.filter(|its| its.access != Access::Read);
         writes.map(|its| Arc::clone(&its.operation)).collect()
+    }
+
+    /// Returns the operations of which there are accesses.
+    #[cfg(test)]
+    pub(super) fn operations(&self) -> Vec<Arc<Operation>> {
+        let entries = self.segments.values().flat_map(|its| &its.entries);
+        let mut all: Vec<_> = entries.map(|its| Arc::clone(&its.operation)).collect();
+        all.sort_unstable_by_key(|its| its.number);
+        all.dedup_by_key(|its| its.number);
+        all
     }
 
     /// Forgets the accesses to addresses at which there is other memory from now on.
@@ -213,15 +237,16 @@ impl AccessLog {
     /// Puts segments back, joined with their neighbors if these have the same accesses.
     fn put(&mut self, made: Vec<(u64, Segment)>) {
         for (mut start, mut segment) in made {
-            let before = self.segments.range(..start).next_back();
+            let before = self.segments.range_mut(..start).next_back();
             let joined = before.filter(|(_, its)| its.end == start && its.is_same(&segment));
-            if let Some(first) = joined.map(|(first, _)| *first) {
-                start = first;
+            if let Some((first, its)) = joined {
+                its.append(&segment);
+                (start, segment) = (*first, its.clone());
             }
             let after = self.segments.get(&segment.end);
-            if let Some(end) = after.filter(|its| its.is_same(&segment)).map(|its| its.end) {
+            if let Some(its) = after.filter(|its| its.is_same(&segment)).cloned() {
                 self.segments.remove(&segment.end);
-                segment.end = end;
+                segment.append(&its);
             }
             self.segments.insert(start, segment);
         }
@@ -276,7 +301,7 @@ fn update(entries: &mut Vec<Entry>, new: &Entry, mut found: impl FnMut(&Entry)) 
 fn push(made: &mut Vec<(u64, Segment)>, start: u64, end: u64, entries: Vec<Entry>) {
     let segment = Segment { end, entries };
     match made.last_mut() {
-        Some((_, last)) if last.end == start && last.is_same(&segment) => last.end = end,
+        Some((_, last)) if last.end == start && last.is_same(&segment) => last.append(&segment),
         _ => made.push((start, segment)),
     }
 }

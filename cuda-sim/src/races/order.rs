@@ -4,17 +4,26 @@
 //! operations that it depends on and that of the host when it was enqueued. The host has one clock for all of
 //! its threads, because the driver does not see how threads wait for each other: each driver call is ordered
 //! after everything that any thread knows to be complete.
+//!
+//! A lane exists as long as the log has an access of one of its operations. Clocks may still count operations of
+//! a lane that has ended. This has no effect, because the number of a lane is not used again.
 
 use super::clock::Clock;
 use super::report::Place;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+#[cfg(test)]
+mod tests;
+
 /// The lane of accesses that driver calls make on the calling thread.
-const HOST: usize = 0;
+const HOST: u64 = 0;
 
 /// Clocks of complete operations are kept up to this number before unused ones are removed.
 const KEPT: usize = 1024;
+
+/// Lanes are kept up to this number before unused ones are removed.
+const KEPT_LANES: usize = 64;
 
 /// An operation that accesses memory, and its place in the order.
 #[derive(Debug)]
@@ -22,7 +31,9 @@ pub(crate) struct Operation {
     pub(super) label: Label,
     /// Increases in the order in which operations were enqueued.
     pub(super) number: u64,
-    lane: usize,
+    lane: u64,
+    /// Keeps the lane.
+    _keep: Arc<()>,
     /// The number of this operation in its lane, from 1 on.
     count: u64,
     clock: Clock,
@@ -83,18 +94,33 @@ struct Source {
     place: Place,
 }
 
+/// A chain of operations.
+#[derive(Debug, Default)]
+struct Lane {
+    /// The number of its operations so far.
+    count: u64,
+    /// Shared with each of the operations that still exist.
+    operations: Arc<()>,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     /// Everything that a thread of the host knows to be complete.
     host: Clock,
-    /// The number of operations in each lane.
-    lanes: Clock,
+    /// By number. Lanes of which no operation exists are removed when there are many.
+    lanes: BTreeMap<u64, Lane>,
+    /// The number of lanes after those were removed.
+    kept_lanes: usize,
+    /// The number of the newest lane.
+    last_lane: u64,
     pending: HashMap<u64, Pending>,
     /// The clocks of complete operations that later ones may depend on.
     complete: HashMap<u64, Arc<Clock>>,
     /// The clock of the last complete operation of each stream.
     tails: HashMap<usize, Arc<Clock>>,
     streams: HashMap<usize, Place>,
+    /// What the next work of a legacy default stream comes after: the complete work of destroyed streams.
+    retired: HashMap<usize, Clock>,
     /// The operations that enqueued allocations consist of, by address.
     allocations: HashMap<u64, u64>,
     /// Operations that calls wait for.
@@ -119,6 +145,23 @@ impl Order {
     pub(crate) fn remove_stream(&mut self, stream: usize) {
         self.streams.remove(&stream);
         self.tails.remove(&stream);
+        self.retired.remove(&stream);
+    }
+
+    /// Orders the next work of a legacy default stream after the last work of a destroyed stream, which is
+    /// complete.
+    pub(crate) fn retire(&mut self, legacy: usize, last: u64) {
+        if let Some(clock) = self.complete.get(&last) {
+            self.retired.entry(legacy).or_default().join(clock);
+        }
+    }
+
+    /// Orders an operation of a legacy default stream after the work of destroyed streams.
+    pub(crate) fn order_after_retired(&mut self, id: u64, legacy: usize) {
+        if let (Some(its), Some(clock)) = (self.pending.get_mut(&id), self.retired.remove(&legacy))
+        {
+            its.clock.join(&clock);
+        }
     }
 
     /// Attributes the work that is enqueued next, which is that of a graph, to the stream of the launch.
@@ -206,25 +249,43 @@ impl Order {
             return None;
         }
         // A lane continues with an operation that is ordered after all others of the lane.
-        let clock = &mut pending.clock;
-        let all = 1..=self.lanes.lanes().max(1);
-        let mut free = all.filter(|lane| clock.of(*lane) >= self.lanes.of(*lane));
-        // The last one is a new lane.
-        let lane = free.next().unwrap_or(self.lanes.lanes());
-        let count = self.lanes.of(lane) + 1;
-        self.lanes.set(lane, count);
-        clock.set(lane, count);
+        let is_last = |(lane, count): &(u64, u64)| {
+            *lane != HOST && self.lanes.get(lane).is_some_and(|its| its.count == *count)
+        };
+        let continued = pending.clock.lanes().find(is_last);
+        let number = continued.map_or(self.last_lane + 1, |(lane, _)| lane);
+        self.last_lane = self.last_lane.max(number);
+        let lane = self.lanes.entry(number).or_default();
+        lane.count += 1;
+        let (count, keep) = (lane.count, Arc::clone(&lane.operations));
+        if pending.clock.lanes().len() > self.lanes.len() {
+            pending.clock.retain(|lane| self.lanes.contains_key(&lane));
+        }
+        pending.clock.set(number, count);
         let operation = Arc::new(Operation {
             label: pending.label.clone(),
             number: id,
-            lane,
+            lane: number,
+            _keep: keep,
             count,
-            clock: clock.clone(),
+            clock: pending.clock.clone(),
         });
         if let Some(its) = self.awaited.get_mut(&id) {
             its.operation = Some(Arc::clone(&operation));
         }
+        if self.lanes.len() > 2 * self.kept_lanes + KEPT_LANES {
+            self.remove_unused_lanes();
+        }
         Some(operation)
+    }
+
+    /// Removes the lanes of which no operation exists: no later operation is compared with one of these.
+    pub(crate) fn remove_unused_lanes(&mut self) {
+        let is_used = |lane: &Lane| Arc::strong_count(&lane.operations) > 1;
+        self.lanes
+            .retain(|number, its| *number == HOST || is_used(its));
+        self.host.retain(|lane| self.lanes.contains_key(&lane));
+        self.kept_lanes = self.lanes.len();
     }
 
     /// Called when an operation is complete, or is discarded. `successors` are the operations that depend
@@ -311,12 +372,15 @@ impl Order {
 
     /// Called when the host knows that all work is complete.
     pub(crate) fn host_learns_all(&mut self) {
-        self.host.join(&self.lanes);
+        let lanes = self.lanes.iter();
+        self.host
+            .join(&lanes.map(|(lane, its)| (*lane, its.count)).collect());
     }
 
     /// Returns whether the host knows that everything that ran is complete.
     pub(super) fn host_knows_all(&self) -> bool {
-        self.host.covers(&self.lanes)
+        let mut lanes = self.lanes.iter();
+        lanes.all(|(lane, its)| self.host.of(*lane) >= its.count)
     }
 
     /// Returns whether the host knows that an operation is complete.
@@ -327,8 +391,9 @@ impl Order {
     /// Returns an operation for the accesses that the current call makes on its thread. `number` is that of
     /// the next operation.
     pub(crate) fn host_access(&mut self, number: u64) -> Arc<Operation> {
-        let count = self.lanes.of(HOST) + 1;
-        self.lanes.set(HOST, count);
+        let lane = self.lanes.entry(HOST).or_default();
+        lane.count += 1;
+        let (count, keep) = (lane.count, Arc::clone(&lane.operations));
         self.host.set(HOST, count);
         let label = Label {
             function: self.calling,
@@ -340,6 +405,7 @@ impl Order {
             label,
             number,
             lane: HOST,
+            _keep: keep,
             count,
             clock: self.host.clone(),
         })
@@ -353,7 +419,8 @@ impl Order {
         Some(Operation {
             label: pending.label.clone(),
             number: id,
-            lane: usize::MAX,
+            lane: u64::MAX,
+            _keep: Arc::default(),
             count: 1,
             clock: Clock::default(),
         })
@@ -375,6 +442,12 @@ impl Order {
         }
     }
 
+    /// Returns the number of operations that calls wait for.
+    #[cfg(test)]
+    pub(crate) fn awaited(&self) -> usize {
+        self.awaited.len()
+    }
+
     /// Returns the operation that the current call has waited for, if it accesses memory.
     pub(crate) fn take_awaited(&mut self) -> Option<Arc<Operation>> {
         self.last_awaited.take()
@@ -393,6 +466,7 @@ impl Order {
             (used.contains(id) || awaited.contains_key(id)) && !host.covers(clock)
         });
         self.tails.retain(|_, clock| !host.covers(clock));
+        self.retired.retain(|_, clock| !host.covers(clock));
         self.kept = self.complete.len();
     }
 }

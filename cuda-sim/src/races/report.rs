@@ -165,7 +165,7 @@ pub struct Race {
     pub second: RacingOperation,
     /// The memory that both access.
     pub memory: RacingMemory,
-    /// The addresses that both access.
+    /// The first addresses that both access, without a gap.
     pub overlap: Range<u64>,
     is_unallocated: bool,
 }

@@ -51,6 +51,7 @@ impl World {
                 attached: 0,
                 after: None,
                 given: BTreeMap::new(),
+                given_kept: 0,
             },
         );
     }

@@ -5,6 +5,9 @@ use super::World;
 use super::objects::{Event, Module, Stream};
 use std::collections::BTreeSet;
 
+/// The last operations of streams are kept up to this number for each context before unneeded ones are removed.
+const GIVEN: usize = 64;
+
 /// Pairs of an owner's handle and a member's handle.
 #[derive(Debug, Default)]
 pub(crate) struct Members(BTreeSet<(usize, usize)>);
@@ -68,16 +71,29 @@ impl World {
         if let Some(green) = stream.green {
             self.members.green_streams.remove(green, handle);
         }
-        // The legacy default stream still waits for work of the stream that is not complete (measured). If races are
-        // detected, it is also ordered after complete work that the host does not know to be complete.
-        let executor = &self.executor;
-        if let Some(context) = self.contexts.get_mut(stream.context) {
-            let given = context.given.get(&handle);
-            let is_done = given.is_none_or(|last| executor.is_done(*last));
-            if is_done && executor.order.is_none() {
-                context.given.remove(&handle);
-            }
+        self.remove_unneeded_given(stream.context);
+    }
+
+    /// Removes the last operations of destroyed streams that are complete, if there may be many. The legacy default
+    /// stream still waits for work of a destroyed stream that is not complete (measured). If races are detected, it
+    /// is also ordered after complete work that the host does not know to be complete.
+    fn remove_unneeded_given(&mut self, context: usize) {
+        let (streams, executor) = (&self.streams, &mut self.executor);
+        let Some(context) = self.contexts.get_mut(context) else {
+            return;
+        };
+        if context.given.len() <= 2 * context.given_kept + GIVEN {
+            return;
         }
+        let legacy = context.legacy;
+        context.given.retain(|stream, last| {
+            let is_needed = streams.get(*stream).is_some() || !executor.is_done(*last);
+            if let Some(order) = executor.order.as_mut().filter(|_| !is_needed) {
+                order.retire(legacy, *last);
+            }
+            is_needed
+        });
+        context.given_kept = context.given.len();
     }
 
     pub(crate) fn add_event(&mut self, event: Event) -> usize {

@@ -28,6 +28,8 @@ pub(crate) struct Context {
     /// enqueued on the legacy default stream. The next work on that stream runs after all of them and
     /// clears this map.
     pub(crate) given: BTreeMap<usize, u64>,
+    /// The number of these after the unneeded ones were last removed.
+    pub(crate) given_kept: usize,
 }
 
 /// The settings of a context.

@@ -5,6 +5,9 @@ use super::{Answer, World};
 use crate::races::Place;
 use std::collections::BTreeSet;
 
+#[cfg(test)]
+mod tests;
+
 impl Stream {
     fn place(&self) -> Place {
         match (self.is_legacy, self.is_default) {
@@ -63,10 +66,9 @@ impl World {
         }
     }
 
-    /// Called when a wait has ended, or is interrupted.
+    /// Called once when a wait has ended.
     pub(super) fn end_wait(&mut self, operation: Option<u64>, done: Answer) {
-        let is_interrupted = matches!(done, Err(Self::CALLBACK | Self::WAIT));
-        let Some(id) = operation.filter(|_| !is_interrupted) else {
+        let Some(id) = operation else {
             return;
         };
         if done.is_ok() {
@@ -101,9 +103,10 @@ impl World {
     /// Forgets accesses that no later operation can conflict with.
     fn forget_known_accesses(&mut self) {
         let is_idle = self.executor.is_all_idle();
-        let (order, log) = (&self.executor.order, &mut self.memory.accesses);
+        let (order, log) = (&mut self.executor.order, &mut self.memory.accesses);
         if let (Some(order), Some(log), true) = (order, log, is_idle) {
             log.forget_known(order);
+            order.remove_unused_lanes();
         }
     }
 

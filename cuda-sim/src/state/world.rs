@@ -31,6 +31,15 @@ use std::thread::ThreadId;
 /// The result of a driver function: success or an error code.
 pub(crate) type Answer<T = ()> = Result<T, CUresult>;
 
+/// The operation that a call waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    /// `None` if there is nothing to wait for.
+    pub(crate) operation: Option<u64>,
+    /// Whether the wait has not ended.
+    is_waiting: bool,
+}
+
 pub(crate) struct World {
     pub(crate) profile: Profile,
     /// The SMs of each device.
@@ -99,9 +108,8 @@ pub(crate) struct World {
     /// Host functions that the driver's thread must run. Their operations count as running.
     pub(crate) handed: VecDeque<Callback>,
     /// The operation that the current call waits for. It is kept while callbacks run, because the body
-    /// of the call then runs again. The outer option is `None` until the body has determined the
-    /// operation; the inner one is `None` if there is nothing to wait for.
-    pub(crate) kept: Option<Option<u64>>,
+    /// of the call then runs again. `None` until the body has determined the operation.
+    pub(crate) kept: Option<Kept>,
     /// The name of the current call, without the suffix of the variant for the per-thread default stream.
     pub(crate) calling: &'static str,
     /// Threads inside a call that blocks calls of other threads.
@@ -160,7 +168,7 @@ pub(crate) fn with<T>(f: impl FnOnce(&mut World) -> T) -> Option<T> {
 }
 
 impl World {
-    fn new(profile: Profile) -> Self {
+    pub(super) fn new(profile: Profile) -> Self {
         let mut world = Self {
             initialised: false,
             next_id: 1,
@@ -381,6 +389,9 @@ impl World {
         }
         self.remove_unused_clocks();
         let id = self.executor.give(stream, work, after);
+        if let Some(order) = self.executor.order.as_mut().filter(|_| stream == legacy) {
+            order.order_after_retired(id, legacy);
+        }
         if blocking && stream != legacy {
             if let Some(its) = self.contexts.get_mut(context) {
                 its.given.insert(stream, id);
@@ -414,18 +425,34 @@ impl World {
         &mut self,
         given: impl FnOnce(&mut Self) -> Answer<Option<u64>>,
     ) -> Answer {
-        let operation = match self.kept {
+        let mut kept = match self.kept {
             Some(kept) => kept,
             None => {
                 let operation = given(self)?;
                 self.begin_wait(operation);
-                operation
+                Kept {
+                    operation,
+                    is_waiting: true,
+                }
             }
         };
-        self.kept = Some(operation);
+        let operation = kept.operation;
         let done = self.run_until(|executor| operation.is_none_or(|id| executor.is_done(id)));
-        self.end_wait(operation, done);
+        let is_interrupted = matches!(done, Err(Self::CALLBACK | Self::WAIT));
+        if kept.is_waiting && !is_interrupted {
+            self.end_wait(operation, done);
+            kept.is_waiting = false;
+        }
+        self.kept = Some(kept);
         done
+    }
+
+    /// Called when a call returns. It may return without the end of its wait: a callback of another thread has
+    /// failed or has destroyed an object that the call names.
+    pub(crate) fn abandon_wait(&mut self, kept: Option<Kept>) {
+        if let Some(kept) = kept.filter(|kept| kept.is_waiting) {
+            self.end_wait(kept.operation, Err(CUresult::CUDA_ERROR_UNKNOWN));
+        }
     }
 
     /// Runs the work that can run now, without waiting for other threads.
