@@ -12,49 +12,34 @@ use std::time::Instant;
 const SIZE: usize = 4096;
 const COPIES: usize = 256;
 
-/// Copies `COPIES` times, and does not wait.
-type Copy = fn(&mut Memory<'_>);
-
-/// A way to copy, and the number of copies of one call.
+/// A way to copy.
 struct Way {
     name: &'static str,
-    run: Copy,
+    run: Run,
+    /// The number of copies of a batch, or `None` for calls that copy once.
+    batch: Option<usize>,
 }
 
+/// Copies `COPIES` times, and does not wait.
+type Run = fn(&mut Memory<'_>, Option<usize>);
+
+const C: Run = |memory, batch| memory.raw(batch);
+const SAFE: Run = |memory, batch| memory.safe(batch);
+
 const WAYS: [Way; 8] = [
-    Way {
-        name: "C: one by one",
-        run: |memory| memory.raw(1),
-    },
-    Way {
-        name: "C: batches of 16",
-        run: |memory| memory.raw(16),
-    },
-    Way {
-        name: "C: batches of 256",
-        run: |memory| memory.raw(256),
-    },
-    Way {
-        name: "C: batches of one",
-        run: |memory| memory.batches_of_one(),
-    },
-    Way {
-        name: "`cuda-safe`: one by one",
-        run: |memory| memory.safe(1),
-    },
-    Way {
-        name: "`cuda-safe`: batches of 16",
-        run: |memory| memory.safe(16),
-    },
-    Way {
-        name: "`cuda-safe`: batches of 256",
-        run: |memory| memory.safe(256),
-    },
-    Way {
-        name: "`cuda-safe`: batches of one",
-        run: |memory| memory.safe_batches_of_one(),
-    },
+    way("C: one by one", C, None),
+    way("C: batches of 16", C, Some(16)),
+    way("C: batches of 256", C, Some(256)),
+    way("C: batches of one", C, Some(1)),
+    way("`cuda-safe`: one by one", SAFE, None),
+    way("`cuda-safe`: batches of 16", SAFE, Some(16)),
+    way("`cuda-safe`: batches of 256", SAFE, Some(256)),
+    way("`cuda-safe`: batches of one", SAFE, Some(1)),
 ];
+
+const fn way(name: &'static str, run: Run, batch: Option<usize>) -> Way {
+    Way { name, run, batch }
+}
 
 /// The memory of one thread, and its stream.
 struct Memory<'a> {
@@ -65,28 +50,21 @@ struct Memory<'a> {
 
 impl Memory<'_> {
     /// With functions of `cuda-sys`, which call the driver as C does.
-    fn raw(&mut self, per_call: usize) {
+    fn raw(&mut self, batch: Option<usize>) {
         let (to, from, stream) = (
             self.target.as_raw(),
             self.source.as_raw(),
             self.stream.as_raw(),
         );
-        for first in (0..COPIES).step_by(per_call) {
+        for first in (0..COPIES).step_by(batch.unwrap_or(1)) {
             let at = (first % 256 * SIZE) as u64;
-            if per_call == 1 {
-                // SAFETY: both sides have this part.
-                let code =
-                    unsafe { cuda_sys::cuMemcpyDtoDAsync_v2(to + at, from + at, SIZE, stream) };
-                assert_eq!(code, CUresult::CUDA_SUCCESS);
+            if let Some(count) = batch {
+                self.raw_batch(at, count);
                 continue;
             }
-            self.raw_batch(at, per_call);
-        }
-    }
-
-    fn batches_of_one(&mut self) {
-        for first in 0..COPIES {
-            self.raw_batch((first % 256 * SIZE) as u64, 1);
+            // SAFETY: both sides have this part.
+            let code = unsafe { cuda_sys::cuMemcpyDtoDAsync_v2(to + at, from + at, SIZE, stream) };
+            assert_eq!(code, CUresult::CUDA_SUCCESS);
         }
     }
 
@@ -114,12 +92,13 @@ impl Memory<'_> {
         assert_eq!(code, CUresult::CUDA_SUCCESS);
     }
 
-    fn safe(&mut self, per_call: usize) {
+    fn safe(&mut self, batch: Option<usize>) {
+        let per_call = batch.unwrap_or(1);
         for first in (0..COPIES).step_by(per_call) {
             let at = first % 256 * SIZE;
             let mut target = ok(self.target.slice_mut(at..at + per_call * SIZE));
             let source = ok(self.source.slice(at..at + per_call * SIZE));
-            if per_call == 1 {
+            if batch.is_none() {
                 ok(target.copy_from(source));
                 continue;
             }
@@ -128,16 +107,6 @@ impl Memory<'_> {
             for (target, source) in targets.zip(ok(source.chunks_exact(SIZE))) {
                 ok(batch.push(target, source));
             }
-            ok(batch.enqueue());
-        }
-    }
-
-    fn safe_batches_of_one(&mut self) {
-        for first in 0..COPIES {
-            let at = first % 256 * SIZE;
-            let target = ok(self.target.slice_mut(at..at + SIZE));
-            let mut batch = CopyBatch::with_capacity(self.stream, 1);
-            ok(batch.push(target, ok(self.source.slice(at..at + SIZE))));
             ok(batch.enqueue());
         }
     }
@@ -207,7 +176,7 @@ fn together(way: &Way, context: &Context, memories: &mut [Memory<'_>]) -> Fallib
                     ok(context.bind_to_thread());
                     barrier.wait();
                     let start = Instant::now();
-                    (way.run)(memory);
+                    (way.run)(memory, way.batch);
                     let time = start.elapsed();
                     ok(memory.stream.synchronize());
                     time.as_secs_f64() * 1e9 / COPIES as f64
