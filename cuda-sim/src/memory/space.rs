@@ -7,6 +7,9 @@ mod system {
     use std::fs::File;
     use std::os::fd::{AsRawFd, FromRawFd};
 
+    // An offset is an `off_t`, which is a `long`. `cuda-sys` rejects targets where both have 32 bits.
+    const _: () = assert!(size_of::<c_long>() == size_of::<i64>());
+
     unsafe extern "C" {
         // Functions of the C library, which every Rust program on Linux links.
         fn mmap(
