@@ -45,6 +45,6 @@ impl Decompression {
                 .copy_from_slice(&result);
         }
         let size = u32::try_from(result.len()).unwrap_or(u32::MAX);
-        super::write_value(memory, self.written, &size.to_ne_bytes())
+        super::run::write_value(memory, self.written, &size.to_ne_bytes())
     }
 }

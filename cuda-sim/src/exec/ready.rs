@@ -53,7 +53,7 @@ impl Condition {
     /// runs.
     fn is_awaited(&self, memory: &Memory) -> bool {
         let word = memory.word(self.at, self.size);
-        word.is_some_and(|word| !super::holds(self.condition, word, self.value, self.size))
+        word.is_some_and(|word| !super::run::holds(self.condition, word, self.value, self.size))
     }
 }
 
