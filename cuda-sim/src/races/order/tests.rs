@@ -13,6 +13,8 @@ struct Driver {
     next: u64,
     /// The last operation of each stream.
     last: HashMap<usize, u64>,
+    /// The operation of each event.
+    events: [Option<u64>; 3],
 }
 
 const MAIN: usize = 0;
@@ -45,7 +47,8 @@ impl Driver {
         self.order.complete(id, stream, []);
         self.last.insert(stream, id);
         if self.order.has_unused_clocks() {
-            let used: BTreeSet<u64> = self.last.values().copied().collect();
+            let used = self.last.values().copied();
+            let used: BTreeSet<u64> = used.chain(self.events.into_iter().flatten()).collect();
             self.order.remove_unused_clocks(&used);
         }
         (id, conflicts)
@@ -216,4 +219,111 @@ fn an_operation_is_awaited_until_each_wait_has_ended() {
     assert_eq!(order.awaited.len(), 1);
     order.end_wait(7);
     assert!(order.awaited.is_empty());
+}
+
+/// Returns the next number less than `below` of a sequence.
+fn random(state: &mut u64, below: u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state % below
+}
+
+/// An operation of a random program.
+struct Known {
+    /// The operations that are ordered before it.
+    before: BTreeSet<u64>,
+    bytes: Range<u64>,
+    access: Access,
+}
+
+#[test]
+fn random_programs_race_as_a_search_of_all_pairs_says_although_lanes_end() {
+    let mut ended = 0;
+    for seed in 1..=20 {
+        let (mut driver, mut all, mut state) = (Driver::new(), Vec::<Known>::new(), seed << 32 | 1);
+        let mut random = |below| random(&mut state, below);
+        let mut streams: Vec<usize> = (1..=6).collect();
+        for stream in &streams {
+            driver
+                .order
+                .add_stream(*stream, Place::Stream(*stream as u64));
+        }
+        let mut next_stream = 7;
+        // The operations that the host knows to be complete.
+        let mut host = BTreeSet::new();
+        for _ in 0..1_000 {
+            let slot = random(6) as usize;
+            let (stream, event) = (streams[slot], random(3) as usize);
+            let last = driver.last.get(&stream).copied();
+            match random(12) {
+                0 => {
+                    driver.destroy(stream);
+                    streams[slot] = next_stream;
+                    driver
+                        .order
+                        .add_stream(next_stream, Place::Stream(next_stream as u64));
+                    next_stream += 1;
+                }
+                1 => driver.events[event] = last,
+                2 if random(4) == 0 => driver.order.remove_unused_lanes(),
+                2 if random(8) == 0 => {
+                    if let Some(last) = last {
+                        driver.order.host_learns(last);
+                        host.extend(all[last as usize].before.iter().copied());
+                        host.insert(last);
+                    }
+                }
+                2 if random(40) == 0 => {
+                    driver.order.host_learns_all();
+                    driver.log.forget_known(&driver.order);
+                    driver.order.remove_unused_lanes();
+                    host.extend(0..all.len() as u64);
+                }
+                _ => {
+                    let waits = random(3) == 0;
+                    let after = driver.events[event].filter(|_| waits);
+                    let start = random(40);
+                    let bytes = start..start + 1 + random(12);
+                    let access = match random(8) {
+                        0 | 1 => Access::Write,
+                        2 => Access::Atomic,
+                        3 => Access::Free,
+                        _ => Access::Read,
+                    };
+                    let mut before = host.clone();
+                    for its in last.into_iter().chain(after) {
+                        before.extend(all[its as usize].before.iter().copied());
+                        before.insert(its);
+                    }
+                    let races = |(id, its): (usize, &Known)| {
+                        let overlaps = its.bytes.start < bytes.end && bytes.start < its.bytes.end;
+                        let is_race = overlaps && its.access.conflicts(access);
+                        (is_race && !before.contains(&(id as u64))).then_some(id as u64)
+                    };
+                    let expected: BTreeSet<u64> =
+                        all.iter().enumerate().filter_map(races).collect();
+                    let after: Vec<u64> = after.into_iter().collect();
+                    let (id, found) = driver.run(stream, &after, &[(bytes.clone(), access)]);
+                    let found: BTreeSet<u64> = found
+                        .iter()
+                        .map(|its| its.earlier.operation.number)
+                        .collect();
+                    assert!(found.is_subset(&expected), "seed {seed}, operation {id}");
+                    assert_eq!(
+                        found.is_empty(),
+                        expected.is_empty(),
+                        "seed {seed}, operation {id}"
+                    );
+                    all.push(Known {
+                        before,
+                        bytes,
+                        access,
+                    });
+                }
+            }
+        }
+        ended += driver.order.last_lane - driver.order.lanes.len() as u64;
+    }
+    assert!(ended > 500, "{ended} lanes have ended");
 }
