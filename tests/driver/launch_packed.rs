@@ -159,6 +159,21 @@ fn a_kernel_node_keeps_the_arguments_of_its_buffer_and_shows_them_as_a_buffer() 
     // SAFETY: the pointer refers to a local variable, and the node is alive.
     well(unsafe { cuGraphKernelNodeGetParams_v2(node, &raw mut shown) });
     assert!(shown.kernelParams.is_null() && !shown.extra.is_null());
+    // SAFETY: the driver's list has two keys with values, and ends.
+    let list = unsafe { shown.extra.cast::<[*mut c_void; 5]>().read() };
+    let [size_key, length, buffer_key, buffer, end] = list;
+    assert_eq!(size_key, CU_LAUNCH_PARAM_BUFFER_SIZE);
+    assert_eq!(
+        (buffer_key, end),
+        (CU_LAUNCH_PARAM_BUFFER_POINTER, null_mut())
+    );
+    // SAFETY: the value of this key points to a length.
+    assert_eq!(unsafe { length.cast::<usize>().read() }, SIZE);
+    // SAFETY: the buffer has this length.
+    assert_eq!(
+        unsafe { buffer.cast::<u64>().read_unaligned() },
+        out.as_raw()
+    );
     // SAFETY: the pointer refers to a local variable, and the graph is alive.
     well(unsafe { cuGraphInstantiateWithFlags(&raw mut executable, graph, 0) });
     // SAFETY: the kernel and its memory are alive until the results are copied.
@@ -173,6 +188,29 @@ fn a_kernel_node_keeps_the_arguments_of_its_buffer_and_shows_them_as_a_buffer() 
 mod provoked {
     use super::{CUresult, DeviceBuffer, by_value, common, list, need, null_mut, packed};
     use cuda_safe::sys::cuLaunchKernel;
+
+    #[test]
+    fn a_buffer_that_is_longer_than_the_parameters_is_refused() {
+        let context = need!(common::context());
+        need!(common::since(13, 0));
+        let stream = context.stream().expect("a stream");
+        let kernel = by_value(&context);
+        let out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
+        let mut bytes = [0; super::SIZE + 1];
+        bytes[..super::SIZE].copy_from_slice(&packed(&out));
+        let current = context.make_current().expect("current");
+        let code = super::launch(&kernel, &stream, &mut bytes);
+        assert_eq!(code, CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+        assert_eq!(out.to_vec().expect("a copy"), [0; 7]);
+        let graph: cuda_safe::Result<_> =
+            stream.capture(super::CaptureMode::ThreadLocal, |stream| {
+                let code = super::launch(&kernel, stream, &mut bytes);
+                assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
+                Ok(())
+            });
+        drop(current);
+        graph.expect("an empty graph");
+    }
 
     #[test]
     fn arguments_in_both_forms_are_refused() {

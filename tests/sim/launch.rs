@@ -1,5 +1,6 @@
 //! Launches that every GPU refuses, and launches that only some GPUs refuse.
 
+use crate::callbacks::with_misuse;
 use crate::on;
 use core::ffi::c_void;
 use cuda_safe::sys::{
@@ -53,10 +54,9 @@ fn a_buffer_of_arguments_that_is_incomplete_is_refused() {
         let [scale, nothing] = ["scale", "nothing"].map(|name| module.kernel(name).expect("found"));
         // The kernel does nothing with 0 elements.
         let mut bytes = [0u8; 20];
-        let (mut exact, mut short, mut zero) = (20usize, 19usize, 0usize);
+        let (mut exact, mut zero) = (20usize, 0usize);
         let (buffer, end) = (bytes.as_mut_ptr().cast(), CU_LAUNCH_PARAM_END);
-        let [exact, short, zero] =
-            [&mut exact, &mut short, &mut zero].map(|size| (&raw mut *size).cast::<c_void>());
+        let [exact, zero] = [&mut exact, &mut zero].map(|size| (&raw mut *size).cast::<c_void>());
         let none: *mut c_void = std::ptr::null_mut();
         let (pointer, size) = (CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE);
         let unknown: *mut c_void = std::ptr::without_provenance_mut(3);
@@ -71,7 +71,6 @@ fn a_buffer_of_arguments_that_is_incomplete_is_refused() {
             &mut [end][..],
             &mut [pointer, buffer, end],
             &mut [size, exact, end],
-            &mut [pointer, buffer, size, short, end],
             &mut [pointer, buffer, size, zero, end],
             &mut [pointer, buffer, size, none, end],
             &mut [pointer, none, size, exact, end],
@@ -322,6 +321,30 @@ fn a_launch_may_allow_larger_clusters_by_an_attribute() {
         }
         let largest = ranks.kernel().max_cluster_size(config, &larger);
         assert_eq!(largest.expect("an answer"), 16);
+        stream.synchronize().expect("a wait");
+    });
+}
+
+/// A real driver accepts the buffer. The kernel reads what the driver had in place of the missing bytes.
+#[test]
+fn a_buffer_of_arguments_that_is_too_short_is_a_misuse() {
+    with_misuse("has 19 bytes, and its parameters 20", |context| {
+        let stream = context.stream().expect("a stream");
+        let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
+        let kernel = module.kernel("scale").expect("found").as_raw();
+        let (mut bytes, mut size) = ([0u8; 19], 19usize);
+        let mut list = [
+            CU_LAUNCH_PARAM_BUFFER_POINTER,
+            bytes.as_mut_ptr().cast(),
+            CU_LAUNCH_PARAM_BUFFER_SIZE,
+            (&raw mut size).cast(),
+            CU_LAUNCH_PARAM_END,
+        ];
+        let (params, extra) = (std::ptr::null_mut(), list.as_mut_ptr());
+        let raw = stream.as_raw();
+        // SAFETY: the list ends, and its buffer has the stated length. The kernel does nothing with 0 elements.
+        let code = unsafe { cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, raw, params, extra) };
+        assert!(code.is_success(), "{code}");
         stream.synchronize().expect("a wait");
     });
 }

@@ -1,67 +1,76 @@
 //! The arguments of a kernel, which launches and graph nodes get in one of two forms: an array of pointers
 //! (`kernelParams`), or one buffer (`extra`).
 
-use crate::code::KernelInfo;
+use crate::account::misuse;
+use crate::exec::Call;
 use crate::state::Answer;
 use core::ffi::c_void;
 use cuda_sys::{CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CUresult};
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
-/// Copies the arguments of a kernel.
-///
-/// Unverified (from documentation): the code for both forms at once, and for a buffer that is too short.
+/// Copies the arguments of a kernel to a call. A buffer that is longer than the parameters is refused with
+/// `too_long`. In one that is shorter, a real driver ignores what is missing (measured); here it is 0.
 ///
 /// # Safety
 /// `params` is null or has a pointer for each parameter, which is null or points to the bytes of the parameter.
 /// `extra` is null or a list as `cuLaunchKernel` describes it.
-pub(super) unsafe fn arguments(
-    kernel: &KernelInfo,
+pub(super) unsafe fn copy_arguments(
+    call: &mut Call,
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
-) -> Answer<Vec<Vec<u8>>> {
+    too_long: CUresult,
+) -> Answer {
     if !params.is_null() && !extra.is_null() {
         return Err(INVALID);
     }
-    let mut arguments = Vec::with_capacity(kernel.params.len());
-    if kernel.params.is_empty() {
-        return Ok(arguments);
-    }
-    let buffer = match extra.is_null() {
-        true if params.is_null() => return Err(INVALID),
-        true => None,
-        // SAFETY: the caller guarantees a list.
-        false => Some(unsafe { packed(extra) }?),
+    let kernel = &call.kernel.info;
+    let Some((offset, size)) = kernel.params.last() else {
+        return Ok(());
     };
-    for (index, (offset, size)) in kernel.params.iter().enumerate() {
-        let argument = match buffer {
-            Some((start, length)) => {
-                let is_inside = offset.checked_add(*size).is_some_and(|end| end <= length);
-                is_inside
-                    .then(|| start.wrapping_add(*offset))
-                    .ok_or(INVALID)?
-            }
-            None => {
-                // SAFETY: the caller guarantees a pointer for each parameter.
-                let place = unsafe { params.add(index) };
-                // SAFETY: the caller guarantees a pointer for each parameter.
-                unsafe { place.read() }.cast::<u8>().cast_const()
-            }
-        };
-        if argument.is_null() {
-            return Err(INVALID);
+    let needed = offset + size;
+    let mut copied = Vec::with_capacity(kernel.params.len());
+    if !extra.is_null() {
+        // SAFETY: the caller guarantees a list.
+        let (start, length) = unsafe { packed(extra) }?;
+        if length > needed {
+            return Err(too_long);
         }
-        let mut bytes = vec![0; *size];
-        // SAFETY: the caller guarantees that the argument has `size` bytes. The target has the same
-        // length and does not overlap it.
-        unsafe { core::ptr::copy_nonoverlapping(argument, bytes.as_mut_ptr(), *size) };
-        arguments.push(bytes);
+        let mut buffer = vec![0; needed];
+        // SAFETY: the caller guarantees that the buffer has this length, which is at most that of the target.
+        unsafe { core::ptr::copy_nonoverlapping(start, buffer.as_mut_ptr(), length) };
+        let argument = |(at, size): &(usize, usize)| buffer[*at..at + size].to_vec();
+        copied.extend(kernel.params.iter().map(argument));
+        if length < needed {
+            misuse(format!(
+                "the buffer with the arguments of kernel \"{}\" has {length} bytes, and its parameters {needed}",
+                kernel.name
+            ));
+        }
+        call.packed = Some(length);
+    } else if params.is_null() {
+        return Err(INVALID);
+    } else {
+        for (index, (_, size)) in kernel.params.iter().enumerate() {
+            // SAFETY: the caller guarantees a pointer for each parameter.
+            let place = unsafe { params.add(index) };
+            // SAFETY: the caller guarantees a pointer for each parameter.
+            let argument = unsafe { place.read() };
+            if argument.is_null() {
+                return Err(INVALID);
+            }
+            let mut bytes = vec![0; *size];
+            // SAFETY: the caller guarantees that the argument has `size` bytes. The target has the same
+            // length and does not overlap it.
+            unsafe { core::ptr::copy_nonoverlapping(argument.cast(), bytes.as_mut_ptr(), *size) };
+            copied.push(bytes);
+        }
     }
-    Ok(arguments)
+    call.arguments = copied;
+    Ok(())
 }
 
-/// Returns the buffer that a list of keys and values names, and its length. A buffer without a length has no effect;
-/// a length without a buffer is an error.
+/// Returns the buffer that a list of keys and values names, and its length. Fails without both (measured).
 ///
 /// # Safety
 /// `extra` is a list as `cuLaunchKernel` describes it.
@@ -89,7 +98,7 @@ unsafe fn packed(extra: *mut *mut c_void) -> Answer<(*const u8, usize)> {
         // SAFETY: the list continues with a key.
         place = unsafe { place.add(2) };
     }
-    match start.is_null() && length != 0 {
+    match start.is_null() || length == 0 {
         true => Err(INVALID),
         false => Ok((start, length)),
     }

@@ -1,6 +1,6 @@
 //! Kernel launches and host functions.
 
-use super::arguments::arguments;
+use super::arguments::copy_arguments;
 use super::function::{most_dynamic_shared, required_cluster};
 use crate::code::Limits;
 use crate::exec::Runnable;
@@ -300,8 +300,13 @@ fn launch(
     let its = world.streams.get(stream);
     let (home, green) = its.map_or((0, None), |its| (its.context, its.green));
     let mut call = prepare(world, function.addr(), &shape, (home, green))?;
+    // Measured.
+    let too_long = match world.recording(stream)? {
+        Some(_) => CUresult::CUDA_ERROR_INVALID_VALUE,
+        None => CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES,
+    };
     // SAFETY: the caller passes the arguments in one of the two forms.
-    call.arguments = unsafe { arguments(&call.kernel.info, params, extra) }?;
+    unsafe { copy_arguments(&mut call, params, extra, too_long) }?;
     if let Some(function) = world.functions.get_mut(function.addr()) {
         function.settings.loaded = true;
     }
@@ -349,6 +354,7 @@ pub(super) fn prepare(
         cluster: shape.cluster.or(required).unwrap_or([1; 3]),
         cooperative: shape.cooperative,
         arguments: Vec::new(),
+        packed: None,
         sms,
         partition,
         attributes: shape.attributes.clone(),

@@ -128,6 +128,8 @@ pub(crate) struct Call {
     pub(crate) cluster: [u32; 3],
     pub(crate) cooperative: bool,
     pub(crate) arguments: Vec<Vec<u8>>,
+    /// The length of the buffer, if the caller passed the arguments as one (`extra`).
+    pub(crate) packed: Option<usize>,
     /// The SMs that the kernel may run on.
     pub(crate) sms: Arc<[u32]>,
     /// The green context that the kernel runs in, by its id, and the green contexts that this one is a

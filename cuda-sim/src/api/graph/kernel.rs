@@ -1,7 +1,7 @@
 //! Kernel nodes.
 
 use super::super::Out;
-use super::super::arguments::arguments;
+use super::super::arguments::copy_arguments;
 use super::super::context::pointer;
 use super::super::function::required_cluster;
 use super::super::launch::{Shape, prepare};
@@ -127,12 +127,11 @@ pub(super) fn make(
     let shape = shape(world, params, attributes)?;
     let mut call = prepare(world, function, &shape, (home, green))?;
     // SAFETY: the caller passes the arguments in one of the two forms.
-    call.arguments = unsafe { arguments(&call.kernel.info, params.kernelParams, params.extra) }?;
+    unsafe { copy_arguments(&mut call, params.kernelParams, params.extra, INVALID) }?;
     let node = KernelNode {
         call,
         is_library: params.func.is_null(),
         context: params.ctx.addr(),
-        is_packed: !params.extra.is_null(),
     };
     let kind = Kind::Kernel(Box::new(node));
     Ok(Made::new(world, kind, (Some(home), green)))
@@ -209,30 +208,25 @@ pub(super) fn params_of(node: &mut Node) -> Answer<CUDA_KERNEL_NODE_PARAMS_v2> {
     let its = kernel(node)?.clone();
     let (call, null) = (&its.call, core::ptr::null_mut());
     let (mut params, mut extra) = (null, null);
-    // A packed buffer is followed by its size.
-    let size = call
-        .kernel
-        .info
-        .params
-        .last()
-        .map_or(0, |(at, size)| at + size);
-    if its.is_packed {
-        let mut bytes = vec![0; size];
-        for ((at, size), argument) in call.kernel.info.params.iter().zip(&call.arguments) {
-            bytes[*at..at + size].copy_from_slice(argument);
+    if let Some(length) = call.packed {
+        let mut bytes = Vec::new();
+        for ((at, _), argument) in call.kernel.info.params.iter().zip(&call.arguments) {
+            bytes.resize(*at, 0);
+            bytes.extend_from_slice(argument);
         }
+        // In the order of a real driver. The last word is the length.
         let keys = [
-            CU_LAUNCH_PARAM_BUFFER_POINTER.addr(),
-            bytes.as_mut_ptr().expose_provenance(),
             CU_LAUNCH_PARAM_BUFFER_SIZE.addr(),
             0,
+            CU_LAUNCH_PARAM_BUFFER_POINTER.addr(),
+            bytes.as_mut_ptr().expose_provenance(),
             0,
-            size,
+            length,
         ];
         node.shown.bytes = bytes;
         node.shown.words = keys.to_vec();
         let words = node.shown.words.as_mut_ptr();
-        node.shown.words[3] = words.wrapping_add(5).expose_provenance();
+        node.shown.words[1] = words.wrapping_add(5).expose_provenance();
         extra = words.cast();
     } else if let Kind::Kernel(its) = &mut node.kind {
         let arguments = its.call.arguments.iter_mut();

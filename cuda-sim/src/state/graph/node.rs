@@ -68,8 +68,6 @@ pub(crate) struct KernelNode {
     pub(crate) is_library: bool,
     /// The context that the caller named.
     pub(crate) context: usize,
-    /// Whether the arguments were passed as one buffer (`extra`).
-    pub(crate) is_packed: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -187,7 +185,6 @@ impl Kind {
                 call: *call,
                 is_library: false,
                 context: 0,
-                is_packed: false,
             })),
             Work::CopyInPinned { to, from, len } => {
                 Self::Copy(Box::new(CopyNode::to_device(to, from, len, true)))
