@@ -10,6 +10,8 @@ impl Work {
     pub(super) fn described(&self) -> Described {
         let what = match self {
             Self::Kernel(_) => "a kernel",
+            // The rows of a 2-D fill.
+            Self::All(parts) if matches!(parts.first(), Some(Self::Fill { .. })) => "a fill",
             Self::CopyIn { .. }
             | Self::CopyInPinned { .. }
             | Self::CopyOut { .. }
