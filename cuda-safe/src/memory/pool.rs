@@ -85,6 +85,8 @@ struct Inner {
     ownership: Ownership,
     /// The location of the pool's memory, or `None` if it is unknown.
     location: Option<MemoryLocation>,
+    /// Whether the pool is known to have managed memory, which all devices can use.
+    is_managed: bool,
     /// Whether the pool may have memory that does not keep it alive: allocations by other code
     /// after the pool was set as the current pool of a device, memory whose ownership was released,
     /// and memory that could not be freed.
@@ -136,7 +138,9 @@ impl MemoryPool {
         }
         let place = options.location;
         let location = place.unwrap_or(MemoryLocation::Device(context.device()));
-        Ok(Self::own(raw, context, Some(location), Ownership::Owned))
+        let mut pool = Self::own(raw, context, Some(location), Ownership::Owned);
+        pool.set_managed(options.managed);
+        Ok(pool)
     }
 
     /// Returns the default pool of the context's device. It is never destroyed.
@@ -217,6 +221,13 @@ impl MemoryPool {
         pool
     }
 
+    /// Sets whether the new pool has managed memory.
+    fn set_managed(&mut self, is_managed: bool) {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.is_managed = is_managed;
+        }
+    }
+
     fn is_borrowed(&self) -> bool {
         matches!(self.inner.ownership, Ownership::Borrowed) || self.context().depends_on_borrowed()
     }
@@ -232,6 +243,7 @@ impl MemoryPool {
                 raw,
                 ownership,
                 location,
+                is_managed: false,
                 never_destroyed: AtomicBool::new(false),
                 free_events: FreeEvents::default(),
                 is_default: false,

@@ -38,6 +38,7 @@ impl Stream {
     /// - [`Invalid::OtherStream`](crate::Invalid::OtherStream) if a range is bound to another
     ///   stream.
     /// - `CUDA_ERROR_INVALID_DEVICE` for a device without concurrent managed access.
+    /// - `CUDA_ERROR_INVALID_VALUE` on the legacy default stream.
     /// - [`Error::Missing`](crate::Error::Missing) on a driver before CUDA 13.0.
     ///
     /// Since CUDA 13.0. Raw: [`cuMemPrefetchBatchAsync`](fn@cuda_sys::cuMemPrefetchBatchAsync).

@@ -51,7 +51,8 @@ impl MemoryAccess {
 }
 
 impl MemoryPool {
-    /// Returns how a device can access the pool's memory.
+    /// Returns how a device can access the pool's memory. Of a pool of managed memory, which all devices
+    /// can use, this is only what was set.
     ///
     /// Calls `cuMemPoolGetAccess(&flags, pool, location)`.
     ///
@@ -110,9 +111,11 @@ impl MemoryPool {
         })
     }
 
-    /// Returns an error unless the device can read and write the pool's memory.
+    /// Returns an error unless the device can read and write the pool's memory. All devices can use managed
+    /// memory, but `cuMemPoolGetAccess` says that they have no access (measured on driver 580).
     pub(super) fn check_access(&self, device: Device) -> Result<()> {
-        if self.inner.location == Some(MemoryLocation::Device(device)) {
+        let is_there = self.inner.location == Some(MemoryLocation::Device(device));
+        if is_there || self.inner.is_managed {
             return Ok(());
         }
         match self.access(&device)? {

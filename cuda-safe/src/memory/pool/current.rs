@@ -68,7 +68,9 @@ impl MemoryPool {
             // SAFETY: the pointers point to local variables.
             unsafe { call!(cuMemGetDefaultMemPool(&raw mut raw, &raw mut place, kind)) }?;
         }
-        Ok(Self::drivers(raw, context, Some(location)))
+        let mut pool = Self::drivers(raw, context, Some(location));
+        pool.set_managed(managed);
+        Ok(pool)
     }
 
     /// Makes this the current pool of a location, as [`Device::set_memory_pool`] does for a device.

@@ -22,8 +22,8 @@ pub struct MemoryPoolOptions {
     /// [device that supports it](crate::attribute::HOST_MEMORY_POOLS_SUPPORTED), and
     /// [access](crate::MemoryPool::grant_access) for each device.
     pub location: Option<MemoryLocation>,
-    /// Whether the pool is of managed memory, for which the location is the preferred location.
-    /// Since CUDA 13.0.
+    /// Whether the pool is of managed memory, for which the location is the preferred location. Such a pool
+    /// has no maximum size and is not shareable. Since CUDA 13.0.
     pub managed: bool,
     /// The maximum size of the pool in bytes. 0 means the limit of the system. Since CUDA 12.2.
     pub max_size: usize,
