@@ -44,6 +44,14 @@ const ALIGNMENT: u64 = 512;
 const GAP: u64 = 512;
 /// The value of bytes that were never written.
 const UNINIT: u8 = 0xa5;
+/// Preferred addresses of managed memory of pools. There is usually nothing else of a process, so these
+/// addresses are not reused either.
+#[cfg(target_pointer_width = "64")]
+const MANAGED: usize = 0x2000_0000_0000;
+#[cfg(not(target_pointer_width = "64"))]
+const MANAGED: usize = 0;
+/// A multiple of the page size of every system.
+const MANAGED_ALIGNMENT: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -63,6 +71,8 @@ pub(crate) struct Allocation {
     pub(crate) context: usize,
     pub(crate) device: usize,
     pub(crate) bytes: Contents,
+    /// The advice for the pages of managed memory, whose address the host can dereference.
+    pub(crate) managed: Option<Pages>,
     /// A unique id that is never reused.
     pub(crate) id: u64,
     /// The memory pool of the allocation, if any.
@@ -79,6 +89,8 @@ pub(crate) struct Allocation {
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     next: u64,
+    /// The bytes of addresses that managed memory of pools has used.
+    next_managed: usize,
     device: BTreeMap<u64, Allocation>,
     host: BTreeMap<usize, Host>,
     /// The addresses in `device` that are variables of modules.
@@ -142,6 +154,45 @@ impl Memory {
             context,
             device,
             bytes,
+            managed: None,
+            id,
+            pool: None,
+            is_of_graph: false,
+            frees: 0,
+            is_synchronous: false,
+        };
+        self.totals.add(address, &allocation);
+        self.device.insert(address, allocation);
+        Ok(address)
+    }
+
+    /// Allocates managed memory of a pool. It takes no memory of a device, because it can be in memory of the
+    /// host.
+    pub(crate) fn allocate_managed(
+        &mut self,
+        size: usize,
+        pages: Pages,
+        context: usize,
+        device: usize,
+    ) -> Result<u64, CUresult> {
+        let hint = MANAGED + self.next_managed;
+        let bytes = Contents::for_host(size as u64, hint);
+        let bytes = bytes.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+        let address = bytes.address() as u64;
+        if bytes.address() == hint {
+            // The next allocation is not adjacent.
+            self.next_managed += (size + 1).next_multiple_of(MANAGED_ALIGNMENT);
+        }
+        let id = self.new_id();
+        let allocation = Allocation {
+            kind: Kind::Ordered {
+                ready: false,
+                freed: false,
+            },
+            context,
+            device,
+            bytes,
+            managed: Some(pages),
             id,
             pool: None,
             is_of_graph: false,
@@ -200,7 +251,13 @@ impl Memory {
         self.containing(address).is_some()
             || self.is_virtual(address)
             || self.is_reserved(address, 1)
-            || (self.host_around(address)).is_some_and(|(_, _, host)| host.is_managed())
+            || self.is_managed(address)
+    }
+
+    /// Returns whether an address is one of memory of `cuMemAllocManaged`.
+    pub(crate) fn is_managed(&self, address: u64) -> bool {
+        let host = self.host_around(address);
+        host.is_some_and(|(_, _, host)| host.is_managed())
     }
 
     pub(crate) fn starts_at(&mut self, address: u64) -> Option<&mut Allocation> {
@@ -231,7 +288,7 @@ impl Memory {
         wanted: Use,
     ) -> Result<&mut [u8], String> {
         self.note_access(address, len, wanted.into());
-        if address < BASE {
+        if address < BASE && self.containing(address).is_none() {
             if self.is_virtual(address) {
                 let found = self.virtual_bytes(address, len, wanted);
                 return found.unwrap_or_else(|| Err(format!("{address:#x} is not mapped")));
@@ -255,12 +312,18 @@ impl Memory {
         if offset >= size && len != 0 {
             return wrong("are not allocated, or were freed");
         }
-        match allocation.bytes.get_mut(offset..end) {
-            Some(bytes) => Ok(bytes),
-            None => wrong(&format!(
+        if end > size {
+            return wrong(&format!(
                 "go past the end of an allocation of {size} bytes at {start:#x}"
-            )),
+            ));
         }
+        if allocation.managed.is_some() {
+            let first = core::ptr::with_exposed_provenance_mut(allocation.bytes.address() + offset);
+            // SAFETY: these bytes are in the allocation, as checked above, which the result borrows. The
+            // program must not access them on the host while a device uses them, but may access others.
+            return Ok(unsafe { core::slice::from_raw_parts_mut(first, len) });
+        }
+        Ok(&mut allocation.bytes[offset..end])
     }
 
     /// Fails for memory of another device that kernels of `context` cannot access, and for `len` bytes of
@@ -284,7 +347,7 @@ impl Memory {
             Some(pool) => self.pool_access.contains(&(pool, device)),
             None => self.peers.contains(&(context, allocation.context)),
         };
-        if allocation.device == device || allowed {
+        if allocation.device == device || allowed || allocation.managed.is_some() {
             return Ok(());
         }
         Err(format!(
@@ -316,7 +379,24 @@ impl Memory {
     }
 
     pub(crate) fn device_count(&self) -> usize {
-        self.device.len() - self.variables.len()
+        self.device.len() - self.variables.len() - self.totals.managed()
+    }
+
+    /// Returns the number of allocations of managed memory.
+    pub(crate) fn managed_count(&self) -> usize {
+        self.host_counts()[2] + self.totals.managed()
+    }
+
+    /// Returns the advice for the pages of managed memory of a pool that contains a whole range and for
+    /// which no free was enqueued, with the start of the memory.
+    pub(crate) fn pages_of_pool(&mut self, address: u64, len: usize) -> Option<(u64, &mut Pages)> {
+        let (start, allocation) = self.device.range_mut(..=address).next_back()?;
+        let fits = address - start + len as u64 <= allocation.bytes.len() as u64;
+        let is_freed = matches!(allocation.kind, Kind::Ordered { freed: true, .. });
+        let pages = allocation.managed.as_mut();
+        pages
+            .filter(|_| fits && !is_freed)
+            .map(|pages| (*start, pages))
     }
 
     /// Marks an allocation as a variable of a module or as the texels of an array, which are not counted and

@@ -67,6 +67,7 @@ mod library_error;
 mod linker;
 mod logs;
 mod managed;
+mod managed_pools;
 mod manager;
 mod manager_current;
 mod manager_defaults;

@@ -64,6 +64,7 @@ mod launch;
 #[cfg(target_os = "linux")]
 mod lazy_memory;
 mod logical_endpoints;
+mod managed_pools;
 mod manager;
 mod manager_caching;
 mod manager_expandable;

@@ -1,12 +1,14 @@
-//! Managed memory. Memory does not migrate; advice and prefetches are stored and returned by queries.
+//! Managed memory of `cuMemAllocManaged` and of managed pools. Memory does not migrate; advice and prefetches
+//! are stored and returned by queries.
 //!
-//! Unverified (from documentation): nothing is recorded from a real driver.
+//! The codes and the values of attributes are those of an H200 with driver 580.
 
 use super::Out;
 use crate::account::misuse;
 use crate::exec::Work;
-use crate::memory::{Attached, HostKind, PAGE, Page, Pages};
+use crate::memory::{Attached, HostKind, Kind, PAGE, Page, Pages};
 use crate::state::{Answer, World};
+use crate::thread;
 use core::ffi::{c_uint, c_ulonglong, c_void};
 use cuda_sys::{
     CU_DEVICE_CPU, CU_DEVICE_INVALID, CUdevice, CUdeviceptr, CUmem_advise, CUmem_range_attribute,
@@ -70,7 +72,7 @@ pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer<bool> {
     Err(INVALID)
 }
 
-/// Returns the start of the managed memory that contains the whole range.
+/// Returns the start of the memory of `cuMemAllocManaged` that contains the whole range.
 fn managed(world: &World, address: CUdeviceptr, size: usize) -> Answer<usize> {
     let address = usize::try_from(address).map_err(|_| INVALID)?;
     match world.memory.host_at(address) {
@@ -117,11 +119,22 @@ fn pages(
     if size == 0 {
         return Err(INVALID);
     }
-    let start = managed(world, address, size)?;
-    let first = usize::try_from(address).map_err(|_| INVALID)? - start;
-    let host = world.memory.host_at_mut(start).ok_or(INVALID)?.1;
-    let pages = &mut host.managed().ok_or(INVALID)?.pages;
-    Ok((pages, first / PAGE..(first + size).div_ceil(PAGE)))
+    let range = |first: usize| first / PAGE..(first + size).div_ceil(PAGE);
+    if let Ok(start) = managed(world, address, size) {
+        let first = usize::try_from(address).map_err(|_| INVALID)? - start;
+        let host = world.memory.host_at_mut(start).ok_or(INVALID)?.1;
+        return Ok((&mut host.managed().ok_or(INVALID)?.pages, range(first)));
+    }
+    let holder = world.memory.containing(address).map(|(_, its)| its.kind);
+    if matches!(holder, Some(Kind::Ordered { freed: true, .. })) {
+        misuse(format!(
+            "{size} bytes at {address:#x} are used after their free was enqueued"
+        ));
+    }
+    let found = world.memory.pages_of_pool(address, size);
+    let (start, pages) = found.ok_or(INVALID)?;
+    let first = usize::try_from(address - start).map_err(|_| INVALID)?;
+    Ok((pages, range(first)))
 }
 
 /// Converts a location that the driver accepts for managed memory.
@@ -136,12 +149,23 @@ fn place(world: &World, location: CUmemLocation) -> Answer<Place> {
             }
             Ok((location.type_.0, id))
         }
-        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
-        | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok((location.type_.0, 0)),
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => Ok((location.type_.0, id)),
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok((location.type_.0, 0)),
         // There is only one NUMA node.
         CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA if id == 0 => Ok((location.type_.0, id)),
         _ => Err(INVALID),
     }
+}
+
+/// Like [`place`], for the functions that ignore the id of the host.
+fn place_of_one(world: &World, location: CUmemLocation) -> Answer<Place> {
+    let place = place(world, location)?;
+    Ok(
+        match place.0 == CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST.0 {
+            true => (place.0, CU_DEVICE_CPU),
+            false => place,
+        },
+    )
 }
 
 /// Converts the device number that older functions use to a location.
@@ -160,8 +184,7 @@ fn location(device: CUdevice) -> CUmemLocation {
 fn device((kind, id): Place) -> CUdevice {
     match CUmemLocationType(kind) {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => id,
-        CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST => CU_DEVICE_CPU,
-        _ => CU_DEVICE_INVALID,
+        _ => CU_DEVICE_CPU,
     }
 }
 
@@ -172,16 +195,32 @@ pub(super) fn advise(
     advice: CUmem_advise,
     location: CUmemLocation,
 ) -> Answer {
-    let names_a_place = matches!(
+    world.current()?;
+    let names_a_processor = matches!(
         advice,
-        CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION
-            | CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY
-            | CUmem_advise::CU_MEM_ADVISE_UNSET_ACCESSED_BY
+        CUmem_advise::CU_MEM_ADVISE_SET_ACCESSED_BY | CUmem_advise::CU_MEM_ADVISE_UNSET_ACCESSED_BY
     );
-    let place = match names_a_place {
-        true => Some(place(world, location)?),
+    let is_preference = advice == CUmem_advise::CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
+    let place = match names_a_processor || is_preference {
+        true => Some(place_of_one(world, location)?),
         false => None,
     };
+    let is_processor = matches!(
+        location.type_,
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE
+            | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
+    );
+    if names_a_processor && !is_processor {
+        return Err(INVALID);
+    }
+    if size != 0 && world.memory.is_managed_of_pool(address, size) {
+        // Memory of a pool takes no advice. Advice for a NUMA node is accepted and has no effect, also if it
+        // needs no location.
+        return match location.type_ {
+            CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA => Ok(()),
+            _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+        };
+    }
     let (pages, range) = pages(world, address, size)?;
     match advice {
         CUmem_advise::CU_MEM_ADVISE_SET_READ_MOSTLY => {
@@ -230,10 +269,13 @@ pub(super) fn prefetch(
         return Err(INVALID);
     }
     let stream = world.stream(stream.addr())?;
-    let place = place(world, location)?;
+    let place = place_of_one(world, location)?;
+    pages(world, address, size)?;
+    cannot_be_captured(world, stream)?;
     let (pages, range) = pages(world, address, size)?;
     pages.change(range, |page| page.last_prefetch = Some(place));
-    world.give_or_capture(stream, Work::Nothing)
+    world.give(stream, Work::Nothing, Vec::new());
+    Ok(())
 }
 
 pub(super) fn prefetch_device(
@@ -246,19 +288,33 @@ pub(super) fn prefetch_device(
     prefetch(world, address, size, location(device), 0, stream)
 }
 
+/// Fails if the stream is capturing, and invalidates the capture.
+fn cannot_be_captured(world: &mut World, stream: usize) -> Answer {
+    match world.recording(stream)? {
+        Some(_) => world.forbidden_on_capturing(stream),
+        None => Ok(()),
+    }
+}
+
+/// Returns the stream of a batch, which is not the legacy default stream.
+fn stream_of_batch(world: &mut World, stream: CUstream) -> Answer<usize> {
+    let is_per_thread = stream.is_null() && thread::has_per_thread_default();
+    if stream.addr() <= cuda_sys::CU_STREAM_LEGACY.addr() && !is_per_thread {
+        return Err(INVALID);
+    }
+    world.stream(stream.addr())
+}
+
 /// Returns the ranges of a batch.
 fn ranges(
-    world: &World,
+    world: &mut World,
     addresses: *mut CUdeviceptr,
     sizes: *mut usize,
     count: usize,
 ) -> Answer<Vec<(CUdeviceptr, usize)>> {
     let mut ranges = Vec::new();
     for (address, size) in list(addresses, count)?.into_iter().zip(list(sizes, count)?) {
-        if size == 0 {
-            return Err(INVALID);
-        }
-        managed(world, address, size)?;
+        pages(world, address, size)?;
         ranges.push((address, size));
     }
     Ok(ranges)
@@ -311,14 +367,16 @@ pub(super) fn prefetch_batch(
     if flags != 0 {
         return Err(INVALID);
     }
-    let stream = world.stream(stream.addr())?;
+    let stream = stream_of_batch(world, stream)?;
     let ranges = ranges(world, addresses, sizes, count)?;
     let places = places(world, locations, firsts, location_count, count)?;
+    cannot_be_captured(world, stream)?;
     for ((address, size), place) in ranges.into_iter().zip(places) {
         let (pages, range) = pages(world, address, size)?;
         pages.change(range, |page| page.last_prefetch = Some(place));
     }
-    world.give_or_capture(stream, Work::Nothing)
+    world.give(stream, Work::Nothing, Vec::new());
+    Ok(())
 }
 
 pub(super) fn discard_batch(
@@ -332,10 +390,12 @@ pub(super) fn discard_batch(
     if flags != 0 {
         return Err(INVALID);
     }
-    let stream = world.stream(stream.addr())?;
-    for (at, count) in ranges(world, addresses, sizes, count)? {
+    let stream = stream_of_batch(world, stream)?;
+    let ranges = ranges(world, addresses, sizes, count)?;
+    cannot_be_captured(world, stream)?;
+    for (at, count) in ranges {
         let pattern = vec![DISCARDED];
-        world.give_or_capture(stream, Work::Fill { at, pattern, count })?;
+        world.give(stream, Work::Fill { at, pattern, count }, Vec::new());
     }
     Ok(())
 }
@@ -391,6 +451,7 @@ pub(super) fn attributes(
     address: CUdeviceptr,
     size: usize,
 ) -> Answer {
+    world.current()?;
     let (data, sizes) = (list(data, count)?, list(sizes, count)?);
     let newer = world.profile.driver >= cuda_sys::CudaVersion::new(12, 2);
     let (pages, range) = pages(world, address, size)?;
@@ -402,7 +463,7 @@ pub(super) fn attributes(
     };
     let (preferred, prefetched) = (common(|its| its.preferred), common(|its| its.last_prefetch));
     let kind = |place: Option<Place>| place.map_or(0, |(kind, _)| i32::try_from(kind).unwrap_or(0));
-    let id = |place: Option<Place>| place.map_or(0, |(_, id)| id);
+    let id = |place: Option<Place>| place.map_or(CU_DEVICE_INVALID, |(_, id)| id);
     for (index, attribute) in list(attributes, count)?.into_iter().enumerate() {
         let values = match attribute {
             CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY => {

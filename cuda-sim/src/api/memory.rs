@@ -7,6 +7,7 @@ use crate::exec::Work;
 use crate::memory::{Kind, Use};
 use crate::races::Access;
 use crate::state::error_log::because;
+use crate::state::pool::Pool;
 use crate::state::{Answer, World};
 use cuda_sys::{CUctx_flags, CUdeviceptr, CUresult, CUstream};
 
@@ -143,8 +144,15 @@ pub(super) fn allocate_from(
         world.executor.free_what_is_next(&mut world.memory);
     }
     let device = world.room_in_pool(pool, size)?.unwrap_or(home);
-    make_room(world, size, device, limit);
-    let start = world.memory.allocate(size, kind, context, device, limit)?;
+    let start = match world.pools.get(pool).and_then(Pool::pages) {
+        Some(pages) => world
+            .memory
+            .allocate_managed(size, pages, context, device)?,
+        None => {
+            make_room(world, size, device, limit);
+            world.memory.allocate(size, kind, context, device, limit)?
+        }
+    };
     world.now_of_pool(start, pool);
     world.give(stream, Work::Allocate(start), Vec::new());
     address.set(start);
@@ -168,6 +176,10 @@ pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
         Some(Kind::Plain) => {
             misuse("cuMemFreeAsync of memory that is not stream-ordered");
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        None if world.memory.is_managed(address) => {
+            misuse("cuMemFreeAsync of memory of cuMemAllocManaged");
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         _ => {
             misuse(format!(
@@ -243,7 +255,9 @@ pub(super) fn call_waits(world: &World, stream: usize, addresses: &[CUdeviceptr]
     addresses.iter().any(|address| {
         let holder = world.memory.containing(*address);
         let is_synchronous = holder.is_some_and(|(_, its)| its.is_synchronous);
-        is_synchronous || world.memory.host_around(*address).is_some()
+        is_synchronous
+            || world.memory.host_around(*address).is_some()
+            || world.memory.is_managed_of_pool(*address, 1)
     })
 }
 
@@ -259,6 +273,8 @@ pub(super) fn check_pool_access(world: &World, stream: usize, address: CUdevicep
 /// Fails for memory of a pool of another device if the pool gives the context's device no access.
 pub(super) fn check_pool_access_of(world: &World, context: usize, address: CUdeviceptr) -> Answer {
     let allocation = world.memory.containing(address).map(|(_, its)| its);
+    // All devices can use managed memory.
+    let allocation = allocation.filter(|its| its.managed.is_none());
     let Some((pool, owner)) = allocation.and_then(|its| Some((its.pool?, its.device))) else {
         return Ok(());
     };

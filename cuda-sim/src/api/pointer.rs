@@ -85,8 +85,8 @@ fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
             device: its.device,
             memory_type: CUmemorytype::CU_MEMORYTYPE_DEVICE,
             device_address: address,
-            host_address: None,
-            managed: false,
+            host_address: its.managed.as_ref().map(|_| address),
+            managed: its.managed.is_some(),
             start,
             size: its.bytes.len() as u64,
             id: its.id,
@@ -146,7 +146,10 @@ fn value(its: Option<&Known>, attribute: Attribute, driver: CudaVersion) -> Answ
         Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER => {
             Value::Address(of(|its| its.host_address.unwrap_or(0)))
         }
-        Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => Value::Flag(is(|its| its.is_synchronous)),
+        // Measured: on for managed memory.
+        Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS => {
+            Value::Flag(is(|its| its.is_synchronous || its.managed))
+        }
         Attribute::CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE => Value::Flag(false),
         Attribute::CU_POINTER_ATTRIBUTE_BUFFER_ID => Value::Long(of(|its| its.id)),
         Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED => Value::Flag(is(|its| its.managed)),
@@ -266,8 +269,9 @@ pub(super) fn set_attribute(
     }
     match known(world, address) {
         Some(its) if its.mapped.is_some() => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
-        // Pool memory does not have this setting. Unverified (from documentation).
-        Some(its) if its.pool.is_none() && !its.managed => {
+        // Measured: memory of a managed pool accepts the setting. Other pool memory does not have it (unverified,
+        // from documentation).
+        Some(its) if its.pool.is_some() == its.managed => {
             // SAFETY: the caller passes a value of this attribute's type, `unsigned int`.
             let value = unsafe { value.cast::<c_uint>().read() };
             if let Some(allocation) = world.memory.starts_at(its.start) {

@@ -1,7 +1,7 @@
 //! Memory pools.
 //!
-//! Unverified (from documentation): the memory that a pool reserves beyond its allocations, where pools
-//! of host memory are supported, and the pools of locations that are no devices.
+//! The pools of locations that are no devices, and managed pools, answer as on an H200 with driver 580.
+//! Unverified (from documentation): the memory that a pool reserves beyond its allocations.
 
 use super::Out;
 use crate::account::misuse;
@@ -36,6 +36,62 @@ fn place(world: &World, location: &CUmemLocation) -> Option<(u32, i32)> {
     is_possible.then_some((location.type_.0, id))
 }
 
+/// Returns a location that only managed pools can have, as numbers.
+fn managed_place(world: &World, location: &CUmemLocation) -> Answer<(u32, i32)> {
+    match location.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_NONE
+        | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT => Ok((location.type_.0, 0)),
+        _ => Err(no_pool_at(world, location)),
+    }
+}
+
+/// Returns the error for a location that has no pools.
+fn no_pool_at(world: &World, location: &CUmemLocation) -> CUresult {
+    match location.type_ {
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_NONE
+        | CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE
+        | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST
+        | CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA => INVALID,
+        CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN
+            if world.profile.driver >= CudaVersion::new(13, 4) =>
+        {
+            INVALID
+        }
+        _ => CUresult::CUDA_ERROR_NOT_SUPPORTED,
+    }
+}
+
+/// Checks the properties of a pool, or of an allocation node. Returns the location as numbers.
+pub(super) fn check_props(world: &World, props: &CUmemPoolProps) -> Answer<(u32, i32)> {
+    let driver = world.profile.driver;
+    let is_managed = props.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED
+        && driver >= CudaVersion::new(13, 0);
+    let is_pinned = props.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+    let place = match place(world, &props.location) {
+        Some(place) if is_managed || is_pinned => place,
+        None if is_managed => managed_place(world, &props.location)?,
+        _ => return Err(INVALID),
+    };
+    // Fields that an older driver does not know must be zero.
+    let reserved = props.reserved.iter().any(|byte| *byte != 0)
+        || (props.maxSize != 0 && driver < CudaVersion::new(12, 2))
+        || (props.usage != 0 && driver < CudaVersion::new(12, 6))
+        || (props.gpuDirectRDMACapable != 0 && driver < CudaVersion::new(13, 4));
+    // Unverified (from documentation): memory of the host can be shared if it is on a NUMA node.
+    let numa = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA.0;
+    let can_be_shared = is_pinned && (place.0 == 1 || place.0 == numa);
+    if reserved || (!can_be_shared && props.handleTypes.0 != 0) {
+        return Err(INVALID);
+    }
+    if is_managed && (props.maxSize != 0 || props.usage != 0) {
+        return Err(INVALID);
+    }
+    if is_managed && !world.profile.concurrent_managed_access {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    Ok(place)
+}
+
 pub(super) fn create(
     world: &mut World,
     pool: &mut Out<CUmemoryPool>,
@@ -44,26 +100,7 @@ pub(super) fn create(
     pool.required()?;
     // SAFETY: the caller passes null or a pointer to properties.
     let props = unsafe { props.as_ref() }.ok_or(INVALID)?;
-    let driver = world.profile.driver;
-    let is_managed = props.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED
-        && driver >= CudaVersion::new(13, 0);
-    let is_pinned = props.allocType == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
-    let nowhere = props.location.type_ == CUmemLocationType::CU_MEM_LOCATION_TYPE_NONE;
-    let place = match place(world, &props.location) {
-        Some(place) if is_managed || is_pinned => place,
-        None if is_managed && nowhere => (0, 0),
-        _ => return Err(INVALID),
-    };
-    // Fields that an older driver does not know must be zero.
-    let reserved = props.reserved.iter().any(|byte| *byte != 0)
-        || (props.maxSize != 0 && driver < CudaVersion::new(12, 2))
-        || (props.usage != 0 && driver < CudaVersion::new(12, 6));
-    // Unverified (from documentation): memory of the host can be shared if it is on a NUMA node.
-    let numa = CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA.0;
-    let can_be_shared = place.0 == 1 || (place.0 == numa && is_pinned);
-    if reserved || (!can_be_shared && props.handleTypes.0 != 0) {
-        return Err(INVALID);
-    }
+    let place = check_props(world, props)?;
     let device = (place.0 == 1).then(|| usize::try_from(place.1).unwrap_or(0));
     let mut new = Pool::new(device, place, props.allocType.0);
     new.max_size = props.maxSize as u64;
@@ -216,6 +253,10 @@ pub(super) fn set_access(
         let place = unsafe { map.add(index) };
         // SAFETY: the caller passes `count` descriptions.
         let description = unsafe { place.read() };
+        let is_managed = world.pool(pool)?.pages().is_some();
+        if is_managed && description.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ {
+            return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+        }
         let place = self::place(world, &description.location).ok_or(INVALID)?;
         let its = world.pool(pool)?;
         let none = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -271,8 +312,17 @@ pub(super) fn of_device(
 pub(super) fn set_of_device(world: &mut World, device: CUdevice, pool: CUmemoryPool) -> Answer {
     let number = world.device(device)?;
     // The pool must have memory of this device.
-    if world.own_pool(pool)?.device != Some(number) {
+    let its = world.own_pool(pool)?;
+    if its.device != Some(number) {
         return Err(INVALID);
+    }
+    if its.pages().is_some() {
+        // Measured: allocations without a pool stay in memory of the device.
+        let mut place = CUmemLocation::default();
+        place.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        place.__bindgen_anon_1.id = device;
+        let managed = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
+        return set_at(world, &raw mut place, managed, pool);
     }
     world.device_pools[number].current = pool.addr();
     Ok(())
@@ -280,8 +330,6 @@ pub(super) fn set_of_device(world: &mut World, device: CUdevice, pool: CUmemoryP
 
 /// Returns the default pool of a location and kind of memory, and the pool that it allocates from. The
 /// pools of other locations than devices, and of managed memory, are created when they are first used.
-///
-/// Unverified (from documentation): everything but the pools of devices.
 fn at_location(
     world: &mut World,
     location: *mut CUmemLocation,
@@ -296,7 +344,8 @@ fn at_location(
     let device = match location.type_ {
         CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => {
             // SAFETY: both members of the union are integers.
-            Some(world.device(unsafe { location.__bindgen_anon_1.id })?)
+            let id = unsafe { location.__bindgen_anon_1.id };
+            Some(world.device(id).map_err(|_| INVALID)?)
         }
         _ => None,
     };
@@ -304,8 +353,11 @@ fn at_location(
     let place = match place(world, location) {
         Some(place) => place,
         None if is_managed && nowhere => (0, 0),
-        None => return Err(INVALID),
+        None => return Err(no_pool_at(world, location)),
     };
+    if is_managed && !world.profile.concurrent_managed_access {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
     if let (false, Some(device)) = (is_managed, device) {
         return Ok(&mut world.device_pools[device]);
     }

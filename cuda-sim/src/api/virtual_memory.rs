@@ -415,7 +415,9 @@ pub(super) fn range_handle(
     let is_buffer = kind == CUmemRangeHandleType::CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD;
     let pcie = CUmemRangeFlags::CU_MEM_RANGE_FLAG_DMA_BUF_MAPPING_TYPE_PCIE.0;
     let is_whole = size != 0 && size % PAGE == 0 && address % PAGE as u64 == 0;
-    let is_device = world.memory.is_virtual(address) || world.memory.containing(address).is_some();
+    let is_managed = world.memory.is_managed_of_pool(address, 0);
+    let is_device = !is_managed
+        && (world.memory.is_virtual(address) || world.memory.containing(address).is_some());
     if place.is_null() || !is_buffer || flags > pcie.into() || !is_whole || !is_device {
         return Err(INVALID);
     }

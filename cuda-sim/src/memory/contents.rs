@@ -1,6 +1,7 @@
 //! The contents of an allocation.
 
 use super::UNINIT;
+use super::host::Allocated;
 use super::space::{self, Space};
 use std::alloc::{Layout, alloc_zeroed};
 use std::fs::File;
@@ -56,15 +57,41 @@ enum Place {
     Small(Vec<u8>),
     /// Pages take memory when they are written. The size may exceed the host's memory.
     Large(Space),
+    /// Memory for the host on systems without [`Space`].
+    Pages(Allocated),
 }
 
 impl Contents {
+    /// Allocates memory that the host may access too, at `hint` if that is free. Its address is a multiple of
+    /// the page size. Returns `None` if the host has not enough.
+    pub(super) fn for_host(size: u64, hint: usize) -> Option<Self> {
+        let len = usize::try_from(size).ok()?;
+        let space = match never_written() {
+            Some(file) => Space::of_copies(hint, len, file, PERIOD),
+            None => Space::of_zeros(hint, len),
+        };
+        let place = match space {
+            Some(space) => Place::Large(space),
+            None => Place::Pages(Allocated::zeroed(len)?),
+        };
+        Some(Self { len, place })
+    }
+
+    /// Returns the address of the first byte on the host.
+    pub(super) fn address(&self) -> usize {
+        match &self.place {
+            Place::Small(bytes) => bytes.as_ptr().expose_provenance(),
+            Place::Large(space) => space.start(),
+            Place::Pages(its) => its.address(),
+        }
+    }
+
     /// Allocates the memory. Returns `None` if the host has not enough.
     pub(super) fn new(size: u64) -> Option<Self> {
         let len = usize::try_from(size).ok()?;
         if len >= LARGE {
             let file = never_written();
-            if let Some(space) = file.and_then(|file| Space::of_copies(len, file, PERIOD)) {
+            if let Some(space) = file.and_then(|file| Space::of_copies(0, len, file, PERIOD)) {
                 let place = Place::Large(space);
                 return Some(Self { len, place });
             }
@@ -104,6 +131,11 @@ impl Deref for Contents {
             Place::Small(bytes) => bytes,
             // SAFETY: the memory is private to this value, of this length, readable and writable.
             Place::Large(space) => unsafe { space.bytes_to_read(0, self.len) },
+            Place::Pages(its) => {
+                let start = core::ptr::with_exposed_provenance(its.address());
+                // SAFETY: the memory is private to this value, of this length, and initialized.
+                unsafe { core::slice::from_raw_parts(start, self.len) }
+            }
         }
     }
 }
@@ -114,6 +146,11 @@ impl DerefMut for Contents {
             Place::Small(bytes) => bytes,
             // SAFETY: the memory is private to this value, of this length, readable and writable.
             Place::Large(space) => unsafe { space.bytes(0, self.len) },
+            Place::Pages(its) => {
+                let start = core::ptr::with_exposed_provenance_mut(its.address());
+                // SAFETY: the memory is private to this value, of this length, and initialized.
+                unsafe { core::slice::from_raw_parts_mut(start, self.len) }
+            }
         }
     }
 }

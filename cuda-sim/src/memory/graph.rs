@@ -114,6 +114,7 @@ impl Memory {
             context: its.context,
             device: its.device,
             bytes: Contents::new(size).ok_or(out_of_memory)?,
+            managed: None,
             id: self.new_id(),
             pool: None,
             is_of_graph: true,

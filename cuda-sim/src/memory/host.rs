@@ -38,9 +38,9 @@ enum Place {
     Large(Space),
 }
 
-/// Memory of the global allocator.
+/// Memory of the global allocator that is aligned to pages.
 #[derive(Debug)]
-struct Allocated {
+pub(super) struct Allocated {
     layout: Layout,
     start: NonNull<u8>,
 }
@@ -120,22 +120,32 @@ impl Own {
             return Err(out_of_memory);
         }
         if size >= LARGE {
-            if let Some(space) = Space::of_zeros(size) {
+            if let Some(space) = Space::of_zeros(0, size) {
                 return Ok(Self(Place::Large(space)));
             }
         }
-        let layout = Layout::from_size_align(size.max(1), PAGE).map_err(|_| out_of_memory)?;
-        // SAFETY: the size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start).ok_or(out_of_memory)?;
-        Ok(Self(Place::Small(Allocated { layout, start })))
+        let its = Allocated::zeroed(size).ok_or(out_of_memory)?;
+        Ok(Self(Place::Small(its)))
     }
 
     fn address(&self) -> usize {
         match &self.0 {
-            Place::Small(its) => its.start.as_ptr().expose_provenance(),
+            Place::Small(its) => its.address(),
             Place::Large(space) => space.start(),
         }
+    }
+}
+
+impl Allocated {
+    pub(super) fn zeroed(size: usize) -> Option<Self> {
+        let layout = Layout::from_size_align(size.max(1), PAGE).ok()?;
+        // SAFETY: the size is not zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Self { layout, start })
+    }
+
+    pub(super) fn address(&self) -> usize {
+        self.start.as_ptr().expose_provenance()
     }
 }
 
@@ -262,6 +272,9 @@ impl Memory {
         if below.is_some_and(|(start, host)| start + host.len > address) {
             return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
+        if self.is_managed_of_pool(address as u64, 0) {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
         let id = self.new_id();
         let distance = self.distance(true);
         let host = Host {
@@ -326,6 +339,15 @@ impl Memory {
     pub(crate) fn is_pinned(&self, address: usize, len: usize) -> bool {
         let below = self.host.range(..=address).next_back();
         below.is_some_and(|(start, host)| (address - start).saturating_add(len) <= host.len)
+            || self.is_managed_of_pool(address as u64, len)
+    }
+
+    /// Returns whether `len` bytes are in one allocation of managed memory of a pool.
+    pub(crate) fn is_managed_of_pool(&self, address: u64, len: usize) -> bool {
+        self.containing(address).is_some_and(|(start, its)| {
+            let room = its.bytes.len() as u64 - (address - start);
+            its.managed.is_some() && len as u64 <= room
+        })
     }
 
     /// Returns the bytes of host memory at a device address, for the stream whose operation is running.

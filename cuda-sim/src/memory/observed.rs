@@ -74,7 +74,8 @@ impl Memory {
             false => self.host_around(address).map(|(_, host, _)| host as u64),
         };
         let start = host.unwrap_or(address);
-        (start..start.saturating_add(len as u64), host.is_some())
+        let is_of_host = host.is_some() || self.is_managed_of_pool(address, 0);
+        (start..start.saturating_add(len as u64), is_of_host)
     }
 
     /// Reports a race on memory.
@@ -94,6 +95,9 @@ impl Memory {
                     _ if self.is_variable(start) => "a variable or an array",
                     Kind::Plain => "device memory",
                     Kind::Ordered { .. } if its.is_of_graph => "memory of a graph",
+                    Kind::Ordered { .. } if its.managed.is_some() => {
+                        "stream-ordered managed memory"
+                    }
                     Kind::Ordered { .. } => "stream-ordered memory",
                 },
             };

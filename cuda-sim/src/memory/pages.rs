@@ -22,13 +22,22 @@ pub(crate) struct Pages {
 
 impl Default for Pages {
     fn default() -> Self {
-        Self {
-            runs: BTreeMap::from([(0, Page::default())]),
-        }
+        Self::preferring(None)
     }
 }
 
 impl Pages {
+    /// Returns pages that prefer a location.
+    pub(crate) fn preferring(preferred: Option<(u32, i32)>) -> Self {
+        let page = Page {
+            preferred,
+            ..Page::default()
+        };
+        Self {
+            runs: BTreeMap::from([(0, page)]),
+        }
+    }
+
     /// Changes the advice of a range of pages.
     pub(crate) fn change(&mut self, range: Range<usize>, change: impl Fn(&mut Page)) {
         self.split(range.start);

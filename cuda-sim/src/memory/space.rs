@@ -171,16 +171,16 @@ impl Space {
         Self::with_rights(hint, len, alignment, Rights::None)
     }
 
-    /// Returns a range of memory that is zero.
-    pub(super) fn of_zeros(len: usize) -> Option<Self> {
+    /// Returns a range of memory that is zero, at `hint` if that is free.
+    pub(super) fn of_zeros(hint: usize, len: usize) -> Option<Self> {
         let len = len.checked_next_multiple_of(system::page())?;
-        Self::with_rights(0, len, system::page(), Rights::ReadWrite)
+        Self::with_rights(hint, len, system::page(), Rights::ReadWrite)
     }
 
     /// Returns a range of memory that repeats the contents of a file of `period` bytes, a multiple of the
-    /// page size. Pages take memory when they are written.
-    pub(super) fn of_copies(len: usize, file: &File, period: usize) -> Option<Self> {
-        let mut made = Self::of_zeros(len)?;
+    /// page size, at `hint` if that is free. Pages take memory when they are written.
+    pub(super) fn of_copies(hint: usize, len: usize, file: &File, period: usize) -> Option<Self> {
+        let mut made = Self::of_zeros(hint, len)?;
         made.copy_from(file, period).then_some(made)
     }
 

@@ -12,6 +12,8 @@ pub(super) struct Totals {
     all: u64,
     /// Bytes of module variables.
     variables: u64,
+    /// Number of allocations of managed memory, whose bytes are those of no device.
+    managed: usize,
     /// Each context with the addresses of the allocations that were made in it.
     contexts: BTreeSet<(usize, u64)>,
 }
@@ -19,21 +21,29 @@ pub(super) struct Totals {
 impl Totals {
     pub(super) fn add(&mut self, address: u64, allocation: &Allocation) {
         let bytes = allocation.bytes.len() as u64;
-        *self.devices.entry(allocation.device).or_default() += bytes;
         if let Some(pool) = allocation.pool {
             *self.pools.entry(pool).or_default() += bytes;
         }
-        self.all += bytes;
+        if allocation.managed.is_some() {
+            self.managed += 1;
+        } else {
+            *self.devices.entry(allocation.device).or_default() += bytes;
+            self.all += bytes;
+        }
         self.contexts.insert((allocation.context, address));
     }
 
     pub(super) fn remove(&mut self, address: u64, allocation: &Allocation) {
         let bytes = allocation.bytes.len() as u64;
-        subtract(&mut self.devices, allocation.device, bytes);
         if let Some(pool) = allocation.pool {
             subtract(&mut self.pools, pool, bytes);
         }
-        self.all -= bytes;
+        if allocation.managed.is_some() {
+            self.managed -= 1;
+        } else {
+            subtract(&mut self.devices, allocation.device, bytes);
+            self.all -= bytes;
+        }
         self.contexts.remove(&(allocation.context, address));
     }
 
@@ -64,7 +74,12 @@ impl Totals {
         self.pools.get(&pool).copied().unwrap_or(0)
     }
 
-    /// Returns the bytes of all allocations except module variables.
+    /// Returns the number of allocations of managed memory.
+    pub(super) fn managed(&self) -> usize {
+        self.managed
+    }
+
+    /// Returns the bytes of all allocations except managed memory and module variables.
     pub(super) fn without_variables(&self) -> u64 {
         self.all - self.variables
     }

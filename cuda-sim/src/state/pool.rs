@@ -3,6 +3,7 @@
 use super::handles::State;
 use super::{Answer, World};
 use crate::account::misuse;
+use crate::memory::Pages;
 use core::ffi::c_int;
 use cuda_sys::{CUmemAccess_flags, CUmemAllocationType, CUmemLocationType, CUmemoryPool, CUresult};
 use std::collections::BTreeMap;
@@ -67,6 +68,15 @@ impl Pool {
             location,
             CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED.0,
         )
+    }
+
+    /// Returns the advice for new memory of a managed pool, which prefers the location of the pool. Returns
+    /// `None` for other pools.
+    pub(crate) fn pages(&self) -> Option<Pages> {
+        let is_managed = self.kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED.0;
+        let nowhere = CUmemLocationType::CU_MEM_LOCATION_TYPE_NONE.0;
+        let preferred = Some(self.location).filter(|(kind, _)| *kind != nowhere);
+        is_managed.then(|| Pages::preferring(preferred))
     }
 
     /// Returns the kind and the location of the pool's memory.

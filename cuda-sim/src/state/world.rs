@@ -587,7 +587,7 @@ impl World {
     }
 
     pub(crate) fn alive(&self) -> Alive {
-        let [pinned, registered, managed] = self.memory.host_counts();
+        let [pinned, registered, _] = self.memory.host_counts();
         let [arrays, mipmapped_arrays] = self.arrays.counts();
         let [textures, surfaces] = self.memory.objects.counts();
         let [reservations, mappings] = self.memory.virtual_memory.counts();
@@ -607,7 +607,7 @@ impl World {
             device_bytes: self.memory.device_bytes(),
             pinned_allocations: pinned,
             registered,
-            managed_allocations: managed,
+            managed_allocations: self.memory.managed_count(),
             pools: self.pools.len() - self.device_pools.len() - self.other_pools.len(),
             physical_allocations: self.memory.virtual_memory.physical.len(),
             reservations,

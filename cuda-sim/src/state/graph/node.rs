@@ -82,6 +82,8 @@ pub(crate) struct HostNode {
 pub(crate) struct AllocateNode {
     pub(crate) address: u64,
     pub(crate) size: usize,
+    /// The type of the allocation, as the caller passed it.
+    pub(crate) kind: u32,
     /// The location of the memory, and the devices that may access it: type, id and flags.
     pub(crate) location: (u32, i32),
     pub(crate) access: Vec<(u32, i32, u32)>,
