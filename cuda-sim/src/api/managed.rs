@@ -474,7 +474,12 @@ pub(super) fn attributes(
             }
             CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY => {
                 let by_all = |its: &&i32| pages.iter().all(|page| page.accessed_by.contains(its));
-                first.accessed_by.iter().filter(by_all).copied().collect()
+                let its = first.accessed_by.iter().filter(by_all).copied();
+                // Measured: the CPU is after the devices.
+                let (host, mut devices): (Vec<i32>, Vec<i32>) =
+                    its.partition(|its| *its == CU_DEVICE_CPU);
+                devices.extend(host);
+                devices
             }
             CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION => {
                 vec![prefetched.map_or(CU_DEVICE_INVALID, device)]

@@ -10,8 +10,8 @@ use crate::state::{Answer, World};
 use core::ffi::{c_int, c_void};
 use cuda_sys::{
     CUdevice, CUdeviceptr, CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationType, CUmemLocation,
-    CUmemLocationType, CUmemPool_attribute, CUmemPoolProps, CUmemoryPool, CUresult, CUstream,
-    CudaVersion,
+    CUmemLocation_st__bindgen_ty_1, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps,
+    CUmemoryPool, CUresult, CUstream, CudaVersion,
 };
 
 const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
@@ -253,7 +253,7 @@ pub(super) fn set_access(
         let place = unsafe { map.add(index) };
         // SAFETY: the caller passes `count` descriptions.
         let description = unsafe { place.read() };
-        let is_managed = world.pool(pool)?.pages().is_some();
+        let is_managed = world.pool(pool)?.is_managed();
         if is_managed && description.flags == CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ {
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
@@ -316,11 +316,12 @@ pub(super) fn set_of_device(world: &mut World, device: CUdevice, pool: CUmemoryP
     if its.device != Some(number) {
         return Err(INVALID);
     }
-    if its.pages().is_some() {
+    if its.is_managed() {
         // Measured: allocations without a pool stay in memory of the device.
-        let mut place = CUmemLocation::default();
-        place.type_ = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
-        place.__bindgen_anon_1.id = device;
+        let mut place = CUmemLocation {
+            type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+            __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id: device },
+        };
         let managed = CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED;
         return set_at(world, &raw mut place, managed, pool);
     }

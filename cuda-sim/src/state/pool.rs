@@ -73,10 +73,13 @@ impl Pool {
     /// Returns the advice for new memory of a managed pool, which prefers the location of the pool. Returns
     /// `None` for other pools.
     pub(crate) fn pages(&self) -> Option<Pages> {
-        let is_managed = self.kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED.0;
         let nowhere = CUmemLocationType::CU_MEM_LOCATION_TYPE_NONE.0;
         let preferred = Some(self.location).filter(|(kind, _)| *kind != nowhere);
-        is_managed.then(|| Pages::preferring(preferred))
+        self.is_managed().then(|| Pages::preferring(preferred))
+    }
+
+    pub(crate) fn is_managed(&self) -> bool {
+        self.kind == CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED.0
     }
 
     /// Returns the kind and the location of the pool's memory.
