@@ -224,6 +224,7 @@ pub struct Alive {
     pub pinned_allocations: usize,
     /// Registered ranges of host memory.
     pub registered: usize,
+    /// Allocations of managed memory, of pools too. Their bytes are not among `device_bytes`.
     pub managed_allocations: usize,
     /// Memory pools, except the default pools of devices.
     pub pools: usize,

@@ -157,7 +157,23 @@ impl DerefMut for Contents {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{MANAGED, PAGE};
     use super::{Contents, LARGE, PERIOD, UNINIT};
+
+    #[test]
+    fn memory_for_the_host_is_that_of_its_address() {
+        for len in [1, 5000, LARGE + 1] {
+            let mut contents = Contents::for_host(len as u64, MANAGED).expect("memory");
+            let start = contents.address();
+            assert_eq!(start, contents.as_ptr().addr());
+            assert_eq!(start % PAGE, 0);
+            contents[len - 1] = 7;
+            contents.reset();
+            assert!(contents.iter().all(|byte| *byte == UNINIT));
+            let other = Contents::for_host(len as u64, MANAGED).expect("memory");
+            assert_ne!(other.address(), start);
+        }
+    }
 
     #[test]
     fn memory_that_was_never_written_has_one_value_in_allocations_of_all_sizes() {
