@@ -1,8 +1,8 @@
 //! Managed pools on the software driver. The codes and values are those of an H200 with driver 580.
 
 use crate::graph_calls::{
-    INVALID, UNSUPPORTED, code, destroy, graph, made, misused, refused, well, well_used,
-    well_used_on,
+    INVALID, UNSUPPORTED, code, destroy, graph, instantiate, made, misused, refused, well,
+    well_used, well_used_on,
 };
 use core::ptr::{null, null_mut};
 use cuda_safe::sys::{
@@ -11,15 +11,16 @@ use cuda_safe::sys::{
     CUmemAllocationHandleType, CUmemAllocationType, CUmemLocation, CUmemLocationType,
     CUmemPoolProps, CUmemoryPool, CUpointer_attribute, CUresult, CUstream, CUstreamCaptureMode,
     CUstreamCaptureStatus, Zeroable, cuCtxSetCurrent, cuDeviceGetDefaultMemPool,
-    cuDeviceGetMemPool, cuDeviceSetMemPool, cuGraphAddMemAllocNode, cuGraphGetNodes,
-    cuGraphMemAllocNodeGetParams, cuMemAdvise_v2, cuMemAllocFromPoolAsync, cuMemAllocManaged,
-    cuMemDiscardAndPrefetchBatchAsync, cuMemDiscardBatchAsync, cuMemFree_v2, cuMemFreeAsync,
-    cuMemGetAddressRange_v2, cuMemGetDefaultMemPool, cuMemGetInfo_v2, cuMemGetMemPool,
-    cuMemHostGetDevicePointer_v2, cuMemHostRegister_v2, cuMemPoolCreate, cuMemPoolDestroy,
-    cuMemPoolSetAccess, cuMemPrefetchAsync_v2, cuMemPrefetchBatchAsync, cuMemRangeGetAttribute,
-    cuMemSetMemPool, cuMemcpyDtoH_v2, cuMemcpyHtoDAsync_v2, cuMemsetD8Async, cuMemsetD32_v2,
-    cuPointerGetAttribute, cuStreamAttachMemAsync, cuStreamBeginCapture_v2, cuStreamCreate,
-    cuStreamEndCapture, cuStreamIsCapturing, cuStreamSynchronize, cuStreamWaitValue32_v2,
+    cuDeviceGetMemPool, cuDeviceSetMemPool, cuGraphAddMemAllocNode, cuGraphExecDestroy,
+    cuGraphGetNodes, cuGraphMemAllocNodeGetParams, cuMemAdvise_v2, cuMemAllocFromPoolAsync,
+    cuMemAllocManaged, cuMemDiscardAndPrefetchBatchAsync, cuMemDiscardBatchAsync, cuMemFree_v2,
+    cuMemFreeAsync, cuMemGetAddressRange_v2, cuMemGetDefaultMemPool, cuMemGetInfo_v2,
+    cuMemGetMemPool, cuMemHostGetDevicePointer_v2, cuMemHostRegister_v2, cuMemPoolCreate,
+    cuMemPoolDestroy, cuMemPoolSetAccess, cuMemPrefetchAsync_v2, cuMemPrefetchBatchAsync,
+    cuMemRangeGetAttribute, cuMemSetMemPool, cuMemcpyDtoH_v2, cuMemcpyHtoDAsync_v2,
+    cuMemsetD8Async, cuMemsetD32_v2, cuPointerGetAttribute, cuStreamAttachMemAsync,
+    cuStreamBeginCapture_v2, cuStreamCreate, cuStreamEndCapture, cuStreamIsCapturing,
+    cuStreamSynchronize, cuStreamWaitValue32_v2,
 };
 use cuda_sim::Profile;
 
@@ -529,6 +530,41 @@ fn an_allocation_node_has_memory_of_a_device_only() {
         for (props, size) in [(limited, BYTES), (shared, BYTES), (plain, 0)] {
             assert_eq!(node(graph, props, size).0, INVALID);
         }
+        destroy(graph);
+    });
+}
+
+#[test]
+fn memory_of_a_managed_node_belongs_to_the_device_and_not_to_the_host() {
+    use CUpointer_attribute as Attribute;
+    well_used(|bench| {
+        let graph = graph();
+        let (code, _, address) = node(graph, props(MANAGED, DEVICE, 0), BYTES);
+        assert_eq!(code, DONE);
+        let executable = instantiate(graph);
+        bench.launch(executable);
+        well!(cuStreamSynchronize(bench.stream));
+        for attribute in [
+            Attribute::CU_POINTER_ATTRIBUTE_CONTEXT,
+            Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED,
+            Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+            Attribute::CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,
+        ] {
+            let mut value = 0u64;
+            let place = (&raw mut value).cast();
+            well!(cuPointerGetAttribute(place, attribute, address));
+            assert_eq!(value, 0, "{attribute:?}");
+        }
+        let (mut value, host) = (0u64, Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER);
+        let place = (&raw mut value).cast();
+        refused!(INVALID, cuPointerGetAttribute(place, host, address));
+        let (place, stream) = (location(HOST, 0), bench.stream);
+        refused!(
+            INVALID,
+            cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream)
+        );
+        well!(cuMemFreeAsync(address, stream));
+        well!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
 }

@@ -12,6 +12,7 @@ const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
 
 /// The memory that contains an address.
 struct Known {
+    /// 0 for stream-ordered memory, memory of graphs and mapped memory, which belong to the device.
     context: usize,
     device: usize,
     memory_type: CUmemorytype,
@@ -81,7 +82,10 @@ fn known_mapping(world: &World, address: CUdeviceptr) -> Option<Known> {
 fn known(world: &World, address: CUdeviceptr) -> Option<Known> {
     if let Some((start, its)) = world.memory.containing(address) {
         return Some(Known {
-            context: its.context,
+            context: match its.kind {
+                Kind::Plain => its.context,
+                Kind::Ordered { .. } => 0,
+            },
             device: its.device,
             memory_type: CUmemorytype::CU_MEMORYTYPE_DEVICE,
             device_address: address,
@@ -130,13 +134,7 @@ fn value(its: Option<&Known>, attribute: Attribute, driver: CudaVersion) -> Answ
     let is = |value: fn(&Known) -> bool| its.is_some_and(value);
     let mapped = its.and_then(|its| its.mapped.as_ref());
     Ok(match attribute {
-        Attribute::CU_POINTER_ATTRIBUTE_CONTEXT => {
-            // Pool memory belongs to the device, not to a context.
-            Value::Address(its.map_or(0, |its| match its.pool {
-                Some(_) => 0,
-                None => its.context as u64,
-            }))
-        }
+        Attribute::CU_POINTER_ATTRIBUTE_CONTEXT => Value::Address(of(|its| its.context as u64)),
         Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE => {
             Value::Int(its.map_or(0, |its| its.memory_type.0))
         }
@@ -160,8 +158,7 @@ fn value(its: Option<&Known>, attribute: Attribute, driver: CudaVersion) -> Answ
             Value::Int(ordinal as u32)
         }
         Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE => {
-            let is_plain = |its: &Known| its.host_address.is_none() && its.pool.is_none();
-            Value::Flag(its.is_some_and(|its| is_plain(its) && its.mapped.is_none()))
+            Value::Flag(is(|its| its.host_address.is_none() && its.context != 0))
         }
         Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR => Value::Address(of(|its| its.start)),
         Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE => Value::Long(of(|its| its.size)),
@@ -242,7 +239,7 @@ pub(super) fn attributes(
     Ok(())
 }
 
-/// For an unknown address the call fails, as on an H200.
+/// For an unknown address the call fails, and for the host address of memory that has none, as on an H200.
 pub(super) fn attribute(
     world: &mut World,
     data: *mut c_void,
@@ -251,7 +248,7 @@ pub(super) fn attribute(
 ) -> Answer {
     let its = known(world, address).ok_or(INVALID)?;
     let is_host_pointer = attribute == Attribute::CU_POINTER_ATTRIBUTE_HOST_POINTER;
-    if is_host_pointer && its.mapped.is_some() && its.host_address.is_none() {
+    if is_host_pointer && its.host_address.is_none() {
         return Err(INVALID);
     }
     let (mut attribute, mut data) = (attribute, data);
