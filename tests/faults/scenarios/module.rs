@@ -50,9 +50,14 @@ pub(super) fn library(trace: &mut Trace) -> Result<()> {
     let add = library.kernel(&context, "add")?;
     let missing = trace.provoke(|| library.kernel(&context, "subtract"));
     expect(missing, no_such_kernel)?;
-    let of_newer = Library::from_ptx(&newer()).and_then(|its| its.kernel(&context, "add"));
+    // A library reads its code when it is first used.
+    let unusable = Library::from_ptx(&newer())?;
+    let of_newer = unusable.kernel(&context, "add");
+    trace.drop(unusable);
     expect(of_newer, too_new)?;
-    let of_wrong = Library::from_ptx(&wrong()).and_then(|its| its.kernel(&context, "add"));
+    let unusable = Library::from_ptx(&wrong())?;
+    let of_wrong = unusable.kernel(&context, "add");
+    trace.drop(unusable);
     expect(of_wrong, |error| {
         error.code() == Some(cuda_safe::CUresult::CUDA_ERROR_INVALID_PTX)
     })?;
@@ -145,7 +150,9 @@ pub(super) fn globals(trace: &mut Trace) -> Result<()> {
     let everywhere = library.managed(&context, "everywhere")?;
     let factors = library.global(&context, "factors")?;
     expect(library.global(&context, "nowhere"), no_such_global)?;
-    let of_wrong = Library::from_ptx(&wrong()).and_then(|its| its.global(&context, "factors"));
+    let unusable = Library::from_ptx(&wrong())?;
+    let of_wrong = unusable.global(&context, "factors");
+    trace.drop(unusable);
     expect(of_wrong, |error| {
         error.code() == Some(cuda_safe::CUresult::CUDA_ERROR_INVALID_PTX)
     })?;
