@@ -14,30 +14,32 @@ use cuda_safe::sys::{
 use cuda_safe::{CaptureMode, Context, DeviceBuffer, Kernel, Module, Stream};
 use std::ptr::{null, null_mut};
 
-/// The places of the parameters of the kernel `by_value` in a buffer: the address of the results, a flag, options
-/// with a float at their second word, a map of 16 words, and three words. Three of them follow a gap.
-const OUT: usize = 0;
-const FLAG: usize = 8;
-const SCALE: usize = 12 + 4;
-const MAP: usize = 64;
-const WIDE: usize = 192;
-const SIZE: usize = WIDE + 24;
-
 /// The results of [`packed`].
 const RESULTS: [u32; 7] = [1, 1, 0x4020_0000, 3, 4, 5, 6];
 
+/// Returns the places of the parameters of the kernel `by_value` in a buffer: the address of the results, a flag, options
+/// with a float as second word, a map of 16 words, and three words. How far some of them are aligned depends on the
+/// device.
+fn places(kernel: &Kernel) -> [usize; 5] {
+    let parameters = kernel.parameters().expect("the layout");
+    let parameters = parameters.expect("the driver knows the layout");
+    let places: Vec<usize> = parameters.iter().map(|its| its.offset).collect();
+    places.try_into().expect("five parameters")
+}
+
 /// Returns a buffer of arguments. The gaps have bytes too, which no parameter may get.
-fn packed(out: &DeviceBuffer<u32>) -> [u8; SIZE] {
-    let mut bytes = [0xee; SIZE];
+fn packed(kernel: &Kernel, out: &DeviceBuffer<u32>) -> Vec<u8> {
+    let [address, flag, options, map, wide] = places(kernel);
+    let mut bytes = vec![0xee; wide + 24];
     let mut put = |at: usize, value: u64| bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
-    put(OUT, out.as_raw());
-    put(MAP, 3);
-    put(MAP + 15 * 8, 4);
-    put(WIDE, 5);
-    put(WIDE + 2 * 8, 6);
-    // Booleans, of which the second is the first field of the options.
-    (bytes[FLAG], bytes[SCALE - 4]) = (1, 1);
-    bytes[SCALE..SCALE + 4].copy_from_slice(&2.5_f32.to_ne_bytes());
+    put(address, out.as_raw());
+    put(map, 3);
+    put(map + 15 * 8, 4);
+    put(wide, 5);
+    put(wide + 2 * 8, 6);
+    // Booleans.
+    (bytes[flag], bytes[options]) = (1, 1);
+    bytes[options + 4..options + 8].copy_from_slice(&2.5_f32.to_ne_bytes());
     bytes
 }
 
@@ -70,10 +72,11 @@ fn launch(kernel: &Kernel, stream: &Stream, bytes: &mut [u8]) -> CUresult {
 #[test]
 fn a_launch_takes_its_arguments_as_one_buffer() {
     let context = need!(common::context());
+    need!(common::since(12, 4));
     let stream = context.stream().expect("a stream");
     let kernel = by_value(&context);
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
-    let mut bytes = packed(&out);
+    let mut bytes = packed(&kernel, &out);
     let _current = context.make_current().expect("current");
     well(launch(&kernel, &stream, &mut bytes));
     // The driver has copied the arguments.
@@ -81,7 +84,7 @@ fn a_launch_takes_its_arguments_as_one_buffer() {
     assert_eq!(out.to_vec().expect("a copy"), RESULTS);
 
     out.fill(0).expect("a fill");
-    let mut bytes = packed(&out);
+    let mut bytes = packed(&kernel, &out);
     let mut size = bytes.len();
     let mut extra = list(&mut bytes, &mut size);
     // Of the pairs, the length may be the first.
@@ -108,10 +111,11 @@ fn a_launch_takes_its_arguments_as_one_buffer() {
 #[test]
 fn a_captured_launch_keeps_the_arguments_of_its_buffer() {
     let context = need!(common::context());
+    need!(common::since(12, 4));
     let stream = context.stream().expect("a stream");
     let kernel = by_value(&context);
     let out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
-    let mut bytes = packed(&out);
+    let mut bytes = packed(&kernel, &out);
     let current = context.make_current().expect("current");
     let graph = stream.capture(CaptureMode::ThreadLocal, |stream| {
         well(launch(&kernel, stream, &mut bytes));
@@ -129,11 +133,11 @@ fn a_captured_launch_keeps_the_arguments_of_its_buffer() {
 #[test]
 fn a_kernel_node_keeps_the_arguments_of_its_buffer_and_shows_them_as_a_buffer() {
     let context = need!(common::context());
-    need!(common::since(12, 0));
+    need!(common::since(12, 4));
     let stream = context.stream().expect("a stream");
     let kernel = by_value(&context);
     let out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
-    let mut bytes = packed(&out);
+    let mut bytes = packed(&kernel, &out);
     let _current = context.make_current().expect("current");
     let (mut graph, mut node, mut executable) = (null_mut(), null_mut(), null_mut());
     // SAFETY: the pointer refers to a local variable.
@@ -168,7 +172,7 @@ fn a_kernel_node_keeps_the_arguments_of_its_buffer_and_shows_them_as_a_buffer() 
         (CU_LAUNCH_PARAM_BUFFER_POINTER, null_mut())
     );
     // SAFETY: the value of this key points to a length.
-    assert_eq!(unsafe { length.cast::<usize>().read() }, SIZE);
+    assert_eq!(unsafe { length.cast::<usize>().read() }, bytes.len());
     // SAFETY: the buffer has this length.
     assert_eq!(
         unsafe { buffer.cast::<u64>().read_unaligned() },
@@ -196,8 +200,8 @@ mod provoked {
         let stream = context.stream().expect("a stream");
         let kernel = by_value(&context);
         let out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
-        let mut bytes = [0; super::SIZE + 1];
-        bytes[..super::SIZE].copy_from_slice(&packed(&out));
+        let mut bytes = packed(&kernel, &out);
+        bytes.push(0);
         let current = context.make_current().expect("current");
         let code = super::launch(&kernel, &stream, &mut bytes);
         assert_eq!(code, CUresult::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
@@ -215,18 +219,12 @@ mod provoked {
     #[test]
     fn arguments_in_both_forms_are_refused() {
         let context = need!(common::context());
+        need!(common::since(12, 4));
         let stream = context.stream().expect("a stream");
         let kernel = by_value(&context);
         let out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
-        let mut bytes = packed(&out);
-        let mut pointers = [
-            super::OUT,
-            super::FLAG,
-            super::FLAG + 4,
-            super::MAP,
-            super::WIDE,
-        ]
-        .map(|at| bytes[at..].as_mut_ptr().cast());
+        let mut bytes = packed(&kernel, &out);
+        let mut pointers = super::places(&kernel).map(|at| bytes[at..].as_mut_ptr().cast());
         let mut size = bytes.len();
         let mut extra = list(&mut bytes, &mut size);
         let _current = context.make_current().expect("current");

@@ -55,7 +55,14 @@ impl Described {
     fn find(&self, world: &World, extent: [usize; 3]) -> Answer<Side> {
         if self.kind != Type::CU_MEMORYTYPE_ARRAY {
             let addresses = [self.host as u64, self.device];
-            return Side::new(self.kind, addresses, self.at, self.distances, extent);
+            return Side::new(
+                &world.memory,
+                self.kind,
+                addresses,
+                self.at,
+                self.distances,
+                extent,
+            );
         }
         let array = world.array(self.array.addr())?;
         let texels = array.texels();
@@ -71,7 +78,7 @@ impl Described {
         let addresses = [0, texels.address];
         let distances = [texels.pitch, rows];
         let kind = Type::CU_MEMORYTYPE_DEVICE;
-        Side::new(kind, addresses, self.at, distances, extent)
+        Side::new(&world.memory, kind, addresses, self.at, distances, extent)
     }
 }
 

@@ -88,6 +88,7 @@ pub(super) fn make(world: &World, copy: &CUDA_MEMCPY3D, context: CUcontext) -> A
     let extent = [copy.WidthInBytes, copy.Height, copy.Depth];
     let node = CopyNode {
         from: Side::new(
+            &world.memory,
             copy.srcMemoryType,
             [copy.srcHost.expose_provenance() as u64, copy.srcDevice],
             [copy.srcXInBytes, copy.srcY, copy.srcZ],
@@ -95,6 +96,7 @@ pub(super) fn make(world: &World, copy: &CUDA_MEMCPY3D, context: CUcontext) -> A
             extent,
         )?,
         to: Side::new(
+            &world.memory,
             copy.dstMemoryType,
             [copy.dstHost.expose_provenance() as u64, copy.dstDevice],
             [copy.dstXInBytes, copy.dstY, copy.dstZ],

@@ -39,6 +39,10 @@ fn answer_nodes<'a>(
         **count = nodes.len();
         return Ok(());
     }
+    if **count == 0 {
+        // Measured: an array must have room.
+        return Err(INVALID);
+    }
     let nodes: Vec<CUgraphNode> = nodes.map(|node| pointer(*node)).collect();
     // SAFETY: the caller passes an array with room for `count` nodes.
     unsafe { write(array, **count, &nodes, core::ptr::null_mut()) };

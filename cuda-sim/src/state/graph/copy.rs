@@ -45,20 +45,29 @@ pub(crate) struct Class {
 
 impl Side {
     /// Returns one side of a copy of `extent`. `distances` are the pitch and the number of rows of a slice;
-    /// 0 stands for the smallest ones. Fails if rows or slices overlap (measured, also for a single row).
+    /// 0 stands for the smallest ones. Fails if rows or slices overlap (measured, also for a single row). The
+    /// offset in a row of pool memory does not count.
     pub(crate) fn new(
+        memory: &Memory,
         kind: Type,
         [host, device]: [u64; 2],
         at: [usize; 3],
         distances: [usize; 2],
         extent: [usize; 3],
     ) -> Answer<Self> {
+        let holder = memory.containing(device).map(|(_, its)| its.kind);
+        let is_of_pool =
+            kind != Type::CU_MEMORYTYPE_HOST && matches!(holder, Some(Kind::Ordered { .. }));
         let distance = |axis: usize| {
             let end = at[axis].checked_add(extent[axis]);
             let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+            let least = match axis == 0 && is_of_pool {
+                true => extent[axis],
+                false => end,
+            };
             match distances[axis] {
                 0 => Ok(end),
-                given if given >= end => Ok(given),
+                given if given >= least => Ok(given),
                 _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
             }
         };
