@@ -100,16 +100,21 @@ pub(crate) fn snappy(mut rest: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Decodes a zstd frame of at most `most` bytes. The frame may need a window of at most 100 MiB. A checksum is not
-/// verified.
+/// verified. The decoder does not limit the length of one block, so a frame that was made for this purpose can take
+/// gigabytes.
 pub(crate) fn zstd(frame: &[u8], most: usize) -> Option<Vec<u8>> {
     let most = most as u64;
-    let decoder = StreamingDecoder::new(frame).ok()?;
-    let mut result = Vec::new();
-    // The buffer grows with the bytes that exist, because the lengths in a damaged frame are arbitrary.
-    let read = decoder
-        .take(most.saturating_add(1))
-        .read_to_end(&mut result);
-    (read.ok()? as u64 <= most).then_some(result)
+    let decode = || {
+        let decoder = StreamingDecoder::new(frame).ok()?;
+        let mut result = Vec::new();
+        // The buffer grows with the bytes that exist, because the lengths in a damaged frame are arbitrary.
+        let read = decoder
+            .take(most.saturating_add(1))
+            .read_to_end(&mut result);
+        (read.ok()? as u64 <= most).then_some(result)
+    };
+    // The decoder panics at a block of more than 4 GiB.
+    std::panic::catch_unwind(decode).ok().flatten()
 }
 
 #[cfg(test)]

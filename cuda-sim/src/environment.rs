@@ -106,12 +106,12 @@ impl Variable {
                 settings.account = Some(Account::Stderr);
                 Ok(())
             }
-            Self::Account if Path::new(value).is_absolute() => {
+            Self::Account if Path::new(value).is_absolute() && Path::new(value).is_dir() => {
                 settings.account = Some(Account::Folder(value.into()));
                 Ok(())
             }
             Self::Account => Err(format!(
-                "{} is neither \"-\" nor the absolute path of a folder",
+                "{} is neither \"-\" nor the absolute path of a folder that exists",
                 quoted()
             )),
         };
@@ -244,14 +244,16 @@ mod tests {
     }
 
     #[test]
-    fn the_account_goes_to_stderr_or_to_an_absolute_folder() {
+    fn the_account_goes_to_stderr_or_to_a_folder_that_exists() {
         let account = |value| selected(Variable::Account, value).map(|its| its.account);
         assert_eq!(account("-"), Ok(Some(Account::Stderr)));
-        let why = account("stderr").expect_err("no folder");
-        let reason = "\"stderr\" is neither \"-\" nor the absolute path of a folder";
-        assert_eq!(why, format!("CUDA_SIM_ACCOUNT: {reason}"));
+        for wrong in ["stderr", "/no folder"] {
+            let why = account(wrong).expect_err("no folder");
+            let reason = "is neither \"-\" nor the absolute path of a folder that exists";
+            assert_eq!(why, format!("CUDA_SIM_ACCOUNT: {wrong:?} {reason}"));
+        }
         #[cfg(unix)]
-        assert_eq!(account("/a"), Ok(Some(Account::Folder("/a".into()))));
+        assert_eq!(account("/"), Ok(Some(Account::Folder("/".into()))));
     }
 
     #[test]

@@ -254,6 +254,16 @@ impl Memory {
             || self.is_managed(address)
     }
 
+    /// Returns the address on the host of host memory that is not managed, which may be named by its address on
+    /// devices. Returns `None` for an address of a device, also if its memory was freed.
+    pub(crate) fn on_host(&self, address: u64) -> Option<usize> {
+        match self.host_around(address) {
+            Some((_, host, its)) => (!its.is_managed()).then_some(host),
+            None if self.is_on_device(address) || self.is_of_device(address) => None,
+            None => usize::try_from(address).ok(),
+        }
+    }
+
     /// Returns whether an address is one of memory of `cuMemAllocManaged`.
     pub(crate) fn is_managed(&self, address: u64) -> bool {
         let host = self.host_around(address);
@@ -390,13 +400,13 @@ impl Memory {
     /// Returns the advice for the pages of managed memory of a pool that contains a whole range and for
     /// which no free was enqueued, with the start of the memory.
     pub(crate) fn pages_of_pool(&mut self, address: u64, len: usize) -> Option<(u64, &mut Pages)> {
+        if !self.is_managed_of_pool(address, len) {
+            return None;
+        }
         let (start, allocation) = self.device.range_mut(..=address).next_back()?;
-        let fits = address - start + len as u64 <= allocation.bytes.len() as u64;
         let is_freed = matches!(allocation.kind, Kind::Ordered { freed: true, .. });
-        let pages = allocation.managed.as_mut();
-        pages
-            .filter(|_| fits && !is_freed)
-            .map(|pages| (*start, pages))
+        let pages = allocation.managed.as_mut().filter(|_| !is_freed);
+        pages.map(|pages| (*start, pages))
     }
 
     /// Marks an allocation as a variable of a module or as the texels of an array, which are not counted and

@@ -1,16 +1,18 @@
 //! Memcpy and memset nodes on the software driver: what they do, and what is refused. The codes are those of driver 580.
 
 use crate::graph_calls::{
-    INVALID, Side, code, copy, copy_node, destroy, fill, fill_node, graph, instantiate, made,
-    memory, read, refused, well, well_used,
+    Bench, INVALID, Side, code, copy, copy_node, destroy, fill, fill_node, graph, instantiate,
+    made, memory, misused, read, refused, well, well_used,
 };
 use core::ffi::c_void;
 use core::ptr::{from_ref, null, null_mut};
 use cuda_safe::sys::{
-    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, Zeroable, cuGraphAddMemcpyNode, cuGraphAddMemsetNode,
-    cuGraphExecDestroy, cuGraphMemcpyNodeGetParams, cuGraphMemcpyNodeSetParams,
+    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUdeviceptr, CUgraphExec, CUresult,
+    CUstreamCaptureMode, Zeroable, cuGraphAddMemcpyNode, cuGraphAddMemsetNode, cuGraphExecDestroy,
+    cuGraphLaunch, cuGraphMemcpyNodeGetParams, cuGraphMemcpyNodeSetParams,
     cuGraphMemsetNodeGetParams, cuGraphMemsetNodeSetParams, cuMemAllocAsync, cuMemFree_v2,
-    cuMemFreeAsync, cuMemFreeHost, cuMemHostAlloc, cuStreamSynchronize,
+    cuMemFreeAsync, cuMemFreeHost, cuMemHostAlloc, cuMemcpyAsync, cuStreamBeginCapture_v2,
+    cuStreamEndCapture, cuStreamSynchronize,
 };
 
 #[test]
@@ -202,5 +204,41 @@ fn pool_memory_whose_free_was_enqueued_is_refused() {
             cuGraphAddMemsetNode(&raw mut node, graph, null(), 0, params, null_mut())
         );
         destroy(graph);
+    });
+}
+
+/// Captures one copy of 4 bytes between any two addresses.
+fn captured_copy(bench: &Bench, to: CUdeviceptr, from: CUdeviceptr) -> CUgraphExec {
+    let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    well!(cuStreamBeginCapture_v2(bench.stream, mode));
+    well!(cuMemcpyAsync(to, from, 4, bench.stream));
+    let mut graph = null_mut();
+    well!(cuStreamEndCapture(bench.stream, &raw mut graph));
+    instantiate(graph)
+}
+
+#[test]
+fn a_captured_copy_of_freed_device_memory_is_an_illegal_access() {
+    misused("0x7", |bench| {
+        let (from, to) = (memory(4), memory(4));
+        let executable = captured_copy(bench, to, from);
+        well!(cuMemFree_v2(from));
+        well!(cuMemFree_v2(to));
+        bench.launch(executable);
+        let code = code!(cuStreamSynchronize(bench.stream));
+        assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+    });
+}
+
+/// A real driver crashes.
+#[test]
+fn a_captured_copy_to_freed_pinned_memory_is_an_illegal_access() {
+    misused("pinned memory of a copy, 4 bytes, was freed", |bench| {
+        let [from, to]: [*mut c_void; 2] = [(); 2].map(|()| made!(cuMemHostAlloc(4, 0)));
+        let address = |host: *mut c_void| host.expose_provenance() as u64;
+        let executable = captured_copy(bench, address(to), address(from));
+        well!(cuMemFreeHost(to));
+        let code = code!(cuGraphLaunch(executable, bench.stream));
+        assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
     });
 }

@@ -330,11 +330,12 @@ fn the_location_of_the_last_prefetch_is_returned_as_it_was_passed() {
             assert_eq!(places(address), [NONE, [CU_DEVICE_CPU, 2, 0]]);
             let place = location(DEVICE, 0);
             let stream = bench.stream;
-            let more = BYTES + 1;
-            refused!(
-                INVALID,
-                cuMemPrefetchAsync_v2(address, more, place, 0, stream)
-            );
+            for more in [BYTES + 1, usize::MAX] {
+                refused!(
+                    INVALID,
+                    cuMemPrefetchAsync_v2(address, more, place, 0, stream)
+                );
+            }
         }
         well!(cuMemFree_v2(managed));
         end(pool, of_pool, bench.stream);

@@ -25,10 +25,14 @@ pub(super) unsafe fn copy_arguments(
         return Err(INVALID);
     }
     let kernel = &call.kernel.info;
-    let Some((offset, size)) = kernel.params.last() else {
+    // The parameters of a damaged cubin can have any places.
+    let ends = kernel
+        .params
+        .iter()
+        .map(|(at, size)| at.saturating_add(*size));
+    let Some(needed) = ends.max() else {
         return Ok(());
     };
-    let needed = offset + size;
     let mut copied = Vec::with_capacity(kernel.params.len());
     if !extra.is_null() {
         // SAFETY: the caller guarantees a list.
@@ -36,7 +40,9 @@ pub(super) unsafe fn copy_arguments(
         if length > needed {
             return Err(too_long);
         }
-        let mut buffer = vec![0; needed];
+        let mut buffer = Vec::new();
+        buffer.try_reserve_exact(needed).map_err(|_| INVALID)?;
+        buffer.resize(needed, 0);
         // SAFETY: the caller guarantees that the buffer has this length, which is at most that of the target.
         unsafe { core::ptr::copy_nonoverlapping(start, buffer.as_mut_ptr(), length) };
         let argument = |(at, size): &(usize, usize)| buffer[*at..at + size].to_vec();

@@ -145,7 +145,12 @@ impl Plan {
                 Place::Pinned(to) | Place::Pageable(to),
             ) => {
                 self.waits = true;
-                Work::CopyOnHost { from, to, len }
+                Work::CopyOnHost {
+                    from,
+                    to,
+                    len,
+                    must_be_pinned: false,
+                }
             }
         };
         self.work.push(work);

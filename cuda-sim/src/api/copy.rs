@@ -7,7 +7,6 @@ use crate::exec::Work;
 use crate::memory::Use;
 use crate::races::Access;
 use crate::state::graph::copy::CopyNode;
-use crate::state::graph::node::Kind;
 use crate::state::{Answer, World};
 use core::ffi::c_void;
 use cuda_sys::{CUdeviceptr, CUresult, CUstream};
@@ -216,12 +215,10 @@ pub(super) fn copy_on_device(
 
 /// Returns a pointer to host memory, which may be named by its host address or its device address.
 fn host_pointer(world: &World, address: CUdeviceptr) -> Answer<*mut c_void> {
-    let around = world.memory.host_around(address);
-    if around.is_none() && world.memory.is_of_device(address) {
+    let Some(host) = world.memory.on_host(address) else {
         misuse(format!("{address:#x} is not allocated, or was freed"));
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
-    }
-    let host = around.map_or(address as usize, |(_, host, _)| host);
+    };
     Ok(std::ptr::with_exposed_provenance_mut(host))
 }
 
@@ -292,9 +289,8 @@ fn capture_copy(
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
-    let mut copy = CopyNode::unified(to, from, size);
-    copy.is_pinned = !copy.is_pageable(&world.memory);
-    world.capture_node(capture, stream, Kind::Copy(Box::new(copy)))
+    let node = CopyNode::unified(to, from, size).added(&world.memory);
+    world.capture_node(capture, stream, node)
 }
 
 /// Copies within host memory after the work on a stream, and waits (from documentation).

@@ -37,12 +37,10 @@ pub(super) fn fill_now(
     give: impl FnOnce(&mut World) -> Answer,
 ) -> Answer {
     let stream = world.stream(0)?;
-    if !call_waits(world, stream, &[at]) {
-        return give(world);
-    }
     world.wait_for(|world| {
+        let waits = call_waits(world, stream, &[at]);
         give(world)?;
-        Ok(world.last_to_wait_for(stream))
+        Ok(waits.then(|| world.last_to_wait_for(stream)).flatten())
     })
 }
 

@@ -243,8 +243,8 @@ pub(super) fn check_given_on(
 }
 
 /// Returns whether a synchronous call on a stream waits until its work is complete (measured): it does if it
-/// uses host memory or managed memory, and if the memory or the context has the setting `SYNC_MEMOPS` (from
-/// documentation).
+/// uses host memory or managed memory, and if the memory or the context has the setting `SYNC_MEMOPS`. That memory
+/// of the host that is mapped counts as memory of a device is unverified.
 pub(super) fn call_waits(world: &World, stream: usize, addresses: &[CUdeviceptr]) -> bool {
     let context = world.streams.get(stream).map(|its| its.context);
     let context = context.and_then(|its| world.contexts.get(its));

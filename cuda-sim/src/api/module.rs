@@ -396,6 +396,8 @@ pub(super) fn load_library_file(
     library.required()?;
     let image = match read_file(path) {
         Err(code @ CUresult::CUDA_ERROR_INVALID_IMAGE) => {
+            // SAFETY: the caller passes `count` keys and values.
+            unsafe { Logs::of_options(world, keys, values, count) }?;
             library.set(pointer(world.add_library(Err(code))));
             return Ok(());
         }

@@ -269,8 +269,8 @@ pub(super) fn set_attribute(
         // Measured: memory of a managed pool accepts the setting. Other pool memory does not have it (unverified,
         // from documentation).
         Some(its) if its.pool.is_some() == its.managed => {
-            // SAFETY: the caller passes a value of this attribute's type, `unsigned int`.
-            let value = unsafe { value.cast::<c_uint>().read() };
+            // SAFETY: the caller passes a number of one byte or more, of which the first one is the lowest.
+            let value = unsafe { value.cast::<u8>().read() };
             if let Some(allocation) = world.memory.starts_at(its.start) {
                 allocation.is_synchronous = value != 0;
             }

@@ -37,7 +37,17 @@ pub(super) fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
                 unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), len) };
             })
         }
-        Work::CopyOnHost { from, to, len } => {
+        Work::CopyOnHost {
+            from,
+            to,
+            len,
+            must_be_pinned,
+        } => {
+            let is_pinned = |address| memory.is_pinned(address, len);
+            if must_be_pinned && !(is_pinned(from) && is_pinned(to)) {
+                let what = format!("pinned memory of a copy, {len} bytes, was freed");
+                return Done::Illegal(what);
+            }
             memory.note_host_access(from, len, Access::Read);
             memory.note_host_access(to, len, Access::Write);
             let source = core::ptr::with_exposed_provenance::<u8>(from);

@@ -50,6 +50,8 @@ pub(crate) enum Work {
         from: usize,
         to: usize,
         len: usize,
+        /// Whether the copy fails if the memory is not pinned when it runs.
+        must_be_pinned: bool,
     },
     Fill {
         at: u64,

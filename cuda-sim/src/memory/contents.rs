@@ -18,6 +18,9 @@ const TOO_LARGE_TO_FILL: usize = 1 << 30;
 /// has 65,530 mappings.
 const PERIOD: usize = 16 << 20;
 
+/// Allocations for the host have at most this size. Larger ones would need too many mappings.
+const MOST_FOR_HOST: usize = 1 << 39;
+
 /// Returns a file of [`PERIOD`] bytes that are [`UNINIT`]. Large allocations are private mappings of it, so
 /// they need no memory for pages that were never written.
 fn never_written() -> Option<&'static File> {
@@ -65,7 +68,9 @@ impl Contents {
     /// Allocates memory that the host may access too, at `hint` if that is free. Its address is a multiple of
     /// the page size. Returns `None` if the host has not enough.
     pub(super) fn for_host(size: u64, hint: usize) -> Option<Self> {
-        let len = usize::try_from(size).ok()?;
+        let len = usize::try_from(size)
+            .ok()
+            .filter(|len| *len <= MOST_FOR_HOST)?;
         let space = match never_written() {
             Some(file) => Space::of_copies(hint, len, file, PERIOD),
             None => Space::of_zeros(hint, len),
@@ -129,11 +134,13 @@ impl Deref for Contents {
     fn deref(&self) -> &[u8] {
         match &self.place {
             Place::Small(bytes) => bytes,
-            // SAFETY: the memory is private to this value, of this length, readable and writable.
+            // SAFETY: the memory has this length, and is readable and writable. The program can access it only if it
+            // is memory for the host, and must not do so while work of a device accesses it.
             Place::Large(space) => unsafe { space.bytes_to_read(0, self.len) },
             Place::Pages(its) => {
                 let start = core::ptr::with_exposed_provenance(its.address());
-                // SAFETY: the memory is private to this value, of this length, and initialized.
+                // SAFETY: the memory has this length, and is initialized. The program must not access it while work of
+                // a device does.
                 unsafe { core::slice::from_raw_parts(start, self.len) }
             }
         }
@@ -144,11 +151,11 @@ impl DerefMut for Contents {
     fn deref_mut(&mut self) -> &mut [u8] {
         match &mut self.place {
             Place::Small(bytes) => bytes,
-            // SAFETY: the memory is private to this value, of this length, readable and writable.
+            // SAFETY: as for `deref`.
             Place::Large(space) => unsafe { space.bytes(0, self.len) },
             Place::Pages(its) => {
                 let start = core::ptr::with_exposed_provenance_mut(its.address());
-                // SAFETY: the memory is private to this value, of this length, and initialized.
+                // SAFETY: as for `deref`.
                 unsafe { core::slice::from_raw_parts_mut(start, self.len) }
             }
         }

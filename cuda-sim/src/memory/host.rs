@@ -45,8 +45,7 @@ pub(super) struct Allocated {
     start: NonNull<u8>,
 }
 
-// SAFETY: the memory is owned by this value, which is only in the map of host memory, and it is freed
-// once.
+// SAFETY: the memory is owned by this value, which is under the lock of the driver, and it is freed once.
 unsafe impl Send for Allocated {}
 
 /// The size from which memory is [`Place::Large`]. The allocator writes zeros to memory that is aligned to
@@ -272,7 +271,12 @@ impl Memory {
         if below.is_some_and(|(start, host)| start + host.len > address) {
             return Err(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
         }
-        if self.is_managed_of_pool(address as u64, 0) {
+        let end = address.saturating_add(len) as u64;
+        let below = self.device.range(..end).next_back();
+        let is_known = |(start, its): (&u64, &super::Allocation)| {
+            its.managed.is_some() && start + its.bytes.len() as u64 > address as u64
+        };
+        if below.is_some_and(is_known) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
         let id = self.new_id();

@@ -285,6 +285,10 @@ impl Order {
         self.lanes
             .retain(|number, its| *number == HOST || is_used(its));
         self.host.retain(|lane| self.lanes.contains_key(&lane));
+        self.retired.retain(|_, clock| {
+            clock.retain(|lane| self.lanes.contains_key(&lane));
+            clock.lanes().len() != 0
+        });
         self.kept_lanes = self.lanes.len();
     }
 

@@ -71,11 +71,10 @@ fn check_pools(world: &World, copy: &CopyNode, context: Option<usize>) -> Answer
 }
 
 /// Returns the checked node of a copy in a context.
-pub(crate) fn node(world: &World, mut copy: CopyNode, context: Option<usize>) -> Answer<Kind> {
+pub(crate) fn node(world: &World, copy: CopyNode, context: Option<usize>) -> Answer<Kind> {
     check(world, &copy)?;
     check_pools(world, &copy, context)?;
-    copy.is_pinned = !copy.is_pageable(&world.memory);
-    Ok(Kind::Copy(Box::new(copy)))
+    Ok(copy.added(&world.memory))
 }
 
 /// Returns the node of a copy in a context.

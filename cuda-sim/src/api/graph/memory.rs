@@ -245,6 +245,9 @@ pub(crate) fn capture_allocation(
             false => CUresult::CUDA_ERROR_NOT_SUPPORTED,
         });
     };
+    if size > MOST {
+        return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+    }
     let context = world.primaries[device].0;
     let made = world.memory.reserve_for_graph(size, context, device);
     let kind = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;

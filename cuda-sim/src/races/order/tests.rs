@@ -66,6 +66,7 @@ impl Driver {
         let complete = order.complete.values().map(|its| &**its);
         let tails = order.tails.values().map(|its| &**its);
         let clocks = pending.chain(complete).chain(tails).chain([&order.host]);
+        let clocks = clocks.chain(order.retired.values());
         let logged = self.log.operations();
         let logged = logged.iter().map(|its| its.clock.lanes().len());
         clocks.map(|its| its.lanes().len()).chain(logged).sum()
@@ -208,6 +209,22 @@ fn the_work_of_a_destroyed_stream_is_ordered_before_that_of_the_legacy_stream() 
     driver.next += 1;
     driver.order.complete(id, MAIN, []);
     assert!(driver.run(MAIN, &[], &[(0..8, Access::Write)]).1.is_empty());
+}
+
+#[test]
+fn the_work_of_destroyed_streams_is_forgotten_with_its_lanes() {
+    let mut driver = Driver::new();
+    for number in 1..=STREAMS {
+        let stream = number as usize;
+        driver.order.add_stream(stream, Place::Stream(number));
+        let (last, found) = driver.run(stream, &[], &[(own(number), Access::Write)]);
+        assert!(found.is_empty());
+        driver.order.host_learns_all();
+        driver.log.forget_known(&driver.order);
+        driver.order.retire(MAIN, last);
+        driver.destroy(stream);
+    }
+    assert!(driver.entries() < 8_000, "{}", driver.entries());
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Memcpy nodes.
 
+use super::node::Kind;
 use crate::exec::Work;
-use crate::memory::{Kind, Memory};
+use crate::memory::{Kind as MemoryKind, Memory};
 use crate::state::Answer;
 use cuda_sys::{CUmemorytype as Type, CUresult};
 
@@ -57,7 +58,7 @@ impl Side {
     ) -> Answer<Self> {
         let holder = memory.containing(device).map(|(_, its)| its.kind);
         let is_of_pool =
-            kind != Type::CU_MEMORYTYPE_HOST && matches!(holder, Some(Kind::Ordered { .. }));
+            kind != Type::CU_MEMORYTYPE_HOST && matches!(holder, Some(MemoryKind::Ordered { .. }));
         let distance = |axis: usize| {
             let end = at[axis].checked_add(extent[axis]);
             let end = end.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
@@ -114,12 +115,12 @@ impl Side {
         base.saturating_add(offset as u64)
     }
 
-    /// Returns whether this is host memory that is not managed memory, or the caller said so. Memory of the
-    /// unified type is that of its address.
+    /// Returns whether this is host memory, according to the type that the caller named, or to the address if it is
+    /// the unified type. Managed memory is memory of a device then.
     pub(crate) fn is_host(&self, memory: &Memory) -> bool {
         match self.kind {
             Type::CU_MEMORYTYPE_HOST => true,
-            Type::CU_MEMORYTYPE_UNIFIED => !memory.is_on_device(self.start()),
+            Type::CU_MEMORYTYPE_UNIFIED => memory.on_host(self.start()).is_some(),
             _ => false,
         }
     }
@@ -128,8 +129,8 @@ impl Side {
         let start = self.start();
         let holder = memory.containing(start).map(|(_, its)| its.kind);
         let is_of_pool = match holder {
-            Some(Kind::Ordered { .. }) => true,
-            Some(Kind::Plain) => false,
+            Some(MemoryKind::Ordered { .. }) => true,
+            Some(MemoryKind::Plain) => false,
             None => memory.is_reserved(start, 1),
         };
         Class {
@@ -139,10 +140,10 @@ impl Side {
     }
 }
 
-/// Returns the host address of host memory, which may be named by its address on devices.
+/// Returns the address on the host of what the caller named as host memory.
 fn host_address(memory: &Memory, address: u64) -> usize {
-    let around = memory.host_around(address).map(|(_, host, _)| host);
-    around.unwrap_or(usize::try_from(address).unwrap_or(usize::MAX))
+    let address_on_host = memory.on_host(address);
+    address_on_host.unwrap_or(usize::try_from(address).unwrap_or(usize::MAX))
 }
 
 impl CopyNode {
@@ -177,6 +178,12 @@ impl CopyNode {
     pub(crate) fn unified(to: u64, from: u64, len: usize) -> Self {
         let side = |address| Side::line(Type::CU_MEMORYTYPE_UNIFIED, address, len);
         Self::line(side(from), side(to), len)
+    }
+
+    /// Returns the node that is added now, which keeps whether its host memory is pinned.
+    pub(crate) fn added(mut self, memory: &Memory) -> Kind {
+        self.is_pinned = !self.is_pageable(memory);
+        Kind::Copy(Box::new(self))
     }
 
     /// Returns whether there is nothing to copy.
@@ -219,6 +226,7 @@ impl CopyNode {
                     from: host,
                     to: host_address(memory, to),
                     len,
+                    must_be_pinned,
                 },
                 [true, false] if is_pinned => Work::CopyInPinned {
                     to,
