@@ -285,7 +285,6 @@ mod provoked {
     }
 
     /// Makes the device fail. The objects that this takes are leaked, because the test releases their context.
-    #[inline(never)]
     fn fail() {
         let context = common::context().expect("a context");
         let stream = context.stream().expect("a stream");

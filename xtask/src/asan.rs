@@ -33,7 +33,8 @@ const LEAKING: &[&str] = &[
     // The tests on the software driver that leak intentionally in a process of their own.
     "sim::releases::leaking",
     // Tests that release a primary context which the crate retains.
-    "answers::provoked::fail",
+    "the_last_release_of_a_primary_context_succeeds_after_a_fatal_error",
+    "a_reset_after_a_fatal_error_ends_the_primary_context_and_keeps_its_use_count",
     // A test that forgets a stream, an event and a guard.
     "forgotten_objects_only_leak",
     // A test that moves a body out of its graph, which is leaked.
