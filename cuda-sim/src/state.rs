@@ -18,6 +18,7 @@ pub(crate) mod objects;
 pub(crate) mod pool;
 pub(crate) mod processes;
 mod races;
+mod run;
 pub(crate) mod shared;
 mod virtual_memory;
 mod world;

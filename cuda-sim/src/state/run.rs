@@ -1,0 +1,152 @@
+//! How calls run enqueued work, and wait for it.
+
+use super::{Answer, World};
+use crate::account::misuse;
+use crate::exec::{Callback, Done, Executor, Progress};
+use cuda_sys::CUresult;
+
+/// The operation that a call waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    /// `None` if there is nothing to wait for.
+    pub(crate) operation: Option<u64>,
+    /// Whether the wait has not ended.
+    is_waiting: bool,
+}
+
+impl World {
+    /// Runs work until `done` returns true.
+    pub(crate) fn run_until(&mut self, done: impl Fn(&Executor) -> bool) -> Answer {
+        while !done(&self.executor) {
+            if !self.step()? {
+                self.stuck()?;
+                break;
+            }
+        }
+        self.fatal.map_or(Ok(()), Err)
+    }
+
+    /// Waits for the operation that `given` returns. `given` is called once, although the body of a call
+    /// runs again after each callback: it must wait for the same operation.
+    pub(crate) fn wait_for(
+        &mut self,
+        given: impl FnOnce(&mut Self) -> Answer<Option<u64>>,
+    ) -> Answer {
+        let mut kept = match self.kept {
+            Some(kept) => kept,
+            None => {
+                let operation = given(self)?;
+                self.begin_wait(operation);
+                Kept {
+                    operation,
+                    is_waiting: true,
+                }
+            }
+        };
+        let operation = kept.operation;
+        let done = self.run_until(|executor| operation.is_none_or(|id| executor.is_done(id)));
+        let is_interrupted = matches!(done, Err(Self::CALLBACK | Self::WAIT));
+        if kept.is_waiting && !is_interrupted {
+            self.end_wait(operation, done);
+            kept.is_waiting = false;
+        }
+        self.kept = Some(kept);
+        done
+    }
+
+    /// Called when a call returns. It may return without the end of its wait: a callback of another thread has
+    /// failed or has destroyed an object that the call names.
+    pub(crate) fn abandon_wait(&mut self, kept: Option<Kept>) {
+        if let Some(kept) = kept.filter(|kept| kept.is_waiting) {
+            self.end_wait(kept.operation, Err(CUresult::CUDA_ERROR_UNKNOWN));
+        }
+    }
+
+    /// Runs the work that can run now, without waiting for other threads.
+    pub(crate) fn run_ready(&mut self) -> Answer {
+        while self.step()? {}
+        Ok(())
+    }
+
+    /// Called when no work is ready. Returns an error if the reason is a callback that has not ended.
+    fn stuck(&mut self) -> Answer {
+        self.take_back()?;
+        match self.executor.in_callbacks() {
+            Progress::None if self.executor.waits_for_values(&self.memory) => {
+                misuse("a stream waits for a value that no enqueued work writes; a real GPU hangs");
+                Err(CUresult::CUDA_ERROR_NOT_PERMITTED)
+            }
+            Progress::None => Ok(()),
+            Progress::Elsewhere => Err(Self::WAIT),
+            Progress::Never => {
+                misuse("a host function waits for work that comes after it; a real driver hangs");
+                Err(CUresult::CUDA_ERROR_NOT_PERMITTED)
+            }
+        }
+    }
+
+    /// Runs one operation, if one is ready.
+    pub(crate) fn step(&mut self) -> Answer<bool> {
+        if let Some(fatal) = self.fatal {
+            return Err(fatal);
+        }
+        match self.executor.step(&mut self.memory) {
+            None => return Ok(false),
+            Some(Done::Well) => self.start_from_device(),
+            Some(Done::Recorded(event, tick)) => {
+                if let Some(event) = self.events.get_mut(event) {
+                    // Only the last record counts: an older one may run before or after it.
+                    if event.time.is_none()
+                        && event
+                            .recorded
+                            .is_some_and(|last| self.executor.is_done(last))
+                    {
+                        event.time = Some(tick);
+                    }
+                }
+            }
+            Some(Done::Host(callback)) => {
+                self.executor.callback = Some(callback);
+                return Err(Self::CALLBACK);
+            }
+            Some(Done::Illegal(what)) => {
+                misuse(what);
+                if !self.profile.lenient_misuse {
+                    self.fatal = Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+                    return Err(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the callbacks that must be notified of a fatal error.
+    pub(crate) fn failed_callbacks(&mut self) -> Vec<Callback> {
+        let failed = self.fatal.map(|fatal| self.executor.take_failed(fatal));
+        failed.unwrap_or_default()
+    }
+
+    /// Runs all work, and all callbacks on the driver's thread that no call waits for.
+    pub(crate) fn run_everything(&mut self) -> Answer {
+        self.run_until(Executor::is_empty)?;
+        self.host_learns_all();
+        Ok(())
+    }
+
+    /// Runs all work. `cuMemFree`, unloading a module and destroying a context do this first.
+    pub(crate) fn run_all(&mut self) -> Answer {
+        self.run_until(Executor::is_all_idle)?;
+        self.host_learns_all();
+        Ok(())
+    }
+
+    /// The same as [`run_all`](Self::run_all) for a call that destroys something whether the work
+    /// succeeds or fails. The outer error means that a callback must run or end before the body runs
+    /// again, or that this call is inside the callback that it would wait for.
+    pub(crate) fn run_down(&mut self) -> Answer<Answer> {
+        match self.run_all() {
+            Err(code) if self.fatal.is_none() => Err(code),
+            done => Ok(done),
+        }
+    }
+}
