@@ -43,11 +43,6 @@ fn packed(kernel: &Kernel, out: &DeviceBuffer<u32>) -> Vec<u8> {
     bytes
 }
 
-fn by_value(context: &Context) -> Kernel {
-    let module = Module::from_ptx(context, ARGUMENTS).expect("the test kernels");
-    module.kernel("by_value").expect("a kernel")
-}
-
 fn list(bytes: &mut [u8], size: &mut usize) -> [*mut c_void; 5] {
     [
         CU_LAUNCH_PARAM_BUFFER_POINTER,
@@ -56,6 +51,34 @@ fn list(bytes: &mut [u8], size: &mut usize) -> [*mut c_void; 5] {
         (&raw mut *size).cast(),
         CU_LAUNCH_PARAM_END,
     ]
+}
+
+/// The kernel, memory for its results, and a buffer with its arguments.
+struct Setup {
+    context: Context,
+    stream: Stream,
+    kernel: Kernel,
+    out: DeviceBuffer<u32>,
+    bytes: Vec<u8>,
+}
+
+impl Setup {
+    fn since(major: u16, minor: u16) -> Option<Self> {
+        let context = common::context()?;
+        common::since(major, minor)?;
+        let stream = context.stream().expect("a stream");
+        let module = Module::from_ptx(&context, ARGUMENTS).expect("the test kernels");
+        let kernel = module.kernel("by_value").expect("a kernel");
+        let out = DeviceBuffer::zeroed(&stream, RESULTS.len()).expect("memory");
+        let bytes = packed(&kernel, &out);
+        Some(Self {
+            context,
+            stream,
+            kernel,
+            out,
+            bytes,
+        })
+    }
 }
 
 /// Launches the kernel with one thread.
@@ -71,12 +94,13 @@ fn launch(kernel: &Kernel, stream: &Stream, bytes: &mut [u8]) -> CUresult {
 
 #[test]
 fn a_launch_takes_its_arguments_as_one_buffer() {
-    let context = need!(common::context());
-    need!(common::since(12, 4));
-    let stream = context.stream().expect("a stream");
-    let kernel = by_value(&context);
-    let mut out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
-    let mut bytes = packed(&kernel, &out);
+    let Setup {
+        context,
+        stream,
+        kernel,
+        mut out,
+        mut bytes,
+    } = need!(Setup::since(12, 4));
     let _current = context.make_current().expect("current");
     well(launch(&kernel, &stream, &mut bytes));
     // The driver has copied the arguments.
@@ -110,12 +134,13 @@ fn a_launch_takes_its_arguments_as_one_buffer() {
 
 #[test]
 fn a_captured_launch_keeps_the_arguments_of_its_buffer() {
-    let context = need!(common::context());
-    need!(common::since(12, 4));
-    let stream = context.stream().expect("a stream");
-    let kernel = by_value(&context);
-    let out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
-    let mut bytes = packed(&kernel, &out);
+    let Setup {
+        context,
+        stream,
+        kernel,
+        out,
+        mut bytes,
+    } = need!(Setup::since(12, 4));
     let current = context.make_current().expect("current");
     let graph = stream.capture(CaptureMode::ThreadLocal, |stream| {
         well(launch(&kernel, stream, &mut bytes));
@@ -132,12 +157,13 @@ fn a_captured_launch_keeps_the_arguments_of_its_buffer() {
 
 #[test]
 fn a_kernel_node_keeps_the_arguments_of_its_buffer_and_shows_them_as_a_buffer() {
-    let context = need!(common::context());
-    need!(common::since(12, 4));
-    let stream = context.stream().expect("a stream");
-    let kernel = by_value(&context);
-    let out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
-    let mut bytes = packed(&kernel, &out);
+    let Setup {
+        context,
+        stream,
+        kernel,
+        out,
+        mut bytes,
+    } = need!(Setup::since(12, 4));
     let _current = context.make_current().expect("current");
     let (mut graph, mut node, mut executable) = (null_mut(), null_mut(), null_mut());
     // SAFETY: the pointer refers to a local variable.
@@ -188,17 +214,18 @@ fn a_kernel_node_keeps_the_arguments_of_its_buffer_and_shows_them_as_a_buffer() 
 }
 
 mod provoked {
-    use super::{CUresult, DeviceBuffer, by_value, common, list, need, null_mut, packed};
+    use super::{CUresult, Setup, list, need, null_mut};
     use cuda_safe::sys::cuLaunchKernel;
 
     #[test]
     fn a_buffer_that_is_longer_than_the_parameters_is_refused() {
-        let context = need!(common::context());
-        need!(common::since(13, 0));
-        let stream = context.stream().expect("a stream");
-        let kernel = by_value(&context);
-        let out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
-        let mut bytes = packed(&kernel, &out);
+        let Setup {
+            context,
+            stream,
+            kernel,
+            out,
+            mut bytes,
+        } = need!(Setup::since(13, 0));
         bytes.push(0);
         let current = context.make_current().expect("current");
         let code = super::launch(&kernel, &stream, &mut bytes);
@@ -216,12 +243,13 @@ mod provoked {
 
     #[test]
     fn arguments_in_both_forms_are_refused() {
-        let context = need!(common::context());
-        need!(common::since(12, 4));
-        let stream = context.stream().expect("a stream");
-        let kernel = by_value(&context);
-        let out = DeviceBuffer::<u32>::zeroed(&stream, 7).expect("memory");
-        let mut bytes = packed(&kernel, &out);
+        let Setup {
+            context,
+            stream,
+            kernel,
+            out,
+            mut bytes,
+        } = need!(Setup::since(12, 4));
         let mut pointers = super::places(&kernel).map(|at| bytes[at..].as_mut_ptr().cast());
         let mut size = bytes.len();
         let mut extra = list(&mut bytes, &mut size);

@@ -222,7 +222,8 @@ fn host_pointer(world: &World, address: CUdeviceptr) -> Answer<*mut c_void> {
     Ok(std::ptr::with_exposed_provenance_mut(host))
 }
 
-/// Copies between any two addresses in the order of the default stream, and waits.
+/// Copies between any two addresses in the order of the default stream. The call does not wait for copies between
+/// device memory.
 pub(super) fn copy(world: &mut World, to: CUdeviceptr, from: CUdeviceptr, size: usize) -> Answer {
     let stream = world.stream_of_copies()?;
     if size == 0 {
@@ -293,7 +294,7 @@ fn capture_copy(
     world.capture_node(capture, stream, node)
 }
 
-/// Copies within host memory after the work on a stream, and waits (from documentation).
+/// Copies within host memory after the work on a stream, and waits (measured).
 fn copy_on_host(
     world: &mut World,
     to: CUdeviceptr,
