@@ -4,13 +4,11 @@ use super::Out;
 use super::context::pointer;
 use crate::account::misuse;
 use crate::exec::Work;
-use crate::state::graph::node::Shown;
 use crate::state::handles::State;
 use crate::state::objects::Stream;
 use crate::state::{Answer, World};
 use core::ffi::{c_int, c_uint, c_ulonglong};
 use cuda_sys::{CUevent, CUevent_wait_flags, CUresult, CUstream, CUstream_flags};
-use std::collections::BTreeMap;
 
 /// The priorities of an H200 are 0 to -5.
 pub(super) const HIGHEST_PRIORITY: i32 = -5;
@@ -28,18 +26,9 @@ impl World {
         }
         let id = self.new_id();
         let handle = self.add_stream(Stream {
-            context,
-            green,
-            is_default: false,
-            is_legacy: false,
-            is_detached: false,
-            id,
             blocking: flags == CUstream_flags::CU_STREAM_DEFAULT.0,
             priority: priority.clamp(HIGHEST_PRIORITY, 0),
-            attributes: BTreeMap::new(),
-            last: None,
-            capture: None,
-            shown: Shown::default(),
+            ..Stream::new(context, green, id)
         });
         Ok(pointer(handle))
     }

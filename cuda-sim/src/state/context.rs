@@ -1,6 +1,5 @@
 //! Creation and destruction of contexts, and the views of green contexts that are current.
 
-use super::graph::node::Shown;
 use super::objects::{Context, ContextKind, Settings, Stream};
 use super::{Answer, World};
 use crate::account::misuse;
@@ -23,18 +22,9 @@ impl World {
             ContextKind::Primary | ContextKind::Created => (handle, None),
         };
         let legacy = self.add_stream(Stream {
-            context: owner,
-            green,
             is_default: true,
             is_legacy: true,
-            is_detached: false,
-            id: stream_id,
-            blocking: true,
-            priority: 0,
-            attributes: BTreeMap::new(),
-            last: None,
-            capture: None,
-            shown: Shown::default(),
+            ..Stream::new(owner, green, stream_id)
         });
         self.created_contexts += usize::from(kind == ContextKind::Created);
         self.contexts.revive(

@@ -90,6 +90,24 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    /// Returns a blocking stream of the default priority.
+    pub(crate) fn new(context: usize, green: Option<usize>, id: u64) -> Self {
+        Self {
+            context,
+            green,
+            is_default: false,
+            is_legacy: false,
+            is_detached: false,
+            id,
+            blocking: true,
+            priority: 0,
+            attributes: BTreeMap::new(),
+            last: None,
+            capture: None,
+            shown: Shown::default(),
+        }
+    }
+
     /// Returns its green context, or its context if it has none.
     pub(crate) fn home(&self) -> usize {
         self.green.unwrap_or(self.context)

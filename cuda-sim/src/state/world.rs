@@ -8,7 +8,7 @@ use super::error_log::ErrorLog;
 use super::graph::Graph;
 use super::graph::conditional::ConditionalHandle;
 use super::graph::executable::Executable;
-use super::graph::node::{Node, Shown};
+use super::graph::node::Node;
 use super::graph::user_object::UserObject;
 use super::green::Descriptor;
 use super::handles::{Handles, State};
@@ -332,18 +332,8 @@ impl World {
         };
         let id = self.new_id();
         let made = self.add_stream(Stream {
-            context: owner,
-            green,
             is_default: true,
-            is_legacy: false,
-            is_detached: false,
-            id,
-            blocking: true,
-            priority: 0,
-            attributes: BTreeMap::new(),
-            last: None,
-            capture: None,
-            shown: Shown::default(),
+            ..Stream::new(owner, green, id)
         });
         self.per_thread.insert(key, made);
         Ok(made)

@@ -3,9 +3,7 @@
 use crate::exec::Work;
 use crate::profile::Profile;
 use crate::state::World;
-use crate::state::graph::node::Shown;
 use crate::state::objects::{ContextKind, Stream};
-use std::collections::BTreeMap;
 
 /// Returns a driver and its primary context.
 fn driver(profile: Profile) -> (World, usize) {
@@ -17,20 +15,7 @@ fn driver(profile: Profile) -> (World, usize) {
 
 fn add_stream(world: &mut World, context: usize) -> usize {
     let id = world.new_id();
-    world.add_stream(Stream {
-        context,
-        green: None,
-        is_default: false,
-        is_legacy: false,
-        is_detached: false,
-        id,
-        blocking: true,
-        priority: 0,
-        attributes: BTreeMap::new(),
-        last: None,
-        capture: None,
-        shown: Shown::default(),
-    })
+    world.add_stream(Stream::new(context, None, id))
 }
 
 /// Returns the number of operations that the next work of the legacy default stream waits for.
