@@ -30,7 +30,7 @@ fn part() -> Vec<i32> {
 }
 
 /// Enqueues work that takes some time. The software driver runs work as late as possible.
-fn busy(stream: &Stream) -> DeviceBuffer<u8> {
+pub(crate) fn busy(stream: &Stream) -> DeviceBuffer<u8> {
     let bytes = if common::is_software() {
         1 << 10
     } else {

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs `body` with a stream, in a child process.
 #[track_caller]
-fn with_stream(body: impl FnOnce(&Context, &Stream)) {
+pub(crate) fn with_stream(body: impl FnOnce(&Context, &Stream)) {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());

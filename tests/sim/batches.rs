@@ -19,6 +19,7 @@ fn pinned_memory_is_stranded_if_the_end_of_a_batch_is_unknown() {
         {
             let _fails = Fault::of_function("cuStreamSynchronize")
                 .with(CUresult::CUDA_ERROR_UNKNOWN)
+                .from_then_on()
                 .inject(Scope::Thread);
             let mut batch = CopyBatch::new(&stream);
             batch

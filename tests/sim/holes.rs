@@ -244,15 +244,16 @@ fn borrowed_memory_is_stranded_if_the_end_of_its_copies_is_unknown() {
         let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
         let host = || cuda_safe::PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory");
         let (mut there, mut back, mut beside) = (host(), host(), host());
-        {
-            let _fails = Fault::of_function("cuStreamSynchronize")
-                .with(CUresult::CUDA_ERROR_UNKNOWN)
-                .inject(Scope::Thread);
+        let failing_wait =
+            Fault::of_function("cuStreamSynchronize").with(CUresult::CUDA_ERROR_UNKNOWN);
+        for (fault, len) in [(failing_wait.clone(), 64), (failing_wait.from_then_on(), 0)] {
+            let _fails = fault.inject(Scope::Thread);
             let done = stream.copy_scope(|scope| {
                 scope.copy_from_pinned(&mut buffer, &mut there)?;
                 scope.copy_to_pinned(&buffer, &mut back)
             });
-            done.expect_err("unknown state");
+            done.expect_err("the error of the first wait");
+            assert_eq!(there.len(), len, "leaked if no wait succeeds");
         }
         assert!(there.is_empty() && back.is_empty(), "stranded");
         assert_eq!(cuda_safe::leaked(), 2);

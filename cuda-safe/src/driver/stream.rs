@@ -34,7 +34,7 @@ use crate::base::capture::{Kind, State};
 use crate::base::error::{Error, Result};
 use crate::base::invalid::Invalid;
 use crate::base::ownership::Ownership;
-use crate::base::release::{self, KeepAlive};
+use crate::base::release::{self, KeepAlive, relaxed};
 use crate::base::zone::refuse_in_host_function;
 use crate::driver::context::Context;
 use cuda_sys::{CUresult, CUstream, CUstream_flags};
@@ -304,7 +304,8 @@ impl Stream {
     /// Other streams are not affected, unless they join such a capture by a wait.
     ///
     /// Other code must not begin, join or end a capture of this stream while a call of this crate on it
-    /// is in progress on another thread. A graph that other code captures from this stream must not
+    /// is in progress on another thread, or in the closure of
+    /// [`copy_scope`](Self::copy_scope). A graph that other code captures from this stream must not
     /// outlive the events and contexts that it contains. This crate does not notice if other code gets
     /// the handle in another way, for example from a trace of driver calls: do not capture with such a
     /// handle.
@@ -381,6 +382,22 @@ impl Stream {
         without_current(self.context(), || unsafe {
             answer!(cuStreamSynchronize(self.raw()))
         })
+    }
+
+    /// Waits until the device no longer uses borrowed host memory. If it may still use the memory
+    /// afterwards, calls `in_use` with the error.
+    ///
+    /// A capture of another stream can make a wait fail at once, although this stream is not captured. It does
+    /// not affect a second wait in the relaxed mode.
+    #[inline]
+    pub(crate) fn wait_for_host_copies(&self, in_use: impl FnOnce(&Error)) -> Result<()> {
+        let waited = self.wait_for_work();
+        if let Err(error) = &waited {
+            if relaxed(|| self.wait_for_work()).is_err() {
+                in_use(error);
+            }
+        }
+        waited
     }
 
     /// Returns whether all work in the stream is complete. Calls `cuStreamQuery`.

@@ -203,8 +203,8 @@ impl<'a> CopyBatch<'a> {
     /// (unverified, from documentation). On drivers before CUDA 12.8 and on streams of green contexts,
     /// makes one call for each copy, which ignores the attributes.
     ///
-    /// If the wait fails, it is unknown whether the device still uses the pinned memory. It is then leaked
-    /// together with the stream and its context, and reported as
+    /// If the wait fails, a second wait follows, which captures of other streams do not affect. If it fails as
+    /// well, it is unknown whether the device still uses the pinned memory. It is then leaked together with the stream and its context, and reported as
     /// [`Report::Leaked`](crate::Report::Leaked). The borrowed buffers are left empty.
     ///
     /// # Errors
@@ -243,12 +243,10 @@ impl<'a> CopyBatch<'a> {
         if is_done {
             return Ok(());
         }
-        let waited = self.stream.wait_for_work();
-        if let Err(error) = &waited {
-            for buffer in self.host.pinned.drain(..) {
-                buffer.leak_in_use(self.stream, error);
-            }
-        }
+        let pinned = self.host.pinned.drain(..);
+        let waited = self.stream.wait_for_host_copies(|error| {
+            pinned.for_each(|buffer| buffer.leak_in_use(self.stream, error));
+        });
         given.and(waited)
     }
 

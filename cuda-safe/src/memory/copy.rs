@@ -51,7 +51,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
         });
         // Wait even if the call failed: the error may be from earlier work, and the copy may be in
         // progress.
-        let waited = self.stream().wait_for_work();
+        let waited = self.stream().wait_for_host_copies(|_| ());
         copied.and(waited)
     }
 

@@ -115,7 +115,7 @@ impl<T> DeviceSliceMut<'_, T> {
         let copied = unsafe { copy.enqueue(self.stream().context(), self.stream().raw()) };
         // Wait even if the call failed: the error may be from earlier work, and the copy may be in
         // progress.
-        let waited = self.stream().wait_for_work();
+        let waited = self.stream().wait_for_host_copies(|_| ());
         copied.and(waited)
     }
 

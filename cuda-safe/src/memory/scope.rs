@@ -4,7 +4,7 @@
 use super::pending::leak_in_use;
 use super::{CopyBatch, DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
 use crate::base::call::{Answer, answer, copy_without_current};
-use crate::base::capture::{CallGuard, Operation};
+use crate::base::capture::Operation;
 use crate::base::error::{Error, Result};
 use crate::base::release;
 use crate::base::zone::refuse_in_host_function;
@@ -35,8 +35,12 @@ impl Stream {
     /// borrowed until then. `f` may return any error type that implements `From<Error>`, such as the
     /// error type of a library.
     ///
-    /// If the wait fails, it is unknown whether the device still uses the memory. The memory is
-    /// then leaked together with the stream and its context, and reported as
+    /// The stream cannot become part of a capture before the scope has ended: beginning a capture of it, and
+    /// making it wait for an event of a capture or for one that other code knows, return
+    /// [`Invalid::CallsInProgress`](crate::Invalid::CallsInProgress).
+    ///
+    /// If the wait fails, a second wait follows, which captures of other streams do not affect. If it fails as
+    /// well, it is unknown whether the device still uses the memory. The memory is then leaked together with the stream and its context, and reported as
     /// [`Report::Leaked`](crate::Report::Leaked). The borrowed buffers are left empty.
     ///
     /// # Errors
@@ -70,7 +74,9 @@ impl Stream {
         // Inside a host function, the wait at the end of the scope would be rejected.
         refuse_in_host_function()?;
         release::drain();
-        drop(self.uncaptured(Operation::HostCopy)?);
+        // Counted until the wait has returned. A captured stream cannot be waited for, and the memory of the
+        // copies is borrowed no longer than this call.
+        let _call = self.uncaptured(Operation::CopyScope)?;
         let scope = CopyScope {
             stream: self,
             borrowed: RefCell::default(),
@@ -78,12 +84,11 @@ impl Stream {
             env: PhantomData,
         };
         let done = catch_unwind(AssertUnwindSafe(|| f(&scope)));
-        let waited = self.wait_for_work();
-        if let Err(error) = &waited {
-            for buffer in scope.borrowed.borrow_mut().drain(..) {
+        let waited = self.wait_for_host_copies(|error| {
+            for buffer in scope.borrowed.take() {
                 buffer.leak_in_use(self, error);
             }
-        }
+        });
         match done {
             Ok(done) => {
                 waited?;
@@ -109,7 +114,6 @@ impl<'scope> CopyScope<'scope, '_> {
     /// - [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ.
     /// - [`Invalid::OtherStream`](crate::Invalid::OtherStream) if `target` is bound to another
     ///   stream.
-    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
     /// - Errors from the driver.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpyHtoDAsync_v2`](fn@cuda_sys::cuMemcpyHtoDAsync_v2).
@@ -120,7 +124,7 @@ impl<'scope> CopyScope<'scope, '_> {
         source: &'scope mut PinnedBuffer<T>,
     ) -> Result<()> {
         let target = target.into();
-        let _call = self.check(&target.as_slice(), |its| (source.len(), its))?;
+        self.check(&target.as_slice(), |its| (source.len(), its))?;
         let (to, from, bytes) = (target.as_raw(), source.as_ptr(), target.size_bytes());
         self.keep_borrowed(source);
         self.enqueue_copy(bytes, |stream| {
@@ -147,7 +151,7 @@ impl<'scope> CopyScope<'scope, '_> {
         target: &'scope mut PinnedBuffer<T>,
     ) -> Result<()> {
         let source = source.into();
-        let _call = self.check(&source, |its| (its, target.len()))?;
+        self.check(&source, |its| (its, target.len()))?;
         let (to, from, bytes) = (target.as_mut_ptr(), source.as_raw(), source.size_bytes());
         self.keep_borrowed(target);
         self.enqueue_copy(bytes, |stream| {
@@ -192,24 +196,21 @@ impl<'scope> CopyScope<'scope, '_> {
             let what = || "the batch of copies".to_owned();
             return Err(batch.stream().other_stream(what, self.stream));
         }
-        let _call = self.stream.uncaptured(Operation::HostCopy)?;
         for buffer in batch.take_pinned() {
             self.borrowed.borrow_mut().push(buffer);
         }
         batch.enqueue_in_scope()
     }
 
-    /// Checks that the copy is valid on this stream. No capture can begin on the stream until the guard
-    /// is dropped.
+    /// Checks that the copy is valid on this stream.
     fn check<T>(
         &self,
         device: &DeviceSlice<'_, T>,
         lengths: impl FnOnce(usize) -> (usize, usize),
-    ) -> Result<CallGuard<'_>> {
+    ) -> Result<()> {
         let (source, target) = lengths(device.len());
         same_length(source, target)?;
-        device.check_stream(|| "the memory of the copy".to_owned(), self.stream)?;
-        self.stream.uncaptured(Operation::HostCopy)
+        device.check_stream(|| "the memory of the copy".to_owned(), self.stream)
     }
 
     /// Keeps a buffer borrowed until the wait at the end of the scope, even if its copy fails.

@@ -24,6 +24,7 @@ pub(crate) enum Operation {
     Allocate,
     Release,
     HostCopy,
+    CopyScope,
     ArrayCopy,
     PeerCopy,
     Record,
@@ -39,10 +40,11 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    const ALL: [(Self, &'static str); 15] = [
+    const ALL: [(Self, &'static str); 16] = [
         (Self::Allocate, "an allocation"),
         (Self::Release, "a release"),
         (Self::HostCopy, "a copy from or to host memory"),
+        (Self::CopyScope, "a copy scope"),
         (Self::ArrayCopy, "a copy from or to a CUDA array"),
         (Self::PeerCopy, "a copy between contexts"),
         (Self::Record, "an event record"),

@@ -197,8 +197,8 @@ impl fmt::Display for Invalid {
             ),
             Self::CallsInProgress { what, calls, last } => write!(
                 f,
-                "cannot {what} now: {calls} calls on it are in progress on other threads (the last \
-                 to start was {last}); wait until they return, or try again"
+                "cannot {what} now: {calls} calls on it are in progress (the last to start was {last}); \
+                 wait until they return, or try again"
             ),
             Self::OtherCapture { what } => write!(
                 f,

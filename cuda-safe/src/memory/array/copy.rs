@@ -154,7 +154,7 @@ impl<T: Texel> ArrayMut<'_, T> {
         let copied = unsafe { enqueue(&copy::<T>(extent, &source, &target), self.stream()) };
         // Wait even if the call failed: the error may be from earlier work, and the copy may be in
         // progress.
-        let waited = self.stream().wait_for_work();
+        let waited = self.stream().wait_for_host_copies(|_| ());
         copied.and(waited)
     }
 
