@@ -1,5 +1,5 @@
 //! Extracts the examples of the documentation for `tests/documentation` and embeds files that other
-//! tests read, and names the compiler. With the feature `header-check` it also generates bindings of the installed cuda.h for
+//! tests read. With the feature `header-check` it also generates bindings of the installed cuda.h for
 //! `tests/abi.rs`. The build does not need a GPU or a driver, because the machine that builds may not be
 //! the one that runs.
 
@@ -20,31 +20,15 @@ mod clang;
 #[cfg(not(feature = "header-check"))]
 fn main() -> std::io::Result<()> {
     println!("cargo::rerun-if-changed=build.rs");
-    name_compiler();
     embed::write()?;
     examples::write()
 }
 
 #[cfg(feature = "header-check")]
 fn main() -> anyhow::Result<()> {
-    name_compiler();
     embed::write()?;
     examples::write()?;
     header::write()
-}
-
-/// Passes the compiler and the target to the reports of the example `devices`.
-fn name_compiler() {
-    let variable = |name| std::env::var(name).unwrap_or_default();
-    let version = std::process::Command::new(variable("RUSTC"))
-        .arg("--version")
-        .output();
-    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    println!(
-        "cargo::rustc-env=BUILD_COMPILER={}",
-        version.unwrap_or_default()
-    );
-    println!("cargo::rustc-env=BUILD_TARGET={}", variable("TARGET"));
 }
 
 #[cfg(feature = "header-check")]

@@ -12,6 +12,8 @@ use cuda_safe::green::SmResource;
 use cuda_safe::{Device, Result, attribute};
 use std::process::ExitCode;
 
+const BUILD: &str = concat!(env!("BUILD_COMPILER"), " for ", env!("BUILD_TARGET"));
+
 fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -33,7 +35,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         };
         print!(
             "{}",
-            report::write(simulated.as_deref(), |name| std::env::var(name).ok())
+            report::write(BUILD, simulated.as_deref(), |name| std::env::var(name).ok())
         );
         return Ok(());
     }

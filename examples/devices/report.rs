@@ -54,9 +54,13 @@ pub(crate) const ATTRIBUTES: &[&str] = &[
     "VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED",
 ];
 
-/// Returns the report. `simulated` describes the software driver if it is used. `variable` returns the
+/// Returns the report. `build` names the compiler and the target, and `simulated` describes the software driver if it is used. `variable` returns the
 /// value of an environment variable.
-pub(crate) fn write(simulated: Option<&str>, variable: impl Fn(&str) -> Option<String>) -> String {
+pub(crate) fn write(
+    build: &str,
+    simulated: Option<&str>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> String {
     let mut out = String::from("```text\n");
     let mut line = |text: String| {
         // Writing to a string cannot fail.
@@ -68,9 +72,7 @@ pub(crate) fn write(simulated: Option<&str>, variable: impl Fn(&str) -> Option<S
         CudaVersion::BINDINGS
     ));
     line(format!(
-        "built with {} for {}{}",
-        env!("BUILD_COMPILER"),
-        env!("BUILD_TARGET"),
+        "built with {build}{}",
         if cfg!(debug_assertions) {
             ", debug"
         } else {

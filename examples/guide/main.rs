@@ -17,7 +17,10 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/cuda-safe/src/_guide/pictures");
+const FOLDER: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../cuda-safe/src/_guide/pictures"
+);
 const ADVICE: &str = "run `cargo run --example guide`";
 
 fn main() -> ExitCode {

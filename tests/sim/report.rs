@@ -25,10 +25,10 @@ fn environment(name: &str) -> Option<String> {
 #[test]
 fn a_report_names_driver_devices_versions_and_variables() {
     on(Profile::h200().with_devices(2), |_| {
-        let shown = text::write(Some("software driver"), environment);
+        let shown = text::write("rustc for x86-64", Some("software driver"), environment);
         for expected in [
             "```text\ncrates 0.",
-            "\nbuilt with rustc ",
+            "\nbuilt with rustc for x86-64",
             "\nsystem ",
             "\nsoftware driver\n",
             "\ndriver for CUDA 13.0\n",
@@ -49,7 +49,7 @@ fn a_report_names_driver_devices_versions_and_variables() {
 #[test]
 fn a_report_has_no_secrets() {
     on(Profile::h200(), |context| {
-        let shown = text::write(None, environment);
+        let shown = text::write("rustc for x86-64", None, environment);
         let uuid = context.device().uuid().expect("an identifier").to_string();
         for secret in ["hunter2", "alice", "d72c-4106", &uuid] {
             assert!(!shown.contains(secret), "{secret} is in\n{shown}");
@@ -61,7 +61,7 @@ fn a_report_has_no_secrets() {
 fn a_report_of_a_machine_without_a_device_says_so() {
     common::child::in_child(&[], || {
         start(Profile::h200().with_devices(0));
-        let shown = text::write(None, |_| None);
+        let shown = text::write("rustc for x86-64", None, |_| None);
         assert!(shown.contains("\nno devices: "), "{shown}");
     });
 }
@@ -71,7 +71,7 @@ fn a_report_contains_the_error_of_a_device() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let _fault = Fault::of_function("cuDeviceGetName").inject(Scope::Thread);
-        let shown = text::write(None, |_| None);
+        let shown = text::write("rustc for x86-64", None, |_| None);
         assert!(shown.contains("\ndevice 0: cuDeviceGetName"), "{shown}");
     });
 }

@@ -103,7 +103,16 @@ fn build() -> Result<BTreeMap<String, PathBuf>> {
     let output = Command::new(env!("CARGO"))
         .current_dir(root())
         .args(["test", "--no-run", "--release"])
-        .args(["-p", "cuda-workbench", "-p", "cuda-sys"])
+        .args([
+            "-p",
+            "cuda-workbench",
+            "-p",
+            "examples",
+            "-p",
+            "nvrtc-examples",
+            "-p",
+            "cuda-sys",
+        ])
         .args(["-p", "cuda-safe", "-p", "cuda-memory"])
         .args(["-p", "tensor-backend", "-p", "tenant-server"])
         .arg("--message-format=json-render-diagnostics")

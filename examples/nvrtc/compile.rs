@@ -3,6 +3,7 @@
 //! Run it with `cargo run --example compile`, and with `-- --sim PROFILE` on the software driver. It needs NVRTC,
 //! for example from `pip install nvidia-cuda-nvrtc`.
 
+#[path = "../support/mod.rs"]
 mod support;
 
 use cuda_nvrtc::{CompileOptions, Program, Target};

@@ -5,6 +5,7 @@
 //!
 //! Run it with `cargo run --example vector_add`, and with `-- --sim PROFILE` on the software driver.
 
+#[path = "../support/mod.rs"]
 mod support;
 
 use cuda_nvrtc::{CompileOptions, Program, Target};
@@ -74,13 +75,13 @@ fn load(context: &Context) -> Result<Module> {
             target: Some(Target::of_device(&context.device())?),
             ..Default::default()
         };
-        let program = Program::new(include_str!("../tests/kernels/vector.cu"));
+        let program = Program::new(include_str!("../../tests/kernels/vector.cu"));
         program.compile(&options)?.load(context)
     };
     match compile() {
         // NVRTC is not installed, or it is not for this device or this driver.
         Err(error) if error.is_unavailable() => {
-            let ptx = include_str!("../tests/kernels/vector.ptx");
+            let ptx = include_str!("../../tests/kernels/vector.ptx");
             Ok(Module::from_ptx(context, ptx)?)
         }
         compiled => Ok(compiled?),
