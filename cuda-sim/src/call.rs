@@ -85,25 +85,24 @@ fn wake() {
     ENDED.notify_all();
 }
 
+/// What a function does to the state of the driver. It is called again after each callback or wait. (A type
+/// parameter would compile the functions below once for each function of the driver.)
+type Body<'a> = &'a mut dyn FnMut(&mut World) -> Answer;
+
 /// Makes one driver call.
 pub(crate) fn call(
     class: Class,
     name: &'static str,
     arguments: Vec<Argument>,
-    mut body: impl FnMut(&mut World) -> Answer,
+    body: Body<'_>,
 ) -> CUresult {
     explore::enter_call(name);
-    let result = answer(class, name, arguments, &mut body);
+    let result = answer(class, name, arguments, body);
     explore::leave_call();
     result
 }
 
-fn answer(
-    class: Class,
-    name: &'static str,
-    arguments: Vec<Argument>,
-    body: &mut impl FnMut(&mut World) -> Answer,
-) -> CUresult {
+fn answer(class: Class, name: &'static str, arguments: Vec<Argument>, body: Body<'_>) -> CUresult {
     if refuse_in_kernel(name) {
         record(name, arguments, CUresult::CUDA_ERROR_NOT_PERMITTED);
         return CUresult::CUDA_ERROR_NOT_PERMITTED;
@@ -133,11 +132,7 @@ fn without_suffix(name: &'static str) -> &'static str {
     base.next().unwrap_or(name)
 }
 
-fn guarded(
-    class: Class,
-    name: &'static str,
-    body: &mut impl FnMut(&mut World) -> Answer,
-) -> CUresult {
+fn guarded(class: Class, name: &'static str, body: Body<'_>) -> CUresult {
     let mut stops_others = false;
     let name = without_suffix(name);
     let code = attempt(class, name, body, &mut stops_others);
@@ -150,12 +145,7 @@ fn guarded(
     code
 }
 
-fn attempt(
-    class: Class,
-    name: &'static str,
-    body: &mut impl FnMut(&mut World) -> Answer,
-    stops_others: &mut bool,
-) -> CUresult {
+fn attempt(class: Class, name: &'static str, body: Body<'_>, stops_others: &mut bool) -> CUresult {
     let mut kept = None;
     let mut begun = false;
     if !thread::in_callback() {

@@ -118,12 +118,22 @@ impl List {
             unsafe { std::slice::from_raw_parts(start, count) }
         };
         self.0.push(Argument::new(name, values));
-        let value: Option<&dyn Any> = values.first().map(|value| value as _);
-        if let Some(config) = value.and_then(|value| value.downcast_ref::<CUlaunchConfig>()) {
+        if let Some(value) = values.first() {
+            // SAFETY: the caller guarantees this for the pointers in the structures.
+            unsafe { self.nested(value) };
+        }
+    }
+
+    /// Adds the values that the pointers in a structure refer to.
+    ///
+    /// # Safety
+    /// See [`pointed`](Self::pointed).
+    unsafe fn nested(&mut self, value: &dyn Any) {
+        if let Some(config) = value.downcast_ref::<CUlaunchConfig>() {
             // SAFETY: the caller guarantees this for the pointers in a `CUlaunchConfig`.
             unsafe { self.pointed("config.attrs", config.attrs, config.numAttrs as usize) };
         }
-        if let Some(params) = value.and_then(|value| value.downcast_ref::<CUctxCreateParams>()) {
+        if let Some(params) = value.downcast_ref::<CUctxCreateParams>() {
             let count = usize::try_from(params.numExecAffinityParams).unwrap_or(0);
             let affinity = params.execAffinityParams;
             // SAFETY: the caller guarantees this for the pointers in `CUctxCreateParams`.
@@ -131,16 +141,12 @@ impl List {
             // SAFETY: the caller guarantees this for the pointers in `CUctxCreateParams`.
             unsafe { self.pointed("params.cigParams", params.cigParams, 1) };
         }
-        if let Some(params) =
-            value.and_then(|value| value.downcast_ref::<CUstreamCigCaptureParams>())
-        {
+        if let Some(params) = value.downcast_ref::<CUstreamCigCaptureParams>() {
             let cig = params.streamCigParams;
             // SAFETY: the caller guarantees this for the pointer in `CUstreamCigCaptureParams`.
             unsafe { self.pointed("params.streamCigParams", cig, 1) };
         }
-        if let Some(options) =
-            value.and_then(|value| value.downcast_ref::<CUcheckpointRestoreArgs>())
-        {
+        if let Some(options) = value.downcast_ref::<CUcheckpointRestoreArgs>() {
             let count = options.gpuPairsCount as usize;
             // SAFETY: the caller guarantees this for the pointer in `CUcheckpointRestoreArgs`.
             unsafe { self.pointed("options.gpuPairs", options.gpuPairs, count) };

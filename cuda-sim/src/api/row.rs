@@ -85,7 +85,7 @@ macro_rules! function {
                 $(note!(_list $mode $param $([$($count)+])?);)*
             });
             $(receive!($mode $param);)*
-            call(Class::$class, stringify!($name), arguments, |world| $body(world, $($param),*))
+            call(Class::$class, stringify!($name), arguments, &mut |world| $body(world, $($param),*))
         }
         function!(@per_thread [$($per_thread)?] $class ($($param: $mode $ty $([$($count)+])?),*) => $body);
     };
@@ -98,7 +98,7 @@ macro_rules! function {
             });
             $(receive!($mode $param);)*
             thread::with_per_thread_default(|| {
-                call(Class::$class, stringify!($name), arguments, |world| $body(world, $($param),*))
+                call(Class::$class, stringify!($name), arguments, &mut |world| $body(world, $($param),*))
             })
         }
     };
