@@ -15,6 +15,7 @@ mod generated;
 mod growth;
 mod header_check;
 mod headers;
+mod inline;
 mod layers;
 mod line_coverage;
 mod mutants;
@@ -70,6 +71,8 @@ usage: cargo xtask COMMAND
                                            --if-available: succeed if that compiler cannot be installed
   layers [--check]                         check that imports between the modules of a crate go down the layers of
                                            xtask/layers.toml; without --check, also print them
+  inline [--check]                         add the attribute `inline` to the functions of the library crates that are not
+                                           generic, so that users compile only what they call; --check: only report
   deny                                     check the dependencies with cargo-deny and the rules of deny.toml
   publish [--upload]                       package and build the crates as crates.io would, with the names of
                                            xtask/publish.toml; --upload: publish them
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Some("build-cost") => build_cost::run(rest),
         Some("msrv") => toolchain::msrv(rest),
         Some("layers") => layers::run(rest),
+        Some("inline") => inline::run(rest),
         Some("deny") => deny::run(rest),
         Some("publish") => publish::run(rest),
         Some("semver") => semver::run(rest),
