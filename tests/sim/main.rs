@@ -36,6 +36,7 @@ mod graph_changes;
 mod graph_conditionals;
 mod graph_copies;
 mod graph_hazards;
+mod graph_into_raw;
 mod graph_kernels;
 mod graph_late;
 mod graph_memory;

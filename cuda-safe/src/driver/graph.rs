@@ -278,7 +278,7 @@ impl Graph {
         let (raw, GraphOwners { slots, context }) = self.into_parts();
         let mut objects = Retired::default();
         objects.add(changes::Objects::Graph(slots));
-        (raw, RetainedObjects::new(objects, context))
+        (raw, RetainedObjects::new(objects, Vec::new(), context))
     }
 
     /// Takes the graph apart without destroying it. A foreign owner keeps it alive until the process

@@ -10,6 +10,7 @@ use super::retire::{AfterLaunches, Used};
 use super::{Graph, NodeId};
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
+use crate::driver::context::Context;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -50,6 +51,14 @@ impl Retired {
             Objects::Graph(_) => NODES_OF_A_GRAPH,
         });
         nodes.sum()
+    }
+
+    /// Releases the objects after the launches so far on these streams.
+    pub(super) fn release_after(self, launches: Vec<Noted>, context: &Context) {
+        let mut after = AfterLaunches::new(launches, self.is_borrowed());
+        // Recorded now, because later launches do not use the objects.
+        let _ = after.record();
+        after.with_objects(self).release(context);
     }
 
     /// Takes a panic of a host function that was not returned yet.
@@ -216,10 +225,7 @@ impl ExecutableGraph {
         });
         if let Ok(ends) = ends.collect::<Result<Vec<_>>>() {
             let retired = std::mem::take(&mut self.retired);
-            let mut after = AfterLaunches::new(ends, retired.is_borrowed());
-            // Recorded now, because later launches do not use the objects.
-            let _ = after.record();
-            after.with_objects(retired).release(self.context());
+            retired.release_after(ends, self.context());
         }
     }
 

@@ -4,7 +4,7 @@ use super::allocation::{KeptAllocations, Unfreed};
 use super::changes::{self, Retired};
 use super::earlier::Earlier;
 use super::late::LateExecutable;
-use super::launches::Launches;
+use super::launches::{Launches, Noted};
 use super::order::Claim;
 use super::owners::Slots;
 use super::retire::{AfterLaunches, Used};
@@ -97,20 +97,29 @@ pub(super) struct Objects {
     context: Context,
 }
 
-/// The objects that a graph or an executable graph uses, without the driver object. They are released
-/// when this value is dropped.
+/// The objects that a graph or an executable graph uses, without the driver object. Returned by
+/// [`Graph::into_raw`](crate::Graph::into_raw) and [`ExecutableGraph::into_raw`].
 ///
-/// `into_raw` returns one. Drop it after the driver object is destroyed and its launches are complete.
+/// When this value is dropped, the objects are released after the launches that
+/// [`launch`](ExecutableGraph::launch) and [`launch_unchecked`](ExecutableGraph::launch_unchecked) made, as
+/// when an [`ExecutableGraph`] is dropped. Launches that other code makes with the raw handle are not known
+/// here: they must be complete before this value is dropped, and the handle must not be launched
+/// afterwards.
 #[must_use = "the objects are released when this is dropped"]
 pub struct RetainedObjects {
-    #[allow(dead_code, reason = "held, not read")]
     objects: Retired,
+    /// The launches that may use the objects.
+    launches: Vec<Noted>,
     context: Context,
 }
 
 impl RetainedObjects {
-    pub(super) fn new(objects: Retired, context: Context) -> Self {
-        Self { objects, context }
+    pub(super) fn new(objects: Retired, launches: Vec<Noted>, context: Context) -> Self {
+        Self {
+            objects,
+            launches,
+            context,
+        }
     }
 
     /// Returns the context of the graph.
@@ -227,7 +236,8 @@ impl ExecutableGraph {
     }
 
     /// Releases ownership, and returns the handle with the objects that its nodes use. The caller must
-    /// destroy the executable graph, and wait for its launches, before dropping these objects.
+    /// destroy the executable graph, and wait for the launches that it makes with the handle, before
+    /// dropping these objects. See [`RetainedObjects`].
     ///
     /// Memory that the graph owns cannot be used by another executable graph any more. Memory that the last
     /// launch [keeps](crate::GraphAllocation) is not freed.
@@ -237,13 +247,15 @@ impl ExecutableGraph {
         // A foreign owner keeps the handle alive until the process exits.
         std::mem::forget(std::mem::replace(&mut self.ownership, Ownership::Owned));
         // The caller may launch the graph at any time.
-        std::mem::forget(std::mem::take(&mut self.claims));
+        self.claims.drain(..).for_each(Claim::keep);
         let mut objects = std::mem::take(&mut self.retired);
         let Objects { slots, updated, .. } = self.objects.clone();
         for slots in [Some(slots), updated].into_iter().flatten() {
             objects.add(changes::Objects::Graph(slots));
         }
-        (raw, RetainedObjects::new(objects, self.context().clone()))
+        let (launches, _) = self.launches.take();
+        let context = self.context().clone();
+        (raw, RetainedObjects::new(objects, launches, context))
     }
 
     /// Returns the context of the graph.
@@ -318,7 +330,8 @@ impl ExecutableGraph {
     ///   [`Capture::set_dependencies`](crate::Capture::set_dependencies).
     ///
     /// If `stream` is [borrowed](Stream::borrow_raw), the launch must be complete before this executable
-    /// graph is changed or dropped, and before memory of the graph is accessed from outside.
+    /// graph is changed or dropped, or its [`RetainedObjects`] are, and before memory of the graph is
+    /// accessed from outside.
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphLaunch`](fn@cuda_sys::cuGraphLaunch).
     ///
@@ -556,6 +569,17 @@ impl Drop for ExecutableGraph {
                 .with_objects((retired, objects, unfreed))
                 .release(&context);
         }
+    }
+}
+
+impl Drop for RetainedObjects {
+    fn drop(&mut self) {
+        if self.launches.is_empty() || fork::in_child() {
+            return;
+        }
+        let launches = std::mem::take(&mut self.launches);
+        let objects = std::mem::take(&mut self.objects);
+        objects.release_after(launches, &self.context);
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct Claim {
     order: Arc<MemoryOrder>,
     /// The executable graph knows all earlier work below this number.
     known: u64,
+    /// Whether the right never ends.
+    is_kept: bool,
 }
 
 impl MemoryOrder {
@@ -57,6 +59,7 @@ impl MemoryOrder {
             false => Ok(Claim {
                 order: Arc::clone(self),
                 known: 0,
+                is_kept: false,
             }),
             true => Err(Invalid::SecondExecutable { graph: self.graph }.into()),
         }
@@ -70,6 +73,11 @@ impl MemoryOrder {
 impl Claim {
     pub(crate) fn order(&self) -> &Arc<MemoryOrder> {
         &self.order
+    }
+
+    /// Keeps the right for ever, because other code may launch the executable graph.
+    pub(crate) fn keep(mut self) {
+        self.is_kept = true;
     }
 
     /// Appends the work that launches must come after, and that was not found before. The caller passes it
@@ -88,7 +96,9 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        self.order.is_claimed.store(false, Ordering::Release);
+        if !self.is_kept {
+            self.order.is_claimed.store(false, Ordering::Release);
+        }
     }
 }
 
