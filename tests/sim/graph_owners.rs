@@ -245,6 +245,58 @@ fn earlier_work_and_forgotten_accesses_come_before_the_next_launch() {
 }
 
 #[test]
+fn an_access_comes_after_the_earlier_work_on_a_buffer_that_entered_late() {
+    on(Profile::h200().with_race_detection(), |context| {
+        let streams: [Stream; 3] = std::array::from_fn(|_| context.stream().expect("a stream"));
+        let mut graph = Graph::new(&context).expect("a graph");
+        let buffer = DeviceBuffer::<i32>::zeroed(&streams[0], 8).expect("memory");
+        let _first = graph.own(buffer).expect("the graph owns it");
+        let mut executable = graph.instantiate().expect("an executable graph");
+        executable.launch(&streams[2]).expect("a launch");
+        let mut buffer = DeviceBuffer::<i32>::zeroed(&streams[0], 8).expect("memory");
+        buffer.fill(3).expect("a fill");
+        let mut late = graph.own(buffer).expect("the graph owns it");
+        // Nothing but the allocation precedes this access.
+        let buffer = DeviceBuffer::<i32>::uninit(&streams[0], 8).expect("memory");
+        let mut new = graph.own(buffer).expect("the graph owns it");
+        let mut access = executable.access(&mut late, &streams[1]).expect("access");
+        assert_eq!(access.as_slice().to_vec().expect("a copy"), [3; 8]);
+        access.as_mut_slice().fill(4).expect("a fill");
+        drop(access);
+        let mut access = executable.access(&mut new, &streams[2]).expect("access");
+        access.as_mut_slice().fill(5).expect("a fill");
+        drop(access);
+        let read = executable.read_access(&late, &streams[2]).expect("access");
+        assert_eq!(read.as_slice().to_vec().expect("a copy"), [4; 8]);
+        drop(read);
+        drop(executable);
+        context.synchronize().expect("a wait");
+        drain(&context);
+    });
+}
+
+#[test]
+fn an_access_waits_once_for_what_earlier_accesses_made_later_ones_wait_for() {
+    on(Profile::h200(), |context| {
+        let streams: [Stream; 3] = std::array::from_fn(|_| context.stream().expect("a stream"));
+        let mut graph = Graph::new(&context).expect("a graph");
+        let buffer = DeviceBuffer::<i32>::zeroed(&streams[0], 8).expect("memory");
+        let mut data = graph.own(buffer).expect("the graph owns it");
+        let mut executable = graph.instantiate().expect("an executable graph");
+        drop(executable.access(&mut data, &streams[1]).expect("access"));
+        executable.launch(&streams[0]).expect("a launch");
+        cuda_sim::clear_calls();
+        drop(executable.access(&mut data, &streams[0]).expect("access"));
+        let calls = cuda_sim::calls();
+        let waits = |call: &&cuda_sim::Call| call.function == "cuStreamWaitEvent";
+        assert_eq!(calls.iter().filter(waits).count(), 0, "{calls:?}");
+        drop(executable);
+        context.synchronize().expect("a wait");
+        drain(&context);
+    });
+}
+
+#[test]
 fn a_forgotten_access_leaks_the_memory_and_the_next_launch_waits_for_it() {
     leaking(|context| {
         let (stream, other) = (context.stream(), context.stream());

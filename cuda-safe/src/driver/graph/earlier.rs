@@ -126,6 +126,11 @@ impl EarlierWork {
         removed
     }
 
+    /// Returns the number of the next entry.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.events.is_empty() && self.streams.is_empty()
     }

@@ -421,11 +421,14 @@ impl ExecutableGraph {
     /// Errors of the driver; a stream on which the graph was launched is capturing.
     pub(crate) fn exchange_order(&mut self, stream: &Stream) -> Result<()> {
         let _call = stream.uncaptured(Operation::Wait)?;
-        // Noted first, so that a failure leaves nothing out.
-        self.launches.add_earlier([Earlier::Stream(stream.clone())]);
-        for claim in &self.claims {
-            claim.order().add(Earlier::Stream(stream.clone()));
+        let mut earlier = Vec::new();
+        for claim in &mut self.claims {
+            // The memory may have entered the graph after the instantiation.
+            claim.exchange(stream, &mut earlier);
         }
+        earlier.push(Earlier::Stream(stream.clone()));
+        // Noted first, so that a failure leaves nothing out.
+        self.launches.add_earlier(earlier);
         self.launches.precede(stream)
     }
 

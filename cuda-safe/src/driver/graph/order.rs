@@ -9,6 +9,7 @@ use super::earlier::{Earlier, EarlierWork};
 use crate::base::error::Result;
 use crate::base::invalid::Invalid;
 use crate::base::sync::{Mutex, MutexGuard};
+use crate::driver::stream::Stream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -84,6 +85,20 @@ impl Claim {
     /// to the launches.
     pub(crate) fn find_earlier(&mut self, found: &mut Vec<Earlier>) {
         self.known = self.order.lock().since(self.known, found);
+    }
+
+    /// Appends the work that was not found before, as [`find_earlier`](Self::find_earlier) does, and adds the
+    /// work of a stream that the caller passes to the launches too.
+    pub(crate) fn exchange(&mut self, stream: &Stream, found: &mut Vec<Earlier>) {
+        let replaced = {
+            let mut earlier = self.order.lock();
+            earlier.since(self.known, found);
+            let replaced = earlier.add(Earlier::Stream(stream.clone()));
+            self.known = earlier.next();
+            replaced
+        };
+        // Dropped without the lock, because it may be the last clone.
+        drop(replaced);
     }
 
     /// Replaces the earlier work that the executable graph knows by launches that came after all of it.
