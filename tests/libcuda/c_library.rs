@@ -58,6 +58,8 @@ fn the_tests_of_the_c_library_pass() {
 /// Returns the output of the tests of the library without one of its lines.
 #[track_caller]
 fn output_without(line: &str) -> Option<String> {
+    // A packed test has neither the driver nor the library.
+    driver()?;
     let copy = unique(&folder(), "library-with-a-bug");
     for name in ["src", "tests"] {
         fs::create_dir_all(copy.join(name)).expect("making a folder");
