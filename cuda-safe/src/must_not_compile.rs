@@ -1183,3 +1183,12 @@ struct CudaArrays;
 /// }
 /// ```
 struct Processes;
+
+/// No macro of `cuda-sys` contains an `unsafe` block that a program can fill.
+///
+/// ```compile_fail,E0133
+/// let slot = cuda_sys::Slot::new();
+/// let address = 8 as *mut core::ffi::c_void;
+/// let _function = cuda_sys::lazy_extern!(@function slot, address, extern "C" fn());
+/// ```
+struct Macros;

@@ -23,20 +23,25 @@ macro_rules! functions {
             $(#[$meta])*
             #[inline]
             pub unsafe fn $name($($param: $ty),*) -> CUresult {
-                // The headers declare this signature for the symbol of this name.
-                crate::lazy_extern!(
-                    @call
-                    SLOTS[$index],
-                    {
-                        let (address, code) = resolve($index);
-                        if address.is_null() {
-                            return code;
-                        }
-                        address
-                    },
-                    $name,
-                    ($($param),*)
-                )
+                // SAFETY: the address is that of the symbol with this name, in a library that is never closed
+                // or in an installed source, whose functions are valid until the process ends. The headers
+                // declare this signature for the symbol.
+                let function = unsafe {
+                    crate::lazy_extern!(
+                        @function
+                        SLOTS[$index],
+                        {
+                            let (address, code) = resolve($index);
+                            if address.is_null() {
+                                return code;
+                            }
+                            address
+                        },
+                        $name
+                    )
+                };
+                // SAFETY: the caller follows the rules of the function.
+                unsafe { function($($param),*) }
             }
 
             #[doc = concat!("The type of a pointer to [`", stringify!($name), "`](fn@self::", stringify!($name), ").")]

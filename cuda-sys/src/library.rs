@@ -257,19 +257,15 @@ impl Slot {
 /// one of these names has the declared signature and ABI.
 #[macro_export]
 macro_rules! lazy_extern {
-    // The function in a slot, called. `$resolve` returns the address if the slot is empty, or leaves the
-    // enclosing function. The functions of the driver are called in this way too.
-    (@call $slot:expr, $resolve:expr, $type:ty, ($($param:ident),*)) => {{
+    // The function in a slot, as a pointer of type `$type`. `$resolve` returns the address if the slot is empty,
+    // or leaves the enclosing function. The functions of the driver are called in this way too. This arm has no
+    // `unsafe` block, so a program cannot use it without one.
+    (@function $slot:expr, $resolve:expr, $type:ty) => {{
         let mut address = $slot.address();
         if address.is_null() {
             address = $resolve;
         }
-        // SAFETY: the address is that of the symbol with the name of this function, in a library that is
-        // never closed or in an installed source, whose functions are valid until the process ends. The
-        // declaration of the function is a promise that the symbol has this type.
-        let function = unsafe { ::core::mem::transmute::<*mut ::core::ffi::c_void, $type>(address) };
-        // SAFETY: the caller follows the rules of the function.
-        unsafe { function($($param),*) }
+        ::core::mem::transmute::<*mut ::core::ffi::c_void, $type>(address)
     }};
 
     (@output) => { () };
@@ -294,22 +290,28 @@ macro_rules! lazy_extern {
             $($param: $ty),*
         ) -> ::core::result::Result<$crate::lazy_extern!(@output $($output)?), $crate::SymbolError> {
             static __SLOT: $crate::Slot = $crate::Slot::new();
-            ::core::result::Result::Ok($crate::lazy_extern!(
-                @call
-                __SLOT,
-                match $crate::Library::resolve(
-                    &$library,
-                    &__SLOT,
-                    ::core::concat!(::core::stringify!($name), "\0"),
-                ) {
-                    ::core::result::Result::Ok(address) => address,
-                    ::core::result::Result::Err(error) => {
-                        return ::core::result::Result::Err(error);
-                    }
-                },
-                unsafe extern $abi fn($($ty),*) $(-> $output)?,
-                ($($param),*)
-            ))
+            // SAFETY: the address is that of the symbol with the name of this function, in a library that is
+            // never closed, whose functions are valid until the process ends. The declaration of the function
+            // is a promise that the symbol has this type.
+            let function = unsafe {
+                $crate::lazy_extern!(
+                    @function
+                    __SLOT,
+                    match $crate::Library::resolve(
+                        &$library,
+                        &__SLOT,
+                        ::core::concat!(::core::stringify!($name), "\0"),
+                    ) {
+                        ::core::result::Result::Ok(address) => address,
+                        ::core::result::Result::Err(error) => {
+                            return ::core::result::Result::Err(error);
+                        }
+                    },
+                    unsafe extern $abi fn($($ty),*) $(-> $output)?
+                )
+            };
+            // SAFETY: the caller follows the rules of the function.
+            ::core::result::Result::Ok(unsafe { function($($param),*) })
         }
     )*};
 }
