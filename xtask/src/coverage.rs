@@ -6,7 +6,7 @@
 //! raw function. The page for readers who know the C names is written too. The statements of the project's source documents are in `xtask/seeds/`.
 
 mod names;
-mod seeds;
+pub(crate) mod seeds;
 mod sources;
 mod values;
 

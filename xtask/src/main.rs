@@ -25,6 +25,7 @@ mod ptx;
 mod publish;
 mod python;
 mod regen;
+mod seeds;
 mod semver;
 mod symbols;
 mod test_binary;
@@ -61,6 +62,8 @@ usage: cargo xtask COMMAND
                                            report; --first: first run tests/sim with the arguments TESTS, for
                                            example a part of the test names; --shard: every N-th mutant from the
                                            K-th on (K counts from 0); --sample: N mutants, chosen by the seed
+  seeds --mutants [FILTER ...]             make each change of xtask/seeds/mutants.toml in a copy of the sources, and
+                                           check that the tests of the statements that it violates fail
   cost [--check]                           write bench/COST.md, the instructions of each operation (needs valgrind);
                                            --check: fail if an operation needs more
   growth [--check]                         write bench/GROWTH.md, the instructions of calls of the software driver by
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         Some("asan") => asan::run(rest),
         Some("line-coverage") => line_coverage::run(rest),
         Some("mutants") => mutants::run(rest),
+        Some("seeds") => seeds::run(rest),
         Some("cost") => cost::run(rest),
         Some("growth") => growth::run(rest),
         Some("build-cost") => build_cost::run(rest),

@@ -38,16 +38,90 @@ struct Chapter {
     statements: Vec<Statement>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Statement {
+pub(crate) struct Statement {
     /// The statement of the document, restated.
-    says: String,
+    pub(crate) says: String,
     /// The tests that assert it: `tests/driver/green.rs::name`, with inline modules before the name.
     #[serde(default)]
-    tests: Vec<String>,
+    pub(crate) tests: Vec<String>,
+    /// The names of changes of the code that violate the statement. One of the tests fails with each.
+    #[serde(default)]
+    pub(crate) mutants: Vec<String>,
     /// Why there is no test, or how this library differs intentionally.
     reason: Option<String>,
+}
+
+/// A change of the code that violates statements.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Mutant {
+    #[serde(skip)]
+    pub(crate) name: String,
+    pub(crate) file: String,
+    /// Text that occurs once in the file.
+    from: String,
+    to: String,
+}
+
+impl Mutant {
+    /// Returns the text of the file with the change.
+    pub(crate) fn apply(&self, text: &str) -> Result<String> {
+        let Self {
+            name,
+            file,
+            from,
+            to,
+        } = self;
+        let count = text.matches(from.as_str()).count();
+        ensure!(
+            count == 1,
+            "{MUTANTS}: {name}: {count} places in {file} have the text {from:?}, not one"
+        );
+        ensure!(from != to, "{MUTANTS}: {name}: the texts do not differ");
+        Ok(text.replacen(from.as_str(), to, 1))
+    }
+}
+
+const MUTANTS: &str = "xtask/seeds/mutants.toml";
+
+/// Reads the mutants and the statements that name them.
+pub(crate) fn mutants() -> Result<(Vec<Mutant>, Vec<Statement>)> {
+    let documents = read_documents()?;
+    let statements = statements(&documents).map(|(_, its)| its.clone());
+    Ok((read_mutants()?, statements.collect()))
+}
+
+fn read_mutants() -> Result<Vec<Mutant>> {
+    let mutants: BTreeMap<String, Mutant> =
+        toml::from_str(&read(MUTANTS)?).with_context(|| format!("reading {MUTANTS}"))?;
+    let named = mutants
+        .into_iter()
+        .map(|(name, its)| Mutant { name, ..its });
+    Ok(named.collect())
+}
+
+fn read(path: &str) -> Result<String> {
+    fs::read_to_string(root().join(path)).with_context(|| format!("reading {path}"))
+}
+
+fn read_documents() -> Result<Vec<(String, Document)>> {
+    let mut documents = Vec::new();
+    for name in DOCUMENTS {
+        let path = format!("xtask/seeds/{name}.toml");
+        let document = toml::from_str(&read(&path)?).with_context(|| format!("reading {path}"))?;
+        documents.push((path, document));
+    }
+    Ok(documents)
+}
+
+/// Returns the statements of all documents, with the files that they are in.
+fn statements(documents: &[(String, Document)]) -> impl Iterator<Item = (&str, &Statement)> {
+    documents.iter().flat_map(|(path, document)| {
+        let statements = document.chapters.iter().flat_map(|its| &its.statements);
+        statements.map(|its| (path.as_str(), its))
+    })
 }
 
 /// The tests of the files that were read so far.
@@ -59,18 +133,43 @@ struct Tests<'a> {
 
 /// Reads the statements, checks that their tests exist, and returns the section.
 pub(super) fn render() -> Result<String> {
-    let read = |path: &str| {
-        fs::read_to_string(root().join(path)).with_context(|| format!("reading {path}"))
-    };
-    let mut documents = Vec::new();
-    for name in DOCUMENTS {
-        let path = format!("xtask/seeds/{name}.toml");
-        let document: Document =
-            toml::from_str(&read(&path)?).with_context(|| format!("reading {path}"))?;
-        documents.push((path, document));
-    }
+    let documents = read_documents()?;
     check(&documents, &read)?;
+    check_mutants(&read_mutants()?, &documents, &read)?;
     section(&documents)
+}
+
+/// Checks that each mutant can be applied, and that the mutants and the statements name each other.
+fn check_mutants(
+    mutants: &[Mutant],
+    documents: &[(String, Document)],
+    read: &dyn Fn(&str) -> Result<String>,
+) -> Result<()> {
+    let known: BTreeSet<&str> = mutants.iter().map(|its| its.name.as_str()).collect();
+    let mut named = BTreeSet::new();
+    let mut problems = Vec::new();
+    for (path, statement) in statements(documents) {
+        let says = &statement.says;
+        if statement.tests.is_empty() && !statement.mutants.is_empty() {
+            problems.push(format!("{path}: mutants, but no tests for {says:?}"));
+        }
+        for name in &statement.mutants {
+            named.insert(name.as_str());
+            if !known.contains(name.as_str()) {
+                problems.push(format!("{path}: {MUTANTS} has no {name} (for {says:?})"));
+            }
+        }
+    }
+    for mutant in mutants {
+        if !named.contains(mutant.name.as_str()) {
+            problems.push(format!("{MUTANTS}: no statement names {}", mutant.name));
+        }
+        if let Err(error) = read(&mutant.file).and_then(|text| mutant.apply(&text)) {
+            problems.push(format!("{error:#}"));
+        }
+    }
+    ensure!(problems.is_empty(), "{}", problems.join("\n"));
+    Ok(())
 }
 
 /// Checks that each statement has a test or a reason, and that all tests exist.
@@ -80,16 +179,14 @@ fn check(documents: &[(String, Document)], read: &dyn Fn(&str) -> Result<String>
         known: BTreeMap::new(),
     };
     let mut problems = Vec::new();
-    for (path, document) in documents {
-        for statement in document.chapters.iter().flat_map(|its| &its.statements) {
-            let says = &statement.says;
-            if statement.tests.is_empty() && statement.reason.is_none() {
-                problems.push(format!("{path}: neither a test nor a reason for {says:?}"));
-            }
-            for test in &statement.tests {
-                if let Err(error) = tests.find(test) {
-                    problems.push(format!("{path}: {error:#} (for the statement {says:?})"));
-                }
+    for (path, statement) in statements(documents) {
+        let says = &statement.says;
+        if statement.tests.is_empty() && statement.reason.is_none() {
+            problems.push(format!("{path}: neither a test nor a reason for {says:?}"));
+        }
+        for test in &statement.tests {
+            if let Err(error) = tests.find(test) {
+                problems.push(format!("{path}: {error:#} (for the statement {says:?})"));
             }
         }
     }
@@ -120,7 +217,7 @@ impl Tests<'_> {
 }
 
 /// Splits the name of a test into the path of its file and its name there.
-fn split(test: &str) -> Result<(&str, &str)> {
+pub(crate) fn split(test: &str) -> Result<(&str, &str)> {
     test.split_once("::")
         .with_context(|| format!("{test} does not have the form FILE::TEST"))
 }
@@ -188,6 +285,9 @@ fn totals<'a>(documents: impl IntoIterator<Item = &'a Document>) -> [usize; 3] {
 fn section(documents: &[(String, Document)]) -> Result<String> {
     let documents: Vec<&Document> = documents.iter().map(|(_, document)| document).collect();
     let [all, tested, explained] = totals(documents.iter().copied());
+    let of_all = documents.iter().flat_map(|its| &its.chapters);
+    let mutated = of_all.flat_map(|its| &its.statements);
+    let mutated = mutated.filter(|its| !its.mutants.is_empty()).count();
     let mut out = format!(
         "
 ## The seeds
@@ -205,7 +305,8 @@ tests that assert it: {tested} have tests, {explained} have a reason instead.
   must reject.
 
 The statements are in `xtask/seeds/`. `cargo xtask coverage --check` fails if one of these tests does not
-exist.
+exist. For {mutated} statements, `xtask/seeds/mutants.toml` has a change of the code that violates the
+statement, and `cargo xtask seeds --mutants` checks that one of its tests fails.
 
 | Document | Statements | With tests | With a reason only |
 |---|--:|--:|--:|
@@ -248,7 +349,7 @@ fn shown_by(statement: &Statement) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Document, check, section, totals};
+    use super::{Document, Mutant, check, check_mutants, section, totals};
     use anyhow::{Context, Result};
 
     const RUST: &str = "
@@ -358,6 +459,29 @@ def helper():
         ];
         for row in rows {
             assert!(text.contains(row), "{row} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn a_mutant_is_named_by_a_statement_and_applies_to_one_place() {
+        let mutant = |from: &str| Mutant {
+            name: "no-wait".to_owned(),
+            file: "a.rs".to_owned(),
+            from: from.to_owned(),
+            to: String::new(),
+        };
+        let read = |_: &str| Ok("wait(); wait(1); end();".to_owned());
+        let names = [document("tests = ['a.rs::a_test'], mutants = ['no-wait']")];
+        let no_names = [document("tests = ['a.rs::a_test']")];
+        check_mutants(&[mutant("wait();")], &names, &read).expect("one place");
+        for (mutants, documents) in [
+            (vec![mutant("wait(")], &names),
+            (vec![mutant("gone")], &names),
+            (vec![mutant("wait();")], &no_names),
+            (vec![], &names),
+        ] {
+            let error = check_mutants(&mutants, documents, &read).expect_err("a problem");
+            assert!(error.to_string().contains("no-wait"), "{error}");
         }
     }
 }
