@@ -270,6 +270,200 @@ fn a_moved_child_graph_allocates_memory_that_its_parent_uses() {
     });
 }
 
+/// Returns an executable graph with a free node for memory that a buffer owns, which a launch before the free
+/// node was added kept. The buffer has the elements 9, and is bound to `stream`.
+fn freeing_memory_of_a_buffer(
+    context: &Context,
+    stream: &Stream,
+    is_moved: bool,
+    instantiate: fn(&Graph) -> ExecutableGraph,
+) -> (ExecutableGraph, DeviceBuffer<i32>, GraphAllocation<i32>) {
+    let (mut graph, mut memory) = keeping(context);
+    let mut executable = graph.instantiate().expect("an executable graph");
+    executable.launch(stream).expect("a launch");
+    let buffer = executable.take_allocation(&memory, stream);
+    let mut buffer = buffer.expect("the launch kept it");
+    buffer.fill(9).expect("a fill");
+    drop(executable);
+    let mut last = graph.nodes().expect("nodes").last().copied();
+    if is_moved {
+        let mut parent = Graph::new(context).expect("a graph");
+        let child = parent.add_child_moved(&[], graph).expect("a node");
+        last = Some(child.id());
+        graph = parent;
+    }
+    let last = last.expect("a node");
+    graph.add_free(&[last], &mut memory).expect("a node");
+    (instantiate(&graph), buffer, memory)
+}
+
+#[test]
+fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let plain: fn(&Graph) -> _ = |graph| graph.instantiate().expect("an executable graph");
+        for (is_moved, instantiate) in [
+            (false, plain),
+            (false, with_auto_free),
+            (true, plain),
+            (true, with_auto_free),
+        ] {
+            let (mut executable, buffer, memory) =
+                freeing_memory_of_a_buffer(&context, &stream, is_moved, instantiate);
+            let refused = invalid(executable.launch(&stream));
+            let why = Invalid::AllocationAlive {
+                allocation: memory.number(),
+                is_taken: true,
+            };
+            assert_eq!(refused, why);
+            assert_eq!(buffer.to_vec().expect("a copy"), [9; 4]);
+            drop(buffer);
+            for _ in 0..3 {
+                executable.launch(&stream).expect("the memory is free");
+            }
+            let refused = executable.take_allocation(&memory, &stream);
+            assert!(matches!(
+                invalid(refused),
+                Invalid::AllocationNotAlive { .. }
+            ));
+            drop(executable);
+            stream.synchronize().expect("a wait");
+            drain(&context);
+            assert_eq!(cuda_sim::alive().device_allocations, 0);
+        }
+    });
+}
+
+#[test]
+fn a_launch_with_a_free_node_comes_after_the_free_of_a_buffer_on_another_stream() {
+    on(Profile::h200().with_race_detection(), |context| {
+        for (is_moved, seed) in [(false, 0), (true, 1)] {
+            let [stream, other] = streams(&context);
+            let instantiate = [
+                (|graph| graph.instantiate().expect("an executable graph")) as fn(&Graph) -> _,
+                with_auto_free,
+            ][seed];
+            let (executable, buffer, _memory) =
+                freeing_memory_of_a_buffer(&context, &stream, is_moved, instantiate);
+            drop(buffer);
+            executable.launch(&other).expect("the free is enqueued");
+            executable.launch(&stream).expect("a launch");
+            executable.launch(&other).expect("a launch");
+            drop(executable);
+            context.synchronize().expect("a wait");
+            drain(&context);
+        }
+    });
+}
+
+#[test]
+fn a_deferred_free_does_not_free_the_memory_of_a_later_launch() {
+    on(Profile::h200(), |context| {
+        let [one, other] = streams(&context);
+        let (mut graph, mut memory) = keeping(&context);
+        let executable = with_auto_free(&graph);
+        executable.launch(&one).expect("a launch");
+        executable.launch(&other).expect("a launch");
+        executable.launch(&one).expect("a launch");
+        cuda_sim::clear_calls();
+        drop(executable);
+        assert_eq!(count("cuMemFreeAsync"), 0, "both streams are busy");
+        let last = graph.nodes().expect("nodes").last().copied();
+        let last = last.expect("a node");
+        graph.add_free(&[last], &mut memory).expect("a node");
+        let executable = with_auto_free(&graph);
+        assert!(is_alive(executable.launch(&one)), "the free is deferred");
+        assert_eq!(count("cuGraphLaunch"), 0);
+        context.synchronize().expect("a wait");
+        executable.launch(&one).expect("the deferred release ran");
+        assert_eq!(count("cuMemFreeAsync"), 1);
+        drop(executable);
+        context.synchronize().expect("a wait");
+        drain(&context);
+    });
+}
+
+#[test]
+fn launches_with_a_free_node_for_free_memory_are_one_driver_call() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let (mut graph, mut memory) = keeping(&context);
+        let executable = graph.instantiate().expect("an executable graph");
+        executable.launch(&stream).expect("a launch");
+        drop(executable);
+        stream.synchronize().expect("a wait");
+        drain(&context);
+        let last = graph.nodes().expect("nodes").last().copied();
+        let last = last.expect("a node");
+        graph.add_free(&[last], &mut memory).expect("a node");
+        // The first launch of the first one comes after the free.
+        for _ in 0..2 {
+            let executable = graph.instantiate().expect("an executable graph");
+            executable.launch(&stream).expect("a launch");
+            cuda_sim::clear_calls();
+            executable.launch(&stream).expect("a launch");
+            let calls: Vec<_> = cuda_sim::calls().iter().map(|call| call.function).collect();
+            assert_eq!(calls, ["cuGraphLaunch"]);
+            drop(executable);
+        }
+        stream.synchronize().expect("a wait");
+        drain(&context);
+    });
+}
+
+#[test]
+fn a_borrowed_stream_launches_a_graph_that_frees_its_memory() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        // SAFETY: `stream` outlives the borrowed stream.
+        let borrowed = unsafe { Stream::borrow_raw(stream.as_raw(), &context) };
+        let borrowed = borrowed.expect("a stream");
+        let plain: fn(&Graph) -> _ = |graph| graph.instantiate().expect("an executable graph");
+        let (executable, buffer, _memory) =
+            freeing_memory_of_a_buffer(&context, &stream, false, plain);
+        let launch = || {
+            // SAFETY: the launch is complete before the executable graph is dropped.
+            unsafe { executable.launch_unchecked(&borrowed) }
+        };
+        assert!(is_alive(launch()));
+        drop(buffer);
+        launch().expect("nothing is kept");
+        stream.synchronize().expect("a wait");
+        drop(executable);
+        drain(&context);
+    });
+}
+
+#[test]
+fn an_allocation_that_fails_changes_nothing_about_what_the_graph_owns() {
+    on(Profile::h200(), |context| {
+        let fail = |graph: &mut Graph| {
+            let options = AllocOptions::default();
+            let _fault = Fault::of_function("cuGraphAddMemAllocNode").inject(Scope::Thread);
+            let refused = graph.add_alloc::<u8>(&[], 4, &options);
+            refused.expect_err("the fault");
+        };
+        let mut graph = Graph::new(&context).expect("a graph");
+        fail(&mut graph);
+        graph.try_clone().expect("it owns no memory");
+        // One executable graph at a time, because the driver permits no other one.
+        let handle = graph.conditional_handle(&context, Some(0));
+        let handle = handle.expect("a handle");
+        fail(&mut graph);
+        graph
+            .add_if(&[], handle, |_| Ok(()))
+            .expect("a node with an empty body");
+        fail(&mut graph);
+        let _executable = graph.instantiate().expect("an executable graph");
+        cuda_sim::clear_calls();
+        assert!(matches!(
+            invalid(graph.instantiate()),
+            Invalid::SecondExecutable { .. }
+        ));
+        assert_eq!(count("cuGraphInstantiateWithParams"), 0);
+    });
+}
+
 #[test]
 fn other_devices_are_given_access_to_the_memory() {
     on(Profile::h200().with_devices(2), |context| {

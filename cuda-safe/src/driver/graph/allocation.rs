@@ -8,6 +8,10 @@
 //! So kept memory has one owner at a time: nobody, the executable graph whose launch allocated it, or a
 //! buffer. A launch needs memory without an owner, or may take the memory of an earlier launch with
 //! `auto_free_on_launch`. It never takes that of a buffer.
+//!
+//! A free node can be added after a launch has kept the memory. So launches of a later executable graph, which
+//! free the memory themselves, must find it without an owner too. Once one of them has, nothing gives the
+//! memory an owner as long as this executable graph exists, because the memory is claimed (`order.rs`).
 
 use super::earlier::Earlier;
 use super::launches::Launches;
@@ -40,7 +44,7 @@ pub(crate) struct NodeAllocation {
     order: Arc<MemoryOrder>,
     /// Whether a node of the graph frees the memory.
     has_free_node: AtomicBool,
-    /// Only for memory that launches keep.
+    /// Only for memory that launches keep, or kept before there was a free node.
     kept: Mutex<Kept>,
 }
 
@@ -65,18 +69,25 @@ enum Owner {
     Buffer,
 }
 
-/// The allocations that the launches of an executable graph keep.
+/// The allocations of an executable graph whose memory may have an owner when a launch begins.
 #[derive(Default)]
 pub(super) struct KeptAllocations {
-    allocations: Vec<Arc<NodeAllocation>>,
+    allocations: Vec<LaunchedAllocation>,
     /// Whether a launch frees the memory of the launch before.
     frees_on_launch: bool,
+}
+
+/// An allocation of an executable graph.
+pub(super) struct LaunchedAllocation {
+    allocation: Arc<NodeAllocation>,
+    /// Whether a launch frees the memory itself, so that it does not keep it.
+    is_freed: bool,
 }
 
 /// A launch call in progress.
 #[must_use]
 pub(super) struct KeptLaunch<'a> {
-    allocations: &'a [Arc<NodeAllocation>],
+    allocations: &'a [LaunchedAllocation],
     /// The stream, if the call has succeeded.
     stream: Option<&'a Stream>,
 }
@@ -116,8 +127,19 @@ impl NodeAllocation {
         self.address.get().copied().unwrap_or(0)
     }
 
-    pub(super) fn has_free_node(&self) -> bool {
+    fn has_free_node(&self) -> bool {
         self.has_free_node.load(Ordering::Relaxed)
+    }
+
+    /// Returns the allocation for an executable graph that has claimed the memory, or `None` if its launches
+    /// always find the memory without an owner.
+    pub(super) fn launched(self: &Arc<Self>) -> Option<LaunchedAllocation> {
+        let is_freed = self.has_free_node();
+        let is_idle = is_freed && self.lock().is_idle();
+        (!is_idle).then(|| LaunchedAllocation {
+            allocation: Arc::clone(self),
+            is_freed,
+        })
     }
 
     /// Adds the free node of the memory with `add`.
@@ -156,15 +178,16 @@ impl NodeAllocation {
         release(free, stream);
     }
 
-    /// Begins a launch that allocates the memory. Returns the work that the launch must come after.
+    /// Begins a launch that allocates the memory. `is_repeatable` says whether another launch may follow it.
+    /// Returns the work that the launch must come after.
     ///
     /// # Errors
     /// [`Invalid::AllocationAlive`].
-    fn begin_launch(&self, frees_on_launch: bool) -> Result<Option<Earlier>> {
+    fn begin_launch(&self, is_repeatable: bool) -> Result<Option<Earlier>> {
         let mut kept = self.lock();
         let is_free = match kept.owner {
-            Owner::Nobody => frees_on_launch || kept.launching == 0,
-            Owner::Launch(_) => frees_on_launch,
+            Owner::Nobody => is_repeatable || kept.launching == 0,
+            Owner::Launch(_) => is_repeatable,
             Owner::Buffer => false,
         };
         if is_free {
@@ -178,14 +201,14 @@ impl NodeAllocation {
         .into())
     }
 
-    /// Ends a launch, which has succeeded on this stream if there is one.
-    fn end_launch(&self, stream: Option<&Stream>) {
+    /// Ends a launch. If it has succeeded, the memory has this owner.
+    fn end_launch(&self, owner: Option<Owner>) {
         // Dropped without the lock, because these may be the last clones.
         let _before = {
             let mut kept = self.lock();
             kept.launching -= 1;
-            stream.map(|stream| {
-                let owner = std::mem::replace(&mut kept.owner, Owner::Launch(stream.clone()));
+            owner.map(|owner| {
+                let owner = std::mem::replace(&mut kept.owner, owner);
                 // Later launches come after this one, which came after the free.
                 (owner, kept.freed.take())
             })
@@ -227,6 +250,13 @@ impl NodeAllocation {
     }
 }
 
+impl Kept {
+    /// Returns whether a launch needs to wait for nothing.
+    fn is_idle(&self) -> bool {
+        matches!(self.owner, Owner::Nobody) && self.freed.is_none()
+    }
+}
+
 impl KeptAllocations {
     pub(super) fn new(slots: &Slots, frees_on_launch: bool) -> Self {
         Self {
@@ -235,8 +265,10 @@ impl KeptAllocations {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.allocations.is_empty()
+    /// Returns an allocation that a launch keeps.
+    fn first_kept(&self) -> Option<&NodeAllocation> {
+        let mut kept = self.allocations.iter().filter(|its| !its.is_freed);
+        kept.next().map(|its| &*its.allocation)
     }
 
     /// Begins a launch on a stream, and makes the stream wait for the frees of the memory. The launch ends
@@ -250,15 +282,16 @@ impl KeptAllocations {
             allocations: &[],
             stream: None,
         };
-        let Some(first) = self.allocations.first() else {
-            return Ok(launch);
-        };
-        if stream.is_borrowed() {
-            let allocation = first.number;
-            return Err(Invalid::AllocationOnBorrowedStream { allocation }.into());
+        match self.first_kept() {
+            Some(first) if stream.is_borrowed() => {
+                let allocation = first.number;
+                return Err(Invalid::AllocationOnBorrowedStream { allocation }.into());
+            }
+            _ => {}
         }
-        for (index, allocation) in self.allocations.iter().enumerate() {
-            let begin = || allocation.begin_launch(self.frees_on_launch);
+        for (index, its) in self.allocations.iter().enumerate() {
+            let is_repeatable = its.is_freed || self.frees_on_launch;
+            let begin = || its.allocation.begin_launch(is_repeatable);
             let freed = begin().or_else(|_| {
                 // The free may be a deferred release.
                 release::drain();
@@ -278,10 +311,10 @@ impl KeptAllocations {
             // Another thread of the parent may have held a lock.
             return Vec::new();
         }
-        let unfreed = self.allocations.iter().filter_map(|allocation| {
+        let unfreed = self.allocations.iter().filter_map(|its| {
             Some(Unfreed {
-                stream: allocation.take()?,
-                allocation: Arc::clone(allocation),
+                stream: its.allocation.take()?,
+                allocation: Arc::clone(&its.allocation),
             })
         });
         unfreed.collect()
@@ -297,18 +330,29 @@ impl<'a> KeptLaunch<'a> {
 
 impl Drop for KeptLaunch<'_> {
     fn drop(&mut self) {
-        for allocation in self.allocations {
-            allocation.end_launch(self.stream);
+        for its in self.allocations {
+            its.allocation
+                .end_launch(self.stream.map(|stream| match its.is_freed {
+                    true => Owner::Nobody,
+                    false => Owner::Launch(stream.clone()),
+                }));
         }
     }
 }
 
 impl Graph {
-    /// Forgets the order of memory that was not allocated after all, so that it does not count as memory
-    /// that the graph owns.
-    pub(crate) fn forget_unused_order(&mut self) {
-        let is_used = |order: &Arc<MemoryOrder>| Arc::strong_count(order) > 1;
-        self.slots_mut().orders.retain(is_used);
+    /// Adds memory to the graph with `add`. If it fails, the graph owns memory only if it did before.
+    pub(crate) fn add_memory<R>(
+        &mut self,
+        add: impl FnOnce(&mut Self, Arc<MemoryOrder>) -> Result<R>,
+    ) -> Result<R> {
+        let before = self.slots().orders.len();
+        let order = self.memory_order();
+        let added = add(self, order);
+        if added.is_err() {
+            self.slots_mut().orders.truncate(before);
+        }
+        added
     }
 }
 
@@ -324,7 +368,7 @@ impl ExecutableGraph {
         stream: &Stream,
     ) -> Result<()> {
         same_context("the stream", stream.context(), allocation.context())?;
-        let is_same = |its: &Arc<NodeAllocation>| Arc::ptr_eq(its, allocation);
+        let is_same = |its: &LaunchedAllocation| Arc::ptr_eq(&its.allocation, allocation);
         let is_kept = self.kept.allocations.iter().any(is_same);
         if !is_kept || !matches!(allocation.lock().owner, Owner::Launch(_)) {
             return Err(Invalid::AllocationNotAlive {
@@ -355,7 +399,7 @@ impl Launches {
         kept: &KeptAllocations,
     ) -> Self {
         let mut launches = Self::new(earlier);
-        launches.is_always_checked = !kept.is_empty();
+        launches.is_always_checked = kept.first_kept().is_some();
         launches
     }
 }

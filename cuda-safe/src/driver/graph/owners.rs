@@ -12,7 +12,7 @@ pub(super) use self::edges::EdgesBefore;
 
 use self::facts::SlotList;
 use super::access::{Access, Before};
-use super::allocation::NodeAllocation;
+use super::allocation::{LaunchedAllocation, NodeAllocation};
 use super::conditional::Conditional;
 use super::earlier::Earlier;
 use super::node::{Node, NodeId, NodeType, kind, kind::Kind};
@@ -426,14 +426,14 @@ impl Slots {
         }
     }
 
-    /// Returns the memory of all allocation nodes that no free node frees.
-    pub(super) fn kept_allocations(&self) -> Vec<Arc<NodeAllocation>> {
+    /// Returns the allocations whose memory may have an owner when a launch begins.
+    pub(super) fn kept_allocations(&self) -> Vec<LaunchedAllocation> {
         let nodes = self.iter();
         let allocations = nodes.flat_map(|(_, entry)| match &entry.content.child {
             Some(child) => child.kept_allocations(),
             None => {
                 let its = entry.content.allocation.iter();
-                its.filter(|its| !its.has_free_node()).cloned().collect()
+                its.filter_map(NodeAllocation::launched).collect()
             }
         });
         allocations.collect()

@@ -8,8 +8,8 @@ use crate::base::invalid::Invalid;
 use crate::driver::context::Context;
 use crate::driver::device::Device;
 use crate::driver::graph::{
-    ExecutableGraph, Graph, Lifetime, MemoryUse, Node, NodeAllocation, NodeArgument, NodeId,
-    NodeUses, Place, Retainable, kind,
+    ExecutableGraph, Graph, Lifetime, MemoryOrder, MemoryUse, Node, NodeAllocation, NodeArgument,
+    NodeId, NodeUses, Place, Retainable, kind,
 };
 use crate::driver::stream::{Retained, Stream};
 use crate::memory::allocation::Release;
@@ -42,7 +42,8 @@ use std::sync::Arc;
 /// - With [`auto_free_on_launch`](crate::graph::InstantiateOptions::auto_free_on_launch), the next launch
 ///   frees it.
 ///
-/// Dropping the executable graph frees it too, after the launches.
+/// Dropping the executable graph frees it too, after the launches. If a free node is added then, the launches
+/// of later executable graphs are an error too until the memory of the earlier launch is freed.
 pub struct GraphAllocation<T> {
     memory: Arc<NodeAllocation>,
     len: usize,
@@ -145,7 +146,7 @@ impl Graph {
             bytesize: size,
             dptr: 0,
         };
-        let added = self.add_allocation(dependencies, len, |place| {
+        let add = |place: Place| {
             let (node, graph) = (place.node, place.graph);
             let (dependencies, count) = (place.dependencies, place.count);
             let parameters = &raw mut parameters;
@@ -161,27 +162,22 @@ impl Graph {
                     parameters
                 ))
             }
-        });
-        match added {
-            Ok((node, allocation)) => {
-                allocation.memory.set_address(parameters.dptr);
-                Ok((node, allocation))
-            }
-            Err(error) => {
-                self.forget_unused_order();
-                Err(error.with_requested_bytes(size))
-            }
-        }
+        };
+        let added =
+            self.add_memory(|graph, order| graph.add_allocation(dependencies, order, len, add));
+        let (node, allocation) = added.map_err(|error| error.with_requested_bytes(size))?;
+        allocation.memory.set_address(parameters.dptr);
+        Ok((node, allocation))
     }
 
     /// Adds an allocation node. `add` calls the driver.
     fn add_allocation<T>(
         &mut self,
         dependencies: &[NodeId],
+        order: Arc<MemoryOrder>,
         len: usize,
         add: impl FnOnce(Place) -> Result<()>,
     ) -> Result<(Node<kind::Alloc>, GraphAllocation<T>)> {
-        let order = self.memory_order();
         let allocation = GraphAllocation {
             memory: NodeAllocation::new(self.context(), order),
             len,
