@@ -295,6 +295,38 @@ fn a_buffer_outlives_the_graphs_that_allocated_it() {
 }
 
 #[test]
+fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
+    let (_context, stream, graph) = need!(stage());
+    let (mut graph, mut memory) = keeping(graph);
+    let mut executable = graph.instantiate().expect("an executable graph");
+    executable.launch(&stream).expect("a launch");
+    let mut buffer = executable.take_allocation(&memory, &stream).expect("kept");
+    buffer.fill(9).expect("a fill");
+    drop(executable);
+    let last = graph.nodes().expect("nodes").last().copied();
+    let last = last.expect("a node");
+    graph.add_free(&[last], &mut memory).expect("a node");
+    for instantiate in [
+        |graph: &Graph| graph.instantiate().expect("a graph"),
+        with_auto_free,
+    ] {
+        let executable = instantiate(&graph);
+        let refused = executable.launch(&stream);
+        assert!(matches!(
+            invalid(refused),
+            Invalid::AllocationAlive { is_taken: true, .. }
+        ));
+    }
+    assert_eq!(buffer.to_vec().expect("a copy"), [9; 4]);
+    drop(buffer);
+    let executable = graph.instantiate().expect("an executable graph");
+    for _ in 0..3 {
+        executable.launch(&stream).expect("the memory is free");
+    }
+    stream.synchronize().expect("a wait");
+}
+
+#[test]
 fn a_launch_comes_after_the_free_of_the_buffer() {
     let (context, stream, graph) = need!(stage());
     let (graph, memory) = keeping(graph);

@@ -69,6 +69,32 @@ fn nodes_run_in_the_order_of_their_edges_at_each_launch() {
 }
 
 #[test]
+fn the_objects_of_a_running_launch_live_until_it_is_complete() {
+    let (_context, stream, mut graph) = need!(stage_with_graph());
+    let finished = Arc::new(AtomicU32::new(0));
+    let its = Arc::clone(&finished);
+    let sleep = || std::thread::sleep(std::time::Duration::from_millis(30));
+    let first = graph.add_host_function(&[], sleep).expect("a node").id();
+    graph
+        .add_host_function(&[first], move || {
+            its.fetch_add(1, Ordering::Relaxed);
+        })
+        .expect("a node");
+    let executable = graph.instantiate().expect("an executable graph");
+    drop(graph);
+    executable.launch(&stream).expect("a launch");
+    let (raw, objects) = executable.into_raw();
+    drop(objects);
+    let is_released = Arc::strong_count(&finished) == 1;
+    assert!(!is_released || finished.load(Ordering::Relaxed) == 1);
+    stream.synchronize().expect("a wait");
+    assert_eq!(finished.load(Ordering::Relaxed), 1);
+    // SAFETY: `into_raw` released ownership, and the launch is complete.
+    let code = unsafe { cuda_safe::sys::cuGraphExecDestroy(raw) };
+    assert!(code.is_success());
+}
+
+#[test]
 fn a_panic_of_a_host_function_is_returned_once() {
     let (context, stream) = need!(stage());
     let mut graph = Graph::new(&context).expect("a graph");

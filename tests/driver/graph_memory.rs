@@ -292,6 +292,27 @@ fn accesses_from_outside_are_ordered_with_launches() {
 }
 
 #[test]
+fn an_access_comes_after_the_earlier_work_on_a_buffer_that_entered_late() {
+    let (context, stream, mut graph) = need!(stage());
+    let _first = own(&mut graph, &stream, &[1]);
+    let mut executable = graph.instantiate().expect("an executable graph");
+    let other = context.stream().expect("a stream");
+    let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 8).expect("memory");
+    let mut copy = DeviceBuffer::<i32>::zeroed(&other, 8).expect("memory");
+    other.synchronize().expect("a wait");
+    // The fill waits until the copy could have run.
+    stream
+        .launch_host_function(|| std::thread::sleep(std::time::Duration::from_millis(30)))
+        .expect("a function");
+    buffer.fill(7).expect("a fill");
+    let late = graph.own(buffer).expect("the graph owns it");
+    let access = executable.read_access(&late, &other).expect("access");
+    copy.copy_from(&access).expect("a copy");
+    drop(access);
+    assert_eq!(copy.to_vec().expect("a copy"), [7; 8]);
+}
+
+#[test]
 fn reads_from_outside_are_ordered_with_launches() {
     let (context, stream, mut graph) = need!(stage());
     let scale = scale(&context);
