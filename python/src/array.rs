@@ -14,7 +14,7 @@ mod to_host;
 mod used;
 
 use crate::config;
-use crate::ending::{calling, detached, let_go, let_go_of};
+use crate::ending::{attached, calling, detached, let_go, let_go_of};
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
 use crate::once::{Once, intern};
@@ -30,6 +30,7 @@ pub(crate) use pinned::PyPinnedArray;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::any::Any;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use strided::Elements;
@@ -77,7 +78,7 @@ impl Kept {
         self.memory.in_graphs(|| {
             let owner = self.owner.as_ref()?;
             // Without an interpreter, the process ends.
-            Python::try_attach(|py| Owner::new(owner.clone_ref(py)))
+            attached(|py| Owner::new(owner.clone_ref(py)))
         })
     }
 
@@ -340,11 +341,12 @@ impl PyDeviceArray {
 impl PyDeviceArray {
     #[cold]
     fn export<'py>(&self, py: Python<'py>) -> Result<Bound<'py, PyDict>> {
+        // This comes first, so that a `close` of another thread does not free the memory.
+        self.set_exported();
         let memory = self.kept(py)?.memory;
         memory.set_used();
         memory.grant_peer_access(py);
         let stream = memory.lane().map(StreamHandle::number);
-        self.is_exported.store(true, Ordering::Relaxed);
         if !config::export_stream() {
             return interface::write(py, &self.array, None);
         }
@@ -386,16 +388,10 @@ impl Drop for PyDeviceArray {
     fn drop(&mut self) {
         let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
         let Some(kept) = kept.take() else { return };
-        let mut kept = Some(kept);
-        let released = Python::try_attach(|py| {
-            if let Some(kept) = kept.take() {
-                kept.release(py);
-            }
-        });
-        if released.is_none() {
-            // The interpreter has been finalized, so Python objects cannot be released.
-            std::mem::forget(kept);
-        }
+        let mut kept = ManuallyDrop::new(kept);
+        // If the interpreter has been finalized, Python objects cannot be released.
+        // SAFETY: the value is taken only here.
+        attached(|py| unsafe { ManuallyDrop::take(&mut kept) }.release(py));
     }
 }
 
@@ -412,16 +408,14 @@ pub(crate) fn address_of(array: &Bound<'_, PyAny>) -> Result<u64> {
         let array = array.get();
         array.look(|_| array.array.address)
     } else {
-        interface::address(&interface_of(array)?)
+        calling(array.py(), || interface::address(&interface_of(array)?))
     }
 }
 
 /// Returns the value of `__cuda_array_interface__`.
 fn interface_of<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
     let py = object.py();
-    let interface = calling(py, || {
-        object.getattr_opt(intern!(py, "__cuda_array_interface__"))
-    })?;
+    let interface = object.getattr_opt(intern!(py, "__cuda_array_interface__"))?;
     let Some(interface) = interface else {
         return Err(pyo3::exceptions::PyTypeError::new_err(format!(
             "a {} has no __cuda_array_interface__",
@@ -446,7 +440,9 @@ fn interface_of<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
 #[pyfunction]
 #[pyo3(signature = (obj, sync = true))]
 pub(crate) fn as_cuda_array(obj: &Bound<'_, PyAny>, sync: bool) -> Result<PyDeviceArray> {
-    interface::import(&interface_of(obj)?, Some(obj.clone().unbind()), sync)
+    calling(obj.py(), || {
+        interface::import(&interface_of(obj)?, Some(obj.clone().unbind()), sync)
+    })
 }
 
 /// Imports the array that an interface describes, without a copy. The array keeps `owner` alive. If
@@ -461,7 +457,7 @@ pub(crate) fn from_cuda_array_interface(
     owner: Option<Py<PyAny>>,
     sync: bool,
 ) -> Result<PyDeviceArray> {
-    interface::import(desc, owner, sync)
+    calling(desc.py(), || interface::import(desc, owner, sync))
 }
 
 /// Imports an object that supports DLPack. The elements are copied only if `copy` is true.
@@ -477,5 +473,7 @@ pub(crate) fn from_dlpack(
     stream: Option<Py<PyStream>>,
     copy: Option<bool>,
 ) -> Result<PyDeviceArray> {
-    dlpack::import(obj, stream.as_ref().map(Py::get), copy)
+    calling(obj.py(), || {
+        dlpack::import(obj, stream.as_ref().map(Py::get), copy)
+    })
 }

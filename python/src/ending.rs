@@ -11,9 +11,14 @@
 //! nothing, and another library's `atexit` function that joins the thread does not wait any longer.
 //! (Functions that were registered before this package was imported run after ours.) Creating this
 //! exception runs no Python code.
+//!
+//! Other code calls this package with or without the GIL: DLPack deleters, allocators, callbacks of the
+//! driver. pyo3 trusts its own count of the calls on a thread. But code that this package has called may
+//! have released the GIL since, and then calls the package again. [`attached`] therefore asks the
+//! interpreter, and this crate attaches in no other way.
 
 use crate::error::{Failure, Result};
-use pyo3::prelude::*;
+use pyo3::{ffi, prelude::*};
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,6 +64,61 @@ impl Drop for Call {
     fn drop(&mut self) {
         CALLS.fetch_sub(1, Ordering::SeqCst);
         DEPTH.set(DEPTH.get() - 1);
+    }
+}
+
+/// The GIL, held by this thread because the interpreter says so.
+struct Ensured(ffi::PyGILState_STATE);
+
+impl Ensured {
+    /// Waits for the GIL, unless this thread holds it. Returns None without an interpreter.
+    fn new(_call: &Call) -> Option<Self> {
+        // SAFETY: this function may always be called.
+        let is_initialized = unsafe { ffi::Py_IsInitialized() } != 0;
+        // During finalization only the finalizing thread may still get the GIL, as long as it has a
+        // thread state. This is that thread, because the call has begun.
+        // SAFETY: this function may always be called.
+        if !is_initialized && unsafe { ffi::PyGILState_GetThisThreadState() }.is_null() {
+            return None;
+        }
+        // SAFETY: there is an interpreter, which is not finalized by another thread before the call
+        // ends.
+        Some(Self(unsafe { ffi::PyGILState_Ensure() }))
+    }
+}
+
+impl Drop for Ensured {
+    fn drop(&mut self) {
+        // SAFETY: the state is that of `PyGILState_Ensure`, on the same thread.
+        unsafe { ffi::PyGILState_Release(self.0) }
+    }
+}
+
+/// Runs code with the GIL, which the caller may hold or not. Returns None without an interpreter, and
+/// during finalization on all threads except the finalizing one.
+pub(crate) fn attached<R>(run: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+    let call = Call::begin()?;
+    let _ensured = Ensured::new(&call)?;
+    #[expect(clippy::disallowed_methods, reason = "the thread holds the GIL")]
+    Python::try_attach(run)
+}
+
+/// Runs a release that may block without the GIL, which the caller may hold or not. During
+/// finalization it behaves like [`let_go`].
+pub(crate) fn without_gil(release: impl FnOnce() + Send) {
+    let mut release = Some(release);
+    attached(|py| {
+        let release = release.take();
+        py.detach(|| release.map(|release| release()));
+    });
+    // SAFETY: this function may always be called.
+    if unsafe { ffi::Py_IsInitialized() } == 0 {
+        // There is no GIL any more.
+        if let Some(release) = release {
+            release();
+        }
+    } else {
+        std::mem::forget(release);
     }
 }
 

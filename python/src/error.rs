@@ -1,10 +1,12 @@
 //! Failures, and their conversion to Python exceptions.
 
-use crate::ending::calling;
+use crate::ending::attached;
 use cuda_safe::{CUresult, Error, Invalid};
 use pyo3::exceptions::PySystemExit;
 use pyo3::prelude::*;
 use pyo3::types::PyType;
+use std::fmt;
+use std::mem::ManuallyDrop;
 
 /// The result type of this crate.
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
@@ -14,7 +16,7 @@ pub(crate) enum Failure {
     /// An error of `cuda-safe`.
     Cuda(Error),
     /// A Python exception.
-    Python(PyErr),
+    Python(Exception),
     /// An error of this package: the class of the exception, and the message.
     Own(Class, String),
     /// An error of `cuda-safe`, with a message of this package.
@@ -22,6 +24,53 @@ pub(crate) enum Failure {
     /// The interpreter is being finalized by another thread.
     Ended,
 }
+
+/// A Python exception. It can be shown and dropped on any thread, with or without the GIL. After the
+/// interpreter has been finalized, it is leaked.
+pub(crate) struct Exception(ManuallyDrop<PyErr>);
+
+impl Exception {
+    /// Returns a new reference to the exception.
+    pub(crate) fn get(&self, py: Python<'_>) -> PyErr {
+        self.0.clone_ref(py)
+    }
+}
+
+impl From<PyErr> for Exception {
+    fn from(error: PyErr) -> Self {
+        Self(ManuallyDrop::new(error))
+    }
+}
+
+impl From<Failure> for Exception {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Python(exception) => exception,
+            failure => PyErr::from(failure).into(),
+        }
+    }
+}
+
+impl Drop for Exception {
+    fn drop(&mut self) {
+        // SAFETY: the exception is dropped only here.
+        attached(|_| unsafe { ManuallyDrop::drop(&mut self.0) });
+    }
+}
+
+impl fmt::Display for Exception {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&attached(|_| self.0.to_string()).unwrap_or_else(|| "an exception".to_owned()))
+    }
+}
+
+impl fmt::Debug for Exception {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Exception {}
 
 /// The classes of the exceptions for errors of this package.
 #[derive(Clone, Copy)]
@@ -59,8 +108,7 @@ impl Failure {
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Cuda(error) => error.to_string(),
-            Self::Python(error) => Python::try_attach(|_| error.to_string())
-                .unwrap_or_else(|| "an exception".to_owned()),
+            Self::Python(error) => error.to_string(),
             Self::Own(_, message) | Self::Explained(_, message) => message.clone(),
             Self::Ended => "the interpreter is being finalized".to_owned(),
         }
@@ -107,7 +155,7 @@ impl From<cuda_nvrtc::Error> for Failure {
 
 impl From<PyErr> for Failure {
     fn from(error: PyErr) -> Self {
-        Self::Python(error)
+        Self::Python(error.into())
     }
 }
 
@@ -116,22 +164,27 @@ impl From<Failure> for PyErr {
         if let Failure::Cuda(Error::Manager(error)) = &failure {
             // A memory manager that is written in Python raised this exception. It is passed on
             // unchanged.
-            if let Some(error) = error.downcast_ref::<Self>() {
-                return Python::attach(|py| error.clone_ref(py));
+            if let Some(error) = error.downcast_ref::<Exception>() {
+                return attached(|py| error.get(py)).unwrap_or_else(ended);
             }
         }
         let (class, message, code) = match failure {
-            Failure::Python(error) => return error,
-            Failure::Ended => return PySystemExit::new_err(()),
+            Failure::Python(error) => {
+                return attached(|py| error.get(py)).unwrap_or_else(ended);
+            }
+            Failure::Ended => return ended(),
             Failure::Own(class, message) => (class.name(), message, None),
             Failure::Explained(error, message) => (class(&error), message, error.code()),
             Failure::Cuda(error) => (class(&error), error.to_string(), error.code()),
         };
-        Python::attach(|py| {
-            let made = calling(py, || exception(py, class, message, code));
-            made.unwrap_or_else(Self::from)
-        })
+        let made = attached(|py| exception(py, class, message, code));
+        made.map_or_else(ended, |made| made.unwrap_or_else(|why| why))
     }
+}
+
+/// Returns the exception that ends a thread.
+fn ended() -> PyErr {
+    PySystemExit::new_err(())
 }
 
 /// Returns the name of the exception class in `cuda_safe._errors`.

@@ -1,6 +1,6 @@
 //! Values that one call at a time uses, and that can be closed.
 
-use crate::ending::let_go;
+use crate::ending::{let_go, without_gil};
 use crate::error::{Failure, Result};
 use pyo3::prelude::*;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -189,11 +189,6 @@ impl<T: Send> Drop for Exclusive<T> {
         let Slot::Idle(value) = std::mem::replace(slot, Slot::Absent(Absent::Closed)) else {
             return;
         };
-        let mut value = Some(value);
-        // Without an interpreter, no GIL would be held while waiting.
-        Python::try_attach(|py| {
-            let value = value.take();
-            let_go(py, move || drop(value));
-        });
+        without_gil(move || drop(value));
     }
 }

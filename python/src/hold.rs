@@ -1,40 +1,40 @@
 //! References to Python objects and closable values, whose release may block.
 
-use crate::ending::{let_go, let_go_of};
+use crate::ending::{attached, let_go, without_gil};
 use crate::error::{Failure, Result};
-use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit, prelude::*};
+use std::mem::ManuallyDrop;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A Python object that an object of `cuda-safe` keeps alive. It can be released on any thread,
 /// with or without the GIL. After the interpreter has been finalized, it is leaked.
-pub(crate) struct Owner(Option<Py<PyAny>>);
+pub(crate) struct Owner(ManuallyDrop<Py<PyAny>>);
 
 impl Owner {
     pub(crate) fn new(object: Py<PyAny>) -> Self {
-        Self(Some(object))
+        Self(ManuallyDrop::new(object))
     }
-}
 
-impl Owner {
+    /// Returns whether both are the same object.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.0.as_ptr() == other.0.as_ptr()
+    }
+
+    /// Tells the garbage collector about the reference.
+    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&*self.0)
+    }
+
     /// Returns the object.
-    pub(crate) fn get<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyAny>> {
-        self.0.as_ref().map(|object| object.bind(py))
+    pub(crate) fn get<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
+        self.0.bind(py)
     }
 }
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        let Some(object) = self.0.take() else { return };
-        let mut object = Some(object);
-        let dropped = Python::try_attach(|py| {
-            if let Some(object) = object.take() {
-                let_go_of(py, object);
-            }
-        });
-        if dropped.is_none() {
-            // No interpreter is left that could release the object.
-            std::mem::forget(object);
-        }
+        // SAFETY: the object is dropped only here.
+        attached(|_| unsafe { ManuallyDrop::drop(&mut self.0) });
     }
 }
 
@@ -65,6 +65,11 @@ impl<T: Send> Closable<T> {
         held.ok_or_else(|| Failure::closed(self.what))
     }
 
+    /// Calls `f` with the value, unless this object was closed or another thread uses the value.
+    pub(crate) fn peek<R>(&self, f: impl FnOnce(&T) -> R) -> Option<R> {
+        self.held.try_lock().ok()?.as_ref().map(f)
+    }
+
     /// Takes the value, which closes this object.
     pub(crate) fn take(&self) -> Result<T> {
         let held = self.lock().take();
@@ -90,12 +95,8 @@ impl<T: Send> Closable<T> {
 impl<T: Send> Drop for Closable<T> {
     fn drop(&mut self) {
         let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let Some(held) = held.take() else { return };
-        let mut held = Some(held);
-        // Without an interpreter, no GIL would be held while waiting.
-        Python::try_attach(|py| {
-            let held = held.take();
-            let_go(py, move || drop(held));
-        });
+        if let Some(held) = held.take() {
+            without_gil(move || drop(held));
+        }
     }
 }

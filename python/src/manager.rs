@@ -10,7 +10,7 @@ pub(crate) use memory::{PyHostMemory, PyMemory};
 pub(crate) use torch::{_torch_functions, _torch_streams};
 
 use crate::device::{DeviceLike, PyDevice};
-use crate::ending::{calling, detached};
+use crate::ending::{attached, calling, detached};
 use crate::error::{Failure, Result};
 use crate::hold::{Closable, Owner};
 use crate::primary::{is_gone, primary_asked, primary_now, used};
@@ -46,13 +46,13 @@ enum Kind {
     Ordered,
     Driver,
     /// A Python class.
-    Plugin(Arc<Py<PyAny>>),
+    Plugin(Arc<Owner>),
 }
 
 impl PartialEq for Kind {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Plugin(class), Self::Plugin(other)) => class.as_ptr() == other.as_ptr(),
+            (Self::Plugin(class), Self::Plugin(other)) => class.is(other),
             _ => self.name() == other.name(),
         }
     }
@@ -80,7 +80,8 @@ impl Kind {
     fn of(manager: &Bound<'_, PyAny>) -> Result<Self> {
         let Ok(name) = manager.cast::<PyString>() else {
             plugin::check_class(manager)?;
-            return Ok(Self::Plugin(Arc::new(manager.clone().unbind())));
+            let class = Owner::new(manager.clone().unbind());
+            return Ok(Self::Plugin(Arc::new(class)));
         };
         let name = name.to_str()?;
         Self::named(name).ok_or_else(|| {
@@ -192,8 +193,7 @@ pub(crate) fn choose_from_environment() -> Result<()> {
     let kind = match Kind::named(&name) {
         Some(kind) => kind,
         // No lock is held, because the module may use this package.
-        None => Python::try_attach(|py| calling(py, || class_of_module(py, &name)))
-            .unwrap_or(Err(Failure::Ended))?,
+        None => attached(|py| class_of_module(py, &name)).unwrap_or(Err(Failure::Ended))?,
     };
     choose(Chosen { kind, limit: None }, false)
 }
@@ -203,7 +203,7 @@ fn class_of_module(py: Python<'_>, name: &str) -> Result<Kind> {
     let class = || -> Result<Kind> {
         let class = py.import(name)?.getattr("_numba_memory_manager")?;
         plugin::check_class(&class)?;
-        Ok(Kind::Plugin(Arc::new(class.unbind())))
+        Ok(Kind::Plugin(Arc::new(Owner::new(class.unbind()))))
     };
     class().map_err(|why| {
         let text = format!(
@@ -212,7 +212,7 @@ fn class_of_module(py: Python<'_>, name: &str) -> Result<Kind> {
         );
         let error = PyErr::from(Failure::invalid(text));
         error.set_cause(py, Some(PyErr::from(why)));
-        Failure::Python(error)
+        error.into()
     })
 }
 
@@ -354,7 +354,7 @@ impl PyMemoryManager {
     /// The instance of the class that was set, for a manager that is written in Python.
     #[getter]
     fn plugin(&self, py: Python<'_>) -> Result<Option<Py<PyAny>>> {
-        Ok(plugin_of(&self.0)?.and_then(|plugin| plugin.plugin(py)))
+        Ok(plugin_of(&self.0)?.map(|plugin| plugin.plugin(py)))
     }
 
     /// The maximum number of bytes that may be reserved or in use, or None for no limit.

@@ -15,6 +15,8 @@ use cuda_safe::interop::ExportedStream;
 use cuda_safe::{Context, Stream, StreamOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
+use pyo3::{PyTraverseError, PyVisit};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A queue of work on a device. Work in one stream runs in order.
@@ -25,6 +27,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[pyclass(frozen, name = "Stream", module = "cuda_safe", weakref)]
 pub(crate) struct PyStream {
     lane: Closable<StreamHandle>,
+    /// The owner of a foreign stream, which the stream keeps alive too. This is how the garbage
+    /// collector sees it.
+    owner: Closable<Option<Arc<Owner>>>,
     is_closed: AtomicBool,
     /// Whether the handle was exported.
     is_exported: AtomicBool,
@@ -38,9 +43,21 @@ impl PyStream {
     }
 
     pub(crate) fn of_lane(lane: StreamHandle) -> Self {
+        Self::with_owner(lane, None)
+    }
+
+    /// Wraps a foreign stream that `owner` keeps alive.
+    pub(crate) fn foreign(handle: Handle, context: &Context, owner: Py<PyAny>) -> Result<Self> {
+        let owner = Arc::new(Owner::new(owner));
+        let stream = foreign(handle, context, Arc::clone(&owner))?;
+        Ok(Self::with_owner(StreamHandle::Stream(stream), Some(owner)))
+    }
+
+    fn with_owner(lane: StreamHandle, owner: Option<Arc<Owner>>) -> Self {
         Self {
             number: lane.number(),
             lane: Closable::new("stream", lane),
+            owner: Closable::new("stream", owner),
             is_closed: AtomicBool::new(false),
             is_exported: AtomicBool::new(false),
         }
@@ -77,7 +94,7 @@ impl PyStream {
 }
 
 /// Wraps a stream that `owner` keeps alive.
-pub(crate) fn foreign(handle: Handle, context: &Context, owner: Owner) -> Result<Stream> {
+pub(crate) fn foreign(handle: Handle, context: &Context, owner: Arc<Owner>) -> Result<Stream> {
     // SAFETY: the code that provided the handle promised that it is a stream of this context, or of
     // a green context of its device, and that the owner (or else that code itself) keeps the stream
     // alive.
@@ -90,7 +107,7 @@ pub(crate) fn lane_of_handle(
     py: Python<'_>,
     handle: Handle,
     device: Option<u32>,
-    owner: Option<Py<PyAny>>,
+    owner: Option<&Arc<Owner>>,
 ) -> Result<StreamHandle> {
     let ordinal = match device {
         Some(ordinal) => ordinal,
@@ -103,7 +120,7 @@ pub(crate) fn lane_of_handle(
     let context = primary(py, ordinal)?;
     let checked = check_context(handle, &context)?;
     Ok(StreamHandle::Stream(match owner {
-        Some(owner) => foreign(handle, &context, Owner::new(owner))?,
+        Some(owner) => foreign(handle, &context, Arc::clone(owner))?,
         None => checked,
     }))
 }
@@ -122,7 +139,7 @@ fn lane_of_number(
     number: u64,
     device: Option<u32>,
     default_of: impl FnOnce() -> Result<u32>,
-    owner: Option<Py<PyAny>>,
+    owner: Option<&Arc<Owner>>,
 ) -> Result<StreamHandle> {
     let default = || {
         let ordinal = device.map_or_else(default_of, Ok)?;
@@ -204,8 +221,18 @@ impl PyStream {
         device: Option<u32>,
         near: Option<u32>,
     ) -> Result<StreamHandle> {
+        Ok(Self::parts_of_object(py, stream, device, near)?.0)
+    }
+
+    /// Returns the handle like [`lane_of_object`](Self::lane_of_object), and the owner of the stream.
+    fn parts_of_object(
+        py: Python<'_>,
+        stream: &Bound<'_, PyAny>,
+        device: Option<u32>,
+        near: Option<u32>,
+    ) -> Result<(StreamHandle, Option<Arc<Owner>>)> {
         if let Ok(own) = stream.cast::<Self>() {
-            return own.get().lane();
+            return Ok((own.get().lane()?, own.get().owner.get()?));
         }
         // Libraries that represent the default stream as 0 mean the legacy one.
         let number = calling(py, || number_of(stream))?.max(1);
@@ -218,8 +245,9 @@ impl PyStream {
             }
             _ => device,
         };
-        let owner = Some(stream.clone().unbind());
-        lane_of_number(py, number, device, || current::device(py), owner)
+        let owner = Arc::new(Owner::new(stream.clone().unbind()));
+        let lane = lane_of_number(py, number, device, || current::device(py), Some(&owner))?;
+        Ok((lane, Some(owner)))
     }
 }
 
@@ -255,8 +283,9 @@ impl PyStream {
     ) -> Result<Self> {
         let device = DeviceLike::given(py, device)?;
         let default_of = || current::device(py);
-        let lane = lane_of_number(py, handle, device, default_of, owner)?;
-        Ok(Self::of_lane(lane))
+        let owner = owner.map(|owner| Arc::new(Owner::new(owner)));
+        let lane = lane_of_number(py, handle, device, default_of, owner.as_ref())?;
+        Ok(Self::with_owner(lane, owner))
     }
 
     /// Wraps a stream of another library: an object with `__cuda_stream__` (cuda.core, CuPy), or a
@@ -272,9 +301,9 @@ impl PyStream {
         device: Option<DeviceLike>,
     ) -> Result<Self> {
         let device = DeviceLike::given(py, device)?;
-        let lane = Self::lane_of_object(py, stream, device, None)?;
+        let (lane, owner) = Self::parts_of_object(py, stream, device, None)?;
         refuse_other(Some(lane.context().device().ordinal()), device)?;
-        Ok(Self::of_lane(lane))
+        Ok(Self::with_owner(lane, owner))
     }
 
     /// Returns the legacy default stream of a device's primary context.
@@ -406,7 +435,7 @@ impl PyStream {
     fn close(&self, py: Python<'_>) {
         self.is_closed.store(true, Ordering::SeqCst);
         if !self.is_exported.load(Ordering::SeqCst) {
-            self.lane.close(py);
+            self.__clear__(py);
         }
     }
 
@@ -438,6 +467,24 @@ impl PyStream {
 
     fn __hash__(&self) -> u64 {
         self.number
+    }
+
+    /// The owner is a reference of this object as long as nothing else uses the stream.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        let is_unique = |lane: &StreamHandle| matches!(lane, StreamHandle::Stream(stream) if stream.is_unique());
+        let visit = |owner: &Option<Arc<Owner>>| match owner {
+            Some(owner) => owner.traverse(&visit),
+            None => Ok(()),
+        };
+        match self.lane.peek(is_unique) {
+            Some(true) => self.owner.peek(visit).unwrap_or(Ok(())),
+            _ => Ok(()),
+        }
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        self.lane.close(py);
+        self.owner.close(py);
     }
 
     fn __repr__(&self) -> String {

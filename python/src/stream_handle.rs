@@ -8,7 +8,7 @@ use cuda_safe::sys::{
     self, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUDA_MEMCPY2D, CUmemorytype, CUresult, CUstream,
     CUstreamCaptureStatus,
 };
-use cuda_safe::{CaptureMode, Context, Event, Invalid, Stream};
+use cuda_safe::{CaptureMode, Context, DefaultStream, Event, Invalid, Stream};
 use std::any::Any;
 use std::sync::Arc;
 
@@ -118,15 +118,28 @@ impl StreamHandle {
         check(name, code)
     }
 
+    /// Calls `f` with the stream, or `default` with the default stream.
+    fn with<R>(
+        &self,
+        f: impl FnOnce(&Stream) -> cuda_safe::Result<R>,
+        default: impl FnOnce(&DefaultStream<'_>) -> cuda_safe::Result<R>,
+    ) -> Result<R> {
+        let done = match self {
+            Self::Stream(stream) => f(stream),
+            Self::Handle(handle, context) => f(&handle.borrow(context)?),
+            Self::Legacy(context) => {
+                context.with_current(|current| default(&current.legacy_stream()))?
+            }
+            Self::PerThread(context) => {
+                context.with_current(|current| default(&current.per_thread_stream()))?
+            }
+        };
+        Ok(done?)
+    }
+
     /// Waits until all work submitted to the stream is complete.
     pub(crate) fn synchronize(&self) -> Result<()> {
-        if let Self::Stream(stream) = self {
-            return Ok(stream.synchronize()?);
-        }
-        self.call("cuStreamSynchronize", |stream| {
-            // SAFETY: the stream is alive, or is a default stream of the current context.
-            unsafe { sys::cuStreamSynchronize(stream) }
-        })
+        self.with(Stream::synchronize, |stream| stream.synchronize())
     }
 
     /// Waits like [`synchronize`](Self::synchronize), for implicit waits. It does not invalidate a
@@ -138,43 +151,23 @@ impl StreamHandle {
 
     /// Returns whether all work submitted to the stream is complete.
     pub(crate) fn is_complete(&self) -> Result<bool> {
-        if let Self::Stream(stream) = self {
-            return Ok(stream.is_complete()?);
-        }
-        let mut is_complete = true;
-        self.call("cuStreamQuery", |stream| {
-            // SAFETY: see `synchronize`.
-            match unsafe { sys::cuStreamQuery(stream) } {
-                CUresult::CUDA_ERROR_NOT_READY => {
-                    is_complete = false;
-                    CUresult::CUDA_SUCCESS
-                }
-                code => code,
-            }
-        })?;
-        Ok(is_complete)
+        self.with(Stream::is_complete, |stream| stream.is_complete())
     }
 
     /// Records the work submitted to the stream so far.
     pub(crate) fn record_event(&self, event: &Event) -> Result<()> {
-        if let Self::Stream(stream) = self {
-            return Ok(event.record(stream)?);
-        }
-        self.call("cuEventRecord", |stream| {
-            // SAFETY: see `synchronize`; the event is alive.
-            unsafe { sys::cuEventRecord(event.as_raw(), stream) }
-        })
+        self.with(
+            |stream| event.record(stream),
+            |stream| stream.record_event(event),
+        )
     }
 
     /// Makes later work in the stream wait for the work that the event recorded.
     pub(crate) fn wait_event(&self, event: &Event) -> Result<()> {
-        if let Self::Stream(stream) = self {
-            return Ok(stream.wait_event(event)?);
-        }
-        self.call("cuStreamWaitEvent", |stream| {
-            // SAFETY: see `synchronize`; the event is alive.
-            unsafe { sys::cuStreamWaitEvent(stream, event.as_raw(), 0) }
-        })
+        self.with(
+            |stream| stream.wait_event(event),
+            |stream| stream.wait_event(event),
+        )
     }
 
     /// Makes later work in this stream wait for all work submitted to `other` so far.

@@ -6,8 +6,9 @@ use cuda_safe::interop::dlpack::ManagedTensor;
 use cuda_safe::manager::{in_forked_child, may_block, report_leak};
 use cuda_safe::sys::CUresult;
 use cuda_safe::{DeviceBuffer, ManagedBuffer, PinnedBuffer};
+use std::any::Any;
 use std::mem::MaybeUninit;
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 #[allow(dead_code, reason = "held, not read")]
 pub(crate) enum Hold {
@@ -21,6 +22,8 @@ pub(crate) enum Hold {
     Foreign,
     /// Memory of a producer that is notified when the memory is no longer used.
     Tensor(ManagedTensor),
+    /// Memory of this package that a consumer has used.
+    Exported(Arc<dyn Any + Send + Sync>),
 }
 
 impl Hold {
@@ -31,6 +34,7 @@ impl Hold {
             Self::Pinned(_) => "pinned memory of an array",
             Self::Managed(_) => "managed memory of an array",
             Self::Foreign | Self::Tensor(_) => "memory of an imported tensor",
+            Self::Exported(_) => "memory of an exported tensor",
         }
     }
 }

@@ -20,6 +20,11 @@ REQUIRED = os.environ.get("CUDA_TESTS") == "require"
 SIMULATED = "CUDA_SYS_LIBRARY" in os.environ
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--random-seconds", type=float, default=60, help="how long random programs run")
+    parser.addoption("--random-seed", type=int, default=1, help="the seed of the first program")
+
+
 def missing(what: str) -> None:
     """Skips the test, or fails it if nothing may be missing."""
     if REQUIRED:

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 import threading
 import weakref
 
@@ -398,3 +399,77 @@ def test_unsupported_tables_fall_back_to_python(device, monkeypatch):
     monkeypatch.setattr(TABLE, "major", 2)
     from_dlpack(TableProducer(DeviceArray.zeros(3)))
     assert calls[4:] == ["__dlpack__"]
+
+
+FOREIGN = """
+import ctypes, gc, os, sys, weakref
+sys.path.insert(0, os.environ["TESTS"])
+import cuda_safe
+from cuda_safe import DeviceArray, as_cuda_array, from_dlpack
+from tensors import Consumer
+
+class Owner:
+    pass
+
+def export():
+    '''Returns a tensor that has the last reference to its owner, and a weak reference to the latter.'''
+    owner = Owner()
+    owner.array = DeviceArray.zeros(3, "i4")
+    owner.__cuda_array_interface__ = owner.array.__cuda_array_interface__
+    return Consumer(as_cuda_array(owner).__dlpack__()).managed, weakref.ref(owner)
+
+class Foreign:
+    def __init__(self, action):
+        self.action, self.array = action, DeviceArray.zeros(3, "i4")
+    def __dlpack_device__(self):
+        self.action()
+        return self.array.__dlpack_device__()
+    def __dlpack__(self, **arguments):
+        self.action()
+        return self.array.__dlpack__(**arguments)
+    @property
+    def __cuda_array_interface__(self):
+        self.action()
+        return self.array.__cuda_array_interface__
+    def __cuda_stream__(self):
+        self.action()
+        return 0, self.array.stream.handle
+    def __index__(self):
+        self.action()
+        return 0
+
+def uses(action):
+    foreign = Foreign(action)
+    yield lambda: from_dlpack(foreign)
+    yield lambda: from_dlpack(foreign, copy=True)
+    yield lambda: as_cuda_array(foreign)
+    yield lambda: foreign.array.join(foreign)
+    yield lambda: foreign.array[foreign]
+    yield lambda: cuda_safe.Stream.from_object(foreign)
+"""
+
+
+@pytest.mark.parametrize("caller", ["CFUNCTYPE", "PYFUNCTYPE"])
+def test_other_code_deletes_tensors_within_calls_without_the_gil(device, run_python, caller):
+    """A caller with CFUNCTYPE releases the GIL, and one with PYFUNCTYPE keeps it."""
+    run_python(
+        FOREIGN
+        + """
+caller = getattr(ctypes, os.environ["CALLER"])(None, ctypes.c_void_p)
+
+def delete():
+    managed, gone = export()
+    assert gone() is not None
+    caller(managed.deleter)(ctypes.addressof(managed))
+    gc.collect()
+    deleted.append(gone() is None)
+
+deleted = []
+for use in uses(delete):
+    use()
+assert len(deleted) == 8 and all(deleted), deleted
+print("done")
+""",
+        TESTS=os.path.dirname(__file__),
+        CALLER=caller,
+    )

@@ -106,6 +106,75 @@ def test_reference_cycles_are_collected(device, produce):
     assert gone() is None
 
 
+def test_cycles_through_the_owner_of_a_stream_are_collected(device):
+    class Owner:
+        pass
+
+    stream = Stream()
+    ways = [
+        lambda owner: Stream.from_handle(stream.handle, owner=owner),
+        lambda owner: Stream.from_object(owner),
+        lambda owner: from_cuda_array_interface(
+            DeviceArray.zeros(3, stream=stream).__cuda_array_interface__, owner
+        ).stream,
+    ]
+    for way in ways:
+        owner = Owner()
+        owner.__cuda_stream__ = (0, stream.handle)
+        owner.stream = way(owner)
+        gone = weakref.ref(owner)
+        # Another object that uses the stream keeps its owner.
+        array = DeviceArray.full(4, 7, "i4", stream=owner.stream)
+        del owner
+        gc.collect()
+        assert gone() is not None
+        assert array.copy_to_host().tolist() == [7] * 4
+        del array
+        gc.collect()
+        assert gone() is None
+
+
+def test_a_close_during_the_first_export_keeps_the_memory(device):
+    """The export lets other threads run: `close` either comes first, or does not free the memory."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    both = threading.Barrier(2)
+    arrays, exports = [], []
+
+    def close():
+        try:
+            while True:
+                both.wait()
+                arrays[-1].close()
+                both.wait()
+        except threading.BrokenBarrierError:
+            pass
+
+    closer = threading.Thread(target=close)
+    closer.start()
+    try:
+        for number in range(1000):
+            array = DeviceArray.full(10, number, "i4", stream=Stream())
+            arrays.append(array)
+            both.wait()
+            try:
+                interface = array.__cuda_array_interface__
+                exports.append(from_cuda_array_interface(interface, array))
+            except cuda_safe.ClosedError:
+                exports.append(None)
+            both.wait()
+            others = [DeviceArray.full(10, -1, "i4") for _ in range(2)]
+            if exports[-1] is not None:
+                assert exports[-1].copy_to_host().tolist() == [number] * 10
+            del others
+    finally:
+        sys.setswitchinterval(interval)
+        both.abort()
+        closer.join()
+    # The race happened.
+    assert any(export is not None for export in exports)
+
+
 def test_an_exported_array_keeps_its_memory_when_closed(device):
     array = DeviceArray.full(4, 7, "i4")
     imported = as_cuda_array(array)
@@ -250,6 +319,19 @@ class Slow:
         return cuda_safe.as_cuda_array(array).__cuda_array_interface__
 threading.Thread(target=lambda: cuda_safe.as_cuda_array(Slow()), daemon=True).start()
 begun.wait()
+""",
+    "an index that is computed by Python": """
+import sys, threading, time
+sys.setswitchinterval(1e-6)
+class Number:
+    def __index__(self):
+        return sum(range(100)) * 0
+def work():
+    while True:
+        array[Number(), Number():]
+for _ in range(3):
+    threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
 """,
     "a wait that outlasts it": """
 # The thread returns from the driver after the interpreter was finalized and its timeout expired.

@@ -1101,3 +1101,82 @@ memory.close()
 assert len(finalized) == before
 """
     )
+
+
+@pytest.mark.parametrize("caller", ["CFUNCTYPE", "PYFUNCTYPE"])
+def test_other_code_allocates_within_calls_without_the_gil(run, caller):
+    """A caller with CFUNCTYPE releases the GIL, and one with PYFUNCTYPE keeps it."""
+    run(
+        """
+sys.path.insert(0, os.environ["TESTS"])
+from test_dlpack import FOREIGN
+exec(FOREIGN)
+cuda_safe.set_memory_manager(Manager)
+caller = getattr(ctypes, os.environ["CALLER"])
+word, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+allocate, free, _ = cuda_safe._native._torch_functions()
+allocate = caller(word, size, number, word)(allocate)
+free = caller(None, word, size, number, word)(free)
+
+def allocate_and_free():
+    before = len(named("memalloc"))
+    address = allocate(1000, 0, None)
+    assert named("memalloc")[before:] == [("memalloc", 1000)]
+    free(address, 1000, 0, None)
+    done.append(address)
+
+done = []
+for use in uses(allocate_and_free):
+    use()
+assert len(done) == 8 and all(done), done
+del use
+gc.collect()
+cuda_safe.memory_manager().trim()
+assert len(finalized) == len(named("memalloc"))
+""",
+        TESTS=os.path.dirname(__file__),
+        CALLER=caller,
+    )
+
+
+def test_an_exception_of_a_manager_is_dropped_without_the_gil(run):
+    """The exception of the first attempt of an allocation, and that of a failed one."""
+    run(
+        """
+sys.path.insert(0, os.environ["TESTS"])
+from test_dlpack import FOREIGN
+from test_exchange_table import SET_ERROR, TABLE
+from tensors import DLTensor
+exec(FOREIGN)
+
+class Failing(Manager):
+    def memalloc(self, size):
+        if size == 4000:
+            raise errors.pop() if errors else MemoryError("no memory")
+        return super().memalloc(size)
+
+errors = []
+cuda_safe.set_memory_manager(Failing)
+
+def allocate():
+    class Error(MemoryError):
+        pass
+    errors.append(Error("no"))
+    gone = weakref.ref(errors[0])
+    shape = (ctypes.c_int64 * 1)(1000)
+    prototype = DLTensor(device_type=2, device_id=0, ndim=1, code=1, bits=32, lanes=1, shape=shape)
+    out, said = ctypes.c_void_p(), []
+    failed = SET_ERROR(lambda _, kind, text: said.append((kind, text)))
+    assert TABLE.allocate(ctypes.addressof(prototype), ctypes.addressof(out), None, failed) == -1
+    assert said and said[0][0] == b"MemoryError", said
+    gc.collect()
+    assert gone() is None
+    done.append(gone)
+
+done = []
+for use in uses(allocate):
+    use()
+assert len(done) == 8
+""",
+        TESTS=os.path.dirname(__file__),
+    )

@@ -297,6 +297,14 @@ impl Stream {
         )
     }
 
+    /// Returns whether no clone of this value exists, not even in an object that retains the stream. For
+    /// language bindings, whose garbage collector must know which references to an owner it can see.
+    #[doc(hidden)]
+    #[inline]
+    pub fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.inner) == 1
+    }
+
     /// Returns the driver handle. The object keeps the ownership: do not destroy the handle.
     ///
     /// After this call other code may capture the stream. Therefore each allocation, free, host copy,

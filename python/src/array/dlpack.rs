@@ -4,19 +4,18 @@ use super::memory::{Memory, locate};
 use super::peers::refuse_lazy;
 use super::{Array, Kept, PyDeviceArray, exchange, to_host};
 use crate::current;
-use crate::ending::{calling, detached, let_go};
+use crate::ending::{detached, without_gil};
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
 use crate::once::intern;
 use crate::primary::{default_stream, primary};
 use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
-use crate::tensor::Hold;
+use crate::tensor::{Hold, release_tensors};
 use core::ffi::CStr;
 use cuda_safe::interop::dlpack::raw::{DLDeviceType, DLManagedTensor, DLManagedTensorVersioned};
 use cuda_safe::interop::dlpack::{ConsumerStream, DataType, Export, ManagedTensor, MemoryKind};
 use cuda_safe::interop::{Dtype, Kind, TypeString};
-use cuda_safe::manager::report_leak;
 use cuda_safe::{Context, Invalid};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::types::{PyDict, PyTuple};
@@ -109,14 +108,8 @@ impl Drop for Exported {
         match behind {
             Some((consumer, lane)) => without_gil(move || match lane.wait_stream(&consumer) {
                 Ok(()) => drop(memory),
-                // For example, the stream is capturing. Nothing orders the release, so the memory
-                // is leaked.
-                Err(failure) => {
-                    if let Failure::Cuda(error) = failure {
-                        report_leak("memory of an exported tensor", error);
-                    }
-                    std::mem::forget(memory);
-                }
+                // For example, one of the streams is capturing.
+                Err(_) => release_tensors(Some((Hold::Exported(memory), consumer))),
             }),
             None => {
                 // If other references exist, the last of them frees the memory.
@@ -125,26 +118,6 @@ impl Drop for Exported {
                 }
             }
         }
-    }
-}
-
-/// Runs a release that may block without the GIL, which the caller may hold.
-fn without_gil(release: impl FnOnce() + Send) {
-    let mut release = Some(release);
-    Python::try_attach(|py| {
-        let Some(release) = release.take() else {
-            return;
-        };
-        // A consumer may have released the GIL within a call of this package, as PyTorch does when a
-        // tensor is dropped that a graph kept. The thread then counts as attached without the GIL.
-        // SAFETY: the interpreter is running, and the GIL is released below.
-        let state = unsafe { ffi::PyGILState_Ensure() };
-        let_go(py, release);
-        // SAFETY: the state is that of the call above, on the same thread.
-        unsafe { ffi::PyGILState_Release(state) };
-    });
-    if let Some(release) = release {
-        release();
     }
 }
 
@@ -373,7 +346,7 @@ pub(super) fn import(
     refuse_lazy(object, |problem| refused("data", problem))?;
     let (kind, ordinal) = device_of(object)?;
     let lane = lane_for(py, stream, ordinal)?;
-    let capsule = calling(py, || ask(object, kind, &lane, copy))?;
+    let capsule = ask(object, kind, &lane, copy)?;
     if kind == device_type(MemoryKind::Pinned) {
         // Without a stream argument, the producer has ordered its work before the legacy default
         // stream.
@@ -466,15 +439,16 @@ pub(super) fn array_of(
 /// Returns the device type and number that an object reports for its tensor.
 fn device_of(object: &Bound<'_, PyAny>) -> Result<(i32, u32)> {
     let py = object.py();
-    let answer = calling(py, || {
-        match object.getattr_opt(intern!(py, "__dlpack_device__"))? {
-            Some(method) => method.call0(),
-            None => Err(PyTypeError::new_err(format!(
+    let answer = match object.getattr_opt(intern!(py, "__dlpack_device__"))? {
+        Some(method) => method.call0()?,
+        None => {
+            return Err(PyTypeError::new_err(format!(
                 "a {} has no __dlpack__ and __dlpack_device__",
                 object.get_type().name()?
-            ))),
+            ))
+            .into());
         }
-    })?;
+    };
     // The device type may be a Python enum.
     let (kind, number): (i32, i32) = answer.extract().map_err(|error| {
         let problem = format!("__dlpack_device__ did not return a pair of integers: {error}");

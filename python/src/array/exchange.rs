@@ -8,7 +8,7 @@ pub(super) use provide::{Description, capsule};
 use super::dlpack::{array_of, lane_for, refused};
 use super::peers::refuse_negated;
 use super::{PyDeviceArray, dlpack};
-use crate::ending::{calling, detached};
+use crate::ending::detached;
 use crate::error::Result;
 use crate::once::intern;
 use crate::primary::primary;
@@ -119,12 +119,9 @@ pub(super) fn import(
     }
     refuse_negated(object, |problem| refused("data", problem))?;
     let mut tensor = std::ptr::null_mut();
-    calling(py, || {
-        // SAFETY: the table is that of the object's type, and the pointer refers to a local
-        // variable.
-        let answer = unsafe { from_object(object.as_ptr().cast(), &raw mut tensor) };
-        fetched(py, answer)
-    })?;
+    // SAFETY: the table is that of the object's type, and the pointer refers to a local variable.
+    let answer = unsafe { from_object(object.as_ptr().cast(), &raw mut tensor) };
+    fetched(py, answer)?;
     // SAFETY: the tensor is new and owned by this function.
     let tensor = unsafe { ManagedTensor::from_raw_versioned(tensor) }?;
     // A complex tensor may have PyTorch's conjugate bit set, which `dlpack::import` checks.
@@ -135,12 +132,10 @@ pub(super) fn import(
     let lane = lane_for(py, stream, ordinal)?;
     let mut current = std::ptr::null_mut();
     let device = i32::try_from(ordinal).map_err(|_| refused("device", format!("{ordinal}")))?;
-    calling(py, || {
-        let kind = DLDeviceType(dlpack::device_type(tensor.memory()));
-        // SAFETY: the arguments are two integers and a pointer to a local variable.
-        let answer = unsafe { current_stream(kind, device, &raw mut current) };
-        fetched(py, answer)
-    })?;
+    let kind = DLDeviceType(dlpack::device_type(tensor.memory()));
+    // SAFETY: the arguments are two integers and a pointer to a local variable.
+    let answer = unsafe { current_stream(kind, device, &raw mut current) };
+    fetched(py, answer)?;
     // Libraries that represent the default stream as 0 mean the legacy one.
     let number = (current.expose_provenance() as u64).max(1);
     let producer = StreamHandle::of_number(number, primary(py, ordinal)?)?;

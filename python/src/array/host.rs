@@ -45,14 +45,16 @@ pub(super) fn dtype(
 
 /// Converts a shape argument: a tuple, a list, or an integer.
 pub(super) fn shape(shape: &Bound<'_, PyAny>) -> Result<Vec<usize>> {
-    if let Ok(extent) = shape.extract::<usize>() {
-        return Ok(vec![extent]);
-    }
-    let refused = || Failure::invalid(format!("{shape} is not a shape of an array"));
-    match shape.cast::<PyString>() {
-        Ok(_) => Err(refused()),
-        Err(_) => shape.extract().map_err(|_| refused()),
-    }
+    calling(shape.py(), || {
+        if let Ok(extent) = shape.extract::<usize>() {
+            return Ok(vec![extent]);
+        }
+        let refused = || Failure::invalid(format!("{shape} is not a shape of an array"));
+        match shape.cast::<PyString>() {
+            Ok(_) => Err(refused()),
+            Err(_) => shape.extract().map_err(|_| refused()),
+        }
+    })
 }
 
 /// Reads integers from separate arguments or from one tuple. Returns None without arguments, or for
@@ -66,11 +68,11 @@ pub(super) fn numbers(arguments: &Bound<'_, PyTuple>) -> Result<Option<Vec<isize
         if only.is_none() {
             return Ok(None);
         }
-        if let Ok(numbers) = only.extract() {
+        if let Ok(numbers) = calling(only.py(), || only.extract()) {
             return Ok(Some(numbers));
         }
     }
-    Ok(Some(arguments.extract()?))
+    Ok(Some(calling(arguments.py(), || arguments.extract())?))
 }
 
 pub(super) fn descr<'py>(py: Python<'py>, dtype: &Dtype) -> Result<Option<Bound<'py, PyList>>> {

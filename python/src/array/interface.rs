@@ -18,6 +18,7 @@ use cuda_safe::interop::{DescrEntry, DescrType, Dtype, ExportedStream, RawInterf
 use cuda_safe::{Context, Error, Invalid};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
+use std::sync::Arc;
 
 /// Returns the error for an invalid value of a key.
 fn refused(key: &'static str, problem: impl Into<String>) -> Failure {
@@ -276,7 +277,7 @@ pub(super) fn import(
                 .map(|owner| cupy_stream(owner.bind(py), number));
             Some(match kept.transpose()?.flatten() {
                 Some(stream) => {
-                    StreamHandle::Stream(foreign(handle, &context, Owner::new(stream))?)
+                    StreamHandle::Stream(foreign(handle, &context, Arc::new(Owner::new(stream)))?)
                 }
                 None => StreamHandle::Handle(handle, context.clone()),
             })

@@ -90,6 +90,7 @@ impl Memory {
         bytes: usize,
         kind: MemoryKind,
     ) -> Result<(Self, u64)> {
+        release_tensors(None);
         let (hold, address) = match kind {
             MemoryKind::Pinned => {
                 let options = PinnedOptions {

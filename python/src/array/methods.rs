@@ -8,11 +8,11 @@ use super::{
 };
 use crate::context::PyContext;
 use crate::device::PyDevice;
-use crate::ending::detached;
+use crate::ending::{attached, calling, detached};
 use crate::error::{Failure, Result};
 use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
-use crate::{config, current, hold};
+use crate::{config, current};
 use cuda_safe::interop::Layout;
 use cuda_safe::interop::dlpack::MemoryKind;
 use pyo3::prelude::*;
@@ -146,7 +146,7 @@ impl PyDeviceArray {
     #[getter]
     fn address(&self) -> Result<u64> {
         self.look(Memory::set_used)?;
-        self.is_exported.store(true, Ordering::Relaxed);
+        self.set_exported();
         Ok(self.array.address)
     }
 
@@ -182,9 +182,8 @@ impl PyDeviceArray {
             return Ok(Some(PyStream::of_lane(lane.clone())));
         };
         // The owner keeps the stream alive, or the caller of the import promised to do so.
-        let owner = hold::Owner::new(owner.unwrap_or_else(|| py.None()));
-        let stream = crate::stream::foreign(*handle, context, owner)?;
-        Ok(Some(PyStream::of(stream)))
+        let owner = owner.unwrap_or_else(|| py.None());
+        Ok(Some(PyStream::foreign(*handle, context, owner)?))
     }
 
     /// The device that has the memory.
@@ -412,7 +411,7 @@ impl PyDeviceArray {
         if let Some(name) = index::field_name(key) {
             return self.field(py, name.to_str()?);
         }
-        let view = index::index(&self.array.layout, key)?;
+        let view = calling(py, || index::index(&self.array.layout, key))?;
         self.view(py, self.array.dtype.clone(), view)
     }
 
@@ -470,7 +469,7 @@ impl PyDeviceArray {
         // The release may call this object again, so the lock must not be held.
         let kept = self.lock().take();
         if let Some(kept) = kept {
-            Python::attach(|py| kept.release(py));
+            attached(|py| kept.release(py));
         }
     }
 }

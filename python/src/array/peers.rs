@@ -1,7 +1,6 @@
 //! Checks for arrays of other libraries beyond the protocols, used only if those libraries are
 //! loaded.
 
-use crate::ending::calling;
 use crate::error::{Failure, Result};
 use crate::once::{Once, intern};
 use pyo3::prelude::*;
@@ -41,12 +40,10 @@ pub(super) fn cupy_stream(owner: &Bound<'_, PyAny>, handle: u64) -> Result<Optio
         Some(ndarray) if owner.is_instance(&ndarray)? => {}
         _ => return Ok(None),
     }
-    calling(py, || {
-        let cuda = cupy.getattr(intern!(py, "cuda"))?;
-        let stream = cuda.call_method0(intern!(py, "get_current_stream"))?;
-        let current: u64 = stream.getattr(intern!(py, "ptr"))?.extract()?;
-        Ok::<_, PyErr>((current == handle).then(|| stream.unbind()))
-    })
+    let cuda = cupy.getattr(intern!(py, "cuda"))?;
+    let stream = cuda.call_method0(intern!(py, "get_current_stream"))?;
+    let current: u64 = stream.getattr(intern!(py, "ptr"))?.extract()?;
+    Ok((current == handle).then(|| stream.unbind()))
 }
 
 /// Returns whether an object is a PyTorch tensor.
@@ -101,7 +98,7 @@ fn refuse_if(
     let Some(asks) = object.getattr_opt(asks)? else {
         return Ok(());
     };
-    if calling(object.py(), || asks.call0()?.is_truthy())? {
+    if asks.call0()?.is_truthy()? {
         return Err(refused(format!(
             "PyTorch's {bit} bit is set, so the values in memory differ from those of the tensor: call \
              {resolves}() to get a tensor with its values in memory"

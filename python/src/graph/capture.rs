@@ -1,7 +1,7 @@
 //! Captures: `with stream.capture() as graph:`.
 
 use super::PyGraph;
-use crate::ending::{detached, let_go};
+use crate::ending::{attached, detached, let_go};
 use crate::error::{Failure, Result};
 use crate::hold::Closable;
 use crate::tensor::release_tensors;
@@ -134,7 +134,7 @@ impl Drop for PyCapture {
             return;
         }
         let number = self.number;
-        Python::try_attach(|py| {
+        attached(|py| {
             let_go(py, move || drop(take(number)));
             self.graph.get().fail(py);
         });

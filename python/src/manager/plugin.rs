@@ -13,8 +13,8 @@
 //! method of a plugin from within another one.
 
 use crate::context::PyContext;
-use crate::ending::calling;
-use crate::error::{Failure, Result};
+use crate::ending::{attached, calling};
+use crate::error::{Exception, Failure, Result};
 use crate::hold::Owner;
 use crate::once::intern;
 use crate::primary::is_gone;
@@ -148,7 +148,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 fn raised(failure: Failure) -> Error {
     match failure {
         Failure::Cuda(error) => error,
-        failure => Error::Manager(Arc::new(PyErr::from(failure))),
+        failure => Error::Manager(Arc::new(Exception::from(failure))),
     }
 }
 
@@ -157,20 +157,20 @@ fn unraisable(error: &Error) {
     let Error::Manager(error) = error else {
         return;
     };
-    let Some(error) = error.downcast_ref::<PyErr>() else {
+    let Some(error) = error.downcast_ref::<Exception>() else {
         return;
     };
-    Python::try_attach(|py| error.clone_ref(py).write_unraisable(py, None));
+    attached(|py| error.get(py).write_unraisable(py, None));
 }
 
 /// Runs `call` with the GIL. Fails if the interpreter has been finalized.
-fn attached<R>(call: impl FnOnce(Python<'_>) -> Result<R>) -> Result<R> {
-    Python::try_attach(|py| calling(py, || call(py))).unwrap_or(Err(Failure::Ended))
+fn with_gil<R>(call: impl FnOnce(Python<'_>) -> Result<R>) -> Result<R> {
+    attached(call).unwrap_or(Err(Failure::Ended))
 }
 
 impl PluginManager {
     /// Creates an instance of `class` for a context.
-    pub(super) fn new(context: &Context, class: &Py<PyAny>) -> cuda_safe::Result<Self> {
+    pub(super) fn new(context: &Context, class: &Owner) -> cuda_safe::Result<Self> {
         let options = DeferOptions::default();
         let base = DriverMemory::new(context, options)?;
         #[allow(
@@ -181,11 +181,12 @@ impl PluginManager {
         )]
         let pending_bytes = (context.device().total_memory()? as f64 * options.share) as usize;
         let plugin = in_context(&base, || {
-            attached(|py| {
+            with_gil(|py| {
                 let arguments = PyDict::new(py);
                 let context = PyContext(base.context().clone());
                 arguments.set_item(intern!(py, "context"), context)?;
-                Ok(Owner::new(class.call(py, (), Some(&arguments))?))
+                let plugin = class.get(py).call((), Some(&arguments))?;
+                Ok(Owner::new(plugin.unbind()))
             })
         })?;
         Ok(Self {
@@ -199,8 +200,8 @@ impl PluginManager {
     }
 
     /// Returns the instance of the class.
-    pub(super) fn plugin(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.plugin.get(py).map(|plugin| plugin.clone().unbind())
+    pub(super) fn plugin(&self, py: Python<'_>) -> Py<PyAny> {
+        self.plugin.get(py).clone().unbind()
     }
 
     /// Returns the number of pending bytes of device memory.
@@ -230,11 +231,8 @@ impl PluginManager {
         // A forked child must call neither the driver nor the plugin.
         cuda_safe::init()?;
         in_context(&self.base, || {
-            attached(|py| {
-                let Some(plugin) = self.plugin.get(py) else {
-                    return Ok(None);
-                };
-                let method = plugin.getattr_opt(method)?;
+            with_gil(|py| {
+                let method = self.plugin.get(py).getattr_opt(method)?;
                 method.map(|method| call(&method)).transpose()
             })
         })
@@ -389,7 +387,7 @@ impl PluginManager {
         }
         let mut memory = Some(memory);
         let _finalized = in_context(&self.base, || {
-            attached(|_| {
+            with_gil(|_| {
                 drop(memory.take());
                 Ok(())
             })
@@ -446,12 +444,11 @@ struct Deferred(Owner);
 
 impl Drop for Deferred {
     fn drop(&mut self) {
-        let left = attached(|py| {
-            let Some(block) = self.0.get(py) else {
-                return Ok(());
-            };
+        let left = with_gil(|py| {
             let nothing = (py.None(), py.None(), py.None());
-            block.call_method1(intern!(py, "__exit__"), nothing)?;
+            self.0
+                .get(py)
+                .call_method1(intern!(py, "__exit__"), nothing)?;
             Ok(())
         });
         if let Err(failure) = left {
@@ -469,10 +466,11 @@ fn is_out_of_memory(error: &Error) -> bool {
     let Error::Manager(error) = error else {
         return false;
     };
-    let Some(error) = error.downcast_ref::<PyErr>() else {
+    let Some(error) = error.downcast_ref::<Exception>() else {
         return false;
     };
-    let is = Python::try_attach(|py| {
+    let is = attached(|py| {
+        let error = error.get(py);
         error.is_instance_of::<PyMemoryError>(py)
             || error
                 .value(py)
@@ -738,10 +736,11 @@ unsafe impl MemoryManager for PluginManager {
         }
         let made = self.call("get_ipc_handle", |method| {
             let py = method.py();
-            let memory = lock(&self.live).get(&block.token).and_then(|live| {
-                let memory = live.memory.get(py)?;
-                Some(memory.clone())
-            });
+            let live = lock(&self.live);
+            let memory = live
+                .get(&block.token)
+                .map(|live| live.memory.get(py).clone());
+            drop(live);
             let made = method.call1((memory,))?;
             let handle = handle_bytes(&made.getattr(intern!(py, "handle"))?)?;
             let offset = made.getattr_opt(intern!(py, "offset"))?;
@@ -844,7 +843,7 @@ impl fmt::Debug for PluginManager {
 
 fn missing(method: &str) -> Error {
     let text = format!("the memory manager has no {method}");
-    Error::Manager(Arc::new(PyNotImplementedError::new_err(text)))
+    raised(PyNotImplementedError::new_err(text).into())
 }
 
 /// Returns the 64 bytes of a `CUipcMemHandle`, from an array of `ctypes` or of NVIDIA's bindings.

@@ -14,7 +14,7 @@ use super::super::memory::Memory;
 use super::super::{Array, PyDeviceArray};
 use super::Table;
 use crate::current;
-use crate::ending::detached;
+use crate::ending::{attached, detached};
 use crate::error::{Failure, Result};
 use crate::primary::default_stream;
 use crate::stream_handle::StreamHandle;
@@ -328,7 +328,7 @@ unsafe extern "C" fn allocate(
 ) -> c_int {
     // SAFETY: the caller passes a tensor.
     let prototype = unsafe { *prototype };
-    let allocated = Python::try_attach(|py| {
+    let allocated = attached(|py| {
         // SAFETY: the shape of the prototype has one entry per dimension.
         let allocated = caught(|| unsafe { allocated(py, &prototype) });
         allocated.map_err(|failure| {
