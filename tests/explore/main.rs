@@ -4,6 +4,10 @@
 //! unusable, so a process explores only one scenario. `cargo xtask explore random` runs random
 //! programs instead.
 
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../programs/mod.rs"]
+mod programs;
 mod random;
 mod run;
 mod scenarios;

@@ -200,8 +200,8 @@ fn explore_in_child(name: &str, options: &Options) -> Outcome {
 }
 
 /// Installs the software driver, and creates the explorer of this process.
-pub(crate) fn explorer(devices: u32, options: &Options) -> Explorer {
-    let profile = Profile::h200().with_devices(devices).with_environment();
+pub(crate) fn explorer(profile: Profile, options: &Options) -> Explorer {
+    let profile = profile.with_environment();
     let profile = profile.unwrap_or_else(|why| panic!("{why}"));
     cuda_sim::install(profile).expect("nothing was called before");
     scenarios::register_kernels();
@@ -220,7 +220,8 @@ pub(crate) fn explorer(devices: u32, options: &Options) -> Explorer {
 
 /// Explores a scenario in this process, and prints the result for the parent.
 fn explore_here(scenario: Scenario, options: &Options) -> ExitCode {
-    let explorer = explorer(scenario.devices, options).allow_reported(scenario.may_report);
+    let profile = Profile::h200().with_devices(scenario.devices);
+    let explorer = explorer(profile, options).allow_reported(scenario.may_report);
     let report = explorer.explore(scenario.body);
     println!("explored {} {}", report.schedules, report.points);
     let Some(violation) = report.violation else {

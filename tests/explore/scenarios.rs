@@ -10,8 +10,6 @@ mod objects;
 mod order;
 mod pairs;
 
-pub(crate) use managers::small_slabs;
-
 use cuda_safe::{Context, Device, PinnedBuffer, Stream};
 use cuda_sim::explore;
 use std::any::Any;

@@ -3,6 +3,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../programs/mod.rs"]
+mod programs;
 
 mod arguments;
 mod arrays;

@@ -1,67 +1,46 @@
-//! Random programs of safe code, which have no races.
+//! Random programs of safe code (`tests/programs`), which have no races.
 
 use crate::common;
-use crate::common::random::Random;
-use crate::{check, context, start};
-use cuda_safe::{Context, DeviceBuffer, PinnedBuffer, Stream};
+use crate::programs::Program;
+use crate::start;
 use cuda_sim::Profile;
 
-/// Runs a random program: buffers move between streams, are shared, copied, filled and dropped.
-fn run(context: &Context, random: &mut Random) {
-    let streams: Vec<Stream> = (0..3)
-        .map(|_| context.stream().expect("a stream"))
-        .collect();
-    let mut buffers: Vec<DeviceBuffer<u32>> = Vec::new();
-    for _ in 0..40 {
-        let stream = &streams[random.below(streams.len())];
-        if buffers.len() < 2 {
-            buffers.push(DeviceBuffer::from_slice(stream, &[7; 32]).expect("memory"));
-            continue;
-        }
-        let at = random.below(buffers.len());
-        match random.below(8) {
-            0 => drop(buffers.swap_remove(at)),
-            1 => buffers[at].fill(random.next() as u32).expect("a fill"),
-            2 => buffers[at].rebind(stream).expect("an event"),
-            3 => {
-                let shared = buffers.swap_remove(at).share().expect("an event");
-                for stream in &streams {
-                    let reader = shared.on(stream).expect("a reader");
-                    let mut copy = DeviceBuffer::<u32>::uninit(stream, 32).expect("memory");
-                    copy.copy_from(&reader).expect("a copy");
-                    buffers.push(copy);
-                }
-                buffers.truncate(6);
-            }
-            4 => {
-                let mut other = buffers.swap_remove(at);
-                let last = buffers.len() - 1;
-                let target = buffers[last].stream().clone();
-                other.rebind(&target).expect("an event");
-                buffers[last].copy_from(&other).expect("a copy");
-                buffers.push(other);
-            }
-            5 => {
-                let host = PinnedBuffer::zeroed(context, 32).expect("memory");
-                drop(buffers[at].copy_to_pinned(host).expect("a copy"));
-            }
-            6 => assert_eq!(buffers[at].to_vec().expect("a copy").len(), 32),
-            _ => buffers.push(DeviceBuffer::zeroed(stream, 32).expect("memory")),
-        }
-    }
+/// The number of programs, unless this variable sets it, and the seed of the first one.
+const PROGRAMS: &str = "CUDA_TESTS_PROGRAMS";
+const SEED: &str = "CUDA_TESTS_SEED";
+
+fn number(name: &str, default: u64) -> u64 {
+    let set = std::env::var(name);
+    set.map_or(default, |text| text.parse().expect("a number"))
 }
 
 #[test]
 fn random_programs_of_safe_code_have_no_races() {
     common::child::in_child(&[], || {
-        start(Profile::h200().with_race_detection());
-        {
-            let context = context();
-            for seed in 0..60 {
-                run(&context, &mut Random(seed));
+        start(Profile::h200().with_devices(2).with_race_detection());
+        cuda_safe::set_report_hook(|report| println!("report {report}"));
+        let first = number(SEED, 0);
+        for seed in first..first + number(PROGRAMS, 60) {
+            let program = Program::of(seed);
+            println!("program {seed}:\n{}", program.describe());
+            let (before, leaked) = (cuda_sim::alive(), cuda_safe::leaked());
+            program.run_in_order();
+            settle();
+            assert_eq!(cuda_sim::misuses(), [""; 0]);
+            // A pending copy on a captured stream is leaked.
+            if cuda_safe::leaked() == leaked {
+                assert_eq!(cuda_sim::alive(), before, "program {seed}");
             }
+            cuda_sim::clear_calls();
         }
-        assert_eq!(cuda_sim::races(), []);
-        check();
+        assert_eq!(cuda_sim::stack_depths(), []);
     });
+}
+
+/// Completes deferred releases.
+fn settle() {
+    cuda_safe::manager::clear_memory_manager();
+    while cuda_safe::deferred_releases() > 0 {
+        cuda_safe::attempt_deferred_releases();
+    }
 }
