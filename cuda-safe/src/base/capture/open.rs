@@ -17,14 +17,31 @@ pub(crate) struct Open {
     content: Mutex<Content>,
 }
 
+/// The progress of a capture. The streams of a capture count as captured from before the driver begins it until
+/// after the driver has ended it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Beginning,
+    Recording,
+    Ending,
+    Closed,
+}
+
 #[derive(Debug, Default)]
 struct Content {
-    is_closed: bool,
+    phase: Phase,
     /// The states of the streams that belong to the capture, and of the events that it has marked.
     states: Vec<Arc<State>>,
     /// The streams themselves, which are not destroyed before the capture ends.
     streams: Vec<Arc<dyn Retain>>,
     retained: Vec<Arc<dyn Retain>>,
+}
+
+impl Content {
+    fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
 }
 
 /// A stream that belongs to a capture or may join one.
@@ -105,10 +122,10 @@ impl Open {
     /// open.
     pub(super) fn add_state(&self, state: &Arc<State>) -> bool {
         let mut content = self.content();
-        if !content.is_closed && !content.states.iter().any(|its| Arc::ptr_eq(its, state)) {
+        if !content.is_closed() && !content.states.iter().any(|its| Arc::ptr_eq(its, state)) {
             content.states.push(Arc::clone(state));
         }
-        !content.is_closed
+        !content.is_closed()
     }
 
     /// Adds a stream: its state is cleared when the capture ends, it is not destroyed before that, and
@@ -120,7 +137,7 @@ impl Open {
             return;
         };
         let mut content = self.content();
-        if !content.is_closed && !content.streams.iter().any(|its| stream.is_same(&**its)) {
+        if !content.is_closed() && !content.streams.iter().any(|its| stream.is_same(&**its)) {
             content.streams.push(Arc::clone(stream));
         }
     }
@@ -129,7 +146,7 @@ impl Open {
     /// nothing.
     pub(crate) fn retain(&self, retained: Arc<dyn Retain>) {
         let mut content = self.content();
-        if content.is_closed || content.retained.iter().any(|its| retained.is_same(&**its)) {
+        if content.is_closed() || content.retained.iter().any(|its| retained.is_same(&**its)) {
             drop(content);
             // Dropped without the lock, because this may be the last clone.
             drop(retained);
@@ -139,7 +156,23 @@ impl Open {
     }
 
     pub(crate) fn is_closed(&self) -> bool {
-        self.content().is_closed
+        self.content().is_closed()
+    }
+
+    /// Notes that the driver has begun the capture.
+    pub(crate) fn has_begun(&self) {
+        self.content().phase = Phase::Recording;
+    }
+
+    /// Notes that the driver is about to end the capture.
+    pub(crate) fn will_end(&self) {
+        self.content().phase = Phase::Ending;
+    }
+
+    /// Returns whether the driver has begun the capture, and nothing has tried to end it. If this is so before
+    /// and after a call on a stream of the capture, the call was captured. Otherwise it may have run for real.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.content().phase == Phase::Recording
     }
 
     /// Clears all states after the driver has ended the capture. Returns the objects that the graph
@@ -155,7 +188,7 @@ impl Open {
             std::mem::replace(
                 &mut *content,
                 Content {
-                    is_closed: true,
+                    phase: Phase::Closed,
                     ..Content::default()
                 },
             )

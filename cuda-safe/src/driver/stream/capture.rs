@@ -240,6 +240,9 @@ impl Stream {
             }
             result => result,
         };
+        if result.is_ok() {
+            open.has_begun();
+        }
         let mut capture = Capture {
             stream: self.clone(),
             open,
@@ -326,6 +329,7 @@ impl Capture {
         if fork::in_child() {
             return Err(Error::Forked);
         }
+        self.open.will_end();
         let first = match self.end_once() {
             Err(error) if !has_ended(&error) => error,
             ended => return self.close(ended),

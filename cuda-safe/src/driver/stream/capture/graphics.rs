@@ -101,7 +101,9 @@ impl Stream {
             unsafe { answer!(cuStreamBeginCaptureToCig(self.raw(), parameters)) }
         });
         let has_begun = !begun.as_ref().is_err_and(has_not_begun);
-        if !has_begun {
+        if begun.is_ok() {
+            open.has_begun();
+        } else if !has_begun {
             open.close();
         }
         // If the call failed, this value is dropped, which ends the capture.
@@ -136,6 +138,7 @@ impl GraphicsCapture {
         if fork::in_child() {
             return Err(Error::Forked);
         }
+        self.open.will_end();
         without_current(self.stream.context(), || {
             // SAFETY: the stream is alive.
             unsafe { call!(cuStreamEndCaptureToCig(self.stream.raw())) }

@@ -36,11 +36,12 @@ impl Stream {
     #[doc(alias = "cuLaunchHostFunc")]
     pub fn capture_host_function(&self, function: impl Fn() + Send + Sync + 'static) -> Result<()> {
         let entry = self.entry(Operation::HostFunction)?;
-        let CapturedBy::Crate(open) = &entry.captured_by else {
-            return Err(Invalid::NotCaptured {
-                what: "a host function of a graph",
+        let open = match &entry.captured_by {
+            CapturedBy::Crate(open) if open.is_recording() => open,
+            _ => {
+                let what = "a host function of a graph";
+                return Err(Invalid::NotCaptured { what }.into());
             }
-            .into());
         };
         let function = HostFunction::new(function);
         let parameters = function.parameters();
@@ -52,8 +53,8 @@ impl Stream {
             // if the call is not captured after all, the function is leaked below.
             unsafe { answer!(cuLaunchHostFunc(self.raw(), run, data)) }
         });
-        if open.is_closed() {
-            // Another thread has ended the capture meanwhile. The driver may run the function now.
+        if !open.is_recording() {
+            // Another thread ends the capture meanwhile. The driver may run the function now.
             count_leak();
             std::mem::forget(function);
         }
