@@ -23,6 +23,8 @@ pub(crate) struct Options {
     child: bool,
     /// How long random programs run, in seconds.
     pub(crate) seconds: u64,
+    /// Run this number of random programs instead, under the serial schedules only.
+    pub(crate) programs: Option<u64>,
     /// The seed of a random program, how many programs follow it, and the steps to keep.
     pub(crate) program: Option<u64>,
     pub(crate) batch: u64,
@@ -42,6 +44,7 @@ impl Options {
             trace: false,
             child: false,
             seconds: 60,
+            programs: None,
             program: None,
             batch: 1,
             keep: None,
@@ -57,6 +60,7 @@ impl Options {
                 Long("trace") => options.trace = true,
                 Long("only") => options.only = parser.value()?.string()?,
                 Long("seconds") => options.seconds = parser.value()?.parse()?,
+                Long("programs") => options.programs = Some(parser.value()?.parse()?),
                 Long("program") => options.program = Some(parser.value()?.parse()?),
                 Long("batch") => options.batch = parser.value()?.parse()?,
                 Long("keep") => {

@@ -14,11 +14,16 @@
     reason = "an operation is one expression where possible"
 )]
 
+mod arrays;
 mod basic;
 mod captures;
 mod copies;
 mod graph_memory;
 mod graphs;
+mod partitions;
+mod queries;
+mod sharing;
+mod virtual_memory;
 
 use crate::common::random::Random;
 use cuda_memory::{CachingManager, CachingOptions, OrderedManager};
@@ -60,6 +65,11 @@ const SUBJECTS: &[Operations] = &[
     copies::COPIES,
     graphs::GRAPHS,
     graph_memory::MEMORY,
+    arrays::ARRAYS,
+    virtual_memory::VIRTUAL_MEMORY,
+    partitions::PARTITIONS,
+    sharing::SHARING,
+    queries::QUERIES,
 ];
 
 /// Why an operation has done nothing, or only a part.

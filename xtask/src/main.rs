@@ -31,6 +31,7 @@ mod symbols;
 mod test_binary;
 mod toolchain;
 mod tools;
+mod uncalled;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ usage: cargo xtask COMMAND
                                            explore thread schedules of tests/explore on the software driver
   explore random [--seconds N] [--only TEXT]
                                            explore random programs; a program with a violation is shrunk
+  uncalled [--programs N]                  list the public safe functions that no random program calls and
+                                           xtask/uncalled.toml does not name
   profiles                                 run tests/driver on the software driver with each device and version
   asan                                     run the tests that need no GPU under AddressSanitizer
   line-coverage [--corpus] [--missing]     measure the lines of cuda-safe and cuda-memory that the tests
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
         Some("drivers") => drivers::run(rest),
         Some("compilers") => compilers::run(rest),
         Some("explore") => explore::run(rest),
+        Some("uncalled") => uncalled::run(rest),
         Some("profiles") => profiles::run(rest),
         Some("asan") => asan::run(rest),
         Some("line-coverage") => line_coverage::run(rest),

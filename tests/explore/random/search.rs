@@ -50,15 +50,20 @@ pub(crate) fn search(options: &Options) -> ExitCode {
     let (next, programs) = (AtomicU64::new(options.seed), AtomicU64::new(0));
     let (schedules, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let found = Mutex::new(None);
+    let is_over = |next: u64| match options.programs {
+        Some(count) => next - options.seed >= count,
+        None => begin.elapsed() >= limit,
+    };
+    let schedules_of_each = options.programs.map_or(SCHEDULES, |_| 0);
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
-                while begin.elapsed() < limit && !stop.load(Ordering::Relaxed) {
+                while !is_over(next.load(Ordering::Relaxed)) && !stop.load(Ordering::Relaxed) {
                     let mut first = next.fetch_add(BATCH, Ordering::Relaxed);
                     let end = first + BATCH;
                     while first < end {
                         let arguments = [("--program", first), ("--batch", end - first)];
-                        let output = child(&arguments, None, SCHEDULES, 0);
+                        let output = child(&arguments, None, schedules_of_each, 0);
                         programs.fetch_add(output.programs, Ordering::Relaxed);
                         schedules.fetch_add(output.schedules, Ordering::Relaxed);
                         let Some(its) = output.found else { break };
@@ -67,12 +72,13 @@ pub(crate) fn search(options: &Options) -> ExitCode {
                         if its.is_documented() {
                             continue;
                         }
-                        if its.reason.contains(&options.only) {
+                        let stops = options.programs.is_none();
+                        if stops && its.reason.contains(&options.only) {
                             stop.store(true, Ordering::Relaxed);
                             found.lock().expect("no panic").get_or_insert(its);
                             break;
                         }
-                        if options.trace {
+                        if options.trace || !stops {
                             println!("passed over: program {}: {}", its.program, its.reason);
                         }
                     }
