@@ -278,10 +278,11 @@ pub(super) const GRAPHS: Operations = &[
         Ok(s.put(clone.ok_or(Skip)?))
     }),
     ("remove a node", |s| {
-        of_program(s, |s, drawn| {
+        of_program(s, |_, drawn| {
             let node = drawn.nodes.pop().ok_or(Skip)?;
-            let _ = s;
-            Ok(drawn.graph()?.remove(node)?)
+            drawn.graph()?.remove(node)?;
+            drawn.functions.retain(|(its, _)| its.id() != node);
+            Ok(())
         })
     }),
     ("instantiate", instantiate),
