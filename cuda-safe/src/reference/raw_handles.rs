@@ -29,14 +29,14 @@
 //! | [`Library`] | `CUlibrary` | nothing | the handle |
 //! | [`MemoryPool`] | `CUmemoryPool` | the context | the handle |
 //! | [`GreenContext`] | `CUgreenCtx` | the primary context | the handle |
-//! | [`Graph`] | `CUgraph` | the context | the handle and the context |
-//! | [`ExecutableGraph`] | `CUgraphExec` | the context | the handle and the context |
+//! | [`Graph`] | `CUgraph` | the context | the handle and the objects that its nodes use |
+//! | [`ExecutableGraph`] | `CUgraphExec` | the context | the handle and the objects that its nodes use |
 //! | [`DeviceBuffer`], [`ManagedBuffer`] | `CUdeviceptr` | the length and the stream | the address and the stream |
 //!
 //! Clones of an object of the first seven rows share the handle. `into_raw` therefore leaks one
 //! reference: the handle, and the objects that it depends on, stay alive until the process ends or
 //! the caller destroys the handle. The other types have no clones, and `into_raw` returns the
-//! object that must outlive the handle.
+//! objects that must outlive the handle.
 //!
 //! # Types with some of them
 //!

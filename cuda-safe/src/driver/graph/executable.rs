@@ -426,7 +426,7 @@ impl ExecutableGraph {
             // The memory may have entered the graph after the instantiation.
             claim.exchange(stream, &mut earlier);
         }
-        earlier.push(Earlier::Stream(stream.clone()));
+        let earlier = earlier.into_iter().chain([Earlier::Stream(stream.clone())]);
         // Noted first, so that a failure leaves nothing out.
         self.launches.add_earlier(earlier);
         self.launches.precede(stream)
