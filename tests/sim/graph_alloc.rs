@@ -337,12 +337,9 @@ fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
 #[test]
 fn a_launch_with_a_free_node_comes_after_the_free_of_a_buffer_on_another_stream() {
     on(Profile::h200().with_race_detection(), |context| {
-        for (is_moved, seed) in [(false, 0), (true, 1)] {
+        let plain: fn(&Graph) -> _ = |graph| graph.instantiate().expect("an executable graph");
+        for (is_moved, instantiate) in [(false, plain), (true, with_auto_free)] {
             let [stream, other] = streams(&context);
-            let instantiate = [
-                (|graph| graph.instantiate().expect("an executable graph")) as fn(&Graph) -> _,
-                with_auto_free,
-            ][seed];
             let (executable, buffer, _memory) =
                 freeing_memory_of_a_buffer(&context, &stream, is_moved, instantiate);
             drop(buffer);
@@ -353,6 +350,20 @@ fn a_launch_with_a_free_node_comes_after_the_free_of_a_buffer_on_another_stream(
             context.synchronize().expect("a wait");
             drain(&context);
         }
+        // The free is enqueued before the instantiation, by the drop of the first executable graph.
+        let [stream, other] = streams(&context);
+        let (mut graph, mut memory) = keeping(&context);
+        let executable = graph.instantiate().expect("an executable graph");
+        executable.launch(&stream).expect("a launch");
+        drop(executable);
+        let last = graph.nodes().expect("nodes").last().copied();
+        let last = last.expect("a node");
+        graph.add_free(&[last], &mut memory).expect("a node");
+        let executable = graph.instantiate().expect("an executable graph");
+        executable.launch(&other).expect("a launch");
+        drop(executable);
+        context.synchronize().expect("a wait");
+        drain(&context);
     });
 }
 
