@@ -10,6 +10,8 @@ use cuda_safe::{
 };
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Retries deferred releases.
 fn drain(context: &Context) {
@@ -418,6 +420,33 @@ fn launches_with_a_free_node_for_free_memory_are_one_driver_call() {
             drop(executable);
         }
         stream.synchronize().expect("a wait");
+        drain(&context);
+    });
+}
+
+#[test]
+fn a_launch_with_a_free_node_does_not_refuse_another_one_in_progress() {
+    on(Profile::h200(), |context| {
+        let [stream, other] = streams(&context);
+        let (executable, buffer, _memory) =
+            freeing_memory_of_a_buffer(&context, &stream, false, |graph| {
+                graph.instantiate().expect("an executable graph")
+            });
+        drop(buffer);
+        let executable = Arc::new(executable);
+        let (its, is_inside) = (Arc::clone(&executable), AtomicBool::new(false));
+        let (sender, launched) = std::sync::mpsc::channel();
+        cuda_sim::set_call_hook(move |function| {
+            if function == "cuGraphLaunch" && !is_inside.swap(true, Ordering::Relaxed) {
+                let _ = sender.send(its.launch(&other));
+            }
+        });
+        executable.launch(&stream).expect("a launch");
+        let inner = launched.try_recv().expect("a launch within the launch");
+        inner.expect("the memory is free");
+        cuda_sim::set_call_hook(|_| {});
+        drop(executable);
+        context.synchronize().expect("a wait");
         drain(&context);
     });
 }

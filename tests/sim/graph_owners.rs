@@ -276,6 +276,25 @@ fn an_access_comes_after_the_earlier_work_on_a_buffer_that_entered_late() {
 }
 
 #[test]
+fn a_later_executable_graph_runs_after_an_access_that_no_launch_followed() {
+    on(Profile::h200().with_race_detection(), |context| {
+        let streams: [Stream; 3] = std::array::from_fn(|_| context.stream().expect("a stream"));
+        let mut graph = Graph::new(&context).expect("a graph");
+        let buffer = DeviceBuffer::<i32>::zeroed(&streams[0], 8).expect("memory");
+        let mut data = graph.own(buffer).expect("the graph owns it");
+        graph.add_fill(&[], &mut data, 1).expect("a node");
+        for _ in 0..2 {
+            let mut executable = graph.instantiate().expect("an executable graph");
+            executable.launch(&streams[1]).expect("a launch");
+            let mut access = executable.access(&mut data, &streams[2]).expect("access");
+            access.as_mut_slice().fill(5).expect("a fill");
+        }
+        context.synchronize().expect("a wait");
+        drain(&context);
+    });
+}
+
+#[test]
 fn an_access_waits_once_for_what_earlier_accesses_made_later_ones_wait_for() {
     on(Profile::h200(), |context| {
         let streams: [Stream; 3] = std::array::from_fn(|_| context.stream().expect("a stream"));
