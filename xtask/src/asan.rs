@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{debian, root};
+use crate::{debian, root, status};
 
 /// The crates with unit tests.
 const CRATES: &[&str] = &[
@@ -203,9 +203,9 @@ fn count_passed(tests: &mut Command) -> Result<usize> {
         passed += count.unwrap_or_default();
     }
     let status = child.wait().context("waiting for cargo test")?;
-    ensure!(
-        status.success(),
-        "AddressSanitizer or a test reported an error; see the output above"
-    );
+    status::check(
+        status,
+        "AddressSanitizer or a test reported an error; see the output above",
+    )?;
     Ok(passed)
 }

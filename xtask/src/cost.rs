@@ -5,7 +5,7 @@ mod calls;
 
 use self::calls::Calls;
 use crate::generated::{Generated, settle};
-use crate::{debian, root};
+use crate::{debian, root, status};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -91,7 +91,7 @@ pub(crate) fn built(mut cargo: Command) -> Result<PathBuf> {
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo build")?;
-    ensure!(output.status.success(), "the benchmark failed to build");
+    status::check(output.status, "the benchmark failed to build")?;
     let messages = String::from_utf8_lossy(&output.stdout);
     let mut messages = messages.lines().map(serde_json::from_str::<Message>);
     messages
@@ -126,10 +126,7 @@ pub(crate) fn callgrind(
         .stderr(Stdio::inherit())
         .output()
         .context("running valgrind (on Debian and Ubuntu: apt-get install valgrind)")?;
-    ensure!(
-        output.status.success(),
-        "the benchmark failed under callgrind"
-    );
+    status::check(output.status, "the benchmark failed under callgrind")?;
 
     for (number, line) in String::from_utf8_lossy(&output.stdout).lines().enumerate() {
         let path = folder.join(format!("counts.{}", number + 1));

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::{headers, root};
+use crate::{headers, root, status};
 
 /// The checks that need no database.
 const OFFLINE: [&str; 3] = ["bans", "licenses", "sources"];
@@ -24,11 +24,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let output = deny(&[&["check"], checks].concat())?;
         print!("{}", String::from_utf8_lossy(&output.stdout));
         eprint!("{}", String::from_utf8_lossy(&output.stderr));
-        ensure!(
-            output.status.success(),
-            "the dependencies violate deny.toml"
-        );
-        Ok(())
+        status::check(output.status, "the dependencies violate deny.toml")
     };
     check(&OFFLINE)?;
 

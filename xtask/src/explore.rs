@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::test_binary;
+use crate::{status, test_binary};
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let binary = test_binary::build("explore", &["--profile=explore", "--features=explore"])?;
@@ -12,9 +12,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         .args(args)
         .status()
         .with_context(|| format!("running {}", binary.display()))?;
-    if !status.success() {
+    match status.code() {
+        Some(0) => Ok(()),
         // The binary has printed the violations. Its counts must remain the last line of the output.
-        std::process::exit(status.code().unwrap_or(1));
+        Some(code) => std::process::exit(code),
+        None => status::check(status, format_args!("{} ended", binary.display())),
     }
-    Ok(())
 }

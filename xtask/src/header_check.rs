@@ -1,7 +1,7 @@
 //! `cargo xtask header-check`: compares `cuda-sys` with the pinned headers.
 
-use crate::{headers, root};
-use anyhow::{Context, Result, ensure};
+use crate::{headers, root, status};
+use anyhow::{Context, Result};
 use std::process::Command;
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -27,10 +27,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             .env("CUDA_INCLUDE", include)
             .status()
             .context("running cargo test")?;
-        ensure!(
-            status.success(),
-            "cuda-sys does not match the headers of CUDA {version}"
-        );
+        status::check(
+            status,
+            format_args!("cuda-sys does not match the headers of CUDA {version}"),
+        )?;
     }
     Ok(())
 }

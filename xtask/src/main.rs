@@ -27,6 +27,7 @@ mod python;
 mod regen;
 mod seeds;
 mod semver;
+mod status;
 mod symbols;
 mod test_binary;
 mod toolchain;

@@ -3,7 +3,7 @@
 //!
 //! The binaries need a C library at least as new as that of the build machine.
 
-use crate::{cost, python, root};
+use crate::{cost, python, root, status};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -120,7 +120,7 @@ fn build() -> Result<BTreeMap<String, PathBuf>> {
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo test")?;
-    ensure!(output.status.success(), "the tests failed to build");
+    status::check(output.status, "the tests failed to build")?;
 
     let mut binaries = BTreeMap::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {

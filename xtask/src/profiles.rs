@@ -69,7 +69,11 @@ fn play(suite: &Path, profile: &str) -> Result<Option<Counts>> {
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        eprintln!("{stdout}{stderr}");
+        eprintln!(
+            "{stdout}{stderr}{} ended: {}",
+            suite.display(),
+            output.status
+        );
         return Ok(None);
     }
     // The harness counts skipped tests as passed: "test result: ok. 12 passed; 0 failed; ..."

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use toml::{Table, Value};
 
-use crate::{debian, mutants, root};
+use crate::{debian, mutants, root, status};
 
 /// The contents of `xtask/publish.toml`.
 #[derive(Deserialize)]
@@ -65,10 +65,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         command.extend(["-p", name]);
     }
     let status = command_in(&tree, &command).status();
-    ensure!(
-        status.context("running cargo publish")?.success(),
-        "cargo publish failed"
-    );
+    status::check(
+        status.context("running cargo publish")?,
+        "cargo publish failed",
+    )?;
     println!(
         "{}: {}",
         if upload { "uploaded" } else { "ready" },

@@ -2,7 +2,7 @@
 //!
 //! Both need only Python with pip. maturin, zig, NumPy and pytest are fetched from PyPI into `target/`.
 
-use crate::{headers, root};
+use crate::{headers, root, status};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ pub(crate) fn build(folder: &Path) -> Result<PathBuf> {
             .args(["--", &format!("-Clink-arg={}", systems_unwinder()?)]);
     }
     let status = maturin.status().context("running maturin")?;
-    ensure!(status.success(), "maturin could not build the wheel");
+    status::check(status, "maturin could not build the wheel")?;
     let wheel = wheels(folder)?.pop();
     wheel.with_context(|| format!("maturin wrote no wheel to {}", folder.display()))
 }
@@ -125,8 +125,7 @@ pub(crate) fn test(args: &[String]) -> Result<()> {
     }
     pytest.env("CUDA_NVRTC_CACHE_DIR", folder.join("compiled"));
     let status = pytest.status().context("running python3")?;
-    ensure!(status.success(), "the tests of python/ failed");
-    Ok(())
+    status::check(status, "the tests of python/ failed")
 }
 
 /// Installs the requirements of the tests, unless they are installed.
@@ -161,12 +160,10 @@ fn pip(
         .arg(what)
         .status()
         .context("running `python3 -m pip`")?;
-    ensure!(
-        status.success(),
-        "pip could not install {}",
-        what.to_string_lossy()
-    );
-    Ok(())
+    status::check(
+        status,
+        format_args!("pip could not install {}", what.to_string_lossy()),
+    )
 }
 
 /// Builds the software driver as a file that is loaded in place of the machine's driver.
@@ -176,7 +173,7 @@ pub(crate) fn software_driver(folder: &Path) -> Result<PathBuf> {
         .args(["build", "--quiet", "-p", "cuda-sim-cdylib"])
         .status()
         .context("running cargo build")?;
-    ensure!(status.success(), "the software driver failed to build");
+    status::check(status, "the software driver failed to build")?;
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let built = target.join("debug/libcuda_sim_cdylib.so");

@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use crate::root;
+use crate::{root, status};
 
 /// A line of cargo's JSON output, with the fields that are used here.
 #[derive(Deserialize)]
@@ -26,7 +26,7 @@ pub(crate) fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo test")?;
-    ensure!(output.status.success(), "tests/{name} failed to build");
+    status::check(output.status, format_args!("tests/{name} failed to build"))?;
     let messages = String::from_utf8_lossy(&output.stdout);
     let mut messages = messages.lines().map(serde_json::from_str::<Message>);
     messages

@@ -9,6 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::debian::{self, Apt, Offer};
+use crate::status;
 
 /// The Debian packages of compilers: the suite, and the suffix after `rustc` and `cargo` in the package
 /// names.
@@ -294,9 +295,8 @@ fn library_folders(dir: &Path) -> Result<Vec<PathBuf>> {
 /// Runs a check. Its output is shown to the user.
 fn succeed(command: &mut Command) -> Result<()> {
     let status = command.status().context("cannot run cargo")?;
-    ensure!(
-        status.success(),
-        "`cargo check` failed with the oldest supported compiler"
-    );
-    Ok(())
+    status::check(
+        status,
+        "`cargo check` failed with the oldest supported compiler",
+    )
 }

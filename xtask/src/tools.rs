@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 
-use crate::{debian, root};
+use crate::{debian, root, status};
 
 /// Returns the path of the Cargo subcommand `cargo-NAME` in exactly this version. Installs it first
 /// unless an earlier run did. `options` are passed to `cargo install`.
@@ -28,6 +28,6 @@ pub(crate) fn provide(name: &str, version: &str, options: &[&str]) -> Result<Pat
         .env_remove("RUSTFLAGS")
         .status()
         .context("running cargo install")?;
-    ensure!(status.success(), "{package} could not be installed");
+    status::check(status, format_args!("{package} could not be installed"))?;
     Ok(program)
 }

@@ -2,7 +2,7 @@
 
 use super::list::{Client, Suite};
 use super::{Setting, Test, Verdict};
-use crate::root;
+use crate::{root, status};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::fs;
@@ -35,8 +35,7 @@ fn run_quietly(command: &mut Command) -> Result<()> {
     let status = command
         .status()
         .with_context(|| format!("running {}", command.get_program().to_string_lossy()))?;
-    ensure!(status.success(), "{command:?} failed");
-    Ok(())
+    status::check(status, format_args!("{command:?} failed"))
 }
 
 /// Runs a suite. If a test ends the process or takes too long, pytest starts again for the tests that

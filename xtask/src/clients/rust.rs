@@ -2,7 +2,7 @@
 
 use super::list::{Client, Suite};
 use super::{Setting, Test, Verdict, python};
-use crate::headers;
+use crate::{headers, status};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::ffi::OsString;
@@ -65,11 +65,10 @@ fn download(client: &Client, setting: &Setting) -> Result<PathBuf> {
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo metadata")?;
-    ensure!(
-        output.status.success(),
-        "cargo could not download {}",
-        client.package
-    );
+    status::check(
+        output.status,
+        format_args!("cargo could not download {}", client.package),
+    )?;
     let metadata: Metadata =
         serde_json::from_slice(&output.stdout).context("parsing the output of cargo metadata")?;
     let mut packages = metadata.packages.into_iter();
@@ -136,12 +135,12 @@ fn build(suite: &Suite, arguments: &[String], setting: &Setting) -> Result<Vec<B
         .stderr(File::create(setting.folder.join("build.log"))?)
         .output()
         .context("running cargo test")?;
-    ensure!(
-        output.status.success(),
-        "the tests of {} failed to build; see {}",
-        suite.name,
-        setting.folder.join("build.log").display()
-    );
+    let log = fs::read(setting.folder.join("build.log"))?;
+    status::check_log(
+        output.status,
+        format_args!("the tests of {} failed to build", suite.name),
+        &String::from_utf8_lossy(&log),
+    )?;
     let mut binaries = Vec::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let message: Message = serde_json::from_str(line)
