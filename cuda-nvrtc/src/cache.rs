@@ -207,7 +207,8 @@ impl Cache {
             return program.compile_with(target, &arguments).map(Arc::new);
         }
         let key = Key::new(program, &resolved, &arguments)?;
-        if let Some(compiled) = self.lock_memory().get(&key) {
+        let known = self.lock_memory().get(&key);
+        if let Some(compiled) = known {
             count(&self.counters.memory_hits);
             return Ok(compiled);
         }

@@ -22,7 +22,8 @@ fn block(function: &'static str) -> (Receiver<()>, Sender<()>) {
         if called != function {
             return;
         }
-        if let Some((tell, finished)) = call.lock().expect("no panic").take() {
+        let call = call.lock().expect("no panic").take();
+        if let Some((tell, finished)) = call {
             tell.send(()).expect("the test receives it");
             finished.recv().expect("the test goes on");
         }

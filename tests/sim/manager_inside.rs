@@ -282,7 +282,8 @@ fn a_manager_is_not_created_in_a_host_function() {
     let make = move |context: &Context| {
         // The first caller creates the manager, and waits for a host function that needs the
         // manager too.
-        if let Some(tell) = tell.lock().expect("no panic").take() {
+        let tell = tell.lock().expect("no panic").take();
+        if let Some(tell) = tell {
             let _ = tell.send(());
             context.synchronize()?;
         }

@@ -284,7 +284,8 @@ fn an_allocation_does_not_wait_forever_for_a_manager_under_construction() {
     let (tell, told) = mpsc::channel();
     let tell = Mutex::new(Some(tell));
     let make = move |context: &Context| {
-        if let Some(tell) = tell.lock().expect("no panic").take() {
+        let tell = tell.lock().expect("no panic").take();
+        if let Some(tell) = tell {
             tell.send(()).expect("the test receives it");
             context.synchronize()?;
         }

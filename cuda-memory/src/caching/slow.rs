@@ -149,7 +149,8 @@ impl Pool {
         // Waiting is preferred to reserving more memory from the driver.
         if self.is_too_much_pending(request.order) {
             self.settle()?;
-            if let Some(idle) = self.lock().find_now(request) {
+            let found = self.lock().find_now(request);
+            if let Some(idle) = found {
                 return Ok(idle);
             }
         }
@@ -169,7 +170,8 @@ impl Pool {
         let before = self.frees.completed();
         self.lock().collect(thread_caches);
         self.settle()?;
-        if let Some(idle) = self.lock().find_now(request) {
+        let found = self.lock().find_now(request);
+        if let Some(idle) = found {
             return Ok(idle);
         }
         // Another thread may also have taken the memory, to return it.

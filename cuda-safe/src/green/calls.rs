@@ -44,7 +44,8 @@ impl CallState {
     /// # Errors
     /// [`Invalid::CurrentElsewhere`].
     pub(super) fn check_thread(&self) -> Result<()> {
-        match *self.current() {
+        let current = *self.current();
+        match current {
             Some((thread, _)) if thread != std::thread::current().id() => {
                 Err(Invalid::CurrentElsewhere.into())
             }

@@ -142,7 +142,8 @@ impl Memory {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
         };
-        if let Some(known) = lock().upgrade() {
+        let known = lock().upgrade();
+        if let Some(known) = known {
             return known;
         }
         // Without the lock, because this waits for the GIL.
