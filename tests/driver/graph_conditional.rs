@@ -1,6 +1,7 @@
 //! Conditional nodes. The kernels that set handles need no library: the driver has the function.
 
 use super::graph_build::invalid;
+use super::green::{alone, resource, smallest};
 use crate::common;
 use crate::kernels::{CONDITIONAL, VECTOR, kernel};
 use crate::need;
@@ -442,19 +443,11 @@ fn a_body_that_is_moved_out_takes_its_graph_out_of_use() {
 
 #[test]
 fn a_body_runs_in_a_green_context() {
+    let _alone = alone();
     let mut stage = need!(Stage::new());
     need!(common::since(12, 4));
-    let device = need!(common::gpu());
-    let resource = cuda_safe::green::SmResource::of_device(&device).expect("a resource");
-    let split = resource.split_by_count(cuda_safe::green::SplitByCount {
-        min: 8,
-        max_groups: Some(1),
-        ..Default::default()
-    });
-    let Ok(split) = split else {
-        return common::skip("needs a device that can be split");
-    };
-    let green = cuda_safe::green::GreenContext::new(split.groups).expect("a green context");
+    let group = smallest(need!(resource())).groups.remove(0);
+    let green = cuda_safe::green::GreenContext::new([group]).expect("a green context");
     let handle = stage.graph.conditional_handle(&green, Some(1));
     let handle = handle.expect("a handle");
     let scale: TypedKernel<(&mut [u32], i32, i32, u32)> = kernel(&stage.context, VECTOR, "scale");
