@@ -4,6 +4,7 @@
 use crate::common::child::in_child;
 use crate::{context, on, start};
 use core::ffi::{c_char, c_void};
+use cuda_safe::coredump::DumpCallback;
 use cuda_safe::logs::{LogCallback, entries};
 use cuda_safe::sys::{
     self, CUlogLevel, CUlogsCallbackHandle, CUresult, cuLogsRegisterCallback,
@@ -12,6 +13,7 @@ use cuda_safe::sys::{
 use cuda_safe::{Device, check};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
 
 unsafe extern "C" fn ignore(_: *mut c_void, _: CUlogLevel, _: *mut c_char, _: usize) {}
@@ -168,6 +170,43 @@ fn a_callback_works_before_the_driver_is_initialized() {
         let names: Vec<&str> = cuda_sim::calls().iter().map(|its| its.function).collect();
         assert!(names.contains(&"cuLogsUnregisterCallback"), "{names:?}");
         crate::check();
+    });
+}
+
+#[test]
+fn a_callback_is_unregistered_although_the_drop_of_its_closure_panics() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("a closure");
+        }
+    }
+    fn drop_of<T>(callback: T) {
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(callback)));
+        dropped.expect_err("the panic of the closure");
+    }
+    in_child(&[], || {
+        start("h200@13.5".parse().expect("a profile"));
+        let bomb = Bomb;
+        let callback = LogCallback::new(move |_, _| _ = &bomb).expect("registered");
+        drop_of(callback);
+        let names = || cuda_sim::calls().into_iter().map(|its| its.function);
+        assert!(names().any(|its| its == "cuLogsUnregisterCallback"));
+        assert_eq!(cuda_safe::leaked(), 0);
+
+        let bomb = Bomb;
+        let callback = LogCallback::new(move |_, _| _ = &bomb).expect("registered");
+        let fault = Fault::of_function("cuLogsUnregisterCallback")
+            .with(CUresult::CUDA_ERROR_INVALID_VALUE)
+            .inject(Scope::Thread);
+        drop_of(callback);
+        assert_eq!((fault.hits(), cuda_safe::leaked()), (1, 1));
+
+        let (first, second) = (Bomb, Bomb);
+        drop_of(DumpCallback::on_start(move |_| _ = &first).expect("registered"));
+        drop_of(DumpCallback::on_complete(move |_| _ = &second).expect("registered"));
+        let deregisters = names().filter(|its| its.starts_with("cuCoredumpDeregister"));
+        assert_eq!(deregisters.count(), 2);
     });
 }
 

@@ -44,15 +44,15 @@ impl<F: ?Sized + Send + Sync> Closures<F> {
         all.get(&data.addr()).map(Arc::clone)
     }
 
-    /// Removes a closure. It is dropped after the lock is released, or by the callback that runs it.
-    pub(crate) fn remove(&self, number: usize) {
+    /// Removes a closure and returns it. A callback that runs it has a reference, too.
+    ///
+    /// The drop of a closure may panic, so the caller drops it last.
+    pub(crate) fn remove(&self, number: usize) -> Option<Arc<F>> {
         let mut all = self
             .by_number
             .write()
             .unwrap_or_else(PoisonError::into_inner);
-        let removed = all.remove(&number);
-        drop(all);
-        drop(removed);
+        all.remove(&number)
     }
 }
 

@@ -143,10 +143,10 @@ impl fmt::Debug for LogCallback {
 impl Drop for LogCallback {
     fn drop(&mut self) {
         // A forked child may have inherited the table in a locked state.
-        if !fork::in_child() {
-            CLOSURES.remove(self.number);
-        }
+        let closure = (!fork::in_child()).then(|| CLOSURES.remove(self.number));
         release_now(Handle(self.raw), &Root { is_borrowed: false });
+        // Its drop may panic.
+        drop(closure);
     }
 }
 

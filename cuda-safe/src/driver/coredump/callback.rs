@@ -127,10 +127,10 @@ impl fmt::Debug for DumpCallback {
 impl Drop for DumpCallback {
     fn drop(&mut self) {
         // A forked child may have inherited the table in a locked state.
-        if !fork::in_child() {
-            CLOSURES.remove(self.number);
-        }
+        let closure = (!fork::in_child()).then(|| CLOSURES.remove(self.number));
         release_now(self.registered, &Root { is_borrowed: false });
+        // Its drop may panic.
+        drop(closure);
     }
 }
 
