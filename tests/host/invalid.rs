@@ -641,6 +641,10 @@ fn of_memory() -> Vec<(Invalid, &'static [&'static str])> {
             },
             &["91", "90"],
         ),
+        (
+            Invalid::MemoryIsBeingUnmapped,
+            &["unmapping", "growable buffer", "try again"],
+        ),
         (Invalid::NoMemoryManager, &["no memory manager"]),
         (
             Invalid::ManagerVersion {

@@ -1,13 +1,19 @@
 //! Objects that are released after the work on a stream: what the release does if the driver does not say
 //! whether that work is complete.
 
-use crate::on;
+use crate::common::child::in_child;
 use crate::releases::{fail, fail_from, leaking};
+use crate::{on, start};
 use cuda_safe::array::{Array, ArrayOptions, ArrayShape, Sampler, SparseArray, Surface, Texture};
+use cuda_safe::logs::LogCallback;
 use cuda_safe::virtual_memory::{GrowableBuffer, PhysicalMemory, Reservation};
-use cuda_safe::{Context, DeviceBuffer, Extent, Stream, attempt_deferred_releases};
+use cuda_safe::{
+    Context, ContextFlags, Device, DeviceBuffer, Error, Extent, Invalid, Stream,
+    attempt_deferred_releases,
+};
 use cuda_sim::{Profile, alive};
 use cuda_sys::CUresult;
+use std::sync::{Arc, Mutex};
 
 const PAGE: usize = 2 << 20;
 const PLANE: ArrayShape = ArrayShape::TwoD {
@@ -44,6 +50,151 @@ fn a_fatal_error_of_a_query_is_not_the_end_of_the_work() {
             );
         }
         assert!(cuda_safe::leaked() >= 3);
+    });
+}
+
+/// Fails one query of each release with `code`. Returns how often.
+fn answer_once(context: &Context, query: &'static str, code: CUresult) -> u64 {
+    let stream = context.stream().expect("a stream");
+    let buffer = used(context, &stream);
+    let other = context.stream().expect("a stream");
+    let mut growable = GrowableBuffer::<u8>::new(&other, PAGE).expect("a buffer");
+    growable.resize_zeroed(PAGE).expect("memory");
+    let mut hits = 0;
+    {
+        let refused = fail(query, 1, code);
+        drop(buffer);
+        hits += refused.hits();
+    }
+    {
+        let refused = fail(query, 1, code);
+        growable.truncate(0).expect("an empty buffer");
+        hits += refused.hits();
+    }
+    // The fills write to memory that is still mapped: the program runs without a misuse.
+    stream.synchronize().expect("the fill");
+    other.synchronize().expect("the fill");
+    hits
+}
+
+#[test]
+fn one_answer_that_all_work_has_ended_does_not_unmap_memory_under_it() {
+    leaking(|context| {
+        for code in [
+            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+            CUresult::CUDA_ERROR_DEINITIALIZED,
+        ] {
+            for query in ["cuStreamQuery", "cuEventRecord", "cuEventQuery"] {
+                // Some fills are complete when the driver is asked the first time.
+                let hits: u64 = (0..8).map(|_| answer_once(&context, query, code)).sum();
+                assert!(hits >= 4, "{query}: {hits}");
+            }
+        }
+    });
+}
+
+/// Destroys a context while work uses virtual memory, and then drops the memory. The other objects of the
+/// context are misused afterwards.
+fn destroy_under(context: &Context, destroy: impl FnOnce() -> CUresult) {
+    let stream = context.stream().expect("a stream");
+    let buffer = used(context, &stream);
+    let mut growable = GrowableBuffer::<u8>::new(&stream, PAGE).expect("a buffer");
+    growable.resize_zeroed(PAGE).expect("memory");
+    assert!(destroy().is_success());
+    drop((buffer, growable));
+    assert_eq!((alive().mappings, alive().reservations), (0, 0));
+    assert_eq!(cuda_safe::leaked(), 0);
+    std::mem::forget(stream);
+}
+
+#[test]
+fn memory_is_unmapped_after_a_reset_of_its_context() {
+    in_child(&[], || {
+        start(Profile::h200());
+        let context = crate::context();
+        // SAFETY: the objects of the context return errors from now on.
+        destroy_under(&context, || unsafe {
+            cuda_sys::cuDevicePrimaryCtxReset_v2(0)
+        });
+    });
+}
+
+#[test]
+fn memory_is_unmapped_after_its_context_was_destroyed() {
+    in_child(&[], || {
+        start(Profile::h200());
+        let device = Device::get(0).expect("a device");
+        let context = Context::new(&device, ContextFlags::empty()).expect("a context");
+        // SAFETY: as above.
+        destroy_under(&context, || unsafe {
+            cuda_sys::cuCtxDestroy_v2(context.as_raw())
+        });
+        std::mem::forget(context);
+    });
+}
+
+#[test]
+fn a_leaked_mapping_is_counted_with_its_memory_and_addresses() {
+    leaking(|context| {
+        let space = Reservation::new(2 * PAGE).expect("addresses");
+        let map = |offset| {
+            let memory = PhysicalMemory::new(context.device(), PAGE).expect("memory");
+            space.map(offset, memory).expect("a mapping")
+        };
+        let mappings = [map(0), map(PAGE)];
+        {
+            let _refused = fail_from("cuMemUnmap", 1, CUresult::CUDA_ERROR_INVALID_VALUE);
+            drop(mappings);
+        }
+        drop(space);
+        let left = alive();
+        let left = left.mappings + left.physical_allocations + left.reservations;
+        assert_eq!((left, cuda_safe::leaked()), (5, 5));
+    });
+}
+
+#[test]
+fn a_closure_of_the_log_can_use_a_buffer_whose_memory_cannot_be_unmapped() {
+    leaking(|context| {
+        let stream = context.stream().expect("a stream");
+        let mut buffer = GrowableBuffer::<u8>::new(&stream, 4 * PAGE).expect("a buffer");
+        for pages in 1..=3 {
+            buffer.resize_zeroed(pages * PAGE).expect("memory");
+        }
+        // The fills are not complete, so the memory is unmapped later.
+        buffer.truncate(PAGE).expect("a shorter buffer");
+        stream.synchronize().expect("the fills");
+        let buffer = Arc::new(Mutex::new(buffer));
+        let (its, seen) = (Arc::clone(&buffer), Arc::new(Mutex::new(Vec::new())));
+        let log = Arc::clone(&seen);
+        let callback = LogCallback::new(move |_, _| {
+            let mut buffer = its.lock().expect("no panic");
+            let mapped = buffer.mapped_bytes();
+            let refused = match buffer.grow(3 * PAGE) {
+                Err(Error::Invalid(reason)) => *reason == Invalid::MemoryIsBeingUnmapped,
+                _ => false,
+            };
+            // Releases of the same memory, now and later.
+            buffer.truncate(0).expect("a shorter buffer");
+            attempt_deferred_releases();
+            log.lock().expect("no panic").push((mapped, refused));
+        });
+        {
+            let refused = fail("cuMemUnmap", 1, CUresult::CUDA_ERROR_INVALID_VALUE);
+            attempt_deferred_releases();
+            assert_eq!(refused.hits(), 1);
+        }
+        drop(callback.expect("registered"));
+        let seen = seen.lock().expect("no panic").clone();
+        assert!(!seen.is_empty());
+        assert!(seen.iter().all(|its| *its == (3 * PAGE, true)), "{seen:?}");
+        assert_eq!(cuda_safe::leaked(), 1);
+        // The release that the closure caused unmaps all of it.
+        attempt_deferred_releases();
+        assert_eq!((alive().mappings, alive().physical_allocations), (0, 0));
+        let mut buffer = buffer.lock().expect("no panic");
+        buffer.grow(3 * PAGE).expect("memory");
+        assert_eq!(buffer.mapped_bytes(), 3 * PAGE);
     });
 }
 

@@ -419,6 +419,8 @@ pub enum Invalid {
     MissingDevices { devices: u32, added: usize },
     /// A length above the number of elements for which a growable buffer has addresses.
     AboveCapacity { len: usize, capacity: usize },
+    /// A growable buffer that grows while another call unmaps its memory and does not return.
+    MemoryIsBeingUnmapped,
     /// An export as a DMA-BUF of memory that does not consist of whole pages of the host, or that is of
     /// a kind that the driver does not export.
     DmaBuf {

@@ -729,6 +729,10 @@ impl fmt::Display for Invalid {
                 f,
                 "{len} elements exceed the capacity of the growable buffer, which is {capacity}"
             ),
+            Self::MemoryIsBeingUnmapped => f.write_str(
+                "another driver call is unmapping memory of the growable buffer: try again after that \
+                 call has returned",
+            ),
             Self::DmaBuf { address, bytes } => write!(
                 f,
                 "{bytes} bytes at {address:#x} cannot be exported as a DMA-BUF: pass whole pages of the \

@@ -6,7 +6,7 @@ use super::physical::PhysicalMemory;
 use crate::base::call::{Answer, answer, call};
 use crate::base::error::{Rejected, Result};
 use crate::base::invalid::Invalid;
-use crate::base::release::{self, Destroy, Leftover, Root, release};
+use crate::base::release::{self, Destroy, KeepAlive, Leftover, Root, release};
 use crate::driver::device::Device;
 use cuda_sys::{
     CUlogicalEndpointFabricHandle, CUlogicalEndpointFlag, CUlogicalEndpointId,
@@ -590,20 +590,14 @@ impl Destroy for Unbind {
 impl Drop for Inner {
     fn drop(&mut self) {
         let ids = Arc::clone(&self.ids);
-        release(
-            Endpoint {
-                id: self.id,
-                _ids: ids,
-            },
-            &Root { is_borrowed: false },
-        );
+        release(Endpoint { id: self.id, ids }, &Root { is_borrowed: false });
     }
 }
 
 /// An endpoint that is destroyed. Its id is released afterwards.
 struct Endpoint {
     id: CUlogicalEndpointId,
-    _ids: Arc<Ids>,
+    ids: Arc<Ids>,
 }
 
 impl Destroy for Endpoint {
@@ -623,6 +617,11 @@ impl Destroy for Endpoint {
 
     fn leftover(&self) -> Leftover {
         Leftover::Object
+    }
+
+    /// Leaks the ids: the driver does not release that of an endpoint which exists.
+    fn has_leaked(&self, _: &dyn KeepAlive) {
+        std::mem::forget(Arc::clone(&self.ids));
     }
 }
 

@@ -10,7 +10,8 @@ use crate::base::error::Result;
 use crate::base::invalid::Invalid;
 use crate::base::release::{self, Destroy, KeepAlive, Leftover, release};
 use crate::base::report::count_leak;
-use crate::base::sync::{Mutex, MutexGuard};
+use crate::base::sync::{Condvar, Mutex, MutexGuard};
+use crate::base::zone::may_block;
 use crate::driver::device::Device;
 use crate::driver::event::{Event, LastUse};
 use crate::driver::stream::Stream;
@@ -21,6 +22,7 @@ use cuda_sys::{CUdeviceptr, CUresult};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 /// Device memory whose length changes without a copy: it never moves. Bound to a stream.
 ///
@@ -88,7 +90,13 @@ struct Space {
     /// The access to each mapping.
     access: AccessList,
     mapped: Mutex<Mapped>,
+    /// Notified when [`Mapped::is_unmapping`] ends.
+    has_unmapped: Condvar,
 }
+
+/// How long a growth waits for a call that unmaps memory. The call takes microseconds, unless it fails and a
+/// closure of the driver's log blocks.
+const LIMIT: Duration = Duration::from_secs(10);
 
 /// The mapped part of the space.
 #[derive(Default)]
@@ -99,11 +107,25 @@ struct Mapped {
     required: usize,
     /// The number of times that the buffer has shrunk.
     shrinks: u64,
+    /// Whether a thread unmaps the last range, without the lock.
+    is_unmapping: bool,
 }
 
 impl Mapped {
     fn end(&self) -> usize {
         self.ranges.last().map_or(0, MappedRange::end)
+    }
+
+    /// Returns whether a thread unmaps some of the first `bytes`.
+    fn unmaps_below(&self, bytes: usize) -> bool {
+        let last = self.ranges.last();
+        self.is_unmapping && last.is_some_and(|last| last.offset < bytes)
+    }
+
+    /// Returns the last range if nothing in it must stay mapped.
+    fn unused(&self) -> Option<&MappedRange> {
+        let last = self.ranges.last();
+        last.filter(|last| last.offset >= self.required)
     }
 }
 
@@ -112,18 +134,48 @@ impl Space {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Requires this number of bytes. Returns how many are mapped, which is final: waits if another thread
+    /// unmaps some of them.
+    ///
+    /// # Errors
+    /// [`Invalid::MemoryIsBeingUnmapped`].
+    fn require_mapped(&self, bytes: usize) -> Result<usize> {
+        let refused = || Err(Invalid::MemoryIsBeingUnmapped.into());
+        let require = || {
+            let mut mapped = self.lock();
+            mapped.required = mapped.required.max(bytes);
+            mapped
+        };
+        let mut mapped = require();
+        if mapped.unmaps_below(bytes) {
+            drop(mapped);
+            // This can be a closure of the driver's log, inside the call that unmaps.
+            if !may_block() {
+                return refused();
+            }
+            mapped = require();
+        }
+        while mapped.unmaps_below(bytes) {
+            let (locked, waited) = self
+                .has_unmapped
+                .wait_timeout(mapped, LIMIT)
+                .unwrap_or_else(PoisonError::into_inner);
+            mapped = locked;
+            if waited.timed_out() && mapped.unmaps_below(bytes) {
+                return refused();
+            }
+        }
+        Ok(mapped.end())
+    }
+
     /// Maps memory up to this number of bytes.
     ///
     /// Ranges that would have been unmapped after an earlier shrink stay mapped.
     ///
     /// # Errors
-    /// Errors from the driver. What is mapped already stays.
+    /// Errors from the driver, [`Invalid::MemoryIsBeingUnmapped`]. What is mapped already stays.
     fn require(&self, bytes: usize) -> Result<()> {
-        let end = {
-            let mut mapped = self.lock();
-            mapped.required = mapped.required.max(bytes);
-            mapped.end()
-        };
+        let end = self.require_mapped(bytes)?;
         if bytes <= end {
             return Ok(());
         }
@@ -197,6 +249,7 @@ impl<T> GrowableBuffer<T> {
                 step: *step,
                 access,
                 mapped: Mutex::default(),
+                has_unmapped: Condvar::new(),
             }),
             stream: stream.clone(),
             end: stream.context().event()?,
@@ -251,7 +304,8 @@ impl<T> GrowableBuffer<T> {
     /// nothing if the buffer is as long already.
     ///
     /// # Errors
-    /// [`Invalid::AboveCapacity`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory). The length is then as before.
+    /// [`Invalid::AboveCapacity`]; [`Error::OutOfMemory`](crate::Error::OutOfMemory);
+    /// [`Invalid::MemoryIsBeingUnmapped`]. The length is then as before.
     pub fn grow(&mut self, len: usize) -> Result<()> {
         release::drain();
         if len <= self.len {
@@ -389,23 +443,39 @@ impl Destroy for Tail {
             call: "cuMemUnmap",
             code: CUresult::CUDA_SUCCESS,
         };
-        let mut unmapped = Vec::new();
-        let mut mapped = self.space.lock();
-        if mapped.shrinks == self.number {
-            let required = mapped.required;
-            while let Some(last) = mapped.ranges.last().filter(|last| last.offset >= required) {
-                // SAFETY: the range is exactly one mapping. The work that uses it is complete, and no
-                // later work does: the buffer was as short since.
-                answer = unsafe { answer!(cuMemUnmap(last.address(), last.size())) };
-                if !answer.code.is_success() {
-                    break;
+        while answer.code.is_success() {
+            let (address, size) = {
+                let mut mapped = self.space.lock();
+                if mapped.is_unmapping {
+                    // Another release of this space, whose call may run this one: closures of the driver's
+                    // log complete deferred releases.
+                    answer.code = CUresult::CUDA_ERROR_NOT_READY;
+                    return answer;
                 }
-                unmapped.extend(mapped.ranges.pop());
-            }
+                let is_due = mapped.shrinks == self.number;
+                let Some(last) = mapped.unused().filter(|_| is_due) else {
+                    return answer;
+                };
+                let range = (last.address(), last.size());
+                mapped.is_unmapping = true;
+                range
+            };
+            // SAFETY: the range is exactly one mapping, and no other thread unmaps it. The work that uses it
+            // is complete, and no later work does: the buffer was as short since, and grows only after
+            // this call.
+            answer = unsafe { answer!(cuMemUnmap(address, size)) };
+            let unmapped = {
+                let mut mapped = self.space.lock();
+                mapped.is_unmapping = false;
+                self.space.has_unmapped.notify_all();
+                match answer.code.is_success() {
+                    true => mapped.ranges.pop(),
+                    false => None,
+                }
+            };
+            // Released without the lock.
+            drop(unmapped);
         }
-        drop(mapped);
-        // Released without the lock.
-        drop(unmapped);
         if answer.code == CUresult::CUDA_ERROR_DEINITIALIZED {
             // The process exits. Nothing is released any more.
             self.leak();

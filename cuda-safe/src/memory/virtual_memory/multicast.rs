@@ -603,7 +603,7 @@ impl Destroy for Unmap {
     }
 
     fn has_leaked(&self, _: &dyn KeepAlive) {
-        self.reservation.never_free();
+        self.reservation.leak();
     }
 }
 

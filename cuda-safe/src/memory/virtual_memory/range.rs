@@ -6,8 +6,10 @@
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
 use crate::base::call::{Answer, answer, call};
+use crate::base::current::Entered;
 use crate::base::error::Result;
 use crate::base::release::{Destroy, KeepAlive, Leftover, Root, release};
+use crate::base::report::count_leak;
 use crate::driver::event::LastUse;
 use cuda_sys::{CUdeviceptr, CUresult};
 
@@ -81,14 +83,22 @@ impl MappedRange {
 /// Returns `None` if the work that used virtual memory is complete, and otherwise the answer of a release.
 ///
 /// The memory outlives the context. So if the context was destroyed, which ends its work, the memory is
-/// released.
+/// released. A single answer does not prove that: the driver may mean the current context of the thread,
+/// and memory that is unmapped under running work ends the process. So the second answer must be the
+/// same, with the context of the work current, or the driver must refuse to make it current.
 pub(super) fn obstacle(last_use: &LastUse) -> Option<Answer> {
-    last_use.obstacle().filter(|answer| {
-        !matches!(
-            answer.code,
-            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED | CUresult::CUDA_ERROR_DEINITIALIZED
-        )
-    })
+    let is_destroyed = |code| code == CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    let first = last_use.obstacle()?;
+    if !is_destroyed(first.code) {
+        return Some(first);
+    }
+    match Entered::new(last_use.stream().context()) {
+        Ok(_current) => last_use
+            .obstacle()
+            .filter(|second| !is_destroyed(second.code)),
+        Err(error) if error.code().is_some_and(is_destroyed) => None,
+        Err(_) => Some(first),
+    }
 }
 
 /// A range that is unmapped after its last use. The reservation and the memory are released with it.
@@ -121,6 +131,8 @@ impl Destroy for Unmap {
     }
 
     fn has_leaked(&self, _: &dyn KeepAlive) {
-        self.range.reservation.never_free();
+        // The release is counted for the mapping, which keeps the memory and the addresses.
+        count_leak();
+        self.range.reservation.leak();
     }
 }

@@ -7,6 +7,7 @@ use super::range::MappedRange;
 use crate::base::call::{Answer, answer, call};
 use crate::base::error::{Rejected, Result};
 use crate::base::release::{self, Destroy, Leftover, Root, release};
+use crate::base::report::count_leak;
 use cuda_sys::CUdeviceptr;
 use std::fmt;
 use std::sync::Arc;
@@ -89,10 +90,11 @@ impl Reservation {
         })
     }
 
-    /// Leaks the range, because a mapping in it was not unmapped. The leak of the mapping is counted, and
-    /// that of the range is a part of it.
-    pub(super) fn never_free(&self) {
-        self.range.has_leaked.store(true, Ordering::Relaxed);
+    /// Leaks the range, because a mapping in it was not unmapped.
+    pub(super) fn leak(&self) {
+        if !self.range.has_leaked.swap(true, Ordering::Relaxed) {
+            count_leak();
+        }
     }
 
     /// Returns the first address.
