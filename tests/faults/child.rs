@@ -7,10 +7,40 @@ use cuda_safe::sys::{cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain};
 use cuda_safe::{Context, Device};
 use cuda_sim::Call;
 use cuda_sim::fault::Fault;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-/// Every call fails in turn. In a debug build, which is twenty times slower, only some calls fail.
-fn stride() -> usize {
-    if cfg!(debug_assertions) { 12 } else { 1 }
+/// How long a run may take. Most take milliseconds.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The number of runs that have begun.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+
+/// Says where a run begins, and gives it [`LIMIT`].
+fn begin(place: &str) {
+    println!("at\t{place}");
+    BEGUN.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Aborts the process when a run does not end. The parent process reports the place.
+fn watch() {
+    let mut last = BEGUN.load(Ordering::Relaxed);
+    loop {
+        std::thread::sleep(LIMIT);
+        let begun = BEGUN.load(Ordering::Relaxed);
+        if begun == last {
+            eprintln!("a run has not ended after {} s", LIMIT.as_secs());
+            std::process::abort();
+        }
+        last = begun;
+    }
+}
+
+/// Every call fails in turn. In a debug build, which is twenty times slower, only some calls of the
+/// scenarios fail.
+fn stride(job: &Job) -> usize {
+    let is_sampled = cfg!(debug_assertions) && !job.is_planted();
+    if is_sampled { 48 } else { 1 }
 }
 
 /// Runs a job and prints the results, one per line. If a run leaves state behind that would affect
@@ -21,6 +51,7 @@ pub(crate) fn work(job: &Job) {
     cuda_sim::install(job.profile.clone()).expect("this child process has no driver yet");
     crate::kernels::register_kernels();
     run::listen();
+    std::thread::spawn(watch);
     if job.start == 0 {
         first_call(job);
     }
@@ -42,13 +73,13 @@ pub(crate) fn work(job: &Job) {
         true => sound.len(),
     };
     // A debug build fails other calls for each code.
-    let is_due = |number: &usize| (number + job.code.0 as usize) % stride() == 0;
+    let is_due = |number: &usize| (number + job.code.0 as usize) % stride(job) == 0;
     for number in (job.start..runs).filter(is_due) {
         let held = number >= sound.len();
         let nth = number % sound.len() + 1;
         let who = if held { ", retained by others" } else { "" };
         let place = format!("call {nth}, {}{who}", sound[nth - 1].function);
-        println!("at\t{place}");
+        begin(&place);
         if held {
             retain();
         }
@@ -80,7 +111,7 @@ pub(crate) fn work(job: &Job) {
 /// only here.
 fn first_call(job: &Job) {
     let place = "the first call of the process";
-    println!("at\t{place}");
+    begin(place);
     let run = run::run(job.scenario, Some(fault(job, 1)));
     check(job, place, &run, &[]);
     run.thread_before.restore();
@@ -107,6 +138,7 @@ fn check(job: &Job, place: &str, run: &Run, sound: &[Call]) {
 
 /// Runs the scenario without a fault and returns its calls.
 fn sound_run(job: &Job, place: &str) -> Vec<Call> {
+    BEGUN.fetch_add(1, Ordering::Relaxed);
     let run = run::run(job.scenario, None);
     let wrong: Vec<String> = rules::after_sound_run(&run)
         .iter()

@@ -46,6 +46,12 @@ impl Job {
         })
     }
 
+    /// Returns whether the scenario contains a bug.
+    pub(crate) fn is_planted(&self) -> bool {
+        let mut all = planted::ALL.iter();
+        all.any(|it| it.name == self.scenario.name)
+    }
+
     fn text(&self) -> String {
         let Self {
             scenario,

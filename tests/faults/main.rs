@@ -3,10 +3,10 @@
 //! The [scenarios](scenarios) use every feature of `cuda-safe` on the software driver. Each runs
 //! once without a fault, which counts its calls, and then once for every call and every error code
 //! with that call failing. It also runs once for every call with all calls failing from there on,
-//! as after an illegal address. After each run the [rules](rules) are checked: no panic and no
-//! abort, no uncounted leak, nothing destroyed twice or used after destruction, the context stack
+//! as after an illegal address. After each run the [rules](rules) are checked: no panic, no
+//! abort and no hang, no uncounted leak, nothing destroyed twice or used after destruction, the context stack
 //! of the thread unchanged, and the failing function named in the error. Afterwards the scenario
-//! must run without a trace of the failure. (A debug build does a part of the sweep.)
+//! must run without a trace of the failure. A debug build does a sample of the sweep.
 //!
 //! `cargo test --release --test faults -- --nocapture` prints one line per scenario, and the totals
 //! at the end. No GPU is used, even if there is one.

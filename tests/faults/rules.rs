@@ -163,7 +163,6 @@ fn leaks(run: &Run, failed: &Failed) -> Vec<String> {
         + u64::from(taken_as_gone)
         + told_of_stuck(run, failed)
         + kept_by_views(run, failed)
-        + kept_by_mappings(run)
         + stranded(run, failed).1;
     if more > allowed {
         wrong.push(format!("left behind: {what}; counted: {}", run.leaked));
@@ -172,10 +171,10 @@ fn leaks(run: &Run, failed: &Failed) -> Vec<String> {
     // stack.
     let one = u64::from(by_design::may_leak(failed.function, span));
     let one = one.max(stranded(run, failed).0);
-    // A pool stays alive with its memory.
-    let one = one + one.min(run.after.pools().saturating_sub(run.before.pools()) as u64);
-    // A sparse array keeps its memory.
-    let one = one + u64::from(one == 1 && failed.function == "cuArrayDestroy");
+    // A pool stays alive with its memory, memory with its mapping or sparse array, and addresses with
+    // their mappings.
+    let kept = run.after.shared().saturating_sub(run.before.shared()) as u64;
+    let one = if one == 0 { 0 } else { one + kept };
     if !failed.from_then_on && run.leaked > one.max(stuck(run)) {
         wrong.push(format!("{} counted as leaked", run.leaked));
     }
@@ -216,13 +215,6 @@ fn kept_by_views(run: &Run, failed: &Failed) -> u64 {
     }
     let kept = run.after.green_contexts() - run.before.green_contexts();
     kept as u64
-}
-
-/// Returns how many reservations stay with a mapping that was leaked.
-fn kept_by_mappings(run: &Run) -> u64 {
-    let (mappings, reservations) = run.after.mappings_and_reservations();
-    let before = run.before.mappings_and_reservations();
-    (mappings.saturating_sub(before.0)).min(reservations.saturating_sub(before.1)) as u64
 }
 
 /// Returns how often memory was stranded because the end of the work that uses it is unknown, and

@@ -146,18 +146,16 @@ impl Objects {
         self.0[0].1
     }
 
-    /// Returns how many mappings there are, and how many reservations.
-    pub(crate) fn mappings_and_reservations(&self) -> (usize, usize) {
-        let of = |name: &str| {
-            self.0
-                .iter()
-                .find(|(its, _)| *its == name)
-                .map_or(0, |(_, count)| *count)
+    /// Returns how many objects there are that memory of other objects belongs to, or that are memory of
+    /// other objects: they are leaked with the other object.
+    pub(crate) fn shared(&self) -> usize {
+        let is_shared = |name: &str| {
+            matches!(
+                name,
+                "pool" | "physical allocation" | "reservation" | "mapping"
+            )
         };
-        (of("mapping"), of("reservation"))
-    }
-
-    pub(crate) fn pools(&self) -> usize {
-        self.0[14].1
+        let shared = self.0.iter().filter(|(name, _)| is_shared(name));
+        shared.map(|(_, count)| count).sum()
     }
 }

@@ -107,6 +107,21 @@ impl Trace {
         joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
+    /// Runs the scenario on another thread, with what happens when the thread ends, and waits for it.
+    pub(crate) fn until_the_thread_ends<T: Send>(
+        &mut self,
+        f: impl FnOnce(&mut Self) -> T + Send,
+    ) -> T {
+        let (id, joined) = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| f(self));
+            (thread.thread().id(), thread.join())
+        });
+        let depths = cuda_sim::stack_depths().into_iter();
+        self.depths
+            .extend(depths.filter(|its| its.0 == id).map(|its| its.1));
+        joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
     /// Returns the kind of a call, by its index in the run.
     pub(crate) fn span(&self, call: usize) -> Option<Span> {
         let of = |(span, range): &(Span, Range<usize>)| range.contains(&call).then_some(*span);

@@ -110,6 +110,7 @@ pub(super) fn objects(trace: &mut Trace) -> Result<()> {
     assert_eq!(results.to_vec()?[1][0], 1.5);
     let rows = PitchedBuffer::<f32>::zeroed(&stream, 4, 2)?;
     let rows = Texture::new(rows, &Sampler::default())?;
+    assert_eq!(rows.sampler()?, Sampler::default());
     trace.drop(rows);
     trace.drops_from_here();
     Ok(())

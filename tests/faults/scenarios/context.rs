@@ -56,20 +56,16 @@ pub(super) fn events(trace: &mut Trace) -> Result<()> {
 pub(super) fn bound(trace: &mut Trace) -> Result<()> {
     let primary = primary()?;
     // The context is on the stack of the thread until the thread ends.
-    let ended = std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            let own = Context::new(&primary.device(), ContextFlags::empty())?;
-            own.bind_to_thread()?;
-            own.bind_to_thread()?;
-            own.event()?;
-            primary.memory_info()?;
-            trace.drop(own);
-            trace.drops_from_here();
-            Ok(())
-        });
-        thread.join()
-    });
-    ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    trace.until_the_thread_ends(|trace| {
+        let own = Context::new(&primary.device(), ContextFlags::empty())?;
+        own.bind_to_thread()?;
+        own.bind_to_thread()?;
+        own.event()?;
+        primary.memory_info()?;
+        trace.drop(own);
+        trace.drops_from_here();
+        Ok(())
+    })
 }
 
 pub(super) fn guards(trace: &mut Trace) -> Result<()> {

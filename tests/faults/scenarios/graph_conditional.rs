@@ -74,7 +74,8 @@ pub(super) fn device_launch(trace: &mut Trace) -> Result<()> {
         executable.launch(&other)?;
         trace.drop(executable);
     }
-    other.synchronize()?;
+    // The launch may not be complete, so the graph is destroyed later.
+    trace.drops_before(|| other.synchronize())?;
     trace.drops_from_here();
     Ok(())
 }

@@ -104,22 +104,28 @@ fn lock(handles: &Mutex<Vec<usize>>) -> MutexGuard<'_, Vec<usize>> {
     handles.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Returns all handles. The lock is released, so a handle may be added again while they are used.
+fn take(handles: &Mutex<Vec<usize>>) -> Vec<usize> {
+    std::mem::take(&mut *lock(handles))
+}
+
 /// Completes what could not be completed while calls were failing.
 pub(super) fn clean_up() {
     let is_destroy = |call: &cuda_sim::Call| call.function == "cuStreamDestroy_v2";
     let mut destroys = cuda_sim::calls().into_iter().filter(is_destroy);
-    let some_live = !destroys.any(|call| call.result.is_success());
-    let captured = std::mem::take(&mut *lock(&MAY_BE_CAPTURING));
-    for stream in captured.into_iter().filter(|_| some_live) {
+    // The last release of a primary context destroys its streams, too.
+    let some_live = cuda_sim::alive().streams != 0;
+    let some_live = some_live && !destroys.any(|call| call.result.is_success());
+    for stream in take(&MAY_BE_CAPTURING).into_iter().filter(|_| some_live) {
         let _ = end_capture(std::ptr::without_provenance_mut(stream));
     }
-    for stream in lock(&STILL_CAPTURING).drain(..) {
+    for stream in take(&STILL_CAPTURING) {
         let _ = end_capture(std::ptr::without_provenance_mut(stream));
     }
-    for graph in std::mem::take(&mut *lock(&GRAPHS)) {
+    for graph in take(&GRAPHS) {
         let _ = destroy_graph(std::ptr::without_provenance_mut(graph));
     }
-    for context in std::mem::take(&mut *lock(&STILL_THERE)) {
+    for context in take(&STILL_THERE) {
         destroy_context(std::ptr::without_provenance_mut(context));
     }
 }
