@@ -9,7 +9,7 @@ use crate::thread;
 use cuda_sys::CUresult;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 
@@ -41,6 +41,22 @@ static NOT_SIMULATED: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 static COUNTS: Mutex<BTreeMap<&'static str, [u64; 2]>> = Mutex::new(BTreeMap::new());
 static UNREGISTERED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static SEED: AtomicU64 = AtomicU64::new(0);
+static OPTIONS: AtomicBool = AtomicBool::new(false);
+
+/// Makes messages name the options of the command `cuda-sim run` instead of functions of this crate.
+#[doc(hidden)]
+pub fn name_options() {
+    OPTIONS.store(true, Ordering::Relaxed);
+}
+
+/// Returns the name of a setting for messages: of its option if the program does not call this crate, else of its
+/// function.
+pub(crate) fn setting(function: &'static str, option: &'static str) -> &'static str {
+    match OPTIONS.load(Ordering::Relaxed) {
+        true => option,
+        false => function,
+    }
+}
 
 /// Stores the seed, which the report of a misuse names.
 pub(crate) fn note_seed(seed: u64) -> u64 {
@@ -111,7 +127,8 @@ pub(crate) fn misuse(what: impl Into<String>) {
     let what = what.into();
     // Which misuse is found depends on the order in which work ran, and therefore on the seed.
     let seed = SEED.load(Ordering::Relaxed);
-    eprintln!("cuda-sim: misuse: {what} (seed {seed}: Profile::with_seed replays it)");
+    let setting = setting("Profile::with_seed", "cuda-sim run --seed");
+    eprintln!("cuda-sim: misuse: {what} (seed {seed}: {setting} replays it)");
     note_misuse(what);
 }
 
@@ -203,44 +220,65 @@ pub fn stack_depths() -> Vec<(ThreadId, usize)> {
     thread::depths()
 }
 
-/// The number of live objects of each kind. Returned by [`alive`](crate::alive).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
-pub struct Alive {
+/// Defines the struct, with the name of each count in texts.
+macro_rules! alive {
+    ($($(#[$meta:meta])* $field:ident: $type:ident = $name:literal,)*) => {
+        /// The number of live objects of each kind. Returned by [`alive`](crate::alive).
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "the names say it")]
+        pub struct Alive {
+            $($(#[$meta])* pub $field: $type,)*
+        }
+
+        impl Alive {
+            /// Returns each count with its name.
+            pub(crate) fn counts(&self) -> Vec<(u64, &'static str)> {
+                vec![$((self.$field as u64, $name)),*]
+            }
+
+            /// Adds the objects that were alive before and are not alive after.
+            pub(crate) fn add_difference(&mut self, before: &Self, after: &Self) {
+                $(self.$field += before.$field.saturating_sub(after.$field);)*
+            }
+        }
+    };
+}
+
+alive! {
     /// Retains of primary contexts.
-    pub retains: usize,
-    pub contexts: usize,
-    pub green_contexts: usize,
-    pub streams: usize,
-    pub events: usize,
-    pub modules: usize,
-    pub libraries: usize,
-    pub linkers: usize,
-    pub graphs: usize,
-    pub executable_graphs: usize,
-    pub user_objects: usize,
-    pub device_allocations: usize,
-    pub device_bytes: u64,
-    pub pinned_allocations: usize,
+    retains: usize = "retains",
+    contexts: usize = "contexts",
+    green_contexts: usize = "green contexts",
+    streams: usize = "streams",
+    events: usize = "events",
+    modules: usize = "modules",
+    libraries: usize = "libraries",
+    linkers: usize = "linkers",
+    graphs: usize = "graphs",
+    executable_graphs: usize = "executable graphs",
+    user_objects: usize = "user objects",
+    device_allocations: usize = "device allocations",
+    device_bytes: u64 = "bytes of device memory",
+    pinned_allocations: usize = "pinned allocations",
     /// Registered ranges of host memory.
-    pub registered: usize,
+    registered: usize = "registered",
     /// Allocations of managed memory, of pools too. Their bytes are not among `device_bytes`.
-    pub managed_allocations: usize,
+    managed_allocations: usize = "managed allocations",
     /// Memory pools, except the default pools of devices.
-    pub pools: usize,
+    pools: usize = "pools",
     /// Physical memory of `cuMemCreate` that a handle or a mapping keeps. Its bytes on devices are among
     /// `device_bytes`.
-    pub physical_allocations: usize,
+    physical_allocations: usize = "physical allocations",
     /// Reserved address ranges.
-    pub reservations: usize,
-    pub mappings: usize,
+    reservations: usize = "reservations",
+    mappings: usize = "mappings",
     /// Arrays, except levels of mipmapped arrays.
-    pub arrays: usize,
-    pub mipmapped_arrays: usize,
+    arrays: usize = "arrays",
+    mipmapped_arrays: usize = "mipmapped arrays",
     /// Texture objects.
-    pub textures: usize,
+    textures: usize = "textures",
     /// Surface objects.
-    pub surfaces: usize,
+    surfaces: usize = "surfaces",
 }
 
 impl Alive {
@@ -249,37 +287,6 @@ impl Alive {
         let all: u64 = self.counts().iter().map(|(count, _)| count).sum();
         // The bytes are in the list too.
         usize::try_from(all - self.device_bytes).unwrap_or(usize::MAX)
-    }
-
-    /// Returns each count with its name.
-    pub(crate) fn counts(&self) -> [(u64, &'static str); 24] {
-        let count = |count: usize, name| (count as u64, name);
-        [
-            count(self.retains, "retains"),
-            count(self.contexts, "contexts"),
-            count(self.green_contexts, "green contexts"),
-            count(self.streams, "streams"),
-            count(self.events, "events"),
-            count(self.modules, "modules"),
-            count(self.libraries, "libraries"),
-            count(self.linkers, "linkers"),
-            count(self.graphs, "graphs"),
-            count(self.executable_graphs, "executable graphs"),
-            count(self.user_objects, "user objects"),
-            count(self.device_allocations, "device allocations"),
-            (self.device_bytes, "bytes of device memory"),
-            count(self.pinned_allocations, "pinned allocations"),
-            count(self.registered, "registered"),
-            count(self.managed_allocations, "managed allocations"),
-            count(self.pools, "pools"),
-            count(self.physical_allocations, "physical allocations"),
-            count(self.reservations, "reservations"),
-            count(self.mappings, "mappings"),
-            count(self.arrays, "arrays"),
-            count(self.mipmapped_arrays, "mipmapped arrays"),
-            count(self.textures, "textures"),
-            count(self.surfaces, "surfaces"),
-        ]
     }
 }
 

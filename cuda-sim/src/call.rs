@@ -297,3 +297,10 @@ pub fn alive() -> Alive {
     settle();
     state::with(|world| world.alive()).unwrap_or_default()
 }
+
+/// Returns the objects that were alive when their context ended: destroyed, released for the last time, or
+/// reset. The driver destroys them, so they are no misuse, but a program that leaks an object and then ends its
+/// context has none [`alive`].
+pub fn ended_with_contexts() -> Alive {
+    state::with(|world| world.ended_with_contexts).unwrap_or_default()
+}

@@ -75,8 +75,8 @@ pub mod testing {}
 mod thread;
 
 pub use account::{
-    Alive, Argument, Call, CallCount, call_counts, calls, clear_calls, misuses, not_simulated,
-    record_arguments, stack_depth, stack_depths, unregistered_kernels,
+    Alive, Argument, Call, CallCount, call_counts, calls, clear_calls, misuses, name_options,
+    not_simulated, record_arguments, stack_depth, stack_depths, unregistered_kernels,
 };
 pub use api::ipc::{event_shared_by_another, shared_by_another};
 #[cfg(unix)]
@@ -85,7 +85,7 @@ pub use api::pool_ipc::{
 };
 pub use call::hook::set_call_hook;
 pub use call::report::{Report, report};
-pub use call::{alive, blocked, explore, fault};
+pub use call::{alive, blocked, ended_with_contexts, explore, fault};
 pub use exec::kernel;
 pub use profile::{Profile, UnknownProfile};
 pub use races::report::races;

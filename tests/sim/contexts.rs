@@ -10,7 +10,7 @@ use cuda_safe::sys::{
     cuStreamQuery,
 };
 use cuda_safe::{Context, ContextFlags, Device};
-use cuda_sim::Profile;
+use cuda_sim::{Alive, Profile};
 use std::ptr::null_mut;
 
 const VECTOR: &str = concat!(include_str!("../kernels/vector.ptx"), "\0");
@@ -97,5 +97,36 @@ fn a_primary_context_is_retained_before_its_green_contexts_are_created() {
         assert!(at("cuDevicePrimaryCtxRetain") < at("cuGreenCtxCreate"));
         drop(green);
         crate::check();
+    });
+}
+
+#[test]
+fn objects_that_end_with_their_context_are_counted() {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let device = Device::get(0).expect("a device");
+        let ended = cuda_sim::ended_with_contexts;
+        let allocate = |context: &Context| {
+            let _current = context.make_current().expect("current");
+            let mut address = 0;
+            // SAFETY: the pointer refers to a local variable.
+            well(unsafe { cuMemAlloc_v2(&raw mut address, 4000) });
+            address
+        };
+        let context = Context::new(&device, ContextFlags::empty()).expect("a context");
+        let address = allocate(&context);
+        // SAFETY: the memory is not used again.
+        well(unsafe { cuMemFree_v2(address) });
+        drop(context);
+        assert_eq!(ended(), Alive::default());
+        let context = Context::new(&device, ContextFlags::empty()).expect("a context");
+        allocate(&context);
+        drop(context);
+        let expected = Alive {
+            device_allocations: 1,
+            device_bytes: 4000,
+            ..Alive::default()
+        };
+        assert_eq!(ended(), expected);
     });
 }

@@ -1,10 +1,11 @@
 //! Fault injection: which calls fail, and on which threads.
 
-use crate::{context, on};
+use crate::{common, context, on, start};
 use cuda_safe::sys::CUresult;
 use cuda_safe::{DeviceBuffer, Error};
 use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope, limit_memory};
+use cuda_sim::fault::{Fault, Scope, limit_memory, unfired};
+use std::panic::catch_unwind;
 
 #[test]
 fn the_nth_call_of_a_function_fails_once() {
@@ -152,4 +153,53 @@ fn a_fault_is_parsed() {
         let error = wrong.parse::<Fault>().expect_err("no fault").to_string();
         assert!(error.starts_with(&format!("no fault {wrong}: ")), "{error}");
     }
+}
+
+#[test]
+fn a_name_without_a_suffix_means_all_versions_of_a_function() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        // The crate calls `cuStreamDestroy_v2` and `cuMemAlloc_v2`, as the macros of the header do.
+        let fault = Fault::of_function("cuMemAlloc")
+            .with(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+            .inject(Scope::Thread);
+        let allocate = || DeviceBuffer::<u8>::uninit_sync(&stream, 16);
+        let error = allocate().expect_err("the fault");
+        assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
+        assert_eq!(fault.hits(), 1);
+        drop(fault);
+        let older: Fault = "cuMemAlloc_v2:2".parse().expect("a symbol");
+        let fault = older.inject(Scope::Thread);
+        allocate().expect("the first call");
+        allocate().expect_err("the second call");
+        assert_eq!(fault.hits(), 1);
+    });
+}
+
+#[test]
+fn a_name_that_is_no_function_is_refused() {
+    for name in ["nonsense", "cuMemAlloc_v9", "cuMemAlloc_", "cuMem", ""] {
+        assert!(Fault::try_of_function(name).is_none(), "{name}");
+        name.parse::<Fault>().expect_err(name);
+        let panicked = catch_unwind(|| drop(Fault::of_function(name)));
+        panicked.expect_err(name);
+    }
+}
+
+#[test]
+fn faults_that_made_no_call_fail_are_listed() {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let context = context();
+        let _never = Fault::of_function("cuMemAlloc_v2")
+            .nth(3)
+            .inject(Scope::Process);
+        let fault: Fault = "cuDeviceGetName:1+=2".parse().expect("a fault");
+        let _fired = fault.inject(Scope::Process);
+        context.device().name().expect_err("the fault");
+        assert_eq!(unfired(), ["cuMemAlloc_v2:3=999"]);
+        let report = cuda_sim::report().to_string();
+        let expected = "faults that made no call fail: 1\n  cuMemAlloc_v2:3=999\n";
+        assert!(report.contains(expected), "{report}");
+    });
 }

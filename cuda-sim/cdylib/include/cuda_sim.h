@@ -88,8 +88,9 @@ int cuSimVariable(CUsimLaunch *launch, const char *name, unsigned long long *add
 int cuSimFail(CUsimLaunch *launch, const char *message) CUDA_SIM_WEAK;
 
 /* Makes a later call of a function of the driver return `code` without any effect: the call number `nth` from
- * now on, counted from 1, on any thread. `function` is the symbol, for example cuMemAlloc_v2.
- * Returns 0, or another number if no function has this symbol, or `nth` or `code` is 0. */
+ * now on, counted from 1, on any thread. `function` is the name, for example "cuMemAlloc", which means all
+ * versions of the function, or the symbol of one version, for example "cuMemAlloc_v2".
+ * Returns 0, or another number if there is no such function, or `nth` or `code` is 0. */
 int cuSimInjectFault(const char *function, unsigned long long nth, int code) CUDA_SIM_WEAK;
 
 /* Removes all faults. Returns the number of calls that they have made fail. */

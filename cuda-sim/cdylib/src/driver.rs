@@ -51,6 +51,7 @@ fn start() -> Driver {
     let version = SETTINGS.profile.driver();
     let profile = SETTINGS.profile.clone().with_driver_thread();
     account::count_races(profile.detects_races());
+    cuda_sim::name_options();
     if let Err(why) = cuda_sim::install(profile) {
         // All functions are then missing. This cannot happen unless this library's copy of the crates is
         // already in use.

@@ -3,7 +3,7 @@
 use crate::driver::driver;
 use core::ffi::{CStr, c_char, c_int, c_ulonglong};
 use cuda_sim::fault::{Fault, Injected, Scope};
-use cuda_sys::{CUresult, Function};
+use cuda_sys::CUresult;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The active faults.
@@ -29,11 +29,11 @@ unsafe extern "C" fn cuSimInjectFault(
     };
     // SAFETY: the pointer is not null, and therefore a NUL-terminated string.
     let name = unsafe { CStr::from_ptr(function) };
-    let found = name.to_str().ok().and_then(Function::find);
-    let (Some(found), false) = (found, nth == 0 || code.is_success()) else {
+    let fault = name.to_str().ok().and_then(Fault::try_of_function);
+    let (Some(fault), false) = (fault, nth == 0 || code.is_success()) else {
         return 1;
     };
-    let fault = Fault::of_function(found.symbol()).nth(nth).with(code);
+    let fault = fault.nth(nth).with(code);
     faults().push(fault.inject(Scope::Process));
     0
 }

@@ -29,10 +29,50 @@ use std::thread::ThreadId;
 #[derive(Clone, Debug)]
 #[must_use = "a fault does nothing before it is injected"]
 pub struct Fault {
-    function: Option<&'static str>,
+    calls: Calls,
     nth: u64,
     times: u64,
     code: CUresult,
+}
+
+/// The functions whose calls a fault counts.
+#[derive(Clone, Copy, Debug)]
+enum Calls {
+    Any,
+    /// The function with this symbol.
+    Of(Function),
+    /// All versions of the function with this name, with their variants for the per-thread default stream.
+    OfVersions(&'static str),
+}
+
+impl Calls {
+    /// Returns `None` if no function has this name or symbol.
+    fn named(name: &str) -> Option<Self> {
+        let version = Function::all().find(|function| function.base() == name);
+        let versions = version.map(|function| Self::OfVersions(function.base()));
+        versions.or_else(|| Function::find(name).map(Self::Of))
+    }
+
+    fn contain(self, symbol: &str) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Of(function) => function.symbol() == symbol,
+            Self::OfVersions(base) => {
+                let is_one = |function: Function| function.base() == base;
+                symbol.starts_with(base) && Function::find(symbol).is_some_and(is_one)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Any => "*",
+            Self::Of(function) => function.symbol(),
+            Self::OfVersions(base) => base,
+        })
+    }
 }
 
 /// The threads to whose calls a fault applies.
@@ -48,19 +88,34 @@ impl Fault {
     /// Returns a fault of any function.
     pub fn of_any() -> Self {
         Self {
-            function: None,
+            calls: Calls::Any,
             nth: 1,
             times: 1,
             code: CUresult::CUDA_ERROR_UNKNOWN,
         }
     }
 
-    /// Returns a fault of the function with this symbol (for example `cuMemAlloc_v2`).
-    pub fn of_function(symbol: &'static str) -> Self {
-        Self {
-            function: Some(symbol),
-            ..Self::of_any()
+    /// Returns a fault of a function. A name without a suffix means all versions of the function: the calls of
+    /// `cuMemAlloc` in C are calls of `cuMemAlloc_v2`. A symbol with a suffix means this symbol.
+    ///
+    /// # Panics
+    /// No function of the driver has this name: the fault would never make a call fail. See
+    /// [`try_of_function`](Self::try_of_function).
+    pub fn of_function(name: &str) -> Self {
+        match Self::try_of_function(name) {
+            Some(fault) => fault,
+            None => panic!("the driver has no function {name}"),
         }
+    }
+
+    /// Does the same as [`of_function`](Self::of_function), but returns `None` if no function of the driver has
+    /// this name.
+    pub fn try_of_function(name: &str) -> Option<Self> {
+        let calls = Calls::named(name)?;
+        Some(Self {
+            calls,
+            ..Self::of_any()
+        })
     }
 
     /// Sets the first call that fails: the n-th from injection on, counted from 1.
@@ -100,13 +155,14 @@ impl Fault {
     }
 }
 
-/// Parses a fault: the symbol of a function or `*` for any function, optionally `:` and the number of the
-/// call that fails and `+` to make later calls fail too, optionally `=` and the code by number or name.
+/// Parses a fault: the [name](Fault::of_function) of a function or `*` for any function, optionally `:` and the
+/// number of the call that fails and `+` to make later calls fail too, optionally `=` and the code by number
+/// or name.
 ///
 /// ```
 /// use cuda_sim::fault::Fault;
 ///
-/// let fault: Fault = "cuMemAlloc_v2:3=CUDA_ERROR_OUT_OF_MEMORY".parse()?;
+/// let fault: Fault = "cuMemAlloc:3=CUDA_ERROR_OUT_OF_MEMORY".parse()?;
 /// let always: Fault = "cuStreamCreate:1+=2".parse()?;
 /// # let _ = (fault, always);
 /// # Ok::<_, cuda_sim::fault::InvalidFault>(())
@@ -126,7 +182,7 @@ impl FromStr for Fault {
         };
         let mut fault = match symbol {
             "*" => Self::of_any(),
-            symbol => Self::of_function(Function::find(symbol).ok_or_else(invalid)?.symbol()),
+            name => Self::try_of_function(name).ok_or_else(invalid)?,
         };
         let (number, is_first_of_all) = match number.strip_suffix('+') {
             Some(number) => (number, true),
@@ -148,6 +204,17 @@ impl FromStr for Fault {
     }
 }
 
+/// Prints the fault in the form that is parsed.
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let from_then_on = if self.times == 1 { "" } else { "+" };
+        let Self {
+            calls, nth, code, ..
+        } = self;
+        write!(f, "{calls}:{nth}{from_then_on}={}", code.0)
+    }
+}
+
 /// The error of parsing a [`Fault`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidFault(String);
@@ -156,9 +223,9 @@ impl fmt::Display for InvalidFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "no fault {}: a fault is the symbol of a driver function or *, optionally : and the number of \
+            "no fault {}: a fault is the name of a driver function or *, optionally : and the number of \
              the call that fails (with + for all calls from there on), optionally = and an error code by \
-             number or name, as in cuMemAlloc_v2:3=CUDA_ERROR_OUT_OF_MEMORY",
+             number or name, as in cuMemAlloc:3=CUDA_ERROR_OUT_OF_MEMORY",
             self.0
         )
     }
@@ -180,7 +247,17 @@ fn lock() -> std::sync::MutexGuard<'static, Vec<Arc<Active>>> {
     ACTIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An active fault. Dropping it deactivates the fault.
+/// Returns the active faults that have not made a call fail, in the form that [`Fault`] parses. Such a fault
+/// tests nothing.
+pub fn unfired() -> Vec<String> {
+    let active = lock();
+    let unfired = active
+        .iter()
+        .filter(|its| its.hits.load(Ordering::Relaxed) == 0);
+    unfired.map(|its| its.fault.to_string()).collect()
+}
+
+/// An active fault. Dropping it deactivates the fault. If it has made no call fail, this is reported on stderr.
 #[derive(Debug)]
 #[must_use = "the fault ends when this is dropped"]
 pub struct Injected {
@@ -197,6 +274,12 @@ impl Injected {
 impl Drop for Injected {
     fn drop(&mut self) {
         lock().retain(|active| !Arc::ptr_eq(active, &self.active));
+        if self.hits() == 0 && !std::thread::panicking() {
+            eprintln!(
+                "cuda-sim: no call was made that the fault {} makes fail",
+                self.active.fault
+            );
+        }
     }
 }
 
@@ -277,8 +360,8 @@ pub(crate) fn hit(function: &str) -> Option<CUresult> {
     let here = thread::id();
     for active in lock().iter() {
         let fault = &active.fault;
-        let concerned = fault.function.is_none_or(|name| name == function)
-            && active.thread.is_none_or(|thread| thread == here);
+        let concerned =
+            active.thread.is_none_or(|thread| thread == here) && fault.calls.contain(function);
         if !concerned {
             continue;
         }

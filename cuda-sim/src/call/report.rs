@@ -1,6 +1,7 @@
 //! The report on everything that a process has done with the driver.
 
 use crate::account::{Alive, CallCount, call_counts, misuses, not_simulated, unregistered_kernels};
+use crate::call::fault::unfired;
 use crate::state::try_lock;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -25,20 +26,25 @@ pub struct Report {
     /// The objects that are alive, before the pending operations run. `None` if the driver is not installed,
     /// or if a thread is inside of it for longer than a second.
     pub alive: Option<Alive>,
+    /// The objects that were alive when their context ended. `None` as `alive`.
+    pub ended_with_contexts: Option<Alive>,
+    /// The active faults that have made no call fail.
+    pub unfired_faults: Vec<String>,
 }
 
 /// Returns the report on this process. Unlike [`alive`](crate::alive), it runs no work, so it may be called
 /// when the process exits.
 pub fn report() -> Report {
     let until = Instant::now() + PATIENCE;
-    let (pending, alive) = loop {
+    let (pending, alive, ended_with_contexts) = loop {
         if let Some(locked) = try_lock() {
             let world = locked.as_ref();
             let pending = world.map_or(0, |world| world.executor.pending());
-            break (pending, world.map(|world| world.alive()));
+            let ended = world.map(|world| world.ended_with_contexts);
+            break (pending, world.map(|world| world.alive()), ended);
         }
         if Instant::now() >= until {
-            break (0, None);
+            break (0, None, None);
         }
         std::thread::sleep(Duration::from_millis(1));
     };
@@ -49,6 +55,8 @@ pub fn report() -> Report {
         misuses: misuses(),
         pending,
         alive,
+        ended_with_contexts,
+        unfired_faults: unfired(),
     }
 }
 
@@ -80,6 +88,8 @@ impl fmt::Display for Report {
         list("functions that are not simulated", &self.not_simulated)?;
         list("kernels that are not registered", &kernels)?;
         list("misuses", &misuses)?;
+        let unfired: Vec<&str> = self.unfired_faults.iter().map(String::as_str).collect();
+        list("faults that made no call fail", &unfired)?;
         if self.pending != 0 {
             writeln!(f, "operations that have not run: {}", self.pending)?;
         }
@@ -89,14 +99,26 @@ impl fmt::Display for Report {
                 "objects alive: unknown, because a thread is inside the driver"
             );
         };
-        let counts = alive.counts();
-        let counts = counts.iter().filter(|(count, _)| *count != 0);
+        writeln!(f, "objects alive: {}", Listed(alive))?;
+        let ended = self.ended_with_contexts.filter(|its| its.objects() != 0);
+        ended.map_or(Ok(()), |its| {
+            writeln!(f, "ended with their context: {}", Listed(&its))
+        })
+    }
+}
+
+/// The counts that are not 0.
+struct Listed<'a>(&'a Alive);
+
+impl fmt::Display for Listed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = self.0.counts().into_iter().filter(|(count, _)| *count != 0);
         let counts: Vec<String> = counts
             .map(|(count, name)| format!("{count} {name}"))
             .collect();
         match counts.is_empty() {
-            true => writeln!(f, "objects alive: none"),
-            false => writeln!(f, "objects alive: {}", counts.join(", ")),
+            true => f.write_str("none"),
+            false => f.write_str(&counts.join(", ")),
         }
     }
 }

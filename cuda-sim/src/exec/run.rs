@@ -2,7 +2,7 @@
 
 use super::kernel::{self, Launch};
 use super::{Call, Done, Work};
-use crate::account::note_unregistered;
+use crate::account::{note_unregistered, setting};
 use crate::memory::{Memory, pinned_byte};
 use crate::races::Access;
 use cuda_sys::CUstreamAtomicReductionOpType;
@@ -221,9 +221,13 @@ fn run_kernel(call: Call, memory: &mut Memory) -> Result<(), String> {
     let Some(body) = &call.kernel.body else {
         note_unregistered(name);
         return Err(format!(
-            "kernel \"{name}\" is not registered, so it cannot run: register it with \
-             cuda_sim::kernel::register, or cuSimRegisterKernel from C and Python; or let unregistered \
-             kernels do nothing with Profile::ignoring_unregistered_kernels, or CUDA_SIM_KERNELS=ignore"
+            "kernel \"{name}\" is not registered, so it cannot run: register it with {}, or let unregistered \
+             kernels do nothing with {}",
+            setting("cuda_sim::kernel::register", "cuSimRegisterKernel"),
+            setting(
+                "Profile::ignoring_unregistered_kernels",
+                "cuda-sim run --ignore-kernels, or CUDA_SIM_KERNELS=ignore"
+            )
         ));
     };
     let mut launch = Launch::new(memory, &call);

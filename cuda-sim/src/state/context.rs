@@ -50,6 +50,7 @@ impl World {
     /// the inner result is that of the work.
     pub(crate) fn end_context(&mut self, handle: usize) -> Answer<Answer> {
         let waited = self.run_down()?;
+        let before = self.alive();
         let streams: Vec<usize> = self.members.streams.of(handle).collect();
         for stream in streams {
             // The default stream of a view belongs to the primary context but is destroyed with the
@@ -68,6 +69,8 @@ impl World {
         }
         self.forget_arrays_of(handle);
         self.memory.free_of_context(handle);
+        let after = self.alive();
+        self.ended_with_contexts.add_difference(&before, &after);
         if let Some(context) = self.contexts.remove(handle) {
             self.created_contexts -= usize::from(context.kind == ContextKind::Created);
         }

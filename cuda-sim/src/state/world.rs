@@ -55,6 +55,8 @@ pub(crate) struct World {
     pub(crate) view_threads: HashMap<usize, usize>,
     pub(crate) streams: Handles<Stream>,
     pub(crate) members: Belongings,
+    /// The objects that were alive when their context ended.
+    pub(crate) ended_with_contexts: Alive,
     /// Number of contexts that are neither primary nor views.
     pub(crate) created_contexts: usize,
     pub(crate) events: Handles<Event>,
@@ -174,6 +176,7 @@ impl World {
             view_threads: HashMap::new(),
             streams: Handles::new(3),
             members: Belongings::default(),
+            ended_with_contexts: Alive::default(),
             created_contexts: 0,
             events: Handles::new(4),
             modules: Handles::new(5),
