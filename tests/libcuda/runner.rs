@@ -376,6 +376,103 @@ fn the_account_says_which_process_ended_without_one() {
     );
 }
 
+/// The context of the first device, current, with 4000 bytes of its memory.
+const LEAK: &str = "context = ctypes.c_void_p(); address = ctypes.c_uint64(); cu.cuInit(0)
+cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); cu.cuCtxSetCurrent(context)
+cu.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(4000))
+";
+/// Releases the context.
+const RELEASE: &str = "cu.cuDevicePrimaryCtxRelease_v2(0)";
+
+#[test]
+fn memory_that_ends_with_its_context_is_in_the_account() {
+    let output = need!(python(&[], &format!("{LEAK}{RELEASE}")));
+    let errors = text(&output.stderr);
+    let end = "objects alive: none\nended with their context: 1 device allocations, 4000 bytes of device memory\n";
+    assert!(errors.ends_with(end), "{errors}");
+    let free = "cu.cuMemFree_v2(address); ";
+    let output = need!(python(&[], &format!("{LEAK}{free}{RELEASE}")));
+    let errors = text(&output.stderr);
+    assert!(errors.ends_with("objects alive: none\n"), "{errors}");
+}
+
+#[test]
+fn strict_runs_have_an_exit_status_for_what_they_reject() {
+    let misuse = "cu.cuInit(0); cu.cuMemFree_v2(ctypes.c_uint64(5))";
+    let leak = format!("{LEAK}0");
+    let ended = format!("{LEAK}{RELEASE}");
+    let correct = format!("{LEAK}cu.cuMemFree_v2(address); {RELEASE}");
+    for (options, code, expected, line) in [
+        (&["--strict"][..], misuse, 120, "misuses: 1"),
+        (&["--strict", "--no-account"], misuse, 120, "misuses: 1"),
+        (&["--leaks"], misuse, 120, "misuses: 1"),
+        (
+            &["--strict"],
+            "cu.cuInit(0); os.kill(os.getpid(), 9)",
+            137,
+            "no account: ",
+        ),
+        (
+            &["--strict"],
+            "cu.cuInit(0); os._exit(0)",
+            120,
+            "no account: ",
+        ),
+        (
+            &["--strict"],
+            "pass",
+            120,
+            "cuda-sim: no process called the driver",
+        ),
+        (&["--strict"], "cu.cuInit(0); sys.exit(3)", 3, ""),
+        (&["--strict"], &leak, 0, ""),
+        (&["--leaks"], &leak, 120, "objects alive: 1 retains"),
+        (&["--strict"], &ended, 0, ""),
+        (
+            &["--leaks"],
+            &ended,
+            120,
+            "ended with their context: 1 device",
+        ),
+        (&["--leaks"], &correct, 0, ""),
+        (&[], misuse, 0, ""),
+        (
+            &["--strict", "--faults", "cuMemAlloc:2"],
+            &correct,
+            120,
+            "faults that made no call fail: 1",
+        ),
+        (&["--strict", "--faults", "cuMemAlloc=2"], &correct, 0, ""),
+    ] {
+        let output = need!(python(options, code));
+        let errors = text(&output.stderr);
+        assert_eq!(
+            output.status.code(),
+            Some(expected),
+            "{options:?} {code}: {errors}"
+        );
+        let rejected = format!("cuda-sim: rejected: {line}");
+        assert_eq!(
+            errors.contains(&rejected),
+            !line.is_empty(),
+            "{options:?} {code}: {errors}"
+        );
+    }
+}
+
+#[test]
+fn a_misuse_names_the_option_that_replays_it() {
+    let output = need!(python(
+        &["--seed", "7"],
+        "cu.cuInit(0); cu.cuMemFree_v2(ctypes.c_uint64(5))"
+    ));
+    let errors = text(&output.stderr);
+    assert!(
+        errors.contains("(seed 7: cuda-sim run --seed replays it)"),
+        "{errors}"
+    );
+}
+
 #[test]
 fn the_account_goes_to_a_file_or_nowhere() {
     let file = unique(&folder(), "account");

@@ -1,17 +1,42 @@
 //! The accounts that the processes of a program have written.
 
-use crate::options::Account;
+use crate::options::{Account, Strict};
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes the accounts in a folder, ordered by process, to the place that the options name.
-pub(crate) fn write(folder: &Path, account: &Account) -> io::Result<()> {
+/// Writes the accounts in a folder, ordered by process, to the place that the options name. Returns the lines
+/// that are rejected.
+pub(crate) fn write(folder: &Path, account: &Account, strict: Strict) -> io::Result<Vec<String>> {
     let text = text(folder)?;
     match account {
-        Account::Stderr => io::stderr().write_all(text.as_bytes()),
-        Account::File(file) => fs::write(file, text),
-        Account::Nowhere => Ok(()),
+        Account::Stderr => io::stderr().write_all(text.as_bytes())?,
+        Account::File(file) => fs::write(file, &text)?,
+        Account::Nowhere => {}
+    }
+    let rejected = text.lines().filter(|line| strict.rejects(line));
+    Ok(rejected.map(str::to_owned).collect())
+}
+
+impl Strict {
+    /// Returns whether a line of an account says what is rejected.
+    fn rejects(self, line: &str) -> bool {
+        const MISUSES: [&str; 4] = [
+            "misuses: ",
+            "faults that made no call fail: ",
+            "no account: ",
+            "cuda-sim: no process called the driver",
+        ];
+        let begins = |prefix: &&str| line.starts_with(*prefix);
+        let has_misuse = MISUSES.iter().any(begins)
+            || (line.starts_with("number of races: ") && line != "number of races: 0");
+        let has_leak = line.starts_with("ended with their context: ")
+            || (line.starts_with("objects alive: ") && line != "objects alive: none");
+        match self {
+            Self::Nothing => false,
+            Self::Misuses => has_misuse,
+            Self::Leaks => has_misuse || has_leak,
+        }
     }
 }
 

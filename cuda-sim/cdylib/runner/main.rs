@@ -23,17 +23,21 @@ Runs programs on the software CUDA driver, without a GPU.
 cuda-sim run [OPTION …] [--] PROGRAM [ARGUMENT …]
     Runs a program that finds the software driver in place of libcuda.so.1, and prints on stderr what its
     processes did with the driver. The exit status is that of the program, 128 and the number of the signal
-    that ended it, 127 if it was not found, 126 if it cannot be executed, or 125 if cuda-sim itself failed.
+    that ended it, 127 if it was not found, 126 if it cannot be executed, 125 if cuda-sim itself failed, or
+    120 if the program succeeded, but not in the judgment of --strict or --leaks.
       --profile NAME     the GPU, for example h200 or a100@12.4 (default: CUDA_SIM, or h200)
       --driver VERSION   the CUDA version of the driver, for example 12.4
       --devices NUMBER   the number of devices
       --seed NUMBER      the seed that chooses among streams that have work ready
       --races            report races between streams
       --lenient          continue after an illegal access of the device
-      --faults LIST      the calls that fail, for example cuMemAlloc_v2:3=CUDA_ERROR_OUT_OF_MEMORY
+      --faults LIST      the calls that fail, for example cuMemAlloc:3=CUDA_ERROR_OUT_OF_MEMORY
       --ignore-kernels   kernels that are not registered do nothing, instead of failing
       --account FILE     writes the account to a file instead of stderr
       --no-account       writes no account
+      --strict           exit status 120 for misuses, races, faults that made no call fail, and if no process
+                         called the driver or one has no account
+      --leaks            the same as --strict, and for objects that are alive at exit or ended with their context
 cuda-sim library FOLDER
     Writes libcuda.so.1 and libcuda.so to a folder, for use with LD_LIBRARY_PATH.
 cuda-sim header
@@ -46,6 +50,9 @@ cuda-sim functions [--not-simulated] [--driver VERSION]
 
 /// The exit status if the command itself fails, as that of `env` and `timeout`.
 const FAILED: u8 = 125;
+
+/// The exit status if the program succeeded, and its accounts contain what `--strict` or `--leaks` rejects.
+const REJECTED: u8 = 120;
 
 /// Why the command failed, and its exit status.
 #[cfg(target_os = "linux")]

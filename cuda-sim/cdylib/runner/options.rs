@@ -26,6 +26,18 @@ pub(crate) struct Run {
     /// Variables of the program.
     pub(crate) variables: Vec<(Variable, OsString)>,
     pub(crate) account: Account,
+    pub(crate) strict: Strict,
+}
+
+/// What gives the command an exit status of its own, if the program succeeds.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Strict {
+    #[default]
+    Nothing,
+    /// Misuses, races, faults that made no call fail, and processes without an account.
+    Misuses,
+    /// These, and objects that are alive at exit or ended with their context.
+    Leaks,
 }
 
 /// Where the account is written.
@@ -84,6 +96,7 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     let (mut driver, mut devices, mut seed) = (None, None, None);
     let mut variables: Vec<(Variable, OsString)> = Vec::new();
     let mut account = Account::Stderr;
+    let mut strict = Strict::default();
     let program = loop {
         match parser.next()? {
             Some(Long("profile")) => profile = Some(parser.value()?.string()?),
@@ -100,6 +113,8 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
             Some(Long("ignore-kernels")) => variables.push((Variable::Kernels, "ignore".into())),
             Some(Long("account")) => account = Account::File(parser.value()?.into()),
             Some(Long("no-account")) => account = Account::Nowhere,
+            Some(Long("strict")) => strict = strict.max(Strict::Misuses),
+            Some(Long("leaks")) => strict = Strict::Leaks,
             Some(Short('h') | Long("help")) => return Ok(Command::Help),
             Some(Value(program)) => break program,
             Some(other) => return Err(other.unexpected()),
@@ -121,6 +136,7 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
         arguments,
         variables,
         account,
+        strict,
     }))
 }
 

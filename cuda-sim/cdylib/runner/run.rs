@@ -1,7 +1,7 @@
 //! `cuda-sim run`.
 
-use crate::options::{Account, Run};
-use crate::{FAILED, Failure, accounts, cache, signals};
+use crate::options::{Account, Run, Strict};
+use crate::{FAILED, Failure, REJECTED, accounts, cache, signals};
 use cuda_sim::environment::Variable;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
@@ -34,9 +34,11 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, Failure> {
     for (variable, value) in &options.variables {
         command.env(variable.name(), value);
     }
-    match options.account {
-        Account::Nowhere => command.env_remove(Variable::Account.name()),
-        _ => command.env(Variable::Account.name(), &accounts.0),
+    let has_account =
+        !matches!(options.account, Account::Nowhere) || options.strict != Strict::Nothing;
+    match has_account {
+        false => command.env_remove(Variable::Account.name()),
+        true => command.env(Variable::Account.name(), &accounts.0),
     };
     signals::install();
     let program = options.program.to_string_lossy();
@@ -46,11 +48,18 @@ pub(crate) fn run(options: &Run) -> Result<ExitCode, Failure> {
     })?;
     let status =
         signals::wait(&mut child).map_err(|why| format!("waiting for {program}: {why}"))?;
-    if !matches!(options.account, Account::Nowhere) {
-        accounts::write(&accounts.0, &options.account)
-            .map_err(|why| format!("writing the account: {why}"))?;
+    if !has_account {
+        return Ok(code_of(status));
     }
-    Ok(code_of(status))
+    let rejected = accounts::write(&accounts.0, &options.account, options.strict)
+        .map_err(|why| format!("writing the account: {why}"))?;
+    for line in &rejected {
+        eprintln!("cuda-sim: rejected: {line}");
+    }
+    match rejected.is_empty() || !status.success() {
+        true => Ok(code_of(status)),
+        false => Ok(ExitCode::from(REJECTED)),
+    }
 }
 
 /// Returns the exit status for a program that cannot be started, as `env` and `timeout` do.
