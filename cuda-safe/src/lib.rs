@@ -90,63 +90,78 @@
 
 pub mod _guide;
 pub mod array;
-mod base;
-mod driver;
+mod call;
+pub mod capture;
+mod capture_state;
+pub mod context;
+pub mod device;
+pub mod event;
 pub mod graph;
 pub mod green;
 pub mod interop;
+pub mod launch;
 pub mod manager;
-mod memory;
+pub mod memory;
+pub mod module;
 #[cfg(doctest)]
 mod must_not_compile;
+pub mod process;
 pub mod reference;
+mod release;
+pub mod stream;
+mod sync;
 pub mod tensor_map;
 pub mod virtual_memory;
 
-pub use base::call::check;
-pub use base::error::{
+pub use bytemuck;
+pub use call::error::{
     CompileError, DriverError, Error, LaunchError, LaunchLimit, OutOfMemory, Rejected, Result,
 };
-#[cfg(feature = "explore")]
-pub use base::explore;
-pub use base::init::{init, version};
-pub use base::invalid::Invalid;
-pub use base::release::{attempt_deferred_releases, deferred_releases};
-pub use base::report::{Report, leaked, set_report_hook};
-pub use bytemuck;
-pub use cuda_sys as sys;
-pub use cuda_sys::{CUresult, CudaVersion};
-pub use driver::context::{
+pub use call::function::check;
+pub use call::init::{init, version};
+pub use call::invalid::Invalid;
+pub use call::region::{Extent, Region};
+pub use call::report::{Report, leaked, set_report_hook};
+pub use capture::graphics::{GraphicsCapture, GraphicsCommands};
+pub use capture::{Capture, CaptureMode, CaptureStatus};
+pub use context::{
     CachePreference, Context, ContextFlags, CurrentContext, GraphicsClient, Limit, MemoryInfo,
     PrimaryState, RdmaScope,
 };
-pub use driver::device::{Device, FabricClique, FabricCliqueKind, Uuid, attribute};
-pub use driver::event::{Event, EventIpcHandle, EventOptions};
-pub use driver::graph::{ExecutableGraph, Graph, GraphRecorder};
-pub use driver::launch::{
+pub use cuda_sys as sys;
+pub use cuda_sys::{CUresult, CudaVersion};
+pub use device::{Device, FabricClique, FabricCliqueKind, Uuid, attribute};
+pub use event::{Event, EventIpcHandle, EventOptions};
+pub use graph::memory::alloc::GraphAllocation;
+pub use graph::memory::buffer::GraphBuffer;
+pub use graph::memory::pinned::GraphPinned;
+pub use graph::{ExecutableGraph, Graph, GraphRecorder};
+pub use launch::occupancy::{OccupancyOptions, SuggestedBlock};
+pub use launch::{
     AccessPolicyWindow, Argument, Arguments, KernelValue, LaunchArgument, LaunchAttributes,
     LaunchBuilder, LaunchConfig, MemoryDomainMap, Param, Params, ProgrammaticEvent, TypedKernel,
     Value,
 };
-pub use driver::module::attribute as kernel_attribute;
-pub use driver::module::{
-    Global, JitOptions, Kernel, Library, LinkInput, Linked, Linker, LoadingMode, Module,
-    OccupancyOptions, Parameter, SuggestedBlock,
-};
-pub use driver::stream::{
-    AccessProperty, AccessWindow, AtomicReduction, BarrierScope, Capture, CaptureMode,
-    CaptureStatus, DefaultStream, GraphicsCapture, GraphicsCommands, MemoryOperation,
-    MemorySyncDomain, MemorySyncDomainMap, Stream, StreamFuture, StreamOptions,
-    SynchronizationPolicy, WaitCondition, WeakStream,
-};
-pub use driver::{checkpoint, coredump, device, logs, profiler};
 #[cfg(target_os = "linux")]
 pub use memory::DmaBufOptions;
 pub use memory::{
     Advice, CompressionFormat, CopyAttributes, CopyBatch, CopyScope, DecompressBatch, DeviceBuffer,
-    DeviceChunksExact, DeviceChunksExactMut, DeviceSlice, DeviceSliceMut, Extent, GraphAllocation,
-    GraphBuffer, GraphPinned, ImportedPool, ManagedBuffer, ManagedRange, MappedBuffer,
-    MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions, MemoryType, PeerReader, Pending,
-    Pinned, PinnedBuffer, PinnedFlags, PinnedOptions, PinnedRange, PitchedBuffer, PointerInfo,
-    RangeInfo, Region, RegisterOptions, SharedBuffer, SharedReader, SourceOrder, pool,
+    DeviceChunksExact, DeviceChunksExactMut, DeviceSlice, DeviceSliceMut, ImportedPool,
+    ManagedBuffer, ManagedRange, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool,
+    MemoryPoolOptions, MemoryType, PeerReader, Pending, Pinned, PinnedBuffer, PinnedFlags,
+    PinnedOptions, PinnedRange, PitchedBuffer, PointerInfo, RangeInfo, RegisterOptions,
+    SharedBuffer, SharedReader, SourceOrder, pool,
 };
+pub use module::attribute as kernel_attribute;
+pub use module::{
+    Global, JitOptions, Kernel, Library, LinkInput, Linked, Linker, LoadingMode, Module, Parameter,
+};
+pub use process::{checkpoint, coredump, logs, profiler};
+pub use release::{attempt_deferred_releases, deferred_releases};
+pub use stream::{
+    AccessProperty, AccessWindow, AtomicReduction, BarrierScope, DefaultStream, MemoryOperation,
+    MemorySyncDomain, MemorySyncDomainMap, Stream, StreamFuture, StreamOptions,
+    SynchronizationPolicy, WaitCondition, WeakStream,
+};
+#[cfg(feature = "explore")]
+pub use sync::explore;

@@ -6,16 +6,14 @@
 //! once between two of its stores, because loom orders a store only against the last access to a
 //! variable.)
 
-#[path = "../../cuda-safe/src/base/capture/word.rs"]
+#[path = "../../cuda-safe/src/capture_state/word.rs"]
 #[allow(unreachable_pub, reason = "a module of another crate")]
 mod word;
 
 /// The imports of `word`: loom's atomics instead of those of the standard library.
-mod base {
-    pub(crate) mod sync {
-        pub(crate) mod atomic {
-            pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
-        }
+mod sync {
+    pub(crate) mod atomic {
+        pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
     }
 }
 

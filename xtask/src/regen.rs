@@ -122,7 +122,7 @@ fn generate(include: &Path) -> Result<Vec<Generated>> {
             render::functions(&functions, functions::Place::Ptds),
         ),
         Generated {
-            path: root.join("cuda-safe/src/driver/device/attributes.rs"),
+            path: root.join("cuda-safe/src/device/attributes.rs"),
             text: render::marked(&version, &attributes::render(&api, &kinds)?),
         },
     ])

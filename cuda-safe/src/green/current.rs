@@ -1,13 +1,13 @@
 //! Green contexts as the current context on one thread at a time, and their events.
 
 use super::GreenContext;
-use crate::base::call::{answer, call, without_current};
-use crate::base::error::{Error, Result};
-use crate::base::invalid::Invalid;
-use crate::base::report::{Report, report};
-use crate::driver::context::{Context, CurrentContext};
-use crate::driver::event::Event;
-use crate::driver::stream::{DefaultStream, Partition, same_context};
+use crate::call::error::{Error, Result};
+use crate::call::function::{answer, call, without_current};
+use crate::call::invalid::Invalid;
+use crate::call::report::{Report, report};
+use crate::context::{Context, CurrentContext};
+use crate::event::Event;
+use crate::stream::{DefaultStream, Partition, same_context};
 use cuda_sys::{CUcontext, CUresult};
 use std::sync::Arc;
 

@@ -3,12 +3,12 @@
 use super::GreenContext;
 use super::resource::{SmGroup, combined_resources};
 use super::workqueue::Workqueues;
-use crate::base::call::call;
-use crate::base::error::{Rejected, Result};
-use crate::base::init;
-use crate::base::invalid::Invalid;
-use crate::driver::context::Context;
-use crate::driver::device::Device;
+use crate::call::error::{Rejected, Result};
+use crate::call::function::call;
+use crate::call::init;
+use crate::call::invalid::Invalid;
+use crate::context::Context;
+use crate::device::Device;
 use cuda_sys::{CUdevResource, CUgreenCtxCreate_flags, CudaVersion};
 
 /// The resources of a green context (`CUdevResourceDesc`): groups of SMs and at most one workqueue

@@ -4,11 +4,11 @@ use super::GreenContext;
 use super::resource::{Description, Origin, SmGroup, SmResource};
 use super::split::Split;
 use super::split_guard::{KeepAlive, Overlap, SplitGuard};
-use crate::base::call::call;
-use crate::base::error::{Error, Rejected, Result};
-use crate::base::init;
-use crate::base::invalid::Invalid;
-use crate::driver::device::Device;
+use crate::call::error::{Error, Rejected, Result};
+use crate::call::function::call;
+use crate::call::init;
+use crate::call::invalid::Invalid;
+use crate::device::Device;
 use bitflags::bitflags;
 use cuda_sys::{
     CU_DEV_SM_RESOURCE_GROUP_PARAMS, CUdevSmResourceGroup_flags, CUresult, CudaVersion,

@@ -4,9 +4,9 @@ use super::exact::GroupRequest;
 use super::partition::{PartitionRequest, PartitionSize};
 use super::resource::{EQUAL_GROUPS_SINCE, SmResource};
 use super::split::SplitFlags;
-use crate::base::error::{Error, Result};
-use crate::base::init;
-use crate::base::invalid::Invalid;
+use crate::call::error::{Error, Result};
+use crate::call::init;
+use crate::call::invalid::Invalid;
 use cuda_sys::{CUresult, CudaVersion};
 
 /// How a plan is carried out.

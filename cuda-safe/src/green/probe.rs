@@ -1,15 +1,15 @@
 //! A probe that shows on which SMs the work of a stream runs.
 
 use super::GreenContext;
-use crate::base::capture::Operation;
-use crate::base::error::{Error, Result};
-use crate::base::invalid::Invalid;
-use crate::driver::context::Context;
-use crate::driver::device::{Device, attribute};
-use crate::driver::launch::{LaunchConfig, TypedKernel};
-use crate::driver::module::Module;
-use crate::driver::stream::Stream;
+use crate::call::error::{Error, Result};
+use crate::call::invalid::Invalid;
+use crate::capture_state::Operation;
+use crate::context::Context;
+use crate::device::{Device, attribute};
+use crate::launch::{LaunchConfig, TypedKernel};
 use crate::memory::DeviceBuffer;
+use crate::module::Module;
+use crate::stream::Stream;
 use std::collections::BTreeSet;
 use std::fmt;
 

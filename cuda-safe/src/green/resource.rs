@@ -3,13 +3,13 @@
 use super::GreenContext;
 use super::exact::GroupFlags;
 use super::split_guard::{KeepAlive, SplitGuard};
-use crate::base::call::{answer, call, without_current};
-use crate::base::error::{Error, Result};
-use crate::base::init;
-use crate::base::invalid::Invalid;
-use crate::driver::context::Context;
-use crate::driver::device::Device;
-use crate::driver::stream::Stream;
+use crate::call::error::{Error, Result};
+use crate::call::function::{answer, call, without_current};
+use crate::call::init;
+use crate::call::invalid::Invalid;
+use crate::context::Context;
+use crate::device::Device;
+use crate::stream::Stream;
 use cuda_sys::{CUdevResource, CUdevResourceType, CUdevSmResource, CudaVersion};
 use std::fmt;
 use std::sync::Arc;
@@ -280,7 +280,7 @@ impl SmResource {
 #[cold]
 pub(super) fn unexpected_resource(call: &'static str) -> Error {
     let code = cuda_sys::CUresult::CUDA_ERROR_UNKNOWN;
-    crate::base::error::DriverError::new(code, call).into()
+    crate::call::error::DriverError::new(code, call).into()
 }
 
 impl SmGroup {

@@ -3,11 +3,11 @@
 use super::GreenContext;
 use super::resource::{Description, Origin, SmGroup, SmResource};
 use super::split_guard::{Overlap, SplitGuard};
-use crate::base::call::call;
-use crate::base::error::{Rejected, Result};
-use crate::base::init;
-use crate::base::invalid::Invalid;
-use crate::driver::device::Device;
+use crate::call::error::{Rejected, Result};
+use crate::call::function::call;
+use crate::call::init;
+use crate::call::invalid::Invalid;
+use crate::device::Device;
 use bitflags::bitflags;
 use cuda_sys::{CUdevSmResourceSplitByCount_flags, CudaVersion};
 use std::sync::Arc;

@@ -3,12 +3,12 @@
 //! This is not a guarantee: other processes, other copies of this crate and foreign code are not seen.
 
 use super::resource::SmResource;
-use crate::base::error::{Error, Result};
-use crate::base::fork;
-use crate::base::invalid::Invalid;
-use crate::base::release;
-use crate::base::sync::{Mutex, MutexGuard};
-use crate::driver::device::Device;
+use crate::call::error::{Error, Result};
+use crate::call::fork;
+use crate::call::invalid::Invalid;
+use crate::device::Device;
+use crate::release;
+use crate::sync::{Mutex, MutexGuard};
 use std::any::Any;
 use std::sync::{Arc, PoisonError};
 
@@ -136,7 +136,7 @@ impl Drop for Registration {
 #[cfg(test)]
 mod tests {
     use super::{Overlap, acquire};
-    use crate::driver::device::Device;
+    use crate::device::Device;
     use crate::{Error, Invalid};
 
     #[test]

@@ -2,10 +2,10 @@
 
 use super::GreenContext;
 use super::context::Inner;
-use crate::base::error::Result;
-use crate::driver::context::Context;
-use crate::driver::graph::{NodeContext, NodeExecutionContext, sealed};
-use crate::driver::stream::{DefaultStream, ExecutionContext, Partition, Stream};
+use crate::call::error::Result;
+use crate::context::Context;
+use crate::graph::{NodeContext, NodeExecutionContext, sealed};
+use crate::stream::{DefaultStream, ExecutionContext, Partition, Stream};
 use std::any::Any;
 use std::sync::Arc;
 

@@ -2,12 +2,12 @@
 
 use super::GreenContext;
 use super::split_guard::KeepAlive;
-use crate::base::call::call;
-use crate::base::error::Result;
-use crate::base::init;
-use crate::base::invalid::Invalid;
-use crate::driver::context::Context;
-use crate::driver::device::Device;
+use crate::call::error::Result;
+use crate::call::function::call;
+use crate::call::init;
+use crate::call::invalid::Invalid;
+use crate::context::Context;
+use crate::device::Device;
 use cuda_sys::{
     CUdevResource, CUdevResourceType, CUdevWorkqueueConfigResource, CUdevWorkqueueConfigScope,
     CudaVersion,

@@ -3,8 +3,8 @@
 use super::array::ArrayInterface;
 use super::layout::ByteRange;
 use super::refused;
-use crate::base::error::{Error, Result};
-use crate::driver::context::Context;
+use crate::call::error::{Error, Result};
+use crate::context::Context;
 use crate::memory::PointerInfo;
 use cuda_sys::CUresult;
 use std::ops::Range;

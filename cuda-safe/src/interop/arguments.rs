@@ -1,8 +1,8 @@
 //! Array views as kernel arguments.
 
 use super::{ArrayView, ArrayViewMut, ImportedArray};
-use crate::base::error::Result;
-use crate::driver::launch::{Argument, LaunchArgument, sealed};
+use crate::call::error::Result;
+use crate::launch::{Argument, LaunchArgument, sealed};
 use cuda_sys::CUdeviceptr;
 
 impl<T: 'static> Argument<&[T]> for &ArrayView<'_, T> {

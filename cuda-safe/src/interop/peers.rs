@@ -1,10 +1,10 @@
 //! Access of other devices to exported memory.
 
-use crate::base::error::{Error, Result};
-use crate::base::release::relaxed;
-use crate::driver::context::Context;
-use crate::driver::device::Device;
+use crate::call::error::{Error, Result};
+use crate::context::Context;
+use crate::device::Device;
 use crate::memory::{MemoryAccess, MemoryPool, MemoryType};
+use crate::release::relaxed;
 use cuda_sys::{CUdeviceptr, CUmemoryPool};
 
 const GRANT_FUNCTION: &str = "cuMemPoolSetAccess";

@@ -1,8 +1,8 @@
 //! The stream that an array is exported with.
 
-use crate::base::error::Result;
-use crate::base::invalid::Invalid;
-use crate::driver::stream::Stream;
+use crate::call::error::Result;
+use crate::call::invalid::Invalid;
+use crate::stream::Stream;
 use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 
 /// The `stream` of an array interface, with which a consumer must order its work.

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 ///
 /// # Safety
 /// The driver has opened the descriptor for the caller.
-pub(super) unsafe fn receive(descriptor: c_int) -> Option<OwnedFd> {
+pub(crate) unsafe fn receive(descriptor: c_int) -> Option<OwnedFd> {
     if descriptor < 0 {
         return None;
     }
@@ -18,7 +18,7 @@ pub(super) unsafe fn receive(descriptor: c_int) -> Option<OwnedFd> {
 }
 
 /// A descriptor as an argument of a C function, which takes it as a pointer.
-pub(super) struct DescriptorArgument<'a> {
+pub(crate) struct DescriptorArgument<'a> {
     given: BorrowedFd<'a>,
     duplicate: Option<OwnedFd>,
 }
@@ -26,7 +26,7 @@ pub(super) struct DescriptorArgument<'a> {
 impl<'a> DescriptorArgument<'a> {
     /// Drivers reject a null pointer, which descriptor 0 (the standard input) would be. A duplicate, which
     /// has another number, is passed instead.
-    pub(super) fn new(descriptor: &'a impl AsFd) -> Self {
+    pub(crate) fn new(descriptor: &'a impl AsFd) -> Self {
         let given = descriptor.as_fd();
         let duplicate = match given.as_raw_fd() {
             0 => given.try_clone_to_owned().ok(),
@@ -36,7 +36,7 @@ impl<'a> DescriptorArgument<'a> {
     }
 
     /// Returns the pointer. The descriptor is open until this object is dropped.
-    pub(super) fn as_ptr(&self) -> *mut c_void {
+    pub(crate) fn as_ptr(&self) -> *mut c_void {
         let passed = self.duplicate.as_ref().map_or(self.given, OwnedFd::as_fd);
         let number = usize::try_from(passed.as_raw_fd()).unwrap_or(usize::MAX);
         std::ptr::without_provenance_mut(number)

@@ -1,10 +1,10 @@
 //! Device memory for other devices of the machine, as a DMA-BUF of the Linux kernel.
 
 use super::{DeviceSlice, descriptor};
-use crate::base::call::call;
-use crate::base::error::{Error, Result};
-use crate::base::invalid::Invalid;
-use crate::base::release;
+use crate::call::error::{Error, Result};
+use crate::call::function::call;
+use crate::call::invalid::Invalid;
+use crate::release;
 use cuda_sys::{CUmemRangeFlags, CUmemRangeHandleType, CUresult};
 use std::os::fd::OwnedFd;
 

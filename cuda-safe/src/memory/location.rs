@@ -1,6 +1,6 @@
 //! Locations of memory: devices, the host, and NUMA nodes.
 
-use crate::driver::device::Device;
+use crate::device::Device;
 use cuda_sys::{
     CU_DEVICE_CPU, CU_DEVICE_INVALID, CUdevice, CUmemLocation, CUmemLocation_st__bindgen_ty_1,
     CUmemLocationType,
@@ -38,7 +38,7 @@ pub enum MemoryLocation {
 }
 
 impl MemoryLocation {
-    pub(super) fn raw(self) -> CUmemLocation {
+    pub(crate) fn raw(self) -> CUmemLocation {
         let (kind, id) = match self {
             Self::Device(device) => (
                 CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
@@ -60,14 +60,14 @@ impl MemoryLocation {
     }
 
     /// Converts a location that the driver returns. Returns `None` if there is no location.
-    pub(in crate::memory) fn from_raw(raw: CUmemLocation) -> Option<Self> {
+    pub(crate) fn from_raw(raw: CUmemLocation) -> Option<Self> {
         // SAFETY: all fields of the union are integers of the same size.
         Self::from_numbers(raw.type_.0, unsafe { raw.__bindgen_anon_1.id })
     }
 
     /// Converts a location that the driver returns as two numbers. Returns `None` if there is no
     /// location.
-    pub(in crate::memory) fn from_numbers(kind: u32, id: i32) -> Option<Self> {
+    pub(crate) fn from_numbers(kind: u32, id: i32) -> Option<Self> {
         Some(match CUmemLocationType(kind) {
             CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID => return None,
             CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE => Self::Device(Device::unchecked(id)),

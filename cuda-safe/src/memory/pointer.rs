@@ -1,10 +1,10 @@
 //! Queries about addresses: pointer attributes and address ranges.
 
 use super::{DeviceBuffer, MemoryAccess};
-use crate::base::call::call;
-use crate::base::error::{Error, Result};
-use crate::base::init;
-use crate::driver::context::Context;
+use crate::call::error::{Error, Result};
+use crate::call::function::call;
+use crate::call::init;
+use crate::context::Context;
 use core::ffi::c_void;
 use cuda_sys::{
     CUcontext, CUdeviceptr, CUmemAccess_flags, CUmemAllocationHandleType, CUmemoryPool,

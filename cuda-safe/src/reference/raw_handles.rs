@@ -67,7 +67,7 @@
 //! [`GreenContext`]: crate::green::GreenContext
 //! [`ImportedArray`]: crate::interop::ImportedArray
 //! [`ImportedPool`]: crate::ImportedPool
-//! [`IpcMemory`]: crate::manager::IpcMemory
+//! [`IpcMemory`]: crate::memory::ipc::open::IpcMemory
 //! [`Kernel`]: crate::Kernel
 //! [`KernelAttribute`]: crate::kernel_attribute::KernelAttribute
 //! [`Library`]: crate::Library

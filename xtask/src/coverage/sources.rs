@@ -42,6 +42,23 @@ const ATTRIBUTES: [(&str, &str); 3] = [
     ("pool/attribute.rs", "pool::attribute"),
 ];
 
+/// Returns the file of a module that the file `parent` declares.
+pub(crate) fn file_of(parent: &Path, name: &str) -> PathBuf {
+    let folder = match parent.file_stem() {
+        Some(stem) if stem != "lib" && stem != "mod" => parent.with_extension(""),
+        _ => parent.with_file_name(""),
+    };
+    file_in(&folder, name)
+}
+
+fn file_in(folder: &Path, name: &str) -> PathBuf {
+    let file = folder.join(format!("{name}.rs"));
+    match file.is_file() {
+        true => file,
+        false => folder.join(name).join("mod.rs"),
+    }
+}
+
 impl Sources {
     /// Reads a file and the modules below it. `module` is its public path, if any.
     pub(super) fn read(&mut self, path: &Path, module: Option<&str>) -> Result<()> {
@@ -60,11 +77,7 @@ impl Sources {
                         continue;
                     }
                     let module = module.map(|module| format!("{module}{name}::"));
-                    let folder = match path.file_stem() {
-                        Some(stem) if stem != "lib" => path.with_extension(""),
-                        _ => path.with_file_name(""),
-                    };
-                    self.read(&folder.join(format!("{name}.rs")), module.as_deref())?;
+                    self.read(&file_of(path, &name), module.as_deref())?;
                 }
                 (Item::Macro(item), ..) if item.mac.path.is_ident("include") => {
                     let name: syn::LitStr = item.mac.parse_body()?;
@@ -107,7 +120,7 @@ impl Sources {
                 let folder: PathBuf =
                     folders.fold(root().join("cuda-safe/src"), |at, its| at.join(its));
                 // A re-exported module, whose items are public through it.
-                let file = folder.join(format!("{name}.rs"));
+                let file = file_in(&folder, &name);
                 if file.is_file() && !path.is_empty() {
                     self.read(&file, Some(&format!("{module}{name}::")))?;
                 } else {

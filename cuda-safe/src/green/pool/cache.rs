@@ -1,17 +1,17 @@
 //! The cached partitionings of a pool, with their green contexts, streams and events, and the splits of
 //! their parts.
 
-use super::super::GreenContext;
-use super::super::partition::{PartitionRequest, PartitionSize};
-use super::super::plan::Plan;
-use super::super::resource::SmResource;
-use super::super::split::SplitFlags;
-use super::super::split_guard::Overlap;
-use crate::base::error::Result;
-use crate::base::sync::{Mutex, MutexGuard};
-use crate::driver::device::Device;
-use crate::driver::event::Event;
-use crate::driver::stream::{Stream, StreamOptions};
+use crate::call::error::Result;
+use crate::device::Device;
+use crate::event::Event;
+use crate::green::GreenContext;
+use crate::green::partition::{PartitionRequest, PartitionSize};
+use crate::green::plan::Plan;
+use crate::green::resource::SmResource;
+use crate::green::split::SplitFlags;
+use crate::green::split_guard::Overlap;
+use crate::stream::{Stream, StreamOptions};
+use crate::sync::{Mutex, MutexGuard};
 use std::sync::{Arc, PoisonError};
 
 /// All partitionings of a pool, or all splits of a part. The most recently used one is the last.

@@ -7,17 +7,17 @@ use super::raw::{
     DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, DLPackVersion, DLTensor,
 };
 use super::{ConsumerStream, MAJOR, MINOR, TensorDescription, refused};
-use crate::base::capture::ForeignStream;
-use crate::base::capture::StreamRef;
-use crate::base::current::ContextHandle;
-use crate::base::error::{Rejected, Result};
-use crate::base::invalid::Invalid;
-use crate::base::release::{KeepAlive, release};
-use crate::driver::event::Event;
-use crate::driver::stream::Stream;
+use crate::call::current::ContextHandle;
+use crate::call::error::{Rejected, Result};
+use crate::call::invalid::Invalid;
+use crate::capture_state::ForeignStream;
+use crate::capture_state::StreamRef;
+use crate::event::Event;
 use crate::interop::peers::grant_for_export;
 use crate::interop::{Element, ExportedStream, Layout};
 use crate::memory::{DeviceBuffer, Reads};
+use crate::release::{KeepAlive, release};
+use crate::stream::Stream;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};

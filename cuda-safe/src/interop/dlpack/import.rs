@@ -3,12 +3,12 @@
 use super::dtype::DataType;
 use super::managed::{ManagedTensor, MemoryKind};
 use super::refused;
-use crate::base::error::Result;
-use crate::base::invalid::Invalid;
-use crate::driver::stream::Stream;
+use crate::call::error::Result;
+use crate::call::invalid::Invalid;
 use crate::interop::{
     ArrayInterface, Dtype, Element, ExportedStream, Imported, ImportedArray, StreamSync,
 };
+use crate::stream::Stream;
 
 impl ManagedTensor {
     /// Sets the stream on which the producer continues to use the memory after the deleter was

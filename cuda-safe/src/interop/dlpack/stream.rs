@@ -1,11 +1,11 @@
 //! The stream with which a consumer requests a tensor.
 
 use super::refused;
-use crate::base::call::{call, without_current};
-use crate::base::error::Result;
-use crate::base::invalid::Invalid;
-use crate::driver::stream::Stream;
+use crate::call::error::Result;
+use crate::call::function::{call, without_current};
+use crate::call::invalid::Invalid;
 use crate::interop::ExportedStream;
+use crate::stream::Stream;
 
 /// The argument of `__dlpack__(stream=…)`: the consumer's stream, which the producer makes wait for
 /// its own work before it returns.

@@ -1,7 +1,7 @@
 //! Views of arrays: parts, and other arrangements of the same elements, as in NumPy.
 
 use super::Layout;
-use crate::base::invalid::Invalid;
+use crate::call::invalid::Invalid;
 use std::ops::{Range, RangeFrom, RangeFull, RangeTo};
 
 /// An index for a dimension, as in Python's brackets. Used by [`Layout::index`].
@@ -104,7 +104,7 @@ impl From<RangeFull> for Index {
     }
 }
 
-pub(in crate::interop) fn refused(what: &'static str, problem: impl Into<String>) -> Invalid {
+pub(crate) fn refused(what: &'static str, problem: impl Into<String>) -> Invalid {
     Invalid::View {
         what,
         problem: problem.into(),

@@ -2,8 +2,8 @@
 
 use super::Layout;
 use super::index::refused;
-use crate::base::invalid::Invalid;
-use crate::memory::{Extent, Region};
+use crate::call::invalid::Invalid;
+use crate::call::region::{Extent, Region};
 
 /// A dimension of several arrays of the same shape: its extent, and the stride in each array, in
 /// elements.
@@ -14,7 +14,7 @@ type Dimension<const N: usize> = (usize, [usize; N]);
 ///
 /// Contiguous dimensions are merged. Afterwards, at most three dimensions may be left, or two if
 /// the last one has gaps between its elements.
-pub(in crate::interop) fn regions<const N: usize>(
+pub(crate) fn regions<const N: usize>(
     layouts: [&Layout; N],
 ) -> Result<(Extent, [Region; N]), Invalid> {
     let problem = || {

@@ -1,10 +1,10 @@
 //! Operations on several ranges of managed memory in one call.
 
 use super::ManagedRange;
-use crate::base::call::{call, without_current};
-use crate::base::error::Result;
-use crate::driver::stream::Stream;
+use crate::call::error::Result;
+use crate::call::function::{call, without_current};
 use crate::memory::MemoryLocation;
+use crate::stream::Stream;
 use cuda_sys::{CUdeviceptr, CUmemLocation, CUstream};
 
 /// The argument lists of a batched driver call. Empty ranges are left out.

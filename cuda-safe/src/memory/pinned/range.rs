@@ -1,12 +1,12 @@
 //! Parts of pinned memory that asynchronous copies own one by one.
 
 use super::PinnedBuffer;
-use crate::base::error::{Error, Rejected, Result};
-use crate::base::invalid::Invalid;
-use crate::base::zone::refuse_in_host_function;
-use crate::driver::context::Context;
-use crate::driver::event::Event;
-use crate::driver::stream::Stream;
+use crate::call::error::{Error, Rejected, Result};
+use crate::call::invalid::Invalid;
+use crate::call::zone::refuse_in_host_function;
+use crate::context::Context;
+use crate::event::Event;
+use crate::stream::Stream;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -95,7 +95,7 @@ impl<T> PinnedBuffer<T> {
 
 impl<T> PinnedRange<T> {
     /// Returns a range without elements, which needs no memory.
-    pub(in crate::memory) fn empty(context: &Context) -> Self {
+    pub(crate) fn empty(context: &Context) -> Self {
         PinnedBuffer::empty(context).into_range()
     }
 
@@ -170,16 +170,16 @@ impl<T> PinnedRange<T> {
 
     /// Returns the number of elements without creating a slice, which must not exist while the
     /// device writes.
-    pub(in crate::memory) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.len
     }
 
-    pub(in crate::memory) fn start(&self) -> *mut T {
+    pub(crate) fn start(&self) -> *mut T {
         self.start.as_ptr()
     }
 
     /// Ensures that there is an event of the stream's context, for a copy on `stream`.
-    pub(in crate::memory) fn prepare_event(&mut self, stream: &Stream) -> Result<()> {
+    pub(crate) fn prepare_event(&mut self, stream: &Stream) -> Result<()> {
         let is_there = |event: &Event| event.context() == stream.context();
         if !self.copied.as_ref().is_some_and(is_there) {
             self.copied = Some(stream.context().event_now()?);
@@ -188,7 +188,7 @@ impl<T> PinnedRange<T> {
     }
 
     /// Waits for the last copy.
-    pub(in crate::memory) fn wait_for_event(&mut self) -> Result<()> {
+    pub(crate) fn wait_for_event(&mut self) -> Result<()> {
         let Some(event) = &self.copied else {
             return Ok(());
         };
@@ -202,7 +202,7 @@ impl<T> PinnedRange<T> {
     }
 
     /// Returns the event that marks the end of the last copy, or `None` before the first copy.
-    pub(in crate::memory) fn event(&self) -> Option<&Event> {
+    pub(crate) fn event(&self) -> Option<&Event> {
         self.copied.as_ref()
     }
 }

@@ -1,11 +1,11 @@
 //! Registration of vectors as pinned memory.
 
 use super::{Managed, PinnedBuffer, PinnedFlags, Source};
-use crate::base::call::{answer, call, without_current};
-use crate::base::error::{Rejected, Result};
-use crate::base::invalid::Invalid;
-use crate::base::release;
-use crate::driver::context::Context;
+use crate::call::error::{Rejected, Result};
+use crate::call::function::{answer, call, without_current};
+use crate::call::invalid::Invalid;
+use crate::context::Context;
+use crate::release;
 use cuda_sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;

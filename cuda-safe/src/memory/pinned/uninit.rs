@@ -1,8 +1,8 @@
 //! Pinned memory without initialization.
 
 use super::{PinnedBuffer, PinnedOptions, Source};
-use crate::base::error::Result;
-use crate::driver::context::Context;
+use crate::call::error::Result;
+use crate::context::Context;
 use crate::memory::same_length;
 use std::mem::MaybeUninit;
 

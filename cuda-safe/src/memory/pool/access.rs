@@ -1,10 +1,10 @@
 //! Access of devices to a pool's memory.
 
 use super::MemoryPool;
-use crate::base::call::{answer, without_current};
-use crate::base::error::Result;
-use crate::base::invalid::Invalid;
-use crate::driver::device::Device;
+use crate::call::error::Result;
+use crate::call::function::{answer, without_current};
+use crate::call::invalid::Invalid;
+use crate::device::Device;
 use crate::memory::MemoryLocation;
 use cuda_sys::{CUmemAccess_flags, CUmemAccessDesc};
 
@@ -33,14 +33,14 @@ impl MemoryAccess {
     }
 
     /// Returns this access of a location in the driver's format.
-    pub(in crate::memory) fn at(self, location: MemoryLocation) -> CUmemAccessDesc {
+    pub(crate) fn at(self, location: MemoryLocation) -> CUmemAccessDesc {
         CUmemAccessDesc {
             location: location.raw(),
             flags: self.raw(),
         }
     }
 
-    pub(in crate::memory) fn from_raw(raw: CUmemAccess_flags) -> Self {
+    pub(crate) fn from_raw(raw: CUmemAccess_flags) -> Self {
         match raw {
             CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE => Self::None,
             CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ => Self::Read,

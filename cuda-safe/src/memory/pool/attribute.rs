@@ -14,9 +14,9 @@
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 
-use crate::base::error::Error;
-use crate::base::init;
-use crate::base::invalid::Invalid;
+use crate::call::error::Error;
+use crate::call::init;
+use crate::call::invalid::Invalid;
 use cuda_sys::{
     CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute,
     CUresult, CudaVersion,

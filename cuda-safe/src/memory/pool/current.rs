@@ -2,10 +2,10 @@
 
 use super::MemoryPool;
 use super::options::allocation_type;
-use crate::base::call::call;
-use crate::base::error::Result;
-use crate::driver::context::Context;
-use crate::driver::device::Device;
+use crate::call::error::Result;
+use crate::call::function::call;
+use crate::context::Context;
+use crate::device::Device;
 use crate::memory::MemoryLocation;
 use cuda_sys::CUmemoryPool;
 

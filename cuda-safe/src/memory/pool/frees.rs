@@ -1,15 +1,15 @@
 //! Recording the frees of a pool's memory, so that the pool is destroyed only after them.
 
 use super::MemoryPool;
-use crate::base::call::{Answer, answer};
-use crate::base::capture::StreamRef;
-use crate::base::current::ContextHandle;
-use crate::base::error::Result;
-use crate::base::ownership::Ownership;
-use crate::base::release::{After, Destroy, KeepAlive, Leftover, relaxed, release};
-use crate::base::sync::Mutex;
-use crate::driver::event::Event;
-use crate::driver::stream::Stream;
+use crate::call::current::ContextHandle;
+use crate::call::error::Result;
+use crate::call::function::{Answer, answer};
+use crate::call::ownership::Ownership;
+use crate::capture_state::StreamRef;
+use crate::event::Event;
+use crate::release::{After, Destroy, KeepAlive, Leftover, relaxed, release};
+use crate::stream::Stream;
+use crate::sync::Mutex;
 use cuda_sys::CUdeviceptr;
 use std::sync::PoisonError;
 
@@ -58,7 +58,7 @@ impl FreeEvents {
 }
 
 /// Memory of a pool that is freed on a stream. The pool is destroyed after the free is complete.
-pub(in crate::memory) struct PoolMemory {
+pub(crate) struct PoolMemory {
     address: CUdeviceptr,
     of: OfPool,
 }
@@ -71,7 +71,7 @@ struct OfPool {
 }
 
 impl PoolMemory {
-    pub(in crate::memory) fn new(address: CUdeviceptr, stream: &Stream, pool: &MemoryPool) -> Self {
+    pub(crate) fn new(address: CUdeviceptr, stream: &Stream, pool: &MemoryPool) -> Self {
         let of = OfPool {
             stream: stream.clone(),
             pool: pool.clone(),
@@ -80,7 +80,7 @@ impl PoolMemory {
     }
 
     /// Frees the memory, which its creator has given up.
-    pub(in crate::memory) fn release(self) {
+    pub(crate) fn release(self) {
         let owners = self.of.clone();
         release(self, &owners);
     }

@@ -1,10 +1,10 @@
 //! Options for the creation of memory pools.
 
-use crate::base::error::Result;
-use crate::base::init;
-use crate::base::invalid::Invalid;
-use crate::driver::device::Device;
-use crate::driver::device::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES;
+use crate::call::error::Result;
+use crate::call::init;
+use crate::call::invalid::Invalid;
+use crate::device::Device;
+use crate::device::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES;
 use crate::memory::MemoryLocation;
 use cuda_sys::{
     CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS, CUmemAllocationHandleType, CUmemAllocationType,

@@ -3,13 +3,13 @@
 use super::MemoryPool;
 use super::access::MemoryAccess;
 use super::attribute::{PoolAttribute, PoolValue};
-use crate::base::error::{Error, Result};
-use crate::base::invalid::Invalid;
-use crate::driver::context::Context;
-use crate::driver::device::Device;
+use crate::call::error::{Error, Result};
+use crate::call::invalid::Invalid;
+use crate::context::Context;
+use crate::device::Device;
 use crate::memory::DeviceBuffer;
-use crate::memory::allocation::Release;
-use crate::memory::manager::IpcHandle;
+use crate::memory::buffer::allocation::Release;
+use crate::memory::ipc::IpcHandle;
 use cuda_sys::{CUdeviceptr, CUmemoryPool};
 use std::fmt;
 
@@ -31,11 +31,11 @@ impl MemoryPool {
     #[cfg(unix)]
     #[doc(alias = "cuMemPoolExportToShareableHandle")]
     pub fn export(&self) -> Result<std::os::fd::OwnedFd> {
-        use crate::base::call::{answer, without_current};
+        use crate::call::function::{answer, without_current};
         use crate::memory::descriptor;
         use cuda_sys::CUmemAllocationHandleType;
 
-        crate::base::release::drain();
+        crate::release::drain();
         let mut descriptor: core::ffi::c_int = -1;
         let place = (&raw mut descriptor).cast();
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
@@ -187,12 +187,12 @@ impl ImportedPool {
     #[cfg(unix)]
     #[doc(alias = "cuMemPoolImportFromShareableHandle")]
     pub unsafe fn import(context: &Context, descriptor: &impl std::os::fd::AsFd) -> Result<Self> {
-        use crate::base::call::call;
-        use crate::base::ownership::Ownership;
+        use crate::call::function::call;
+        use crate::call::ownership::Ownership;
         use crate::memory::descriptor::DescriptorArgument;
         use cuda_sys::CUmemAllocationHandleType;
 
-        crate::base::release::drain();
+        crate::release::drain();
         let argument = DescriptorArgument::new(descriptor);
         let handle = argument.as_ptr();
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;

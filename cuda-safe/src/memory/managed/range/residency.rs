@@ -1,9 +1,9 @@
 //! Where the pages of managed memory are.
 
 use super::ManagedRange;
-use crate::base::call::{answer, without_current};
-use crate::base::error::Result;
-use crate::base::invalid::Invalid;
+use crate::call::error::Result;
+use crate::call::function::{answer, without_current};
+use crate::call::invalid::Invalid;
 use crate::memory::MemoryLocation;
 use cuda_sys::CUmemLocation;
 

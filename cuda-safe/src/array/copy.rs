@@ -1,0 +1,409 @@
+//! Copies between arrays and other memory.
+//!
+//! Copies from and to an ordinary (pageable) slice have completed when the call returns, as those of
+//! buffers have: a copy to the array is an asynchronous copy followed by a wait, and a copy from the array
+//! waits first and then makes a synchronous copy. No copy is captured.
+
+use super::owned::Array;
+use super::part::{ArrayMut, ArrayRef};
+use super::texel::Texel;
+use crate::call::error::{Rejected, Result};
+use crate::call::function::{answer, call, copy_without_current};
+use crate::call::region::{Extent, Region};
+use crate::call::zone::refuse_in_host_function;
+use crate::capture_state::Operation;
+use crate::memory::{DeviceSlice, DeviceSliceMut, Pending, Pinned, same_length};
+use crate::release;
+use crate::stream::Stream;
+use core::ffi::c_void;
+use cuda_sys::{CUDA_MEMCPY3D, CUarray, CUdeviceptr, CUmemorytype, Zeroable};
+
+/// The source or the target of a copy.
+pub(crate) enum Side {
+    Array {
+        raw: CUarray,
+        /// The position in bytes, rows and slices.
+        at: [usize; 3],
+    },
+    Device {
+        start: CUdeviceptr,
+        /// The distance between rows in bytes, and between slices in rows.
+        pitch: [usize; 2],
+    },
+    Host {
+        start: *mut c_void,
+        pitch: [usize; 2],
+    },
+}
+
+impl Side {
+    pub(crate) fn array<T>(array: &ArrayRef<'_, T>) -> Self {
+        let [x, y, z] = array.origin();
+        Self::Array {
+            raw: array.as_raw(),
+            at: [x * size_of::<T>(), y, z],
+        }
+    }
+
+    pub(crate) fn device<T>(slice: &DeviceSlice<'_, T>, region: Region) -> Self {
+        Self::Device {
+            start: slice.as_raw() + (region.offset * size_of::<T>()) as u64,
+            pitch: [region.pitch * size_of::<T>(), region.rows],
+        }
+    }
+
+    /// Host memory without gaps.
+    fn host<T>(start: *mut T, extent: Extent) -> Self {
+        Self::Host {
+            start: start.cast(),
+            pitch: [extent.width * size_of::<T>(), extent.height],
+        }
+    }
+}
+
+/// Returns a copy of texels of the type `T` in the driver's format.
+pub(crate) fn copy<T>(extent: Extent, from: &Side, to: &Side) -> CUDA_MEMCPY3D {
+    let mut copy = CUDA_MEMCPY3D {
+        WidthInBytes: extent.width * size_of::<T>(),
+        Height: extent.height,
+        Depth: extent.depth,
+        ..CUDA_MEMCPY3D::zeroed()
+    };
+    match *from {
+        Side::Array { raw, at: [x, y, z] } => {
+            copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_ARRAY;
+            copy.srcArray = raw;
+            (copy.srcXInBytes, copy.srcY, copy.srcZ) = (x, y, z);
+        }
+        Side::Device { start, pitch } => {
+            copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+            copy.srcDevice = start;
+            [copy.srcPitch, copy.srcHeight] = pitch;
+        }
+        Side::Host { start, pitch } => {
+            copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
+            copy.srcHost = start;
+            [copy.srcPitch, copy.srcHeight] = pitch;
+        }
+    }
+    match *to {
+        Side::Array { raw, at: [x, y, z] } => {
+            copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_ARRAY;
+            copy.dstArray = raw;
+            (copy.dstXInBytes, copy.dstY, copy.dstZ) = (x, y, z);
+        }
+        Side::Device { start, pitch } => {
+            copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+            copy.dstDevice = start;
+            [copy.dstPitch, copy.dstHeight] = pitch;
+        }
+        Side::Host { start, pitch } => {
+            copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
+            copy.dstHost = start;
+            [copy.dstPitch, copy.dstHeight] = pitch;
+        }
+    }
+    copy
+}
+
+/// Enqueues a copy on a stream that is not captured. A graph would have the handles of arrays, which are
+/// pointers of the driver that it follows when the graph is instantiated, also if an array was destroyed.
+///
+/// # Errors
+/// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); errors of the driver.
+///
+/// # Safety
+/// Both sides stay alive, and are not used by other work, until the copy has completed.
+unsafe fn enqueue(copy: &CUDA_MEMCPY3D, stream: &Stream) -> Result<()> {
+    let _call = stream.uncaptured(Operation::ArrayCopy)?;
+    let raw = stream.raw();
+    copy_without_current(stream.context(), || {
+        // SAFETY: as the caller promises. The pointer is to a borrowed value.
+        unsafe { answer!(cuMemcpy3DAsync_v2(&raw const *copy, raw)) }
+    })
+}
+
+impl<T: Texel> ArrayMut<'_, T> {
+    /// Copies `slice` to these texels, row by row and slice by slice. Blocks the host until the copy and
+    /// all earlier work on the stream have completed.
+    ///
+    /// Calls `cuMemcpy3DAsync(&copy, stream)` and then waits for the stream.
+    ///
+    /// # Errors
+    /// - [`Invalid::Lengths`](crate::Invalid::Lengths) if the slice does not have as many texels.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    /// - [`Error::InHostFunction`](crate::Error::InHostFunction) inside a host function.
+    /// - Errors from earlier work on the stream.
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
+    #[doc(alias = "cuMemcpy3DAsync")]
+    pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
+        same_length(slice.len(), self.len())?;
+        // This check comes before the copy, because the wait after the copy would be rejected.
+        refuse_in_host_function()?;
+        release::drain();
+        if self.is_empty() {
+            return Ok(());
+        }
+        let _call = self.stream().uncaptured(Operation::HostCopy)?;
+        let (extent, target) = (self.extent(), Side::array(&self.as_ref()));
+        let source = Side::host(slice.as_ptr().cast_mut(), extent);
+        // SAFETY: the texels are within the array, and the slice has as many. It has no uninitialized
+        // bytes, and is borrowed until the wait below has returned. If that wait fails, the argument in
+        // `DeviceSliceMut::copy_from_slice` applies.
+        let copied = unsafe { enqueue(&copy::<T>(extent, &source, &target), self.stream()) };
+        // Wait even if the call failed: the error may be from earlier work, and the copy may be in
+        // progress.
+        let waited = self.stream().wait_for_host_copies(|_| ());
+        copied.and(waited)
+    }
+
+    /// Enqueues a copy of all elements of `source` to these texels. Does not block the host.
+    ///
+    /// Calls `cuMemcpy3DAsync(&copy, stream)`. Both must be bound to the same stream.
+    ///
+    /// # Errors
+    /// [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ;
+    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream);
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
+    #[doc(alias = "cuMemcpy3DAsync")]
+    pub fn copy_from<'s>(&mut self, source: impl Into<DeviceSlice<'s, T>>) -> Result<()>
+    where
+        T: 's,
+    {
+        let source = source.into();
+        same_length(source.len(), self.len())?;
+        let extent = self.extent();
+        self.copy_3d_from(source, Region::new(extent))
+    }
+
+    /// Enqueues a copy of a region of `source` to these texels. Does not block the host.
+    ///
+    /// The region has the extent of these texels. Calls `cuMemcpy3DAsync(&copy, stream)`.
+    ///
+    /// # Errors
+    /// [`Invalid::Region`](crate::Invalid::Region) if the region is not within the source, or if its rows
+    /// or slices overlap; [`Invalid::OtherStream`](crate::Invalid::OtherStream);
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    pub fn copy_3d_from<'s>(
+        &mut self,
+        source: impl Into<DeviceSlice<'s, T>>,
+        from: Region,
+    ) -> Result<()>
+    where
+        T: 's,
+    {
+        let (source, extent) = (source.into(), self.extent());
+        let from = from.checked(extent, source.len())?;
+        source.check_stream(|| "the source of the copy".to_owned(), self.stream())?;
+        let Some(from) = from else {
+            return Ok(());
+        };
+        let sides = (Side::device(&source, from), Side::array(&self.as_ref()));
+        // SAFETY: both sides are within memory that is bound to this stream and is released after its work.
+        // Nothing else uses the texels, which are borrowed mutably.
+        unsafe { enqueue(&copy::<T>(extent, &sides.0, &sides.1), self.stream()) }
+    }
+
+    /// Enqueues a copy of the texels of `source` to these texels. Does not block the host.
+    ///
+    /// Both have the same extent and are bound to the same stream. Calls `cuMemcpy3DAsync(&copy, stream)`.
+    ///
+    /// # Errors
+    /// [`Invalid::Array`](crate::Invalid::Array) if the extents differ;
+    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream);
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
+    #[doc(alias = "cuMemcpy3DAsync")]
+    pub fn copy_from_array<'s>(&mut self, source: impl Into<ArrayRef<'s, T>>) -> Result<()>
+    where
+        T: 's,
+    {
+        let (source, extent) = (source.into(), self.extent());
+        source.expect_extent(extent)?;
+        if source.stream() != self.stream() {
+            let what = || "the source of the copy".to_owned();
+            return Err(source.stream().other_stream(what, self.stream()));
+        }
+        if extent.is_empty() {
+            return Ok(());
+        }
+        let sides = (Side::array(&source), Side::array(&self.as_ref()));
+        // SAFETY: both sides are texels of arrays that are bound to this stream and are destroyed after its
+        // work. They do not overlap, because the target is borrowed mutably.
+        unsafe { enqueue(&copy::<T>(extent, &sides.0, &sides.1), self.stream()) }
+    }
+
+    /// Enqueues a copy from pinned memory to these texels. Does not block the host.
+    ///
+    /// Calls `cuMemcpy3DAsync(&copy, stream)`. See [`DeviceSliceMut::copy_from_pinned`].
+    ///
+    /// # Errors
+    /// See [`DeviceSliceMut::copy_from_pinned`]. The source is returned with the error.
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
+    #[doc(alias = "cuMemcpy3DAsync")]
+    pub fn copy_from_pinned<H: Pinned<T>>(
+        &mut self,
+        source: H,
+    ) -> Result<Pending<T, H>, Rejected<H>> {
+        let (extent, target) = (self.extent(), Side::array(&self.as_ref()));
+        let copy = copy::<T>(extent, &Side::host(source.start(), extent), &target);
+        DeviceSlice::new(0, self.len(), self.stream()).copy_pinned(source, |_, stream| {
+            // SAFETY: the texels are within the array, and the source has as many (the lengths are equal)
+            // without uninitialized bytes. The source is kept until the copy has completed.
+            unsafe { answer!(cuMemcpy3DAsync_v2(&raw const copy, stream)) }
+        })
+    }
+}
+
+impl<T: Texel> ArrayRef<'_, T> {
+    /// Copies these texels into `slice`, row by row and slice by slice. Blocks the host until the copy and
+    /// all earlier work on the stream have completed.
+    ///
+    /// Waits for the stream and then calls `cuMemcpy3D(&copy)`.
+    ///
+    /// # Errors
+    /// - [`Invalid::Lengths`](crate::Invalid::Lengths) if the slice does not have as many texels.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    /// - [`Error::InHostFunction`](crate::Error::InHostFunction) inside a host function.
+    /// - Errors from earlier work on the stream. In this case nothing is copied.
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemcpy3D_v2`](fn@cuda_sys::cuMemcpy3D_v2).
+    #[doc(alias = "cuMemcpy3D")]
+    pub fn copy_to_slice(&self, slice: &mut [T]) -> Result<()> {
+        same_length(self.len(), slice.len())?;
+        release::drain();
+        let _call = self.stream().uncaptured(Operation::HostCopy)?;
+        self.stream().wait_for_work()?;
+        if self.is_empty() {
+            return Ok(());
+        }
+        let target = Side::host(slice.as_mut_ptr(), self.extent());
+        let copy = copy::<T>(self.extent(), &Side::array(self), &target);
+        let _current = self.stream().context().enter()?;
+        // SAFETY: the texels are within the array, the slice has as many, every bit pattern is a texel, and
+        // the copy has completed when the call returns.
+        unsafe { call!(cuMemcpy3D_v2(&raw const copy)) }
+    }
+
+    /// Copies these texels into a new `Vec`. Blocks the host until the copy and all earlier work on the
+    /// stream have completed.
+    ///
+    /// # Errors
+    /// See [`copy_to_slice`](Self::copy_to_slice).
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let mut texels = vec![T::zeroed(); self.len()];
+        self.copy_to_slice(&mut texels)?;
+        Ok(texels)
+    }
+
+    /// Enqueues a copy of these texels to `target`. Does not block the host.
+    ///
+    /// Calls `cuMemcpy3DAsync(&copy, stream)`. Both must be bound to the same stream.
+    ///
+    /// # Errors
+    /// [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ;
+    /// [`Invalid::OtherStream`](crate::Invalid::OtherStream);
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
+    #[doc(alias = "cuMemcpy3DAsync")]
+    pub fn copy_to<'s>(&self, target: impl Into<DeviceSliceMut<'s, T>>) -> Result<()>
+    where
+        T: 's,
+    {
+        let target = target.into();
+        same_length(self.len(), target.len())?;
+        self.copy_3d_to(target, Region::new(self.extent()))
+    }
+
+    /// Enqueues a copy of these texels to a region of `target`. Does not block the host.
+    ///
+    /// The region has the extent of these texels. Calls `cuMemcpy3DAsync(&copy, stream)`.
+    ///
+    /// # Errors
+    /// [`Invalid::Region`](crate::Invalid::Region) if the region is not within the target, or if its rows
+    /// or slices overlap; [`Invalid::OtherStream`](crate::Invalid::OtherStream);
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    pub fn copy_3d_to<'s>(&self, target: impl Into<DeviceSliceMut<'s, T>>, to: Region) -> Result<()>
+    where
+        T: 's,
+    {
+        let target = target.into();
+        let to = to.checked(self.extent(), target.len())?;
+        let all = target.as_slice();
+        all.check_stream(|| "the target of the copy".to_owned(), self.stream())?;
+        let Some(to) = to else {
+            return Ok(());
+        };
+        let sides = (Side::array(self), Side::device(&all, to));
+        // SAFETY: both sides are within memory that is bound to this stream and is released after its work.
+        // Nothing else uses the target, which is borrowed mutably.
+        unsafe { enqueue(&copy::<T>(self.extent(), &sides.0, &sides.1), self.stream()) }
+    }
+
+    /// Enqueues a copy of these texels into pinned memory. Does not block the host.
+    ///
+    /// Calls `cuMemcpy3DAsync(&copy, stream)`. See [`DeviceSlice::copy_to_pinned`].
+    ///
+    /// # Errors
+    /// See [`DeviceSlice::copy_to_pinned`]. The target is returned with the error.
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
+    #[doc(alias = "cuMemcpy3DAsync")]
+    pub fn copy_to_pinned<H: Pinned<T>>(&self, target: H) -> Result<Pending<T, H>, Rejected<H>> {
+        let host = Side::host(target.start(), self.extent());
+        let copy = copy::<T>(self.extent(), &Side::array(self), &host);
+        DeviceSlice::new(0, self.len(), self.stream()).copy_pinned(target, |_, stream| {
+            // SAFETY: the texels are within the array, the target has as many (the lengths are equal), and
+            // every bit pattern is a texel. The target is kept, and no code accesses it, until the copy has
+            // completed.
+            unsafe { answer!(cuMemcpy3DAsync_v2(&raw const copy, stream)) }
+        })
+    }
+}
+
+/// Copies of the whole array.
+impl<T: Texel> Array<T> {
+    /// Copies `slice` to the array. See [`ArrayMut::copy_from_slice`].
+    ///
+    /// # Errors
+    /// See [`ArrayMut::copy_from_slice`].
+    pub fn copy_from_slice(&mut self, slice: &[T]) -> Result<()> {
+        self.as_mut().copy_from_slice(slice)
+    }
+
+    /// Enqueues a copy of a buffer to the array. See [`ArrayMut::copy_from`].
+    ///
+    /// # Errors
+    /// See [`ArrayMut::copy_from`].
+    pub fn copy_from<'s>(&mut self, source: impl Into<DeviceSlice<'s, T>>) -> Result<()>
+    where
+        T: 's,
+    {
+        self.as_mut().copy_from(source)
+    }
+
+    /// Enqueues a copy of the array to a buffer. See [`ArrayRef::copy_to`].
+    ///
+    /// # Errors
+    /// See [`ArrayRef::copy_to`].
+    pub fn copy_to<'s>(&self, target: impl Into<DeviceSliceMut<'s, T>>) -> Result<()>
+    where
+        T: 's,
+    {
+        self.as_ref().copy_to(target)
+    }
+
+    /// Copies the texels into a new `Vec`. See [`ArrayRef::to_vec`].
+    ///
+    /// # Errors
+    /// See [`ArrayRef::copy_to_slice`].
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        self.as_ref().to_vec()
+    }
+}

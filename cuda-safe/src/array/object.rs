@@ -1,0 +1,121 @@
+//! The handles of texture and surface objects.
+//!
+//! A handle is a small number of the context that was current, and the driver uses the number again for
+//! the next object. Destroying an object never waits, and destroys whatever has that number in the current
+//! context (measured, driver 580). So an object is destroyed in its context, after the work that uses it.
+
+use super::owned::create;
+use crate::call::current::Entered;
+use crate::call::error::{Error, Result};
+use crate::call::function::{Answer, answer};
+use crate::event::{Event, LastUse};
+use crate::release;
+use crate::release::{Destroy, release};
+use crate::stream::Stream;
+use cuda_sys::CUresult;
+
+/// Whether an object is a texture or a surface.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Texture,
+    Surface,
+}
+
+/// A texture or surface object. Dropping it destroys the object after the work on the stream, without
+/// blocking.
+pub(super) struct Object {
+    raw: u64,
+    kind: Kind,
+    /// Recorded when the object is dropped. It exists before, because a drop must not fail.
+    end: Event,
+    stream: Stream,
+}
+
+impl Object {
+    /// Creates an object, with the context of the stream current.
+    ///
+    /// # Errors
+    /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured); errors of the call.
+    pub(super) fn new(
+        kind: Kind,
+        stream: &Stream,
+        make: impl FnOnce(*mut u64) -> Result<()>,
+    ) -> Result<Self> {
+        release::drain();
+        let end = stream.context().event()?;
+        let mut raw = 0;
+        create(stream, || make(&raw mut raw))?;
+        Ok(Self {
+            raw,
+            kind,
+            end,
+            stream: stream.clone(),
+        })
+    }
+
+    pub(super) fn raw(&self) -> u64 {
+        self.raw
+    }
+
+    pub(super) fn stream(&self) -> &Stream {
+        &self.stream
+    }
+}
+
+impl Drop for Object {
+    fn drop(&mut self) {
+        let handle = ObjectHandle {
+            raw: self.raw,
+            kind: self.kind,
+            stream: self.stream.clone(),
+            last_use: LastUse::new(&self.stream, self.end.clone()),
+        };
+        release(handle, &self.stream);
+    }
+}
+
+/// An object that is destroyed after its last use.
+struct ObjectHandle {
+    raw: u64,
+    kind: Kind,
+    stream: Stream,
+    last_use: LastUse,
+}
+
+impl Destroy for ObjectHandle {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            Kind::Texture => "a texture object",
+            Kind::Surface => "a surface object",
+        }
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        if let Some(obstacle) = self.last_use.obstacle() {
+            return obstacle;
+        }
+        // The number means another object in another context.
+        let _current = match Entered::new(self.stream.context()) {
+            Ok(current) => current,
+            Err(Error::Driver(error)) => {
+                return Answer {
+                    call: error.call,
+                    code: error.code,
+                };
+            }
+            Err(_) => {
+                return Answer {
+                    call: "cuCtxPushCurrent_v2",
+                    code: CUresult::CUDA_ERROR_INVALID_CONTEXT,
+                };
+            }
+        };
+        match self.kind {
+            // SAFETY: this value stands for the object, and the caller promises that this is the first call
+            // that succeeds. Its context is current, and its last use is complete.
+            Kind::Texture => unsafe { answer!(cuTexObjectDestroy(self.raw)) },
+            // SAFETY: as above.
+            Kind::Surface => unsafe { answer!(cuSurfObjectDestroy(self.raw)) },
+        }
+    }
+}

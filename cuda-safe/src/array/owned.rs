@@ -1,0 +1,342 @@
+//! Arrays that are owned.
+
+use super::limits::check_array;
+use super::part::{ArrayMut, ArrayRef, RawArray};
+use super::shape::{ArrayDescriptor, ArrayOptions, ArrayShape};
+use super::texel::{Texel, check_texel};
+use crate::call::error::Result;
+use crate::call::function::{Answer, answer, call};
+use crate::call::invalid::Invalid;
+use crate::call::ownership::{Ownership, expect_handle};
+use crate::capture_state::Operation;
+use crate::release;
+use crate::release::{After, Destroy, Handle, relaxed, release};
+use crate::stream::{Stream, same_context};
+use cuda_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray};
+use std::any::Any;
+use std::marker::PhantomData;
+
+/// A CUDA array: device memory in a layout of the driver, which kernels access through a
+/// [`Texture`](super::Texture) or a [`Surface`](super::Surface). Bound to a stream, as a
+/// [`DeviceBuffer`](crate::DeviceBuffer) is.
+///
+/// The type [`T`](Texel) of the texels determines the format and the number of channels. The memory has no
+/// address: copies fill and read it. [`as_ref`](Self::as_ref) and [`as_mut`](Self::as_mut) have the copies
+/// of parts.
+///
+/// # Drop
+/// Destroying an array waits for *all* work of the context (`cuArrayDestroy`), as freeing a
+/// [synchronous allocation](crate::DeviceBuffer::zeroed_sync) does. In a host function and during a
+/// capture, where that is not possible, it is [deferred](crate::reference::releases).
+///
+/// ```no_run
+/// use cuda_safe::array::{Array, ArrayShape, Sampler, Texture};
+/// use cuda_safe::{Context, Device};
+///
+/// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+/// let shape = ArrayShape::TwoD { width: 64, height: 32 };
+/// let mut image = Array::<[u8; 4]>::new(&stream, shape)?;
+/// image.copy_from_slice(&[[0, 0, 0, 255]; 64 * 32])?;
+/// let texture = Texture::new(&image, &Sampler::default())?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub struct Array<T> {
+    raw: RawArray,
+    shape: ArrayShape,
+    options: ArrayOptions,
+    ownership: Ownership,
+    stream: Stream,
+    texels: PhantomData<T>,
+}
+
+impl<T> Array<T> {
+    /// Creates an array for textures. The texels are not initialized.
+    ///
+    /// Calls `cuArray3DCreate(&array, &descriptor)`.
+    ///
+    /// # Errors
+    /// - [`Invalid::Array`] if a dimension is 0 or exceeds the limit of the device. The driver accepts some
+    ///   arrays that are too large.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    ///
+    /// Since CUDA 3.2. Raw: [`cuArray3DCreate_v2`](fn@cuda_sys::cuArray3DCreate_v2),
+    /// [`cuArrayDestroy`](fn@cuda_sys::cuArrayDestroy).
+    #[doc(alias = "cuArray3DCreate")]
+    #[doc(alias = "cuArrayDestroy")]
+    pub fn new(stream: &Stream, shape: ArrayShape) -> Result<Self>
+    where
+        T: Texel,
+    {
+        Self::with_options(stream, shape, ArrayOptions::default())
+    }
+
+    /// Creates an array with options. The texels are not initialized.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new). In addition: [`Invalid::Array`] if the option
+    /// [`gather`](ArrayOptions::gather) is set for another shape than [`ArrayShape::TwoD`].
+    pub fn with_options(stream: &Stream, shape: ArrayShape, options: ArrayOptions) -> Result<Self>
+    where
+        T: Texel,
+    {
+        check_texel::<T>();
+        release::drain();
+        check_array(&stream.context().device(), shape, options, false)?;
+        let descriptor = shape.descriptor::<T>(options);
+        let mut raw = std::ptr::null_mut();
+        create(stream, || {
+            let (place, from) = (&raw mut raw, &raw const descriptor);
+            // SAFETY: the pointers refer to local variables, and the context of the stream is current.
+            unsafe { call!(cuArray3DCreate_v2(place, from)) }
+        })
+        .map_err(|error| error.with_requested_bytes(shape.bytes::<T>()))?;
+        Ok(Self::own(raw, shape, options, Ownership::Owned, stream))
+    }
+
+    fn own(
+        raw: CUarray,
+        shape: ArrayShape,
+        options: ArrayOptions,
+        ownership: Ownership,
+        stream: &Stream,
+    ) -> Self {
+        Self {
+            raw: RawArray(raw),
+            shape,
+            options,
+            ownership,
+            stream: stream.clone(),
+            texels: PhantomData,
+        }
+    }
+
+    /// Uses an array that this object never destroys.
+    pub(super) fn borrow(
+        raw: CUarray,
+        shape: ArrayShape,
+        options: ArrayOptions,
+        stream: &Stream,
+    ) -> Self {
+        Self::own(raw, shape, options, Ownership::Borrowed, stream)
+    }
+
+    /// Takes ownership of an array. Queries its shape (`cuArray3DGetDescriptor`).
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`] if the handle is null; [`Invalid::Array`] if the texels do not have the type `T`;
+    /// errors of the driver. The caller then keeps ownership.
+    ///
+    /// # Safety
+    /// - `raw` is an array of the context of the stream. It is not a level of a mipmapped array, and it has
+    ///   all of its memory: it is neither sparse nor mapped later.
+    /// - No other code destroys or uses the array.
+    /// - All previous uses of the array, which may be on other streams, are ordered before the work that is
+    ///   enqueued on `stream` from now on.
+    pub unsafe fn from_raw(raw: CUarray, stream: &Stream) -> Result<Self>
+    where
+        T: Texel,
+    {
+        // SAFETY: the caller promises a valid array.
+        unsafe { Self::of_raw(raw, Ownership::Owned, stream) }
+    }
+
+    /// Borrows an array that other code owns. The array is never destroyed by this object.
+    ///
+    /// # Errors
+    /// See [`from_raw`](Self::from_raw).
+    ///
+    /// # Safety
+    /// The requirements of [`from_raw`](Self::from_raw) apply, except that the array may be a level of a
+    /// mipmapped array. It stays alive, and no other code uses it, until this object has been dropped and
+    /// the work enqueued on `stream` before the drop has completed.
+    pub unsafe fn borrow_raw(raw: CUarray, stream: &Stream) -> Result<Self>
+    where
+        T: Texel,
+    {
+        // SAFETY: the caller promises a valid array.
+        unsafe { Self::of_raw(raw, Ownership::Borrowed, stream) }
+    }
+
+    /// Uses an array that `owner` keeps alive. Dropping this drops `owner`.
+    ///
+    /// # Errors
+    /// See [`from_raw`](Self::from_raw). `owner` is then dropped.
+    ///
+    /// # Safety
+    /// The requirements of [`borrow_raw`](Self::borrow_raw) apply, except that `owner` keeps the array
+    /// alive. In addition, `owner` may be dropped on any thread and at any time, also in host functions and
+    /// captures, and dropping it waits for the work enqueued on `stream` before, or is ordered after it.
+    pub unsafe fn from_foreign(
+        raw: CUarray,
+        stream: &Stream,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self>
+    where
+        T: Texel,
+    {
+        let owner = Ownership::Foreign(Box::new(owner));
+        // SAFETY: the caller promises a valid array, which the owner keeps alive.
+        unsafe { Self::of_raw(raw, owner, stream) }
+    }
+
+    /// # Safety
+    /// The handle is null or an array.
+    unsafe fn of_raw(raw: CUarray, ownership: Ownership, stream: &Stream) -> Result<Self>
+    where
+        T: Texel,
+    {
+        check_texel::<T>();
+        expect_handle("array", raw)?;
+        // SAFETY: the handle is an array, as the caller promises.
+        let its = unsafe { descriptor_of(raw, stream) }?;
+        its.expect_texels::<T>()?;
+        Ok(Self::own(raw, its.shape, its.options, ownership, stream))
+    }
+
+    /// Returns the raw handle without giving up ownership. Do not destroy it.
+    pub fn as_raw(&self) -> CUarray {
+        self.raw.0
+    }
+
+    /// Releases ownership and returns the handle and the stream. The caller destroys the array
+    /// (`cuArrayDestroy`) while its context is alive. A foreign owner is never dropped.
+    pub fn into_raw(mut self) -> (CUarray, Stream) {
+        let ownership = std::mem::replace(&mut self.ownership, Ownership::Borrowed);
+        std::mem::forget(ownership);
+        (self.raw.0, self.stream.clone())
+    }
+
+    /// Returns the dimensions.
+    pub fn shape(&self) -> ArrayShape {
+        self.shape
+    }
+
+    /// Returns the options that the array was created with.
+    pub fn options(&self) -> ArrayOptions {
+        self.options
+    }
+
+    /// Returns the number of texels.
+    pub fn len(&self) -> usize {
+        self.as_ref().len()
+    }
+
+    /// Returns whether the array has no texels. No array of this crate is empty.
+    pub fn is_empty(&self) -> bool {
+        self.as_ref().is_empty()
+    }
+
+    /// Returns the stream that the array is bound to.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Queries the shape, the format and the flags of the array. Calls `cuArray3DGetDescriptor`.
+    ///
+    /// # Errors
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
+    ///
+    /// Since CUDA 3.2. Raw: [`cuArray3DGetDescriptor_v2`](fn@cuda_sys::cuArray3DGetDescriptor_v2).
+    #[doc(alias = "cuArray3DGetDescriptor")]
+    pub fn descriptor(&self) -> Result<ArrayDescriptor> {
+        // SAFETY: the array is alive.
+        unsafe { descriptor_of(self.raw.0, &self.stream) }
+    }
+
+    /// Borrows the array for reading.
+    pub fn as_ref(&self) -> ArrayRef<'_, T> {
+        ArrayRef::new(self.raw, self.shape, self.options, &self.stream)
+    }
+
+    /// Borrows the array for reading and writing.
+    pub fn as_mut(&mut self) -> ArrayMut<'_, T> {
+        ArrayMut::new(self.as_ref())
+    }
+
+    /// Binds the array to another stream of the context. Makes that stream wait for the work enqueued
+    /// before (`cuEventRecord`, `cuStreamWaitEvent`). Does not block the host.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherContext`]; [`Invalid::StreamIsCaptured`]; [`Invalid::ForeignMemory`] if the array is
+    /// not owned, because its lifetime was promised for the stream. The array stays bound to its stream.
+    pub fn rebind(&mut self, stream: &Stream) -> Result<()> {
+        move_between(&mut self.stream, stream, self.ownership.is_owned())
+    }
+
+    /// Does the same as [`rebind`](Self::rebind), also if the array is not owned.
+    ///
+    /// # Errors
+    /// See [`rebind`](Self::rebind).
+    pub(super) fn follow(&mut self, stream: &Stream) -> Result<()> {
+        move_between(&mut self.stream, stream, true)
+    }
+}
+
+/// Orders the work of another stream after that of the stream of an array, and replaces the latter.
+///
+/// # Errors
+/// See [`Array::rebind`].
+pub(super) fn move_between(from: &mut Stream, to: &Stream, is_owned: bool) -> Result<()> {
+    if from == to {
+        return Ok(());
+    }
+    let context = from.context();
+    same_context("the stream", to.context(), context)?;
+    if !is_owned {
+        return Err(Invalid::ForeignMemory.into());
+    }
+    let event = context.event()?;
+    event.record_uncaptured(from)?;
+    to.wait_private(&event)?;
+    *from = to.clone();
+    Ok(())
+}
+
+/// Makes a call that allocates an array, with the context of the stream current. Captures of other streams
+/// are not disturbed.
+///
+/// # Errors
+/// [`Invalid::StreamIsCaptured`]; errors of the call.
+pub(super) fn create(stream: &Stream, allocate: impl FnOnce() -> Result<()>) -> Result<()> {
+    let _call = stream.uncaptured(Operation::Allocate)?;
+    let _current = stream.context().enter()?;
+    relaxed(allocate)
+}
+
+/// # Safety
+/// The handle is an array.
+pub(super) unsafe fn descriptor_of(raw: CUarray, stream: &Stream) -> Result<ArrayDescriptor> {
+    let mut descriptor = CUDA_ARRAY3D_DESCRIPTOR::default();
+    let place = &raw mut descriptor;
+    crate::call::function::without_current(stream.context(), || {
+        // SAFETY: the handle is an array, as the caller promises, and the pointer refers to a local
+        // variable.
+        unsafe { answer!(cuArray3DGetDescriptor_v2(place, raw)) }
+    })?;
+    Ok(ArrayDescriptor::from_raw(&descriptor))
+}
+
+impl Destroy for Handle<CUarray> {
+    fn name(&self) -> &'static str {
+        "a CUDA array"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
+        // work on its stream was waited for, and the driver waits for all other work.
+        unsafe { answer!(cuArrayDestroy(self.0)) }
+    }
+
+    fn after(&self) -> After {
+        After::Uses
+    }
+}
+
+impl<T> Drop for Array<T> {
+    fn drop(&mut self) {
+        if self.ownership.is_owned() {
+            release(Handle(self.raw.0), &self.stream);
+        }
+    }
+}

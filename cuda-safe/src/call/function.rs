@@ -1,0 +1,194 @@
+//! Driver calls, and the conversion of `CUresult` to `Result`.
+
+use crate::call::current::{ContextHandle, Entered};
+use crate::call::error::{DriverError, Error, Result};
+use crate::call::fork;
+use cuda_sys::{CUresult, Function, Unavailable};
+
+/// Calls a driver function. `unsafe { call!(cuStreamQuery(stream)) }` returns a `Result<()>` whose error
+/// names the function. (In a forked child `cuda-sys` does not call the driver.)
+macro_rules! call {
+    (abi::$function:ident($($argument:expr),* $(,)?)) => {
+        $crate::call::function::call!(@ $function, cuda_sys::abi::$function($($argument),*))
+    };
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        $crate::call::function::call!(@ $function, cuda_sys::$function($($argument),*))
+    };
+    (@ $function:ident, $call:expr) => {
+        $crate::call::function::check($call, stringify!($function))
+    };
+}
+pub(crate) use call;
+
+/// Calls a driver function, but does not check the returned code, because [`without_current`] checks it.
+macro_rules! answer {
+    ($function:ident($($argument:expr),* $(,)?)) => {
+        $crate::call::function::Answer {
+            call: stringify!($function),
+            code: cuda_sys::$function($($argument),*),
+        }
+    };
+}
+pub(crate) use answer;
+
+/// Converts the result code of a raw call to a `Result`, for calls of [`sys`](crate::sys) beside the objects
+/// of this crate.
+///
+/// `call` is the symbol name of the function, which the error contains.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, Error, check, sys};
+///
+/// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+/// let mut id = 0;
+/// // SAFETY: the stream is alive, and the pointer is to a variable.
+/// let code = unsafe { sys::cuStreamGetId(stream.as_raw(), &raw mut id) };
+/// check(code, "cuStreamGetId")?;
+/// # Ok::<_, Error>(())
+/// ```
+///
+/// # Errors
+/// `code` is not `CUDA_SUCCESS`: [`Error::Driver`]. If the function was not called, the reason instead:
+/// [`Error::Load`] or [`Error::Missing`], or [`Error::Forked`] in a forked child.
+#[inline]
+pub fn check(code: CUresult, call: &'static str) -> Result<()> {
+    if code.is_success() {
+        Ok(())
+    } else {
+        Err(fail(call, code))
+    }
+}
+
+/// The result code of a driver function.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) call: &'static str,
+    pub(crate) code: CUresult,
+}
+
+/// The outcome of a call. It is converted to an error only on request, which keeps the fast path small.
+pub(crate) trait Outcome {
+    fn is_done(&self) -> bool;
+    fn result(self) -> Result<()>;
+}
+
+impl Outcome for Answer {
+    #[inline]
+    fn is_done(&self) -> bool {
+        self.code.is_success()
+    }
+
+    #[inline]
+    fn result(self) -> Result<()> {
+        check(self.code, self.call)
+    }
+}
+
+impl Outcome for Result<()> {
+    #[inline]
+    fn is_done(&self) -> bool {
+        self.is_ok()
+    }
+
+    #[inline]
+    fn result(self) -> Result<()> {
+        self
+    }
+}
+
+/// Returns the error for a code. If the driver or the function was not available, this is that reason.
+#[cold]
+#[inline(never)]
+pub(crate) fn fail(call: &'static str, code: CUresult) -> Error {
+    if fork::in_child() {
+        return Error::Forked;
+    }
+    let perhaps_not_called = matches!(
+        code,
+        CUresult::CUDA_ERROR_NOT_INITIALIZED
+            | CUresult::CUDA_ERROR_STUB_LIBRARY
+            | CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER
+            | CUresult::CUDA_ERROR_NOT_FOUND
+    );
+    if perhaps_not_called {
+        match Function::find(call).map(Function::address) {
+            Some(Err(Unavailable::Load(error))) => return Error::Load(error),
+            Some(Err(Unavailable::Missing(missing))) => return Error::Missing(missing),
+            Some(Ok(_)) | None => {}
+        }
+    }
+    Error::Driver(DriverError::of_failure(code, call))
+}
+
+/// Returns the result of the newest function, or calls the older function if the driver lacks the
+/// newest.
+#[inline]
+pub(crate) fn newest_or(newest: Result<()>, older: impl FnOnce() -> Result<()>) -> Result<()> {
+    match newest {
+        Err(Error::Missing(_)) => older(),
+        done => done,
+    }
+}
+
+/// Makes a call that names its stream, event or memory and therefore needs no current context. If a
+/// driver requires one nevertheless, the call is repeated once with `context` current.
+#[inline]
+pub(crate) fn without_current<O: Outcome>(
+    context: &(impl ContextHandle + ?Sized),
+    mut call: impl FnMut() -> O,
+) -> Result<()> {
+    let outcome = call();
+    if outcome.is_done() {
+        return Ok(());
+    }
+    under_current(outcome, context, call)
+}
+
+/// Makes a copy as [`without_current`] does. Without a current context, driver 580 rejects a copy across two
+/// mappings of virtual memory with `CUDA_ERROR_INVALID_VALUE`, so a copy with this error is repeated too.
+#[inline]
+pub(crate) fn copy_without_current<O: Outcome>(
+    context: &(impl ContextHandle + ?Sized),
+    mut copy: impl FnMut() -> O,
+) -> Result<()> {
+    let outcome = copy();
+    if outcome.is_done() {
+        return Ok(());
+    }
+    copy_under_current(outcome, context, copy)
+}
+
+/// The rare path of [`copy_without_current`].
+#[cold]
+#[inline(never)]
+fn copy_under_current<O: Outcome>(
+    outcome: O,
+    context: &(impl ContextHandle + ?Sized),
+    mut copy: impl FnMut() -> O,
+) -> Result<()> {
+    match outcome.result() {
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
+            let _current = Entered::new(context)?;
+            copy().result().map_err(|_| error)
+        }
+        result => under_current(result, context, || copy().result()),
+    }
+}
+
+/// Repeats a call that failed, with `context` current, if the driver requires that. This is the rare
+/// path of [`without_current`], in a separate function, which keeps the common path short.
+#[cold]
+#[inline(never)]
+pub(crate) fn under_current<O: Outcome>(
+    outcome: O,
+    context: &(impl ContextHandle + ?Sized),
+    mut call: impl FnMut() -> O,
+) -> Result<()> {
+    match outcome.result() {
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_CONTEXT) => {
+            let _current = Entered::new(context)?;
+            call().result()
+        }
+        result => result,
+    }
+}

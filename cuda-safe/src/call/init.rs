@@ -1,0 +1,72 @@
+//! Initialization and version of the driver.
+
+use crate::call::error::{Error, Result};
+use crate::call::fork;
+use crate::call::function::call;
+use crate::call::invalid::Invalid;
+use cuda_sys::{CUresult, CudaVersion};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static READY: AtomicBool = AtomicBool::new(false);
+
+/// Initializes the driver, once per process. Calls `cuInit(0)`. The first call takes about 200 ms.
+///
+/// Functions that need an initialized driver call this function themselves. Call it explicitly to
+/// choose when the initialization runs and its errors appear. A failure is not cached: the next call
+/// tries again.
+///
+/// # Errors
+/// [`Error::Load`] without a driver, [`Error::NoDevice`] without a GPU, [`Error::Forked`] in a forked
+/// process.
+///
+/// Since CUDA 2.0. Raw: [`cuInit`](fn@cuda_sys::cuInit).
+#[doc(alias = "cuInit")]
+pub fn init() -> Result<()> {
+    if fork::in_child() {
+        return Err(Error::Forked);
+    }
+    if READY.load(Ordering::Acquire) {
+        return Ok(());
+    }
+    // SAFETY: `cuInit` takes no pointer, and any number of threads may call it at the same time.
+    match fork::start(|| unsafe { call!(cuInit(0)) }) {
+        Ok(()) => {
+            READY.store(true, Ordering::Release);
+            Ok(())
+        }
+        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NO_DEVICE) => Err(Error::NoDevice),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns whether [`init`] has succeeded.
+pub(crate) fn is_initialized() -> bool {
+    READY.load(Ordering::Acquire)
+}
+
+/// Returns the CUDA version that the driver supports. Calls `cuDriverGetVersion`. Does not need
+/// [`init`].
+///
+/// # Errors
+/// [`Error::Load`] without a driver.
+///
+/// Since CUDA 2.2. Raw: [`cuDriverGetVersion`](fn@cuda_sys::cuDriverGetVersion).
+#[doc(alias = "cuDriverGetVersion")]
+pub fn version() -> Result<CudaVersion> {
+    cuda_sys::driver_version().map_err(Error::Load)
+}
+
+/// Checks that the driver is new enough for `what`, which an older driver would ignore or reject with a
+/// bare error code.
+pub(crate) fn needs(what: &'static str, since: CudaVersion) -> Result<()> {
+    let driver = version()?;
+    if driver < since {
+        return Err(Invalid::NeedsNewerDriver {
+            what,
+            since,
+            driver,
+        }
+        .into());
+    }
+    Ok(())
+}

@@ -1,0 +1,417 @@
+//! Stream capture: work that is enqueued in a stream becomes a graph instead of being executed.
+
+mod dependencies;
+mod destination;
+pub(crate) mod graphics;
+mod host;
+mod into;
+pub(crate) mod recapture;
+
+pub use graphics::{GraphicsCapture, GraphicsCommands};
+pub use recapture::{Recapture, RecapturedNode};
+
+use crate::call::error::{Error, Rejected, Result};
+use crate::call::fork;
+use crate::call::function::{Outcome, answer, call, without_current};
+use crate::call::report::{Report, report};
+use crate::capture::destination::{Destination, OnFailure};
+use crate::capture_state::{DriverStatus, Open};
+use crate::graph::Graph;
+use crate::release;
+use crate::stream::Stream;
+use cuda_sys::{CUgraph, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// The capture mode (`CUstreamCaptureMode`): which threads cannot make unsafe calls during a capture.
+///
+/// Unsafe calls are calls that could wait for work that is captured and never executed: synchronous and
+/// pinned allocations and their frees, waits, and others. An unsafe call fails and invalidates the
+/// capture. (Objects of this crate can be dropped at any time: their release does not invalidate a
+/// capture.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CaptureMode {
+    /// No thread of the process can make unsafe calls, including code that is unrelated to the capture.
+    Global,
+    /// The thread that began the capture cannot make unsafe calls.
+    #[default]
+    ThreadLocal,
+    /// All threads can make unsafe calls.
+    Relaxed,
+}
+
+impl CaptureMode {
+    fn raw(self) -> CUstreamCaptureMode {
+        match self {
+            Self::Global => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+            Self::ThreadLocal => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+            Self::Relaxed => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+        }
+    }
+
+    /// Runs `f` with this capture mode on the calling thread, and then restores the previous mode, also
+    /// if `f` panics. Calls `cuThreadExchangeStreamCaptureMode`.
+    ///
+    /// The initial mode of a thread is [`Global`](Self::Global). In the mode
+    /// [`Relaxed`](Self::Relaxed), calls of the thread never invalidate a capture, and incorrect calls
+    /// are not detected.
+    ///
+    /// # Errors
+    /// An error of the driver call. On an error, `f` is not called. If the mode cannot be restored, the
+    /// failure is reported to the function of [`set_report_hook`](crate::set_report_hook).
+    ///
+    /// Since CUDA 10.1. Raw:
+    /// [`cuThreadExchangeStreamCaptureMode`](fn@cuda_sys::cuThreadExchangeStreamCaptureMode).
+    #[doc(alias = "cuThreadExchangeStreamCaptureMode")]
+    pub fn with<R>(self, f: impl FnOnce() -> R) -> Result<R> {
+        /// The previous mode, which `Drop` restores.
+        struct RestoreMode(CUstreamCaptureMode);
+        impl Drop for RestoreMode {
+            fn drop(&mut self) {
+                // In a forked child the driver cannot be called.
+                if !fork::in_child() {
+                    release::restore_mode(self.0);
+                }
+            }
+        }
+        let mut mode = self.raw();
+        // SAFETY: the pointer is to a local.
+        unsafe { call!(cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
+        let _restore = RestoreMode(mode);
+        Ok(f())
+    }
+}
+
+/// The capture status of a stream (`CUstreamCaptureStatus`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CaptureStatus {
+    /// The stream is not captured. Its work is executed.
+    None,
+    /// The stream is captured.
+    Active,
+    /// An unsafe call has invalidated the capture. The stream stays in this state until the capture
+    /// ends.
+    Invalidated,
+    /// An unknown value of a newer driver.
+    Other(u32),
+}
+
+impl CaptureStatus {
+    fn from_raw(raw: CUstreamCaptureStatus) -> Self {
+        match raw {
+            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => Self::None,
+            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE => Self::Active,
+            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED => Self::Invalidated,
+            CUstreamCaptureStatus(number) => Self::Other(number),
+        }
+    }
+}
+
+/// An open capture of a stream, returned by [`Stream::begin_capture`],
+/// [`Stream::begin_capture_into`] and [`Stream::begin_capture_into_body`].
+///
+/// [`end`](Self::end) ends the capture and returns the graph. Dropping this value ends the
+/// capture and discards the captured work. If the work was captured into a graph, dropping this value
+/// discards that graph.
+///
+/// This type is not `Send`, because the driver requires that the same thread begins and ends a capture.
+/// If the value is forgotten, the stream remains captured and is never destroyed.
+#[must_use = "dropping a capture discards the captured work"]
+#[derive(Debug)]
+pub struct Capture {
+    stream: Stream,
+    open: Arc<Open>,
+    /// The graph that gets the nodes, if it existed before, or if handles of its nodes were returned.
+    destination: Option<Destination>,
+    /// Whether the capture has already ended.
+    is_over: bool,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Stream {
+    /// Captures the work that `record` enqueues in the stream, and returns the graph. Calls
+    /// [`begin_capture`](Self::begin_capture) and [`end`](Capture::end).
+    ///
+    /// The capture also ends if `record` fails or panics. `record` may return any error type that
+    /// implements `From<Error>`, such as the error type of a library. If the compiler cannot infer that
+    /// type, because `record` uses `?` and ends with `Ok(())`, name it:
+    /// `stream.capture::<Error>(mode, |stream| …)`.
+    ///
+    /// Allocations, copies from and to host memory, and host functions that run once are rejected. A
+    /// [`GraphRecorder`](crate::GraphRecorder) records them into a graph that owns the memory.
+    ///
+    /// # Errors
+    /// The error of `record`; the errors of [`begin_capture`](Self::begin_capture) and
+    /// [`end`](Capture::end).
+    ///
+    /// Since CUDA 10.1.
+    ///
+    /// ```no_run
+    /// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer};
+    ///
+    /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
+    /// let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 1000)?;
+    /// let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(7))?;
+    /// let graph = graph.instantiate()?;
+    /// // SAFETY: the buffer stays alive until the work is complete, and is bound to this stream.
+    /// unsafe { graph.launch_unchecked(&stream) }?;
+    /// assert_eq!(buffer.to_vec()?, [7; 1000]);
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    pub fn capture<E: From<Error>>(
+        &self,
+        mode: CaptureMode,
+        record: impl FnOnce(&Self) -> Result<(), E>,
+    ) -> Result<Graph, E> {
+        let capture = self.begin_capture(mode)?;
+        record(self)?;
+        Ok(capture.end()?)
+    }
+
+    /// Begins a capture: work that any thread enqueues in the stream is captured and not executed. Calls
+    /// `cuStreamBeginCapture`.
+    ///
+    /// A second stream joins the capture when it [waits](Self::wait_event) for an event that is recorded
+    /// in this stream. This stream must wait for the second stream before the capture ends. The
+    /// following table lists the effect of operations on a captured stream:
+    ///
+    /// | operation | in a capture |
+    /// |---|---|
+    /// | launches, fills, copies between buffers, [`Event::record`](crate::Event::record), [`wait_event`](Self::wait_event), memory operations | captured |
+    /// | [`capture_host_function`](Self::capture_host_function) | captured, and the graph owns the function |
+    /// | allocations, such as [`DeviceBuffer::uninit`](crate::DeviceBuffer::uninit) | rejected: the memory would belong to the graph and exist only during its launches |
+    /// | copies from and to slices and pinned buffers, [`launch_host_function`](Self::launch_host_function), [`completion`](Self::completion) | rejected: a launch could use memory or values that no longer exist |
+    /// | [`rebind`](crate::DeviceBuffer::rebind), [`share`](crate::DeviceBuffer::share), [`SharedBuffer::on`](crate::SharedBuffer::on) | rejected: a captured wait does not order real execution |
+    /// | [`synchronize`](Self::synchronize), [`is_complete`](Self::is_complete), waits for captured events and for earlier [`Pending`](crate::Pending) copies | an error of the driver, which invalidates the capture |
+    /// | drops of buffers that are bound to the stream | released after the capture |
+    ///
+    /// A rejected operation returns [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured),
+    /// and the capture continues. A [`GraphRecorder`](crate::GraphRecorder) records this work: its graph
+    /// owns device memory and pinned memory at fixed addresses, and can be launched by safe code.
+    ///
+    /// # Errors
+    /// - [`Invalid::CallsInProgress`](crate::Invalid::CallsInProgress): another thread is in a call of
+    ///   this crate on the stream, and still was after several attempts. No capture was begun.
+    /// - [`Invalid::OtherCapture`](crate::Invalid::OtherCapture): the stream is already captured.
+    /// - The errors of the driver call.
+    ///
+    /// A second driver call (`cuStreamGetCaptureInfo`) gets the ID of the capture.
+    ///
+    /// Since CUDA 10.1. Raw: [`cuStreamBeginCapture_v2`](fn@cuda_sys::cuStreamBeginCapture_v2).
+    #[doc(alias = "cuStreamBeginCapture")]
+    pub fn begin_capture(&self, mode: CaptureMode) -> Result<Capture> {
+        Ok(self.begin(None, || {
+            // SAFETY: the stream is alive.
+            unsafe { answer!(cuStreamBeginCapture_v2(self.raw(), mode.raw())) }
+        })?)
+    }
+
+    /// Begins a capture with a driver call. On an error, the graph is returned if it still exists.
+    fn begin<O: Outcome>(
+        &self,
+        destination: Option<Destination>,
+        call: impl FnMut() -> O,
+    ) -> Result<Capture, Rejected<Option<Graph>>> {
+        let rejected = |error: Error, destination: Option<Destination>| {
+            Rejected::new(error, destination.map(Destination::into_graph))
+        };
+        release::drain();
+        if fork::in_child() {
+            return Err(rejected(Error::Forked, destination));
+        }
+        let open = Open::new();
+        let state = self.state();
+        let beginning = match state.begin(&open) {
+            Ok(beginning) => beginning,
+            Err(seen) => {
+                return Err(rejected(
+                    state.refused("begin a capture", seen),
+                    destination,
+                ));
+            }
+        };
+        open.add(&self.member());
+        open.list();
+        let result = match without_current(self.context(), call) {
+            Err(error) if has_not_begun(&error) => {
+                open.close();
+                return Err(rejected(error, destination));
+            }
+            result => result,
+        };
+        if result.is_ok() {
+            open.has_begun();
+        }
+        let mut capture = Capture {
+            stream: self.clone(),
+            open,
+            destination,
+            is_over: false,
+            not_send: PhantomData,
+        };
+        if let (Err(_), Some(destination)) = (&result, &mut capture.destination) {
+            destination.on_failure = OnFailure::Unknown;
+        }
+        match result.and_then(|()| self.capture_id()) {
+            Ok(id) => {
+                if let Some(id) = id {
+                    capture.open.set_driver_id(id);
+                }
+                drop(beginning);
+                Ok(capture)
+            }
+            Err(error) => {
+                let has_graph = capture.destination.is_some();
+                let graph = capture.end().ok().filter(|_| has_graph);
+                Err(Rejected::new(error, graph))
+            }
+        }
+    }
+
+    /// Returns the capture status of the stream. Calls `cuStreamIsCapturing`.
+    ///
+    /// # Errors
+    /// Only the errors that every call can return. See [`Error`](crate::Error). An invalidated capture
+    /// is a status, not an error.
+    ///
+    /// Since CUDA 10.0. Raw: [`cuStreamIsCapturing`](fn@cuda_sys::cuStreamIsCapturing).
+    #[doc(alias = "cuStreamIsCapturing")]
+    #[inline]
+    pub fn capture_status(&self) -> Result<CaptureStatus> {
+        self.ask_driver().map(CaptureStatus::from_raw)
+    }
+
+    /// Returns the ID of the capture to which the stream belongs, or `None` if the stream is not
+    /// captured. Calls `cuStreamGetCaptureInfo`.
+    ///
+    /// The ID is unique in the process, including later captures. All streams of one capture have the
+    /// same ID. The driver also returns the graph under construction, but it owns that graph until the
+    /// capture ends, so this function does not return it.
+    ///
+    /// # Errors
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
+    ///
+    /// Since CUDA 11.3 (from 12.3 on through `cuStreamGetCaptureInfo_v3`). Raw:
+    /// [`cuStreamGetCaptureInfo_v3`](fn@cuda_sys::cuStreamGetCaptureInfo_v3).
+    #[doc(alias = "cuStreamGetCaptureInfo")]
+    pub fn capture_id(&self) -> Result<Option<u64>> {
+        Ok(match self.driver_status()? {
+            DriverStatus::Active(id) => Some(id),
+            _ => None,
+        })
+    }
+}
+
+impl Capture {
+    /// Returns the captured stream.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Ends the capture and returns the graph. Calls `cuStreamEndCapture`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED` if the capture was invalidated;
+    /// `CUDA_ERROR_STREAM_CAPTURE_UNJOINED` if this stream does not wait for another stream that joined
+    /// the capture. On any error the captured work is discarded, and the stream is no longer captured.
+    ///
+    /// Since CUDA 10.0. Raw: [`cuStreamEndCapture`](fn@cuda_sys::cuStreamEndCapture).
+    #[doc(alias = "cuStreamEndCapture")]
+    pub fn end(self) -> Result<Graph> {
+        let mut this = self;
+        let graph = this.end_capture();
+        this.is_over = true;
+        graph
+    }
+
+    fn end_capture(&mut self) -> Result<Graph> {
+        if fork::in_child() {
+            return Err(Error::Forked);
+        }
+        self.open.will_end();
+        let first = match self.end_once() {
+            Err(error) if !has_ended(&error) => error,
+            ended => return self.close(ended),
+        };
+        // Losing the captured work is better than a stream that stays captured, so this tries again.
+        match self.end_once() {
+            Err(second) if !has_ended(&second) && !is_destroyed(&second) => {
+                if let Some(destination) = self.destination.take() {
+                    destination.leak();
+                }
+                report(&Report::Capture { error: second });
+            }
+            // If the second attempt returns a graph, it is dropped here.
+            second => drop(self.close(second)),
+        }
+        Err(first)
+    }
+
+    /// Closes the ended capture, and moves the retained objects to the graph, if there is one.
+    fn close(&mut self, ended: Result<CUgraph>) -> Result<Graph> {
+        let retained = self.open.close();
+        let own = self.stream.retained();
+        match (ended, self.destination.take()) {
+            (Ok(raw), None) => {
+                let graph = Graph::captured(raw, self.stream.context(), own);
+                Ok(graph.with_retained(retained))
+            }
+            (Ok(_), Some(destination)) => Ok(destination.ended(own, retained)),
+            (Err(error), destination) => {
+                destination.into_iter().for_each(Destination::fail);
+                Err(error)
+            }
+        }
+    }
+
+    fn end_once(&self) -> Result<CUgraph> {
+        let mut raw = std::ptr::null_mut();
+        without_current(self.stream.context(), || {
+            // SAFETY: the stream is alive, and the pointer is to a local.
+            unsafe { answer!(cuStreamEndCapture(self.stream.raw(), &raw mut raw)) }
+        })?;
+        Ok(raw)
+    }
+}
+
+/// Returns whether an error of the begin means that no capture has begun. An error of earlier work does
+/// not tell, but after a fatal error no stream is captured any more.
+fn has_not_begun(error: &Error) -> bool {
+    let is_captured = error.code() == Some(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    is_captured || error.is_refusal() || error.is_fatal()
+}
+
+/// Returns whether the error means that the capture has ended without a graph, so that it must not be
+/// ended again.
+fn has_ended(error: &Error) -> bool {
+    matches!(
+        error.code(),
+        Some(
+            CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                | CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+                | CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE
+                // Other code has ended the capture.
+                | CUresult::CUDA_ERROR_ILLEGAL_STATE
+        )
+    )
+}
+
+/// Returns whether the error means that the stream no longer exists, because its context was destroyed,
+/// or that the process can no longer use the GPU.
+fn is_destroyed(error: &Error) -> bool {
+    error.is_fatal()
+        || matches!(
+            error.code(),
+            Some(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED | CUresult::CUDA_ERROR_DEINITIALIZED)
+        )
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        if !self.is_over {
+            // A failure was already reported, or only means that the captured work is discarded.
+            let _ = self.end_capture();
+        }
+    }
+}

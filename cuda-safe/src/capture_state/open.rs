@@ -1,0 +1,203 @@
+//! Open captures: their streams, the events recorded in them, and the objects that their graphs retain.
+
+use super::DriverStatus;
+use super::retain::Retain;
+use super::state::State;
+use super::word::CaptureId;
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+
+/// A capture that this crate began and that has not been closed.
+#[derive(Debug)]
+pub(crate) struct Open {
+    id: CaptureId,
+    /// The driver ID of the capture, or 0 until it is known.
+    driver_id: AtomicU64,
+    content: Mutex<Content>,
+}
+
+/// The progress of a capture. The streams of a capture count as captured from before the driver begins it until
+/// after the driver has ended it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Beginning,
+    Recording,
+    Ending,
+    Closed,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    phase: Phase,
+    /// The states of the streams that belong to the capture, and of the events that it has marked.
+    states: Vec<Arc<State>>,
+    /// The streams themselves, which are not destroyed before the capture ends.
+    streams: Vec<Arc<dyn Retain>>,
+    retained: Vec<Arc<dyn Retain>>,
+}
+
+impl Content {
+    fn is_closed(&self) -> bool {
+        self.phase == Phase::Closed
+    }
+}
+
+/// A stream that belongs to a capture or may join one.
+#[derive(Debug)]
+pub(crate) struct Member<'a> {
+    pub(crate) state: &'a Arc<State>,
+    /// The stream, unless it is a default stream, which cannot be destroyed.
+    pub(crate) stream: Option<Arc<dyn Retain>>,
+    /// The object that the graph must retain for work on the stream.
+    pub(crate) retained: Arc<dyn Retain>,
+}
+
+/// The number of open captures.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+pub(super) fn any() -> bool {
+    COUNT.load(Ordering::Relaxed) != 0
+}
+
+/// All open captures, for streams that join one through foreign code.
+static ALL: Mutex<Vec<Arc<Open>>> = Mutex::new(Vec::new());
+
+fn all() -> MutexGuard<'static, Vec<Arc<Open>>> {
+    ALL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Open {
+    pub(crate) fn new() -> Arc<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Arc::new(Self {
+            id: CaptureId::new(NEXT.fetch_add(1, Ordering::Relaxed)),
+            driver_id: AtomicU64::new(0),
+            content: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn id(&self) -> CaptureId {
+        self.id
+    }
+
+    /// Adds the capture to the list of open captures.
+    pub(crate) fn list(self: &Arc<Self>) {
+        let mut all = all();
+        all.push(Arc::clone(self));
+        COUNT.store(all.len(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_driver_id(&self, id: u64) {
+        self.driver_id.store(id, Ordering::Release);
+    }
+
+    /// Returns whether a stream with this driver status may belong to this capture.
+    pub(crate) fn may_be(&self, status: DriverStatus) -> bool {
+        match status {
+            DriverStatus::None => false,
+            DriverStatus::Active(id) => {
+                let known = self.driver_id.load(Ordering::Acquire);
+                known == 0 || known == id
+            }
+            DriverStatus::Invalidated | DriverStatus::Other(_) => true,
+        }
+    }
+
+    /// Returns the open capture with this driver ID.
+    pub(crate) fn with_driver_id(id: u64) -> Option<Arc<Self>> {
+        let its = |open: &&Arc<Self>| open.driver_id.load(Ordering::Acquire) == id;
+        all().iter().find(its).cloned()
+    }
+
+    /// Makes the graphs of all open captures retain an object.
+    pub(crate) fn retain_in_all(retained: &Arc<dyn Retain>) {
+        let open: Vec<_> = all().clone();
+        open.iter()
+            .for_each(|open| open.retain(Arc::clone(retained)));
+    }
+
+    /// Registers a state to be cleared when the capture ends. Returns whether the capture is still
+    /// open.
+    pub(super) fn add_state(&self, state: &Arc<State>) -> bool {
+        let mut content = self.content();
+        if !content.is_closed() && !content.states.iter().any(|its| Arc::ptr_eq(its, state)) {
+            content.states.push(Arc::clone(state));
+        }
+        !content.is_closed()
+    }
+
+    /// Adds a stream: its state is cleared when the capture ends, it is not destroyed before that, and
+    /// the graph retains the object that its work requires.
+    pub(crate) fn add(&self, member: &Member<'_>) {
+        self.retain(Arc::clone(&member.retained));
+        let is_open = self.add_state(member.state);
+        let Some(stream) = member.stream.as_ref().filter(|_| is_open) else {
+            return;
+        };
+        let mut content = self.content();
+        if !content.is_closed() && !content.streams.iter().any(|its| stream.is_same(&**its)) {
+            content.streams.push(Arc::clone(stream));
+        }
+    }
+
+    /// Makes the graph retain an object, unless the capture was closed. A closed capture records
+    /// nothing.
+    pub(crate) fn retain(&self, retained: Arc<dyn Retain>) {
+        let mut content = self.content();
+        if content.is_closed() || content.retained.iter().any(|its| retained.is_same(&**its)) {
+            drop(content);
+            // Dropped without the lock, because this may be the last clone.
+            drop(retained);
+            return;
+        }
+        content.retained.push(retained);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.content().is_closed()
+    }
+
+    /// Notes that the driver has begun the capture.
+    pub(crate) fn has_begun(&self) {
+        self.content().phase = Phase::Recording;
+    }
+
+    /// Notes that the driver is about to end the capture.
+    pub(crate) fn will_end(&self) {
+        self.content().phase = Phase::Ending;
+    }
+
+    /// Returns whether the driver has begun the capture, and nothing has tried to end it. If this is so before
+    /// and after a call on a stream of the capture, the call was captured. Otherwise it may have run for real.
+    pub(crate) fn is_recording(&self) -> bool {
+        self.content().phase == Phase::Recording
+    }
+
+    /// Clears all states after the driver has ended the capture. Returns the objects that the graph
+    /// retains.
+    pub(crate) fn close(&self) -> Vec<Arc<dyn Retain>> {
+        {
+            let mut all = all();
+            all.retain(|open| open.id != self.id);
+            COUNT.store(all.len(), Ordering::Relaxed);
+        }
+        let content = {
+            let mut content = self.content();
+            std::mem::replace(
+                &mut *content,
+                Content {
+                    phase: Phase::Closed,
+                    ..Content::default()
+                },
+            )
+        };
+        content.states.iter().for_each(|state| state.clear(self.id));
+        content.retained
+    }
+
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

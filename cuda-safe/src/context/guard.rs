@@ -1,0 +1,239 @@
+//! Guards that make a context current, and check the current context before they pop it.
+
+use super::Context;
+use crate::call::current::{Entered, current, expect_current, leak_on_stack, pop, push};
+use crate::call::error::{Error, Result};
+use crate::call::invalid::Invalid;
+use crate::call::report::{Report, report};
+use crate::stream::HostPanic;
+use cuda_sys::CUcontext;
+use std::cell::{Cell, OnceCell};
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+thread_local! {
+    /// The number of open [`CurrentContext`] guards of this thread that pushed a context. They must end
+    /// in reverse order. (A guard that pushed nothing can end in any order, or be forgotten.)
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Returns the number of open guards of this thread that pushed a context.
+#[inline]
+pub(super) fn open_guards() -> usize {
+    DEPTH.try_with(Cell::get).unwrap_or(0)
+}
+
+/// The guard of [`Context::make_current`]. While it is alive, the context is current on this thread.
+///
+/// The guard owns a clone of the context. Guards of one thread must end in reverse order of creation. A
+/// guard that ends in the wrong order, or that is forgotten, leaves its context on the context stack.
+/// The guards around it then cannot pop either. In this case all of these contexts are leaked, and no
+/// context can be [bound](Context::bind_to_thread) to the thread any more; there is no other
+/// consequence.
+#[must_use = "the context is current only while this guard lives"]
+#[derive(Debug)]
+pub struct CurrentContext {
+    context: Context,
+    /// The position among the guards of this thread that pushed a context, from 1. `None` if this guard
+    /// pushed nothing.
+    pushed: Option<usize>,
+    /// Panics of host functions of the default streams.
+    host_panic: OnceCell<Arc<HostPanic>>,
+    /// The current context is a property of one thread.
+    not_send: PhantomData<*mut ()>,
+}
+
+impl Context {
+    /// Makes the context current on this thread until the guard is dropped. Calls `cuCtxGetCurrent`,
+    /// and calls `cuCtxPushCurrent` only if another context is current.
+    ///
+    /// Prefer the closure form [`with_current`](Self::with_current), which always nests correctly.
+    /// [`bind_to_thread`](Self::bind_to_thread) makes the context current until the thread ends. If
+    /// the context is already current, the guard relies on the code that made it current: only
+    /// [`end`](CurrentContext::end) reports whether it was still current at the end.
+    ///
+    /// # Errors
+    /// An error of the driver call. It always fails on driver callback threads.
+    ///
+    /// Since CUDA 4.0. Raw: [`cuCtxPushCurrent_v2`](fn@cuda_sys::cuCtxPushCurrent_v2),
+    /// [`cuCtxPopCurrent_v2`](fn@cuda_sys::cuCtxPopCurrent_v2),
+    /// [`cuCtxGetCurrent`](fn@cuda_sys::cuCtxGetCurrent).
+    #[doc(alias = "cuCtxPushCurrent")]
+    #[doc(alias = "cuCtxPopCurrent")]
+    #[doc(alias = "cuCtxGetCurrent")]
+    #[inline]
+    pub fn make_current(&self) -> Result<CurrentContext> {
+        let pushed = enter_counted(self.as_raw())?;
+        Ok(CurrentContext::new(self.clone(), pushed))
+    }
+
+    /// Runs `f` with the context current on this thread, and then restores the previous current context,
+    /// also if `f` panics. Calls `cuCtxPushCurrent` and `cuCtxPopCurrent` if another context is current.
+    ///
+    /// # Errors
+    /// See [`make_current`](Self::make_current). On an error, `f` is not called.
+    ///
+    /// Since CUDA 4.0. Raw: [`cuCtxPushCurrent_v2`](fn@cuda_sys::cuCtxPushCurrent_v2),
+    /// [`cuCtxPopCurrent_v2`](fn@cuda_sys::cuCtxPopCurrent_v2).
+    ///
+    /// ```no_run
+    /// # use cuda_safe::{Context, Device};
+    /// # let context = Context::primary(&Device::get(0)?)?;
+    /// context.with_current(|_| {
+    ///     // A C library that is called here works in this context.
+    /// })?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuCtxPushCurrent")]
+    #[doc(alias = "cuCtxPopCurrent")]
+    #[inline]
+    pub fn with_current<R>(&self, f: impl FnOnce(&CurrentContext) -> R) -> Result<R> {
+        let pushed = enter_counted(self.as_raw())?;
+        // A copy and not a clone: a clone would cost 35 instructions of 53 if the context is current
+        // already (`cargo xtask cost`).
+        // SAFETY: the copy is never dropped, so it does not count as a reference of its own, and it ends
+        // before the original.
+        let context = unsafe { std::ptr::read(self) };
+        let guard = BorrowedGuard(ManuallyDrop::new(CurrentContext::new(context, pushed)));
+        Ok(f(&guard.0))
+    }
+
+    /// Makes the context current for the duration of one call of this crate.
+    #[inline]
+    pub(crate) fn enter(&self) -> Result<Entered<'_, Self>> {
+        Entered::new(self)
+    }
+}
+
+impl CurrentContext {
+    #[inline]
+    fn new(context: Context, pushed: Option<usize>) -> Self {
+        Self {
+            context,
+            pushed,
+            host_panic: OnceCell::new(),
+            not_send: PhantomData,
+        }
+    }
+
+    /// Returns the context of this guard.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    pub(crate) fn host_panic(&self) -> &Arc<HostPanic> {
+        self.host_panic.get_or_init(Arc::default)
+    }
+
+    /// Ends the guard and returns an error if the context stack was not in the expected state.
+    ///
+    /// Dropping the guard reports the error to the function of
+    /// [`set_report_hook`](crate::set_report_hook) instead, and checks the stack only if the guard
+    /// pushed a context.
+    ///
+    /// # Errors
+    /// - [`Invalid::ContextStack`]: the current context is not the context of this guard.
+    /// - [`Invalid::GuardOrder`]: guards that pushed a context after this one are still open or could
+    ///   not pop.
+    ///
+    /// On an error nothing is popped. If the guard pushed its context, which is still on the stack, the
+    /// context is never released.
+    pub fn end(mut self) -> Result<()> {
+        self.end_now()
+    }
+
+    /// [`end`](Self::end) by reference. The later drop does nothing.
+    pub(crate) fn end_now(&mut self) -> Result<()> {
+        match self.pushed {
+            Some(_) => self.leave(),
+            None => expect_current(self.context.as_raw()),
+        }
+    }
+
+    /// Pops the context if this guard pushed it.
+    #[inline(always)]
+    fn leave(&mut self) -> Result<()> {
+        let Some(position) = self.pushed.take() else {
+            return Ok(());
+        };
+        match self.pop_own_push(position) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.leak_with(error)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn leak_with(&self, error: Error) -> Error {
+        leak_on_stack(&self.context);
+        error
+    }
+
+    #[inline(always)]
+    fn pop_own_push(&self, position: usize) -> Result<()> {
+        // While a thread exits, the counter may already be destroyed. Then there is nothing to check.
+        let open_guards = DEPTH.try_with(Cell::get).unwrap_or(position);
+        if open_guards != position {
+            return Err(Invalid::GuardOrder {
+                inner: open_guards.saturating_sub(position),
+            }
+            .into());
+        }
+        // If the pop fails, the counter stays: the outer guards must not pop the context that is left
+        // here.
+        pop(self.context.as_raw())?;
+        let _ = DEPTH.try_with(|depth| depth.set(position - 1));
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn end_or_report(&mut self) {
+        if let Err(error) = self.leave() {
+            report(&Report::ContextStack { error });
+        }
+    }
+}
+
+impl Drop for CurrentContext {
+    #[inline]
+    fn drop(&mut self) {
+        self.end_or_report();
+    }
+}
+
+/// A guard that holds a bitwise copy of the caller's [`Context`] instead of a clone.
+struct BorrowedGuard(ManuallyDrop<CurrentContext>);
+
+impl Drop for BorrowedGuard {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.0.pushed.is_some() || self.0.host_panic.get().is_some() {
+            self.end_or_report();
+        }
+    }
+}
+
+impl BorrowedGuard {
+    #[inline(never)]
+    fn end_or_report(&mut self) {
+        self.0.end_or_report();
+        drop(self.0.host_panic.take());
+    }
+}
+
+/// Makes a context current for a guard. Returns the position of the guard on this thread if it pushed.
+#[inline(always)]
+fn enter_counted(raw: CUcontext) -> Result<Option<usize>> {
+    if current()? == raw {
+        return Ok(None);
+    }
+    push_counted(raw)
+}
+
+#[inline(never)]
+fn push_counted(raw: CUcontext) -> Result<Option<usize>> {
+    push(raw)?;
+    let position = DEPTH.with(|depth| depth.replace(depth.get() + 1)) + 1;
+    Ok(Some(position))
+}

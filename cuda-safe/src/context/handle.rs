@@ -1,0 +1,77 @@
+//! What [`base`](crate::call) needs of a context.
+
+use super::{Context, PinnedMemory, SyncMemory};
+use crate::call::current::ContextHandle;
+use crate::call::error::{Error, Result};
+use crate::call::function::call;
+use crate::call::zone::refuse_in_host_function;
+use crate::capture_state::may_be_open;
+use crate::release::{Handle, KeepAlive, relaxed, release};
+use cuda_sys::{CUcontext, CUresult};
+
+impl ContextHandle for Context {
+    #[inline]
+    fn raw(&self) -> CUcontext {
+        self.as_raw()
+    }
+
+    /// The extension of the context is not leaked, because it is not on a context stack.
+    #[cold]
+    fn never_destroy(&self) {
+        std::mem::forget(self.without_extension());
+    }
+
+    fn wait_for_all_work(&self) -> Result<()> {
+        // A wait for the context invalidates its captures, also in the relaxed mode (measured with driver
+        // 580).
+        if !may_be_open() {
+            return self.wait_for_work();
+        }
+        refuse_in_host_function()?;
+        let _current = self.enter()?;
+        relaxed(|| match allocate_and_free_a_byte(self) {
+            // The caller may be waiting because there is not enough memory.
+            Err(error) if is_out_of_memory(&error) => allocate_and_free_a_host_byte(self),
+            done => done,
+        })
+    }
+}
+
+impl KeepAlive for Context {
+    fn context(&self) -> Option<&dyn ContextHandle> {
+        Some(self)
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.depends_on_borrowed()
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
+    }
+}
+
+fn is_out_of_memory(error: &Error) -> bool {
+    error.code() == Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+}
+
+/// Allocates and frees one byte. The driver waits for all work before it frees. The context must be
+/// current.
+fn allocate_and_free_a_byte(context: &Context) -> Result<()> {
+    let mut address = 0;
+    // SAFETY: the pointer is to a local, and the context is current.
+    unsafe { call!(cuMemAlloc_v2(&raw mut address, 1)) }?;
+    // SAFETY: the memory was just allocated, and nothing uses it.
+    let freed = unsafe { call!(cuMemFree_v2(address)) };
+    freed.inspect_err(|_| release(SyncMemory(address), context))
+}
+
+/// Allocates and frees one byte of page-locked memory, like [`allocate_and_free_a_byte`].
+fn allocate_and_free_a_host_byte(context: &Context) -> Result<()> {
+    let mut start = std::ptr::null_mut();
+    // SAFETY: the pointer is to a local, and the context is current.
+    unsafe { call!(cuMemHostAlloc(&raw mut start, 1, 0)) }?;
+    // SAFETY: the memory was just allocated, and nothing uses it.
+    let freed = unsafe { call!(cuMemFreeHost(start)) };
+    freed.inspect_err(|_| release(PinnedMemory(Handle(start)), context))
+}

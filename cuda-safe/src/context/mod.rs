@@ -1,0 +1,474 @@
+//! Contexts, and the context stack of each thread.
+
+mod bind;
+mod create;
+mod end;
+mod extension;
+mod guard;
+mod handle;
+mod memory;
+mod peer;
+mod primary;
+mod settings;
+
+pub use create::GraphicsClient;
+pub use guard::CurrentContext;
+pub use primary::PrimaryState;
+pub use settings::{CachePreference, Limit, RdmaScope};
+
+use extension::Slot;
+pub(crate) use extension::{Extension, set_factory, set_first_factory};
+pub(crate) use memory::{PinnedMemory, SyncMemory};
+
+use crate::call::current::with_raw_current;
+use crate::call::error::Result;
+use crate::call::function::{call, newest_or};
+use crate::call::init;
+use crate::call::ownership::{Ownership, expect_handle};
+use crate::call::zone::refuse_in_host_function;
+use crate::context::end::{ContextRelease, Origin};
+use crate::device::Device;
+use crate::release;
+use bitflags::bitflags;
+use cuda_sys::{CUcontext, CUctx_flags};
+use std::any::Any;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// A CUDA context (`CUcontext`): the container of memory, modules, streams and events on one device.
+///
+/// Most programs use the primary context of a device, which [`Context::primary`] returns.
+/// [`Context::new`] creates a separate context.
+///
+/// A `Context` is a *floating* context: it is not current on any thread, and every thread can use it.
+/// Functions that need a current context make it current for the duration of the call, and then restore
+/// the context stack of the thread. To keep it current for longer, for example for a library that uses
+/// the runtime API, use [`with_current`](Self::with_current). A program that owns its threads can use
+/// [`bind_to_thread`](Self::bind_to_thread).
+///
+/// Clones share the context. Every object that is created in the context owns a clone, so the context is
+/// released after all of its objects, in whatever order they are dropped. Two `Context` values are equal
+/// if they are the same context.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device};
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// stream.synchronize()?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Context {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raw: CUcontext,
+    device: Device,
+    /// The context ID, unique in the process. `None` on drivers before 12.0.
+    id: Option<u64>,
+    /// Whether the slot is filled.
+    is_extended: bool,
+    /// The extension slot, shared by all objects of this context. `None` in the context object that the
+    /// extension itself uses. This field is dropped before `release`.
+    slot: Option<Arc<Slot>>,
+    release: ReleaseHandle,
+}
+
+/// The release of a context.
+enum ReleaseHandle {
+    Own(ContextRelease),
+    /// Shared with the context object that the extension of the context uses.
+    Shared(Arc<ContextRelease>),
+}
+
+impl ReleaseHandle {
+    fn get(&self) -> &ContextRelease {
+        match self {
+            Self::Own(release) => release,
+            Self::Shared(release) => release,
+        }
+    }
+}
+
+// SAFETY: any thread may use a context, because the driver locks internally, and a context is current
+// on a thread only while a guard, which is not `Send`, makes it current.
+unsafe impl Send for Inner {}
+// SAFETY: see the argument for `Send`.
+unsafe impl Sync for Inner {}
+
+bitflags! {
+    /// Flags of a context (`CUctx_flags`): the waiting method of threads, and optional features.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct ContextFlags: u32 {
+        /// Spin while waiting: the lowest latency, but one core is busy.
+        const SCHED_SPIN = CUctx_flags::CU_CTX_SCHED_SPIN.0;
+        /// Yield the core while waiting.
+        const SCHED_YIELD = CUctx_flags::CU_CTX_SCHED_YIELD.0;
+        /// Sleep while waiting.
+        const SCHED_BLOCKING_SYNC = CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC.0;
+        /// Allow pinned memory that is mapped into the device (always on with unified addressing).
+        const MAP_HOST = CUctx_flags::CU_CTX_MAP_HOST.0;
+        /// Keep local memory at the largest size that a launch needed.
+        const LMEM_RESIZE_TO_MAX = CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX.0;
+        /// Create a core dump of the device when a kernel fails. Since CUDA 12.1.
+        const COREDUMP_ENABLE = CUctx_flags::CU_CTX_COREDUMP_ENABLE.0;
+        /// Create a core dump on a write to the pipe of `cuCoredumpGetAttribute`. Since CUDA 12.1.
+        const USER_COREDUMP_ENABLE = CUctx_flags::CU_CTX_USER_COREDUMP_ENABLE.0;
+        /// Synchronous memory operations always wait until they are complete. Since CUDA 12.1.
+        const SYNC_MEMOPS = CUctx_flags::CU_CTX_SYNC_MEMOPS.0;
+        // Unknown flags of newer drivers are preserved.
+        const _ = !0;
+    }
+}
+
+impl Context {
+    /// Returns the primary context of a device. Calls `cuDevicePrimaryCtxRetain`.
+    ///
+    /// A device has one primary context per process, which the runtime API and its libraries use, too.
+    /// The first retain in a process initializes the context, which takes about 100 ms. The context is
+    /// released when the last clone and the last object in it are dropped.
+    ///
+    /// Other code in the process can reset the primary context (`cuDevicePrimaryCtxReset`,
+    /// `cudaDeviceReset`). A reset destroys all objects in it, including those of this crate, so other
+    /// code must not do this.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_DEVICE_UNAVAILABLE` (exclusive mode); a fatal error of
+    /// earlier work.
+    ///
+    /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxRetain`](fn@cuda_sys::cuDevicePrimaryCtxRetain),
+    /// [`cuDevicePrimaryCtxRelease_v2`](fn@cuda_sys::cuDevicePrimaryCtxRelease_v2).
+    #[doc(alias = "cuDevicePrimaryCtxRetain")]
+    #[doc(alias = "cuDevicePrimaryCtxRelease")]
+    pub fn primary(device: &Device) -> Result<Self> {
+        release::drain();
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the device handle comes from the driver, and the pointer is to a local.
+        unsafe { call!(cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw())) }?;
+        Ok(Self::from_parts(raw, *device, Origin::Primary))
+    }
+
+    /// Takes ownership of a context. The context is destroyed when the last clone is dropped.
+    ///
+    /// # Errors
+    /// The device of the context cannot be queried. The caller then keeps the ownership.
+    ///
+    /// # Safety
+    /// - `raw` is a live context that was created with `cuCtxCreate`.
+    /// - No other code destroys the context, or uses its objects after the last clone is dropped.
+    /// - When the last clone is dropped, the context is not on the context stack of any thread.
+    pub unsafe fn from_raw(raw: CUcontext) -> Result<Self> {
+        Ok(Self::from_parts(
+            raw,
+            device_of(raw)?,
+            Origin::Other(Ownership::Owned),
+        ))
+    }
+
+    /// Borrows a context that other code owns, such as the runtime API, PyTorch or a C library. This
+    /// crate never releases it.
+    ///
+    /// The release of an object in a borrowed context cannot be deferred, because this crate does not
+    /// know how long the context lives. An object that is dropped in a host function, on a driver
+    /// callback thread or while its stream is captured is therefore leaked and reported. Use
+    /// [`from_foreign`](Self::from_foreign) to avoid this: its owner stays alive until the deferred
+    /// release.
+    ///
+    /// # Errors
+    /// The device of the context cannot be queried.
+    ///
+    /// # Safety
+    /// - `raw` is a context, but not the context of a green context (`cuCtxFromGreenCtx`).
+    /// - The context stays alive until the last clone and every object in it is dropped. (Objects that
+    ///   this crate has leaked are not used any more.)
+    /// - When the context is destroyed, it is not on the context stack of any thread. A
+    ///   [guard](CurrentContext) that could not pop, or that was forgotten, leaves it there. A thread to
+    ///   which a clone is [bound](Self::bind_to_thread) keeps the clone until the thread ends.
+    pub unsafe fn borrow_raw(raw: CUcontext) -> Result<Self> {
+        Ok(Self::from_parts(
+            raw,
+            device_of(raw)?,
+            Origin::Other(Ownership::Borrowed),
+        ))
+    }
+
+    /// Borrows a context that `owner` keeps alive. This crate never releases the context. It drops
+    /// `owner` after the last clone and every object in the context.
+    ///
+    /// # Errors
+    /// The device of the context cannot be queried. On an error, `owner` is dropped; to keep it, pass a
+    /// clone of an `Arc`.
+    ///
+    /// # Safety
+    /// `raw` is a context, but not the context of a green context (`cuCtxFromGreenCtx`). It stays alive
+    /// as long as `owner`.
+    pub unsafe fn from_foreign(raw: CUcontext, owner: impl Any + Send + Sync) -> Result<Self> {
+        let device = device_of(raw)?;
+        let ownership = Ownership::Foreign(Box::new(owner));
+        Ok(Self::from_parts(raw, device, Origin::Other(ownership)))
+    }
+
+    /// Whether the lifetime of the context depends only on a promise of the caller.
+    pub(crate) fn depends_on_borrowed(&self) -> bool {
+        matches!(
+            self.inner.release.get().origin,
+            Origin::Other(Ownership::Borrowed) | Origin::Client
+        )
+    }
+
+    fn from_parts(raw: CUcontext, device: Device, origin: Origin) -> Self {
+        let release = ContextRelease {
+            raw,
+            device,
+            origin,
+        };
+        let id = id_of(raw);
+        let slot = Slot::of(raw, id);
+        let is_extended = !slot.is_empty();
+        Self {
+            inner: Arc::new(Inner {
+                raw,
+                device,
+                id,
+                is_extended,
+                slot: Some(slot),
+                release: match is_extended {
+                    false => ReleaseHandle::Own(release),
+                    true => ReleaseHandle::Shared(Arc::new(release)),
+                },
+            }),
+        }
+    }
+
+    /// Returns the same context for use by its extension: objects in it do not keep the extension alive.
+    pub(crate) fn without_extension(&self) -> Self {
+        let (Some(_), ReleaseHandle::Shared(release)) = (&self.inner.slot, &self.inner.release)
+        else {
+            // The slot is empty, or this is such an object already.
+            return self.clone();
+        };
+        Self {
+            inner: Arc::new(Inner {
+                raw: self.inner.raw,
+                device: self.inner.device,
+                id: self.inner.id,
+                is_extended: false,
+                slot: None,
+                release: ReleaseHandle::Shared(Arc::clone(release)),
+            }),
+        }
+    }
+
+    /// Returns the extension slot, or `None` if it is empty.
+    #[inline]
+    fn slot(&self) -> Option<&Slot> {
+        match self.inner.is_extended {
+            true => self.inner.slot.as_deref(),
+            false => None,
+        }
+    }
+
+    /// The context of a green context (`cuCtxFromGreenCtx`). `owner` keeps the green context alive,
+    /// also if the context stays on a context stack.
+    pub(crate) fn view(raw: CUcontext, device: Device, owner: impl Any + Send + Sync) -> Self {
+        let origin = Origin::Other(Ownership::Foreign(Box::new(owner)));
+        let release = ContextRelease {
+            raw,
+            device,
+            origin,
+        };
+        Self {
+            inner: Arc::new(Inner {
+                raw,
+                device,
+                id: id_of(raw),
+                is_extended: false,
+                slot: None,
+                release: ReleaseHandle::Own(release),
+            }),
+        }
+    }
+
+    /// Returns the device of the context. `cuCtxGetDevice` was called once, when this object was
+    /// created.
+    ///
+    /// Since CUDA 2.0. Raw: [`cuCtxGetDevice_v2`](fn@cuda_sys::cuCtxGetDevice_v2).
+    #[doc(alias = "cuCtxGetDevice")]
+    pub fn device(&self) -> Device {
+        self.inner.device
+    }
+
+    /// Returns the ID of the context, which is unique in the process, including later contexts. Returns
+    /// `None` on drivers without `cuCtxGetId`.
+    ///
+    /// Since CUDA 12.0. Raw: [`cuCtxGetId`](fn@cuda_sys::cuCtxGetId).
+    #[doc(alias = "cuCtxGetId")]
+    pub fn id(&self) -> Option<u64> {
+        self.inner.id
+    }
+
+    /// Returns the driver handle. The object keeps the ownership: do not destroy the handle. If raw
+    /// calls make the context current, remove it from every context stack before the last clone is
+    /// dropped.
+    #[inline]
+    pub fn as_raw(&self) -> CUcontext {
+        self.inner.raw
+    }
+
+    /// Returns the handle and leaks the context: the context and its objects stay alive until the
+    /// process ends.
+    pub fn into_raw(self) -> CUcontext {
+        let raw = self.as_raw();
+        std::mem::forget(self);
+        raw
+    }
+
+    /// Waits until all work of the context and of its green contexts is complete. Calls
+    /// `cuCtxSynchronize`.
+    ///
+    /// # Errors
+    /// The errors of that work.
+    ///
+    /// Since CUDA 2.0 (from 13.0 on through `cuCtxSynchronize_v2`). Raw:
+    /// [`cuCtxSynchronize_v2`](fn@cuda_sys::cuCtxSynchronize_v2).
+    #[doc(alias = "cuCtxSynchronize")]
+    pub fn synchronize(&self) -> Result<()> {
+        refuse_in_host_function()?;
+        release::drain();
+        self.wait_for_work()
+    }
+
+    /// [`synchronize`](Self::synchronize) without attempting deferred releases, for use during a
+    /// release.
+    pub(crate) fn wait_for_work(&self) -> Result<()> {
+        refuse_in_host_function()?;
+        newest_or(
+            // SAFETY: the context is alive.
+            unsafe { call!(cuCtxSynchronize_v2(self.as_raw())) },
+            || {
+                let _current = self.enter()?;
+                // SAFETY: no arguments; the current context is this one.
+                unsafe { call!(cuCtxSynchronize()) }
+            },
+        )
+    }
+
+    /// Returns the free and the total device memory, in bytes. Calls `cuMemGetInfo`.
+    ///
+    /// # Errors
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemGetInfo_v2`](fn@cuda_sys::cuMemGetInfo_v2).
+    #[doc(alias = "cuMemGetInfo")]
+    pub fn memory_info(&self) -> Result<MemoryInfo> {
+        let (mut free, mut total) = (0, 0);
+        let _current = self.enter()?;
+        // SAFETY: the pointers are to locals.
+        unsafe { call!(cuMemGetInfo_v2(&raw mut free, &raw mut total)) }?;
+        Ok(MemoryInfo { free, total })
+    }
+}
+
+/// Amounts of device memory, returned by [`Context::memory_info`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// Bytes that are free for allocations of all processes.
+    pub free: usize,
+    /// Bytes of the whole device.
+    pub total: usize,
+}
+
+/// Returns the ID of a context, or `None` before CUDA 12.0.
+fn id_of(raw: CUcontext) -> Option<u64> {
+    let mut id = 0;
+    // SAFETY: the context is alive, and the pointer is to a local. (Before 12.0 there are no IDs, and
+    // the call returns an error.)
+    let known = unsafe { call!(cuCtxGetId(raw, &raw mut id)) }.is_ok();
+    known.then_some(id)
+}
+
+/// Returns the device of a live context.
+pub(crate) fn device_of(raw: CUcontext) -> Result<Device> {
+    init::init()?;
+    expect_handle("context", raw)?;
+    let mut number = 0;
+    newest_or(
+        // SAFETY: the pointer is to a local. (Newer drivers return an error for an invalid context.)
+        unsafe { call!(cuCtxGetDevice_v2(&raw mut number, raw)) },
+        || {
+            with_raw_current(raw, || {
+                // SAFETY: the pointer is to a local.
+                unsafe { call!(cuCtxGetDevice(&raw mut number)) }
+            })
+        },
+    )?;
+    Ok(Device::unchecked(number))
+}
+
+impl PartialEq for Context {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        // The common case: both are clones of one object.
+        self.is_clone_of(other) || self.is_same(other)
+    }
+}
+
+impl Context {
+    /// Returns whether both are clones of one object.
+    pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    #[inline(never)]
+    fn is_same(&self, other: &Self) -> bool {
+        let same_id = match (self.inner.id, other.inner.id) {
+            (Some(id), Some(other_id)) => id == other_id,
+            // If an ID is not known, only the handles can be compared.
+            _ => true,
+        };
+        self.inner.raw == other.inner.raw && same_id
+    }
+}
+
+impl Eq for Context {}
+
+impl Hash for Context {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.inner.raw.hash(state);
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.inner.release.get().origin {
+            Origin::Primary => "primary",
+            Origin::Other(Ownership::Owned) | Origin::Client => "created",
+            Origin::Other(Ownership::Foreign(_)) => "foreign",
+            Origin::Other(Ownership::Borrowed) => "borrowed",
+        };
+        f.debug_struct("Context")
+            .field("kind", &kind)
+            .field("device", &self.inner.device)
+            .field("id", &self.inner.id)
+            .field("raw", &self.inner.raw)
+            .finish()
+    }
+}
+
+/// For error texts, for example `the primary context of device 0 (id 1)`.
+impl fmt::Display for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.inner.release.get().origin {
+            Origin::Primary => "the primary context",
+            _ => "a context",
+        };
+        write!(f, "{kind} of device {}", self.inner.device.ordinal())?;
+        match self.inner.id {
+            Some(id) => write!(f, " (id {id})"),
+            None => write!(f, " ({:p})", self.inner.raw),
+        }
+    }
+}

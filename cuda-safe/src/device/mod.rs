@@ -1,0 +1,274 @@
+//! Devices, their attributes, and peer-to-peer capabilities.
+//!
+//! ```no_run
+//! use cuda_safe::Device;
+//!
+//! for device in Device::all()? {
+//!     for peer in Device::all()? {
+//!         println!("{device:?} {peer:?} {}", device.can_access_peer(&peer)?);
+//!     }
+//! }
+//! # Ok::<_, cuda_safe::Error>(())
+//! ```
+
+pub mod attribute;
+mod fabric;
+mod peer;
+
+pub use attribute::{Attribute, AttributeValue};
+pub use fabric::{FabricClique, FabricCliqueKind};
+pub use peer::{AtomicCapabilities, AtomicOperation, PeerAttribute};
+
+use crate::call::error::Result;
+use crate::call::function::{call, newest_or};
+use crate::call::init;
+use crate::call::invalid::Invalid;
+use cuda_sys::{CUdevice, CUdevice_attribute, CUuuid};
+use std::ffi::CString;
+use std::fmt;
+
+/// A GPU that this process can use (`CUdevice`). The value is a plain integer and is cheap to copy.
+///
+/// Get one with [`Device::get`] or [`Device::all`].
+///
+/// ```no_run
+/// use cuda_safe::{Device, attribute};
+///
+/// for device in Device::all()? {
+///     let sms = device.attribute(attribute::MULTIPROCESSOR_COUNT)?;
+///     println!("{}: {} with {sms} SMs", device.ordinal(), device.name()?);
+/// }
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Device {
+    raw: CUdevice,
+}
+
+impl Device {
+    /// Returns the number of devices. Initializes the driver, and calls `cuDeviceGetCount`.
+    ///
+    /// # Errors
+    /// See [`init`](crate::init).
+    ///
+    /// Since CUDA 2.0. Raw: [`cuDeviceGetCount`](fn@cuda_sys::cuDeviceGetCount).
+    #[doc(alias = "cuDeviceGetCount")]
+    pub fn count() -> Result<u32> {
+        init::init()?;
+        let mut count = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { call!(cuDeviceGetCount(&raw mut count)) }?;
+        Ok(u32::try_from(count).unwrap_or(0))
+    }
+
+    /// Returns the device with this ordinal, starting at 0. Calls `cuDeviceGet`.
+    ///
+    /// # Errors
+    /// [`Invalid::DeviceOrdinal`]; the errors of [`init`](crate::init).
+    ///
+    /// Since CUDA 2.0. Raw: [`cuDeviceGet`](fn@cuda_sys::cuDeviceGet).
+    #[doc(alias = "cuDeviceGet")]
+    pub fn get(ordinal: u32) -> Result<Self> {
+        let count = Self::count()?;
+        let refused = Invalid::DeviceOrdinal { ordinal, count };
+        let Ok(number) = i32::try_from(ordinal) else {
+            return Err(refused.into());
+        };
+        if ordinal >= count {
+            return Err(refused.into());
+        }
+        let mut raw = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { call!(cuDeviceGet(&raw mut raw, number)) }?;
+        Ok(Self { raw })
+    }
+
+    /// Returns all devices, in the order of their ordinals.
+    ///
+    /// # Errors
+    /// See [`init`](crate::init).
+    pub fn all() -> Result<Vec<Self>> {
+        (0..Self::count()?).map(Self::get).collect()
+    }
+
+    /// Returns the device with this PCI bus ID, for example `0000:65:00.0`. Calls
+    /// `cuDeviceGetByPCIBusId`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_DEVICE` if no device has this ID; `CUDA_ERROR_INVALID_VALUE` if the text is
+    /// not a bus ID; [`Invalid::NulInText`].
+    ///
+    /// Since CUDA 4.1. Raw: [`cuDeviceGetByPCIBusId`](fn@cuda_sys::cuDeviceGetByPCIBusId).
+    #[doc(alias = "cuDeviceGetByPCIBusId")]
+    pub fn by_pci_bus_id(bus_id: &str) -> Result<Self> {
+        init::init()?;
+        let text = CString::new(bus_id).map_err(|error| Invalid::NulInText {
+            position: error.nul_position(),
+        })?;
+        let mut raw = 0;
+        // SAFETY: the text ends with a NUL, and the other pointer is to a local.
+        unsafe { call!(cuDeviceGetByPCIBusId(&raw mut raw, text.as_ptr())) }?;
+        Ok(Self { raw })
+    }
+
+    /// Wraps a device handle that the driver returned.
+    pub(crate) fn unchecked(raw: CUdevice) -> Self {
+        Self { raw }
+    }
+
+    /// Returns the driver handle.
+    pub fn as_raw(&self) -> CUdevice {
+        self.raw
+    }
+
+    /// Returns the ordinal of the device. (The driver handle has the same value.)
+    pub fn ordinal(&self) -> u32 {
+        u32::try_from(self.raw).unwrap_or(0)
+    }
+
+    /// Returns the name of the device, for example `NVIDIA H200`. Calls `cuDeviceGetName`.
+    ///
+    /// # Errors
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
+    ///
+    /// Since CUDA 2.0. Raw: [`cuDeviceGetName`](fn@cuda_sys::cuDeviceGetName).
+    #[doc(alias = "cuDeviceGetName")]
+    pub fn name(&self) -> Result<String> {
+        let mut name = [0u8; 256];
+        let (start, length) = (name.as_mut_ptr().cast(), 256);
+        // SAFETY: the driver writes at most `length` bytes, the size of the array.
+        unsafe { call!(cuDeviceGetName(start, length, self.raw)) }?;
+        let end = name
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(name.len());
+        Ok(String::from_utf8_lossy(&name[..end]).into_owned())
+    }
+
+    /// Returns the UUID of the GPU or of the MIG instance. Calls `cuDeviceGetUuid`.
+    ///
+    /// # Errors
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
+    ///
+    /// Since CUDA 9.2 (from 11.4 on through `cuDeviceGetUuid_v2`). Raw:
+    /// [`cuDeviceGetUuid_v2`](fn@cuda_sys::cuDeviceGetUuid_v2).
+    #[doc(alias = "cuDeviceGetUuid")]
+    pub fn uuid(&self) -> Result<Uuid> {
+        let mut uuid = CUuuid::default();
+        newest_or(
+            // SAFETY: the pointer is to a local.
+            unsafe { call!(cuDeviceGetUuid_v2(&raw mut uuid, self.raw)) },
+            // SAFETY: the pointer is to a local.
+            || unsafe { call!(abi::cuDeviceGetUuid(&raw mut uuid, self.raw)) },
+        )?;
+        Ok(Uuid(uuid.bytes.map(|byte| byte.to_ne_bytes()[0])))
+    }
+
+    /// Returns the total memory of the device, in bytes. Calls `cuDeviceTotalMem`.
+    ///
+    /// # Errors
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
+    ///
+    /// Since CUDA 3.2. Raw: [`cuDeviceTotalMem_v2`](fn@cuda_sys::cuDeviceTotalMem_v2).
+    #[doc(alias = "cuDeviceTotalMem")]
+    pub fn total_memory(&self) -> Result<usize> {
+        let mut bytes = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { call!(cuDeviceTotalMem_v2(&raw mut bytes, self.raw)) }?;
+        Ok(bytes)
+    }
+
+    /// Returns the compute capability, for example (9, 0) for an H200.
+    ///
+    /// # Errors
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
+    pub fn compute_capability(&self) -> Result<(u32, u32)> {
+        Ok((
+            self.attribute(attribute::COMPUTE_CAPABILITY_MAJOR)?,
+            self.attribute(attribute::COMPUTE_CAPABILITY_MINOR)?,
+        ))
+    }
+
+    /// Returns the value of an [attribute], in the type of the attribute. Calls `cuDeviceGetAttribute`.
+    ///
+    /// # Errors
+    /// [`Invalid::UnknownAttribute`] if the attribute is newer than the driver.
+    ///
+    /// Since CUDA 2.0; the documentation of an attribute names its first CUDA version. Raw:
+    /// [`cuDeviceGetAttribute`](fn@cuda_sys::cuDeviceGetAttribute).
+    #[doc(alias = "cuDeviceGetAttribute")]
+    pub fn attribute<T: AttributeValue>(&self, attribute: Attribute<T>) -> Result<T> {
+        self.attribute_raw(attribute.as_raw())
+            .map(T::from_raw)
+            .map_err(|error| attribute.explain(error))
+    }
+
+    /// Returns the locally unique identifier of the device, by which Direct3D and Vulkan know it. Calls
+    /// `cuDeviceGetLuid`. Only on Windows, without TCC mode.
+    ///
+    /// # Errors
+    /// The error of the driver on other systems.
+    ///
+    /// Since CUDA 10.0. Raw: [`cuDeviceGetLuid`](fn@cuda_sys::cuDeviceGetLuid).
+    #[doc(alias = "cuDeviceGetLuid")]
+    pub fn luid(&self) -> Result<Luid> {
+        let (mut bytes, mut node_mask) = ([0_u8; 8], 0);
+        let place = bytes.as_mut_ptr().cast();
+        // SAFETY: the pointers are to 8 bytes, which is the size of a LUID, and to a local.
+        unsafe { call!(cuDeviceGetLuid(place, &raw mut node_mask, self.raw)) }?;
+        Ok(Luid { bytes, node_mask })
+    }
+
+    /// Returns the value of an attribute that is named by its C constant, as an integer. Calls
+    /// `cuDeviceGetAttribute`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` if the driver does not know the attribute.
+    ///
+    /// Since CUDA 2.0.
+    pub fn attribute_raw(&self, attribute: CUdevice_attribute) -> Result<i32> {
+        let mut value = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe { call!(cuDeviceGetAttribute(&raw mut value, attribute, self.raw)) }?;
+        Ok(value)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({})", self.raw)
+    }
+}
+
+/// The locally unique identifier of a device on Windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Luid {
+    /// The bytes of the `LUID`.
+    pub bytes: [u8; 8],
+    /// The mask of the node, for adapters with several nodes.
+    pub node_mask: u32,
+}
+
+/// The UUID of a GPU or a MIG instance. `Display` prints it in the form that `nvidia-smi` uses for GPUs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uuid(pub [u8; 16]);
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("GPU-")?;
+        for (index, byte) in self.0.iter().enumerate() {
+            if matches!(index, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

@@ -1,0 +1,197 @@
+//! Peer-to-peer capabilities of devices, and atomic operations on the memory of peers and of the host.
+
+use super::Device;
+use crate::call::error::Result;
+use crate::call::function::call;
+use bitflags::bitflags;
+use cuda_sys::{CUatomicOperation, CUatomicOperationCapability, CUdevice_P2PAttribute};
+
+/// A capability or property of the link between two devices (`CUdevice_P2PAttribute`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum PeerAttribute {
+    /// The relative performance of the link. 0 is the best.
+    PerformanceRank,
+    /// Whether kernels of one device can access the memory of the other: 0 or 1.
+    AccessSupported,
+    /// Whether the link supports all native atomic operations: 0 or 1.
+    NativeAtomicSupported,
+    /// Whether CUDA arrays can be accessed over the link: 0 or 1.
+    ArrayAccessSupported,
+    /// Whether the link supports only some native atomic operations: 0 or 1. Since CUDA 13.0.
+    OnlyPartialNativeAtomicSupported,
+}
+
+impl PeerAttribute {
+    fn raw(self) -> CUdevice_P2PAttribute {
+        match self {
+            Self::PerformanceRank => {
+                CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK
+            }
+            Self::AccessSupported => {
+                CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
+            }
+            Self::NativeAtomicSupported => {
+                CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
+            }
+            Self::ArrayAccessSupported => {
+                CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED
+            }
+            Self::OnlyPartialNativeAtomicSupported => {
+                CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED
+            }
+        }
+    }
+}
+
+/// An atomic operation (`CUatomicOperation`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AtomicOperation {
+    /// Integer addition.
+    IntegerAdd = 0,
+    /// Integer minimum.
+    IntegerMin = 1,
+    /// Integer maximum.
+    IntegerMax = 2,
+    /// Integer increment by 1, which wraps at a limit.
+    IntegerIncrement = 3,
+    /// Integer decrement by 1, which wraps at a limit.
+    IntegerDecrement = 4,
+    /// Bitwise AND.
+    And = 5,
+    /// Bitwise OR.
+    Or = 6,
+    /// Bitwise XOR.
+    Xor = 7,
+    /// Exchange of the value.
+    Exchange = 8,
+    /// Exchange of the value if it equals an expected value.
+    CompareAndSwap = 9,
+    /// Floating-point addition.
+    FloatAdd = 10,
+    /// Floating-point minimum.
+    FloatMin = 11,
+    /// Floating-point maximum.
+    FloatMax = 12,
+}
+
+bitflags! {
+    /// The supported forms of an atomic operation (`CUatomicOperationCapability`). Empty if the
+    /// operation is not supported.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct AtomicCapabilities: u32 {
+        /// Signed numbers.
+        const SIGNED = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SIGNED.0;
+        /// Unsigned numbers.
+        const UNSIGNED = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_UNSIGNED.0;
+        /// Reduction: the operation does not return the old value.
+        const REDUCTION = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_REDUCTION.0;
+        /// 32 bits.
+        const SCALAR_32 = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SCALAR_32.0;
+        /// 64 bits.
+        const SCALAR_64 = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SCALAR_64.0;
+        /// 128 bits.
+        const SCALAR_128 = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_SCALAR_128.0;
+        /// Vectors of four 32-bit elements.
+        const VECTOR_32X4 = CUatomicOperationCapability::CU_ATOMIC_CAPABILITY_VECTOR_32x4.0;
+        // Unknown flags of newer drivers are preserved.
+        const _ = !0;
+    }
+}
+
+impl Device {
+    /// Returns whether kernels of this device can access memory of `peer`. Calls
+    /// `cuDeviceCanAccessPeer`.
+    ///
+    /// [`Context::enable_peer_access`](crate::Context::enable_peer_access) enables the access. For a
+    /// device and itself the driver returns false.
+    ///
+    /// # Errors
+    /// Only the errors that every call can return. See [`Error`](crate::Error).
+    ///
+    /// Since CUDA 4.0. Raw: [`cuDeviceCanAccessPeer`](fn@cuda_sys::cuDeviceCanAccessPeer).
+    #[doc(alias = "cuDeviceCanAccessPeer")]
+    pub fn can_access_peer(&self, peer: &Self) -> Result<bool> {
+        let mut is_supported = 0;
+        // SAFETY: the pointer is to a local.
+        unsafe {
+            call!(cuDeviceCanAccessPeer(
+                &raw mut is_supported,
+                self.raw,
+                peer.raw
+            ))
+        }?;
+        Ok(is_supported != 0)
+    }
+
+    /// Returns an attribute of the link from this device to `peer`. Calls `cuDeviceGetP2PAttribute`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_DEVICE` if both devices are the same; `CUDA_ERROR_INVALID_VALUE` if the
+    /// driver does not know the attribute.
+    ///
+    /// Since CUDA 8.0. Raw: [`cuDeviceGetP2PAttribute`](fn@cuda_sys::cuDeviceGetP2PAttribute).
+    #[doc(alias = "cuDeviceGetP2PAttribute")]
+    pub fn peer_attribute(&self, attribute: PeerAttribute, peer: &Self) -> Result<u32> {
+        let mut value = 0;
+        let (out, attribute) = (&raw mut value, attribute.raw());
+        // SAFETY: the pointer is to a local.
+        unsafe { call!(cuDeviceGetP2PAttribute(out, attribute, self.raw, peer.raw)) }?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    }
+
+    /// Returns the forms of an atomic operation that this device supports natively on memory of `peer`.
+    /// Calls `cuDeviceGetP2PAtomicCapabilities`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`](crate::Error::Missing); `CUDA_ERROR_INVALID_DEVICE` if both devices are the
+    /// same.
+    ///
+    /// Since CUDA 13.0. Raw:
+    /// [`cuDeviceGetP2PAtomicCapabilities`](fn@cuda_sys::cuDeviceGetP2PAtomicCapabilities).
+    #[doc(alias = "cuDeviceGetP2PAtomicCapabilities")]
+    pub fn peer_atomics(
+        &self,
+        operation: AtomicOperation,
+        peer: &Self,
+    ) -> Result<AtomicCapabilities> {
+        let (mut capabilities, operation) = (0, CUatomicOperation(operation as u32));
+        let (out, operation_pointer) = (&raw mut capabilities, &raw const operation);
+        // SAFETY: the pointers are to locals, one of each.
+        unsafe {
+            call!(cuDeviceGetP2PAtomicCapabilities(
+                out,
+                operation_pointer,
+                1,
+                self.raw,
+                peer.raw
+            ))
+        }?;
+        Ok(AtomicCapabilities::from_bits_retain(capabilities))
+    }
+
+    /// Returns the forms of an atomic operation that this device supports natively on host memory. Calls
+    /// `cuDeviceGetHostAtomicCapabilities`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`](crate::Error::Missing).
+    ///
+    /// Since CUDA 13.0. Raw:
+    /// [`cuDeviceGetHostAtomicCapabilities`](fn@cuda_sys::cuDeviceGetHostAtomicCapabilities).
+    #[doc(alias = "cuDeviceGetHostAtomicCapabilities")]
+    pub fn host_atomics(&self, operation: AtomicOperation) -> Result<AtomicCapabilities> {
+        let (mut capabilities, operation) = (0, CUatomicOperation(operation as u32));
+        let (out, operation_pointer) = (&raw mut capabilities, &raw const operation);
+        // SAFETY: the pointers are to locals, one of each.
+        unsafe {
+            call!(cuDeviceGetHostAtomicCapabilities(
+                out,
+                operation_pointer,
+                1,
+                self.raw
+            ))
+        }?;
+        Ok(AtomicCapabilities::from_bits_retain(capabilities))
+    }
+}

@@ -1,0 +1,269 @@
+//! The streams on which an executable graph was launched.
+//!
+//! The streams are kept alive, and tell when the last launch is complete: an event is recorded on each of
+//! them when the executable graph is dropped. A stream is noted before its first launch. A launch on the
+//! stream that was admitted last costs one comparison.
+
+use crate::call::error::{Error, Result};
+use crate::call::fork;
+use crate::capture_state::Operation;
+use crate::event::Event;
+use crate::graph::rules::earlier::{Earlier, EarlierWork};
+use crate::release::{KeepAlive, relaxed};
+use crate::stream::Stream;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{Mutex, MutexGuard};
+use std::sync::PoisonError;
+
+/// The launches of an executable graph.
+pub(crate) struct Launches {
+    /// The identity of a noted stream whose launches come after all earlier work, or 0. In addition
+    /// [`UNSAFE`] if safe code may not launch the graph, so that a launch compares only this. It is
+    /// changed with the lock of `state`, so it never names a stream that is not in the list.
+    admitted: AtomicU64,
+    /// Whether each launch is checked, so that no stream is admitted.
+    pub(crate) is_always_checked: bool,
+    state: Mutex<State>,
+}
+
+struct State {
+    streams: Vec<Noted>,
+    /// The number of streams at which idle ones are removed.
+    limit: usize,
+    /// The work that launches must come after.
+    earlier: EarlierWork,
+}
+
+/// A stream on which the executable graph was launched.
+pub(crate) struct Noted {
+    pub(crate) stream: Stream,
+    /// The event that is recorded when the executable graph is dropped. It exists already, because a drop
+    /// must not fail.
+    pub(crate) end: Event,
+}
+
+/// The earlier work that a launch comes after: all entries below this number.
+#[must_use]
+pub(crate) struct Admitted(u64);
+
+/// A bit that is 0 in the identities of streams, which are addresses.
+const UNSAFE: u64 = 1;
+
+/// The number of noted streams at which idle ones are removed for the first time. It is small with the
+/// `explore` feature, so that few streams show every order of launches and removals.
+const LIMIT: usize = match cfg!(feature = "explore") {
+    true => 3,
+    false => 16,
+};
+
+impl Launches {
+    pub(crate) fn new(earlier: impl IntoIterator<Item = Earlier>) -> Self {
+        let launches = Self {
+            admitted: AtomicU64::new(0),
+            state: Mutex::new(State {
+                streams: Vec::new(),
+                limit: LIMIT,
+                earlier: EarlierWork::default(),
+            }),
+            is_always_checked: false,
+        };
+        launches.add_earlier(earlier);
+        launches
+    }
+
+    /// Returns whether a stream is noted and its launches come after all earlier work, and safe code may
+    /// launch the graph. The caller counts a call on the stream.
+    #[inline(always)]
+    pub(crate) fn is_admitted(&self, stream: &Stream) -> bool {
+        self.admitted.load(Ordering::Acquire) == stream.identity()
+    }
+
+    /// Returns whether a stream is noted and its launches come after all earlier work. The caller counts a
+    /// call on the stream.
+    #[inline(always)]
+    pub(crate) fn is_admitted_for_unsafe(&self, stream: &Stream) -> bool {
+        self.admitted.load(Ordering::Acquire) & !UNSAFE == stream.identity()
+    }
+
+    /// Adds work that all launches from now on must come after.
+    ///
+    /// No launch is in progress.
+    pub(crate) fn add_earlier(&self, earlier: impl IntoIterator<Item = Earlier>) {
+        let replaced: Vec<_> = {
+            let mut state = self.lock();
+            self.admitted.store(0, Ordering::Release);
+            let earlier = earlier.into_iter();
+            earlier.filter_map(|its| state.earlier.add(its)).collect()
+        };
+        // Dropped without the lock, because these may be the last clones.
+        drop(replaced);
+    }
+
+    /// Returns whether a stream is noted.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub(crate) fn is_noted(&self, stream: &Stream) -> Result<bool> {
+        refuse_in_child()?;
+        Ok(self.lock().notes(stream))
+    }
+
+    /// Makes a stream wait for all earlier work, and notes it. The caller counts a call on the stream
+    /// until the launch has returned.
+    ///
+    /// A borrowed stream is not noted, because it cannot be kept alive.
+    ///
+    /// # Errors
+    /// Errors of the driver; a stream of the earlier work is capturing.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn admit(&self, stream: &Stream) -> Result<Admitted> {
+        refuse_in_child()?;
+        let (earlier, number, is_noted) = {
+            let state = self.lock();
+            let (earlier, number) = state.earlier.all();
+            (earlier, number, state.notes(stream))
+        };
+        earlier.iter().try_for_each(|its| its.precede(stream))?;
+        if !is_noted && !stream.is_borrowed() {
+            self.note(stream)?;
+        }
+        Ok(Admitted(number))
+    }
+
+    /// Forgets the earlier work that a successful launch came after, because the driver orders later
+    /// launches after that launch. The next launch on the stream is admitted at once: that of safe code
+    /// only if `is_owned` is set.
+    pub(crate) fn has_launched(&self, stream: &Stream, admitted: &Admitted, is_owned: bool) {
+        let finished = {
+            let mut state = self.lock();
+            // Another thread may have taken the stream out of the list to see whether it is idle. Another
+            // object of the stream may be in the list, whose identity this one does not share.
+            let is_noted = state.streams.iter().any(|noted| noted.is(stream));
+            if is_noted && !self.is_always_checked {
+                let mark = if is_owned { 0 } else { UNSAFE };
+                let admitted = stream.identity() | mark;
+                self.admitted.store(admitted, Ordering::Release);
+            }
+            state.earlier.remove_below(admitted.0)
+        };
+        // Dropped without the lock, because these may be the last clones.
+        drop(finished);
+    }
+
+    /// Adds a stream to the list. If the list is long, removes idle streams.
+    fn note(&self, stream: &Stream) -> Result<()> {
+        let noted = Noted {
+            stream: stream.clone(),
+            end: stream.context().event()?,
+        };
+        let mut others = {
+            let mut state = self.lock();
+            let others = match state.streams.len() >= state.limit {
+                true => {
+                    self.admitted.store(0, Ordering::Release);
+                    std::mem::take(&mut state.streams)
+                }
+                false => Vec::new(),
+            };
+            state.streams.push(noted);
+            others
+        };
+        if !others.is_empty() {
+            others.retain(|noted| !is_over(noted));
+            let mut state = self.lock();
+            state.streams.append(&mut others);
+            state.limit = LIMIT.max(state.streams.len() * 2);
+        }
+        Ok(())
+    }
+
+    /// Makes a stream wait for all launches, and for the earlier work.
+    ///
+    /// No launch is in progress.
+    ///
+    /// # Errors
+    /// Errors of the driver; one of the streams is capturing.
+    pub(crate) fn precede(&self, stream: &Stream) -> Result<()> {
+        let work = self.all_work()?;
+        work.iter().try_for_each(|its| its.precede(stream))
+    }
+
+    /// Blocks until all launches and the earlier work are complete.
+    ///
+    /// No launch is in progress.
+    ///
+    /// # Errors
+    /// Errors of the work; one of the streams is capturing.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.all_work()?.iter().try_for_each(Earlier::wait)
+    }
+
+    fn all_work(&self) -> Result<Vec<Earlier>> {
+        refuse_in_child()?;
+        let state = self.lock();
+        let (mut work, _) = state.earlier.all();
+        let launched = state.streams.iter();
+        work.extend(launched.map(|noted| Earlier::Stream(noted.stream.clone())));
+        Ok(work)
+    }
+
+    /// Returns the streams, for objects that are dropped after the launches so far.
+    pub(crate) fn streams(&self) -> Vec<Stream> {
+        let state = self.lock();
+        state
+            .streams
+            .iter()
+            .map(|noted| noted.stream.clone())
+            .collect()
+    }
+
+    /// Takes the streams. Also returns whether launches came after all earlier work.
+    pub(crate) fn take(&mut self) -> (Vec<Noted>, bool) {
+        let state = self.state.get_mut();
+        let state = state.unwrap_or_else(PoisonError::into_inner);
+        (std::mem::take(&mut state.streams), state.earlier.is_empty())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Returns whether the list has the stream, perhaps as another object of the same handle.
+    fn notes(&self, stream: &Stream) -> bool {
+        self.streams.iter().any(|noted| noted.stream == *stream)
+    }
+}
+
+impl Noted {
+    fn is(&self, stream: &Stream) -> bool {
+        self.stream.identity() == stream.identity()
+    }
+}
+
+/// Returns whether all launches on a stream are complete, and each later one will note the stream again.
+///
+/// The stream is neither in the list nor admitted, so a launch notes it again. A launch that found it
+/// there before is counted as a call on the stream until it has returned.
+fn is_over(noted: &Noted) -> bool {
+    // A launch whose call is counted after this one sees that the stream is not admitted: the end of this
+    // call releases what was written before.
+    drop(noted.stream.enter(Operation::Launch));
+    let is_over = || {
+        let call = noted.stream.uncaptured(Operation::Launch)?;
+        // After the count, because a launch may have returned before it.
+        Ok(call.seen().calls() == 0 && noted.stream.is_complete()?)
+    };
+    // The query would invalidate a capture of this thread otherwise.
+    relaxed(is_over).unwrap_or(false)
+}
+
+/// Returns an error in a forked child, where a thread that no longer exists may hold a lock.
+fn refuse_in_child() -> Result<()> {
+    match fork::in_child() {
+        true => Err(Error::Forked),
+        false => Ok(()),
+    }
+}

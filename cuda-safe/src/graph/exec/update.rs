@@ -1,0 +1,514 @@
+//! Changes of executable graphs: single nodes, and all nodes at once.
+
+use crate::call::error::{Error, Result};
+use crate::call::function::{call, newest_or};
+use crate::call::invalid::Invalid;
+use crate::event::Event;
+use crate::graph::exec::executable::ExecutableGraph;
+use crate::graph::kind;
+use crate::graph::kind::Kind;
+use crate::graph::nodes::arguments::{NodeArguments, NodeUses};
+use crate::graph::nodes::kernel::{KernelLaunch, Parameters};
+use crate::graph::rules::order::Claim;
+use crate::graph::rules::owners::Content;
+use crate::graph::{Graph, HostFunction, Node, NodeContext, NodeId};
+use crate::launch::{LaunchConfig, Params, TypedKernel};
+use crate::stream::Retained;
+use cuda_sys::{
+    CUgraphExec, CUgraphExecUpdateResult as Outcome, CUgraphExecUpdateResultInfo, CUgraphNode,
+};
+use std::fmt;
+use std::sync::Arc;
+
+/// The nodes of an executable graph, which can be changed. Returned by [`ExecutableGraph::nodes`].
+///
+/// A change affects the launches that are enqueued from now on, and makes one driver call. Objects that
+/// are not used any more are released after the earlier launches, in batches of 64 changes. A node that then uses other memory of the
+/// graph is checked against all nodes, which takes time that grows with the graph.
+///
+/// If a change fails, the node is as before.
+#[derive(Debug)]
+pub struct ExecutableNodes<'a> {
+    executable: &'a mut ExecutableGraph,
+    graph: &'a Graph,
+}
+
+/// The failure of [`ExecutableGraph::try_update`]. The executable graph is as before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UpdateError {
+    /// Why the driver refused the update, or `None` if there is another reason.
+    pub problem: Option<UpdateProblem>,
+    /// The node of the new graph that differs, if the driver named it.
+    pub node: Option<NodeId>,
+    /// The node at the start of the edge that differs, if the driver named it.
+    pub from: Option<NodeId>,
+    /// The error.
+    pub error: Error,
+}
+
+/// Why an executable graph cannot be updated from a graph (`CUgraphExecUpdateResult`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum UpdateProblem {
+    /// The graphs differ in their nodes or edges.
+    Topology,
+    /// A node has another type.
+    NodeType,
+    /// A kernel has another function, and the driver is too old (before CUDA 11.2).
+    Function,
+    /// Parameters of a node differ in a way that cannot be updated.
+    Parameters,
+    /// Another feature of a node cannot be updated.
+    NotSupported,
+    /// A kernel has a function of another context.
+    FunctionChange,
+    /// Attributes of a kernel differ in a way that cannot be updated.
+    Attributes,
+    /// An unknown value of a newer driver.
+    Other(u32),
+}
+
+impl UpdateProblem {
+    fn from_raw(raw: Outcome) -> Option<Self> {
+        Some(match raw {
+            Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS | Outcome::CU_GRAPH_EXEC_UPDATE_ERROR => {
+                return None;
+            }
+            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED => Self::Topology,
+            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED => Self::NodeType,
+            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED => Self::Function,
+            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED => Self::Parameters,
+            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED => Self::NotSupported,
+            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_UNSUPPORTED_FUNCTION_CHANGE => Self::FunctionChange,
+            Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_ATTRIBUTES_CHANGED => Self::Attributes,
+            Outcome(number) => Self::Other(number),
+        })
+    }
+}
+
+impl ExecutableGraph {
+    /// Returns the nodes of this executable graph, which was instantiated from `graph`. The nodes in the
+    /// bodies of conditional nodes are among them.
+    ///
+    /// The driver identifies the nodes of an executable graph by those of its graph, so that graph must
+    /// still exist.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraph`] if this was instantiated from another graph.
+    ///
+    /// ```no_run
+    /// use cuda_safe::{Context, Device, DeviceBuffer, Graph};
+    ///
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let stream = context.stream()?;
+    /// let mut graph = Graph::new(&context)?;
+    /// let mut buffer = graph.own(DeviceBuffer::<u8>::zeroed(&stream, 1000)?)?;
+    /// let fill = graph.add_fill(&[], &mut buffer, 7)?;
+    /// let mut executable = graph.instantiate()?;
+    /// executable.launch(&stream)?;
+    /// executable.nodes(&graph)?.set_fill(fill, &mut buffer, 8)?;
+    /// executable.launch(&stream)?;
+    /// stream.synchronize()?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    pub fn nodes<'a>(&'a mut self, graph: &'a Graph) -> Result<ExecutableNodes<'a>> {
+        if graph.slots().number() != self.graph_number() {
+            return Err(Invalid::OtherGraph {
+                graph: graph.slots().number(),
+                expected: self.graph_number(),
+            }
+            .into());
+        }
+        Ok(ExecutableNodes {
+            executable: self,
+            graph,
+        })
+    }
+
+    /// Changes all nodes to those of a graph with the same nodes and edges. Calls `cuGraphExecUpdate`.
+    ///
+    /// Objects that are not used any more are released after the earlier launches, in batches of 4 updates.
+    ///
+    /// Afterwards [`nodes`](Self::nodes) still takes the graph from which this was instantiated. If `graph` is
+    /// another one, `nodes` cannot change the memory that a node uses until this is updated from its own
+    /// graph again.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE` if the graphs differ too much;
+    /// [`try_update`](Self::try_update) says where and why. The errors of [`Graph::instantiate`] about
+    /// accesses to memory. [`Invalid::MemoryNodes`] and [`Invalid::GraphHasConditionals`] if this was
+    /// instantiated from another graph, and one of them has allocation, free or conditional nodes: the
+    /// addresses of the memory would change, and a kernel must not set the handle of another graph. This
+    /// executable graph is then as before.
+    ///
+    /// Since CUDA 10.2 (through `cuGraphExecUpdate_v2` since 12.0). Raw:
+    /// [`cuGraphExecUpdate_v2`](fn@cuda_sys::cuGraphExecUpdate_v2).
+    #[doc(alias = "cuGraphExecUpdate")]
+    pub fn update(&mut self, graph: &Graph) -> Result<()> {
+        Ok(self.try_update(graph)?)
+    }
+
+    /// Does the same as [`update`](Self::update), but returns the node that differs, and the reason, with
+    /// the error.
+    ///
+    /// # Errors
+    /// See [`update`](Self::update).
+    pub fn try_update(&mut self, graph: &Graph) -> Result<(), UpdateError> {
+        if graph.slots().number() != self.graph_number() {
+            let what = "update the executable graph of another graph, or be updated from one";
+            graph.refuse_conditionals(what)?;
+            self.slots().refuse_conditionals(what)?;
+        }
+        graph.slots().check_accesses(None)?;
+        if graph.slots().number() != self.graph_number() {
+            for slots in [graph.slots(), self.slots()] {
+                slots.refuse_memory_nodes("update the executable graph of another graph")?;
+            }
+        }
+        let mut claims = Vec::new();
+        for order in &graph.slots().orders {
+            if !self.has_claimed(order.graph()) {
+                claims.push(order.claim()?);
+            }
+        }
+        let (executable, raw_graph) = (self.raw(), graph.raw());
+        let mut info = CUgraphExecUpdateResultInfo::default();
+        let updated = newest_or(
+            // SAFETY: the executable graph is borrowed mutably. The graph is alive and used only by this
+            // thread, and its nodes own what they use. The pointer refers to a local variable.
+            unsafe { call!(cuGraphExecUpdate_v2(executable, raw_graph, &raw mut info)) },
+            || {
+                let (node, result) = (&raw mut info.errorNode, &raw mut info.result);
+                // SAFETY: as above.
+                unsafe { call!(abi::cuGraphExecUpdate(executable, raw_graph, node, result)) }
+            },
+        );
+        if let Err(error) = updated {
+            return Err(UpdateError {
+                problem: UpdateProblem::from_raw(info.result),
+                node: graph.slots().find(info.errorNode),
+                from: graph.slots().find(info.errorFromNode),
+                error,
+            });
+        }
+        self.adopt(graph.shared_slots(), claims);
+        Ok(())
+    }
+
+    /// Returns the ID of the executable graph in tools, such as profilers. Calls `cuGraphExecGetId`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`].
+    ///
+    /// Since CUDA 13.1. Raw: [`cuGraphExecGetId`](fn@cuda_sys::cuGraphExecGetId).
+    #[doc(alias = "cuGraphExecGetId")]
+    pub fn tools_id(&self) -> Result<u32> {
+        let mut id = 0;
+        // SAFETY: the executable graph is alive, and the pointer refers to a local variable.
+        unsafe { call!(cuGraphExecGetId(self.raw(), &raw mut id)) }?;
+        Ok(id)
+    }
+
+    /// Returns the flags with which the graph was instantiated (`CUgraphInstantiate_flags`). Calls
+    /// `cuGraphExecGetFlags`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`].
+    ///
+    /// Since CUDA 12.0. Raw: [`cuGraphExecGetFlags`](fn@cuda_sys::cuGraphExecGetFlags).
+    #[doc(alias = "cuGraphExecGetFlags")]
+    pub fn flags(&self) -> Result<u64> {
+        let mut flags = 0;
+        // SAFETY: the executable graph is alive, and the pointer refers to a local variable.
+        unsafe { call!(cuGraphExecGetFlags(self.raw(), &raw mut flags)) }?;
+        Ok(flags)
+    }
+}
+
+impl ExecutableNodes<'_> {
+    /// Changes a kernel node: the kernel, where it runs, the configuration and the arguments. Calls
+    /// `cuGraphExecKernelNodeSetParams`.
+    ///
+    /// The context of the node cannot change.
+    ///
+    /// # Errors
+    /// See [`Graph::add_kernel`]. In addition: [`Invalid::UnorderedAccess`] if the node now uses memory
+    /// that another node uses without order; [`Invalid::UpdatedFromOtherGraph`]; `CUDA_ERROR_INVALID_VALUE`
+    /// if the context differs.
+    ///
+    /// # Safety
+    /// See [`Graph::add_kernel`].
+    ///
+    /// Since CUDA 10.1 (through `cuGraphExecKernelNodeSetParams_v2` since 12.0). Raw:
+    /// [`cuGraphExecKernelNodeSetParams_v2`](fn@cuda_sys::cuGraphExecKernelNodeSetParams_v2).
+    #[doc(alias = "cuGraphExecKernelNodeSetParams")]
+    pub unsafe fn set_kernel<P: Params>(
+        &mut self,
+        node: Node<kind::Kernel>,
+        context: &impl NodeContext,
+        kernel: &TypedKernel<P>,
+        config: LaunchConfig,
+        arguments: impl NodeArguments<P>,
+    ) -> Result<()> {
+        let launch = KernelLaunch::new(kernel.kernel(), context.home()?.0, config)?;
+        let id = node.id();
+        let before = &self.executable.slots().get_in_bodies(id)?.content;
+        let uses = NodeUses::of_change(kernel.kernel().context(), before);
+        let changed = arguments.with_pointers(uses, |pointers, uses| {
+            let content = launch.changed_content(self.graph.slots(), uses)?;
+            let claims = self.set(id, content.as_ref(), |executable, node| {
+                launch.call(pointers, |parameters| match parameters {
+                    // SAFETY: the executable graph and the node exist, and the node is a kernel. The
+                    // context of the node is current. The kernel is alive, and there are as many
+                    // arguments, of as many bytes, as it has parameters. The driver copies them.
+                    Parameters::Newest(its) => unsafe {
+                        call!(cuGraphExecKernelNodeSetParams_v2(executable, node, its))
+                    },
+                    // SAFETY: as above.
+                    Parameters::Older(its) => unsafe {
+                        call!(abi::cuGraphExecKernelNodeSetParams(executable, node, its))
+                    },
+                })
+            })?;
+            Ok(content.map(|content| (content, claims)))
+        })?;
+        if let Some((content, claims)) = changed {
+            self.executable.replace(id, content, claims);
+        }
+        Ok(())
+    }
+
+    /// Changes the function of a host node. Calls `cuGraphExecHostNodeSetParams`.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    ///
+    /// Since CUDA 10.2. Raw:
+    /// [`cuGraphExecHostNodeSetParams`](fn@cuda_sys::cuGraphExecHostNodeSetParams).
+    #[doc(alias = "cuGraphExecHostNodeSetParams")]
+    pub fn set_host_function(
+        &mut self,
+        node: Node<kind::HostFunction>,
+        function: impl Fn() + Send + Sync + 'static,
+    ) -> Result<()> {
+        let function = HostFunction::new(function);
+        let parameters = function.parameters();
+        let content = Content::new::<kind::HostFunction>(vec![Retained::HostFunction(function)]);
+        self.change(node, content, |executable, node| {
+            let parameters = &raw const parameters;
+            // SAFETY: the executable graph and the node exist, and the node is a host function. The
+            // executable graph owns the new function until its launches are complete.
+            unsafe { call!(cuGraphExecHostNodeSetParams(executable, node, parameters)) }
+        })
+    }
+
+    /// Changes the event that a node records. Calls `cuGraphExecEventRecordNodeSetEvent`.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    ///
+    /// Since CUDA 11.1. Raw:
+    /// [`cuGraphExecEventRecordNodeSetEvent`](fn@cuda_sys::cuGraphExecEventRecordNodeSetEvent).
+    #[doc(alias = "cuGraphExecEventRecordNodeSetEvent")]
+    pub fn set_event_record(&mut self, node: Node<kind::EventRecord>, event: &Event) -> Result<()> {
+        let raw = event.raw();
+        let content = Content::new::<kind::EventRecord>(vec![Retained::Event(event.clone())]);
+        self.change(node, content, |executable, node| {
+            // SAFETY: the executable graph, the node and the event exist, and the node records an event.
+            unsafe { call!(cuGraphExecEventRecordNodeSetEvent(executable, node, raw)) }
+        })
+    }
+
+    /// Changes the event that a node waits for. Calls `cuGraphExecEventWaitNodeSetEvent`.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    ///
+    /// Since CUDA 11.1. Raw:
+    /// [`cuGraphExecEventWaitNodeSetEvent`](fn@cuda_sys::cuGraphExecEventWaitNodeSetEvent).
+    #[doc(alias = "cuGraphExecEventWaitNodeSetEvent")]
+    pub fn set_event_wait(&mut self, node: Node<kind::EventWait>, event: &Event) -> Result<()> {
+        let raw = event.raw();
+        let content = Content::new::<kind::EventWait>(vec![Retained::Event(event.clone())]);
+        self.change(node, content, |executable, node| {
+            // SAFETY: the executable graph, the node and the event exist, and the node waits for an
+            // event.
+            unsafe { call!(cuGraphExecEventWaitNodeSetEvent(executable, node, raw)) }
+        })
+    }
+
+    /// Changes the nodes of a child graph to those of a graph with the same nodes and edges. Calls
+    /// `cuGraphExecChildGraphNodeSetParams`.
+    ///
+    /// # Errors
+    /// [`Invalid::GraphOwnsMemory`] if `child`, or the child graph that it replaces, owns memory;
+    /// [`Invalid::GraphBorrows`] if `child` is a captured graph and this graph is not;
+    /// `CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE` if the graphs differ; [`Invalid::OtherGraphNode`];
+    /// [`Invalid::NoSuchNode`].
+    ///
+    /// Since CUDA 11.1. Raw:
+    /// [`cuGraphExecChildGraphNodeSetParams`](fn@cuda_sys::cuGraphExecChildGraphNodeSetParams).
+    #[doc(alias = "cuGraphExecChildGraphNodeSetParams")]
+    pub fn set_child(&mut self, node: Node<kind::Child>, child: &Graph) -> Result<()> {
+        child.refuse_owned_memory("be copied into another graph")?;
+        if child.slots().borrows_memory && self.executable.is_owned() {
+            return Err(Invalid::GraphBorrows.into());
+        }
+        let entry = self.executable.slots().get_in_bodies(node.id())?;
+        let before = entry.content.child.as_ref();
+        if before.is_some_and(|its| !its.orders.is_empty()) {
+            let what = "be replaced";
+            return Err(Invalid::GraphOwnsMemory { what }.into());
+        }
+        let mut content = Content::new::<kind::Child>(Vec::new());
+        content.child = Some(child.shared_slots());
+        let raw = child.raw();
+        self.change(node, content, |executable, node| {
+            // SAFETY: the executable graph, the node and the graph exist. The graph is used only by this
+            // thread, and the node is a child graph, which retains what the graph uses.
+            unsafe { call!(cuGraphExecChildGraphNodeSetParams(executable, node, raw)) }
+        })
+    }
+
+    /// Enables or disables a node. A disabled node does nothing, and keeps its place in the order. Calls
+    /// `cuGraphNodeSetEnabled`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` if the node is not a kernel, copy or fill, or is in the body of a
+    /// conditional node (driver 580); [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    ///
+    /// Since CUDA 11.6. Raw: [`cuGraphNodeSetEnabled`](fn@cuda_sys::cuGraphNodeSetEnabled).
+    #[doc(alias = "cuGraphNodeSetEnabled")]
+    pub fn set_enabled(&mut self, node: impl Into<NodeId>, enabled: bool) -> Result<()> {
+        let node = self.existing(node.into())?;
+        let executable = self.executable.raw();
+        // SAFETY: the executable graph and the node exist.
+        unsafe { call!(cuGraphNodeSetEnabled(executable, node, enabled.into())) }
+    }
+
+    /// Returns whether a node is enabled. Calls `cuGraphNodeGetEnabled`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` if the node is not a kernel, copy or fill; [`Invalid::OtherGraphNode`];
+    /// [`Invalid::NoSuchNode`].
+    ///
+    /// Since CUDA 11.6. Raw: [`cuGraphNodeGetEnabled`](fn@cuda_sys::cuGraphNodeGetEnabled).
+    #[doc(alias = "cuGraphNodeGetEnabled")]
+    pub fn is_enabled(&self, node: impl Into<NodeId>) -> Result<bool> {
+        let node = self.existing(node.into())?;
+        let executable = self.executable.raw();
+        let mut enabled = 0;
+        // SAFETY: the executable graph and the node exist, and the pointer refers to a local variable.
+        unsafe { call!(cuGraphNodeGetEnabled(executable, node, &raw mut enabled)) }?;
+        Ok(enabled != 0)
+    }
+
+    /// Returns the graph of the nodes.
+    pub(crate) fn graph(&self) -> &Graph {
+        self.graph
+    }
+
+    /// Returns the handle of a node that exists in the graph and in the executable graph.
+    ///
+    /// # Errors
+    /// See [`Slots::get`](crate::graph::rules::owners::Slots::get).
+    fn existing(&self, id: NodeId) -> Result<CUgraphNode> {
+        self.executable.slots().get_in_bodies(id)?;
+        Ok(self.graph.slots().get_in_bodies(id)?.raw.0)
+    }
+
+    /// Changes a node. `set` calls the driver.
+    ///
+    /// # Errors
+    /// See [`existing`](Self::existing); errors about accesses to memory; errors of `set`.
+    pub(crate) fn change<K: Kind>(
+        &mut self,
+        node: Node<K>,
+        content: Content,
+        set: impl FnOnce(CUgraphExec, CUgraphNode) -> Result<()>,
+    ) -> Result<()> {
+        let id = node.id();
+        let claims = self.set(id, Some(&content), set)?;
+        self.executable.replace(id, content, claims);
+        Ok(())
+    }
+
+    /// Calls `set`, which calls the driver, for a node that gets this content, or that needs the same
+    /// objects as before if there is none. Returns claims for [`replace`](ExecutableGraph::replace).
+    ///
+    /// # Errors
+    /// See [`change`](Self::change).
+    fn set(
+        &self,
+        id: NodeId,
+        content: Option<&Content>,
+        set: impl FnOnce(CUgraphExec, CUgraphNode) -> Result<()>,
+    ) -> Result<Vec<Claim>> {
+        let raw = self.existing(id)?;
+        let claims = match content {
+            Some(content) => self.executable.check_change(self.graph, id, content)?,
+            None => Vec::new(),
+        };
+        set(self.executable.raw(), raw)?;
+        Ok(claims)
+    }
+}
+
+impl Graph {
+    /// Returns the nodes for an executable graph, which shares them.
+    pub(crate) fn shared_slots(&self) -> Arc<crate::graph::rules::owners::Slots> {
+        Arc::clone(&self.owners.slots)
+    }
+
+    pub(crate) fn raw(&self) -> cuda_sys::CUgraph {
+        self.raw
+    }
+}
+
+impl From<Error> for UpdateError {
+    fn from(error: Error) -> Self {
+        Self {
+            problem: None,
+            node: None,
+            from: None,
+            error,
+        }
+    }
+}
+
+impl From<UpdateError> for Error {
+    fn from(update: UpdateError) -> Self {
+        update.error
+    }
+}
+
+impl fmt::Display for UpdateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(problem) = self.problem else {
+            return self.error.fmt(f);
+        };
+        write!(f, "the executable graph cannot be updated: {problem}")?;
+        if let Some(node) = self.node {
+            write!(f, " ({node})")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UpdateError {}
+
+impl fmt::Display for UpdateProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Topology => f.write_str("the nodes or edges of the graph differ"),
+            Self::NodeType => f.write_str("a node has another type"),
+            Self::Function => f.write_str("a kernel has another function"),
+            Self::Parameters => f.write_str("parameters of a node cannot be updated"),
+            Self::NotSupported => f.write_str("a feature of a node cannot be updated"),
+            Self::FunctionChange => f.write_str("a kernel has a function of another context"),
+            Self::Attributes => f.write_str("attributes of a kernel cannot be updated"),
+            Self::Other(number) => write!(f, "reason {number} of the driver"),
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! Nodes that allocate and free memory.
+
+use super::buffer::NodeMemory;
+use super::{CopySource, CopyTarget, GraphSlice, GraphSliceMut};
+use crate::call::error::Result;
+use crate::call::function::call;
+use crate::call::invalid::Invalid;
+use crate::context::Context;
+use crate::device::Device;
+use crate::graph::memory::copy::Memory;
+use crate::graph::{
+    ExecutableGraph, Graph, Lifetime, MemoryOrder, MemoryUse, Node, NodeAllocation, NodeArgument,
+    NodeId, NodeUses, Place, Retainable, kind,
+};
+pub(crate) use crate::memory::buffer::allocation::Release;
+use crate::memory::{DeviceBuffer, MemoryAccess, MemoryLocation, bytes_of};
+use crate::stream::{Retained, Stream};
+use cuda_sys::{
+    CUDA_MEM_ALLOC_NODE_PARAMS, CUdeviceptr, CUmemAccessDesc, CUmemAllocationType, CUmemPoolProps,
+};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Range, RangeBounds};
+use std::sync::Arc;
+
+/// Memory that a node of a [`Graph`] allocates in each launch: a handle of `len` elements of `T`. Returned
+/// by [`Graph::add_alloc`].
+///
+/// Nodes of the graph take `&GraphAllocation` to read it and `&mut GraphAllocation` to write it, as for a
+/// [`GraphBuffer`](super::GraphBuffer). [`slice`](Self::slice) and [`slice_mut`](Self::slice_mut) name a
+/// part. The elements are uninitialized until a node writes them.
+///
+/// The address is the same in every launch, but there is memory only after the allocation node has run.
+/// [`Graph::instantiate`] checks that all other nodes come after the allocation node, and before the node
+/// that [frees](Graph::add_free) the memory.
+///
+/// # Memory that a launch keeps
+/// Without a free node, the memory stays allocated after the launch. The next launch is an error
+/// ([`Invalid::AllocationAlive`](crate::Invalid::AllocationAlive)) until the memory is freed:
+/// - [`ExecutableGraph::take_allocation`] returns it as a [`DeviceBuffer`], which frees it when it is
+///   dropped.
+/// - With [`auto_free_on_launch`](crate::graph::InstantiateOptions::auto_free_on_launch), the next launch
+///   frees it.
+///
+/// Dropping the executable graph frees it too, after the launches. If a free node is added then, the launches
+/// of later executable graphs are an error too until the memory of the earlier launch is freed.
+pub struct GraphAllocation<T> {
+    memory: Arc<NodeAllocation>,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+/// Options for [`Graph::add_alloc`]. By default, only the device of the graph's context can access the
+/// memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AllocOptions<'a> {
+    /// Other devices that can access the memory.
+    pub access: &'a [(Device, MemoryAccess)],
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
+}
+
+/// The parameters of an allocation node. Returned by [`Graph::alloc_parameters`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AllocParameters {
+    /// The address of the memory.
+    pub address: CUdeviceptr,
+    /// The size of the memory in bytes.
+    pub size_bytes: usize,
+    /// The location of the memory.
+    pub location: Option<MemoryLocation>,
+    /// The devices that were given access to the memory, besides that of its location.
+    pub access: Vec<(Option<MemoryLocation>, MemoryAccess)>,
+}
+
+impl Graph {
+    /// Adds an allocation of `len` elements in the memory of the device of the graph's context. Calls
+    /// `cuGraphAddMemAllocNode`.
+    ///
+    /// Returns the node, and the memory for the nodes that use it. The memory is not initialized.
+    ///
+    /// A graph with an allocation node cannot be cloned or copied into another graph, cannot lose nodes or
+    /// edges, and has one executable graph at a time. Executable graphs of several graphs use the same
+    /// physical memory if they run one after another. The driver keeps that memory for later launches:
+    /// see [`Device::trim_graph_memory`].
+    ///
+    /// # Errors
+    /// - [`Invalid::EmptyNode`] if there are no bytes to allocate; [`Invalid::TooLarge`](crate::Invalid::TooLarge).
+    /// - `CUDA_ERROR_OUT_OF_MEMORY` if no device has as much memory. If there is too little memory, a launch
+    ///   returns this error.
+    /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without memory pools
+    ///   ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)).
+    /// - See also [`add_empty`](Self::add_empty).
+    ///
+    /// Since CUDA 11.4. Raw: [`cuGraphAddMemAllocNode`](fn@cuda_sys::cuGraphAddMemAllocNode).
+    ///
+    /// ```no_run
+    /// use cuda_safe::graph::AllocOptions;
+    /// use cuda_safe::{Context, Device, DeviceBuffer, Graph};
+    ///
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let stream = context.stream()?;
+    /// let mut graph = Graph::new(&context)?;
+    /// let mut sum = graph.own(DeviceBuffer::<u32>::zeroed(&stream, 1000)?)?;
+    /// let (alloc, mut scratch) = graph.add_alloc::<u32>(&[], 1000, &AllocOptions::default())?;
+    /// let fill = graph.add_fill(&[alloc.id()], &mut scratch, 7)?;
+    /// let copy = graph.add_copy(&[fill.id()], &mut sum, &scratch)?;
+    /// graph.add_free(&[copy.id()], &mut scratch)?;
+    /// let mut executable = graph.instantiate()?;
+    /// executable.launch(&stream)?;
+    /// assert_eq!(executable.access(&mut sum, &stream)?.as_slice().to_vec()?, [7; 1000]);
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuGraphAddMemAllocNode")]
+    pub fn add_alloc<T>(
+        &mut self,
+        dependencies: &[NodeId],
+        len: usize,
+        options: &AllocOptions<'_>,
+    ) -> Result<(Node<kind::Alloc>, GraphAllocation<T>)> {
+        let AllocOptions {
+            access,
+            _non_exhaustive: (),
+        } = *options;
+        let size = bytes_of::<T>(len)?;
+        if size == 0 {
+            return Err(Invalid::EmptyNode {
+                what: "an allocation",
+            }
+            .into());
+        }
+        let describe = |(device, access): &(Device, MemoryAccess)| access.at((*device).into());
+        let access: Vec<CUmemAccessDesc> = access.iter().map(describe).collect();
+        let mut parameters = CUDA_MEM_ALLOC_NODE_PARAMS {
+            poolProps: CUmemPoolProps {
+                allocType: CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED,
+                location: MemoryLocation::Device(self.context().device()).raw(),
+                ..CUmemPoolProps::default()
+            },
+            accessDescs: match access.is_empty() {
+                true => std::ptr::null(),
+                false => access.as_ptr(),
+            },
+            accessDescCount: access.len(),
+            bytesize: size,
+            dptr: 0,
+        };
+        let add = |place: Place| {
+            let (node, graph) = (place.node, place.graph);
+            let (dependencies, count) = (place.dependencies, place.count);
+            let parameters = &raw mut parameters;
+            // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the node
+            // and the parameters are local variables. The parameters refer to an array of as many
+            // descriptions as they say, or to none.
+            unsafe {
+                call!(cuGraphAddMemAllocNode(
+                    node,
+                    graph,
+                    dependencies,
+                    count,
+                    parameters
+                ))
+            }
+        };
+        let added =
+            self.add_memory(|graph, order| graph.add_allocation(dependencies, order, len, add));
+        let (node, allocation) = added.map_err(|error| error.with_requested_bytes(size))?;
+        allocation.memory.set_address(parameters.dptr);
+        Ok((node, allocation))
+    }
+
+    /// Adds an allocation node. `add` calls the driver.
+    fn add_allocation<T>(
+        &mut self,
+        dependencies: &[NodeId],
+        order: Arc<MemoryOrder>,
+        len: usize,
+        add: impl FnOnce(Place) -> Result<()>,
+    ) -> Result<(Node<kind::Alloc>, GraphAllocation<T>)> {
+        let allocation = GraphAllocation {
+            memory: NodeAllocation::new(self.context(), order),
+            len,
+            elements: PhantomData,
+        };
+        let mut uses = NodeUses::new(self.context());
+        uses.add(allocation.whole(Lifetime::Begin))?;
+        let mut content = uses.content::<kind::Alloc>(self.slots(), [] as [Retained; 0])?;
+        content.allocation = Some(Arc::clone(&allocation.memory));
+        let node = self.add_node(dependencies, content, add)?;
+        Ok((node, allocation))
+    }
+
+    /// Adds a node that frees the memory of an allocation node of this graph. Calls
+    /// `cuGraphAddMemFreeNode`.
+    ///
+    /// All nodes that use the memory must precede this node, which [`instantiate`](Self::instantiate)
+    /// checks. A later allocation node can reuse the memory.
+    ///
+    /// # Errors
+    /// - [`Invalid::FreedTwice`] if the memory has a free node.
+    /// - [`Invalid::BufferOfOtherGraph`](crate::Invalid::BufferOfOtherGraph) if another graph allocates
+    ///   the memory.
+    /// - See also [`add_empty`](Self::add_empty).
+    ///
+    /// Since CUDA 11.4. Raw: [`cuGraphAddMemFreeNode`](fn@cuda_sys::cuGraphAddMemFreeNode).
+    #[doc(alias = "cuGraphAddMemFreeNode")]
+    pub fn add_free<T>(
+        &mut self,
+        dependencies: &[NodeId],
+        allocation: &mut GraphAllocation<T>,
+    ) -> Result<Node<kind::Free>> {
+        let mut uses = NodeUses::new(self.context());
+        uses.add(allocation.whole(Lifetime::End))?;
+        let content = uses.content::<kind::Free>(self.slots(), [] as [Retained; 0])?;
+        let address = allocation.as_raw();
+        allocation.memory.add_free_node(|| {
+            self.add_node(dependencies, content, |place| {
+                let (node, graph) = (place.node, place.graph);
+                let (dependencies, count) = (place.dependencies, place.count);
+                // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the
+                // node is a local variable. The address is that of an allocation node of this graph, and
+                // no other node frees it.
+                unsafe {
+                    call!(cuGraphAddMemFreeNode(
+                        node,
+                        graph,
+                        dependencies,
+                        count,
+                        address
+                    ))
+                }
+            })
+        })
+    }
+
+    /// Returns the parameters of an allocation node. Calls `cuGraphMemAllocNodeGetParams`.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraphNode`](crate::Invalid::OtherGraphNode);
+    /// [`Invalid::NoSuchNode`](crate::Invalid::NoSuchNode).
+    ///
+    /// Since CUDA 11.4. Raw:
+    /// [`cuGraphMemAllocNodeGetParams`](fn@cuda_sys::cuGraphMemAllocNodeGetParams).
+    #[doc(alias = "cuGraphMemAllocNodeGetParams")]
+    pub fn alloc_parameters(&self, node: Node<kind::Alloc>) -> Result<AllocParameters> {
+        let node = self.raw_node(node.id())?;
+        let mut parameters = CUDA_MEM_ALLOC_NODE_PARAMS::default();
+        // SAFETY: the node exists and is an allocation, and the pointer refers to a local variable.
+        unsafe { call!(cuGraphMemAllocNodeGetParams(node, &raw mut parameters)) }?;
+        let access: &[CUmemAccessDesc] = match parameters.accessDescs.is_null() {
+            true => &[],
+            // SAFETY: the driver returned a pointer to its array of as many descriptions, which exists as
+            // long as the node, and which is not changed while the graph is borrowed.
+            false => unsafe {
+                std::slice::from_raw_parts(parameters.accessDescs, parameters.accessDescCount)
+            },
+        };
+        let access = access.iter().map(|its| {
+            let access = MemoryAccess::from_raw(its.flags);
+            (MemoryLocation::from_raw(its.location), access)
+        });
+        Ok(AllocParameters {
+            address: parameters.dptr,
+            size_bytes: parameters.bytesize,
+            location: MemoryLocation::from_raw(parameters.poolProps.location),
+            access: access.collect(),
+        })
+    }
+
+    /// Returns the address that a free node frees. Calls `cuGraphMemFreeNodeGetParams`.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraphNode`](crate::Invalid::OtherGraphNode);
+    /// [`Invalid::NoSuchNode`](crate::Invalid::NoSuchNode).
+    ///
+    /// Since CUDA 11.4. Raw:
+    /// [`cuGraphMemFreeNodeGetParams`](fn@cuda_sys::cuGraphMemFreeNodeGetParams).
+    #[doc(alias = "cuGraphMemFreeNodeGetParams")]
+    pub fn free_parameters(&self, node: Node<kind::Free>) -> Result<CUdeviceptr> {
+        let node = self.raw_node(node.id())?;
+        let mut address = 0;
+        // SAFETY: the node exists and is a free, and the pointer refers to a local variable.
+        unsafe { call!(cuGraphMemFreeNodeGetParams(node, &raw mut address)) }?;
+        Ok(address)
+    }
+}
+
+impl ExecutableGraph {
+    /// Returns the memory that the last launch allocated and did not free, as a buffer that is bound to
+    /// `stream`.
+    ///
+    /// The stream waits on the GPU for all launches so far. The elements are those that the launch wrote,
+    /// and uninitialized otherwise.
+    ///
+    /// Dropping the buffer frees the memory in stream order (`cuMemFreeAsync`). Until then the graph cannot
+    /// be launched, also with
+    /// [`auto_free_on_launch`](crate::graph::InstantiateOptions::auto_free_on_launch), because the address
+    /// is the same in every launch. The next launch waits on the GPU for the free. After
+    /// [`DeviceBuffer::into_raw`] the graph can never be launched again.
+    ///
+    /// # Errors
+    /// - [`Invalid::AllocationNotAlive`](crate::Invalid::AllocationNotAlive) if this executable graph was
+    ///   not launched since the memory was freed or taken, if the graph has a free node for the memory, or
+    ///   if the memory belongs to another graph.
+    /// - [`Invalid::OtherContext`](crate::Invalid::OtherContext) if the stream belongs to another context.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured), also if a stream of an earlier
+    ///   launch is capturing.
+    /// - Errors from the driver.
+    ///
+    /// Since CUDA 11.4. Raw: [`cuMemFreeAsync`](fn@cuda_sys::cuMemFreeAsync).
+    ///
+    /// ```no_run
+    /// use cuda_safe::graph::AllocOptions;
+    /// use cuda_safe::{Context, Device, Graph};
+    ///
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let stream = context.stream()?;
+    /// let mut graph = Graph::new(&context)?;
+    /// let (alloc, mut memory) = graph.add_alloc::<u32>(&[], 1000, &AllocOptions::default())?;
+    /// graph.add_fill(&[alloc.id()], &mut memory, 7)?;
+    /// let mut executable = graph.instantiate()?;
+    /// for _ in 0..10 {
+    ///     executable.launch(&stream)?;
+    ///     let buffer = executable.take_allocation(&memory, &stream)?;
+    ///     assert_eq!(buffer.to_vec()?, [7; 1000]);
+    /// }
+    /// stream.synchronize()?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuMemFreeAsync")]
+    pub fn take_allocation<T>(
+        &mut self,
+        allocation: &GraphAllocation<T>,
+        stream: &Stream,
+    ) -> Result<DeviceBuffer<T>> {
+        let memory = &allocation.memory;
+        self.take_kept(memory, stream)?;
+        let release = Release::OfNode(Arc::clone(memory));
+        Ok(DeviceBuffer::own(
+            memory.address(),
+            allocation.len,
+            stream,
+            release,
+        ))
+    }
+}
+
+impl<T> GraphAllocation<T> {
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether the memory has no elements, which is never the case.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the number of the allocation, which error messages name. It is unique in the process.
+    pub fn number(&self) -> u64 {
+        self.memory.number()
+    }
+
+    /// Returns the device address, where memory exists only within a launch, or while a launch keeps it.
+    pub fn as_raw(&self) -> CUdeviceptr {
+        self.memory.address()
+    }
+
+    /// Borrows the whole memory for nodes that read it.
+    pub fn as_slice(&self) -> GraphSlice<'_, T> {
+        GraphSlice::new(&self.memory, self.len)
+    }
+
+    /// Borrows the whole memory for nodes that write it.
+    pub fn as_mut_slice(&mut self) -> GraphSliceMut<'_, T> {
+        GraphSliceMut::new(&self.memory, self.len)
+    }
+
+    /// Borrows a part of the memory for nodes that read it.
+    ///
+    /// # Errors
+    /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within the memory.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<GraphSlice<'_, T>> {
+        self.as_slice().slice(range)
+    }
+
+    /// Borrows a part of the memory for nodes that write it.
+    ///
+    /// # Errors
+    /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within the memory.
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<GraphSliceMut<'_, T>> {
+        self.as_mut_slice().slice(range)
+    }
+
+    /// Returns the use of the memory by its allocation node or its free node.
+    fn whole(&self, lifetime: Lifetime) -> MemoryUse<'_> {
+        MemoryUse {
+            memory: self.memory.retainable(),
+            context: self.memory.context(),
+            graph: self.memory.graph(),
+            buffer: self.memory.number(),
+            bytes: 0..self.len * size_of::<T>(),
+            writes: true,
+            lifetime,
+        }
+    }
+}
+
+impl NodeMemory for Arc<NodeAllocation> {
+    fn retainable(&self) -> &dyn Retainable {
+        self
+    }
+
+    fn address(&self) -> CUdeviceptr {
+        NodeAllocation::address(self)
+    }
+
+    fn context(&self) -> &Context {
+        NodeAllocation::context(self)
+    }
+
+    fn graph(&self) -> u64 {
+        NodeAllocation::graph(self)
+    }
+
+    fn number(&self) -> u64 {
+        NodeAllocation::number(self)
+    }
+
+    fn lifetime(&self) -> Lifetime {
+        Lifetime::OfNode
+    }
+}
+
+impl<T: 'static> NodeArgument<&[T]> for &GraphAllocation<T> {
+    fn bytes(self, index: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
+        self.as_slice().bytes(index, uses)
+    }
+}
+
+impl<T: 'static> NodeArgument<&mut [T]> for &mut GraphAllocation<T> {
+    fn bytes(self, index: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
+        self.as_mut_slice().bytes(index, uses)
+    }
+}
+
+impl<T> CopySource<T> for &GraphAllocation<T> {
+    fn memory(&self) -> Memory {
+        self.as_slice().memory()
+    }
+
+    fn declare(&self, elements: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()> {
+        self.as_slice().declare(elements, uses)
+    }
+}
+
+impl<T> CopyTarget<T> for &mut GraphAllocation<T> {
+    fn memory(&self) -> Memory {
+        self.as_slice().memory()
+    }
+
+    fn declare(self, elements: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()> {
+        self.as_mut_slice().declare(elements, uses)
+    }
+}
+
+impl<'a, T> From<&'a GraphAllocation<T>> for GraphSlice<'a, T> {
+    fn from(allocation: &'a GraphAllocation<T>) -> Self {
+        allocation.as_slice()
+    }
+}
+
+impl<'a, T> From<&'a mut GraphAllocation<T>> for GraphSliceMut<'a, T> {
+    fn from(allocation: &'a mut GraphAllocation<T>) -> Self {
+        allocation.as_mut_slice()
+    }
+}
+
+impl<T> fmt::Debug for GraphAllocation<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphAllocation")
+            .field("memory", &self.memory)
+            .field("len", &self.len)
+            .finish()
+    }
+}

@@ -1,0 +1,412 @@
+//! Device memory that a graph owns.
+
+use crate::call::error::{Rejected, Result};
+use crate::capture_state::Retain;
+use crate::context::Context;
+use crate::graph::{
+    Earlier, Graph, Lifetime, MemoryOrder, MemoryUse, Retainable, new_buffer_number,
+};
+use crate::memory::DeviceBuffer;
+pub(crate) use crate::memory::buffer::allocation::Allocation;
+pub(crate) use crate::memory::buffer::slice::within;
+use crate::release;
+use crate::release::KeepAlive;
+use crate::stream::Stream;
+use cuda_sys::CUdeviceptr;
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Range, RangeBounds};
+use std::sync::Arc;
+
+/// Device memory that a [`Graph`] owns: a handle of `len` elements of `T`. Returned by [`Graph::own`].
+///
+/// Nodes of the graph take `&GraphBuffer` to read it and `&mut GraphBuffer` to write it. The borrow ends
+/// when the node is added. [`slice`](Self::slice) and [`slice_mut`](Self::slice_mut) name a part.
+///
+/// Other code uses the memory through [`ExecutableGraph::access`](crate::ExecutableGraph::access) or
+/// [`read_access`](crate::ExecutableGraph::read_access), which order the use with the launches. [`into_buffer`](Self::into_buffer) returns the memory when no graph
+/// uses it any more.
+///
+/// The memory is released when this handle, the graph and its executable graph are dropped, and the
+/// launches are complete.
+pub struct GraphBuffer<T> {
+    memory: Arc<GraphMemory>,
+    len: usize,
+    elements: PhantomData<T>,
+}
+
+/// A part of a [`GraphBuffer`] or a [`GraphAllocation`](super::GraphAllocation), for nodes that read it.
+pub struct GraphSlice<'a, T> {
+    memory: &'a dyn NodeMemory,
+    start: usize,
+    len: usize,
+    elements: PhantomData<&'a T>,
+}
+
+/// A part of a [`GraphBuffer`] or a [`GraphAllocation`](super::GraphAllocation), for nodes that write it.
+pub struct GraphSliceMut<'a, T> {
+    whole: GraphSlice<'a, T>,
+    elements: PhantomData<&'a mut T>,
+}
+
+/// Memory that nodes of a graph can use.
+pub(super) trait NodeMemory: fmt::Debug + Send + Sync {
+    /// Returns the memory for the nodes that use it.
+    fn retainable(&self) -> &dyn Retainable;
+
+    fn address(&self) -> CUdeviceptr;
+
+    fn context(&self) -> &Context;
+
+    /// Returns the number of the graph that owns the memory.
+    fn graph(&self) -> u64;
+
+    /// Returns the number of the buffer.
+    fn number(&self) -> u64;
+
+    /// Returns how a use relates to the lifetime of the memory.
+    fn lifetime(&self) -> Lifetime;
+}
+
+/// Device memory that a graph owns.
+pub(super) struct GraphMemory {
+    /// The number of the buffer.
+    number: u64,
+    order: Arc<MemoryOrder>,
+    allocation: Allocation,
+}
+
+impl Graph {
+    /// Moves a buffer into the graph, whose nodes can then read and write it.
+    ///
+    /// Creates an event and records it on the stream of the buffer (`cuEventRecord`). Launches wait for
+    /// it, so the earlier work on the buffer precedes them. Does not block.
+    ///
+    /// # Errors
+    /// - [`Invalid::ForeignMemory`](crate::Invalid::ForeignMemory) if the buffer does not own its memory, because the lifetime of the
+    ///   memory was promised for the buffer's stream.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    /// - Errors from the driver.
+    pub fn own<T>(&mut self, buffer: DeviceBuffer<T>) -> Result<GraphBuffer<T>> {
+        Ok(self.try_own(buffer)?)
+    }
+
+    /// Does the same as [`own`](Self::own), but returns the unchanged buffer with the error.
+    ///
+    /// # Errors
+    /// See [`own`](Self::own).
+    pub fn try_own<T>(
+        &mut self,
+        buffer: DeviceBuffer<T>,
+    ) -> Result<GraphBuffer<T>, Rejected<DeviceBuffer<T>>> {
+        match buffer.mark_written() {
+            Ok(written) => {
+                let order = self.memory_order();
+                order.add(Earlier::Event(written));
+                let len = buffer.len();
+                Ok(GraphBuffer {
+                    memory: Arc::new(GraphMemory {
+                        number: new_buffer_number(),
+                        order,
+                        allocation: buffer.into_allocation(),
+                    }),
+                    len,
+                    elements: PhantomData,
+                })
+            }
+            Err(error) => Err(Rejected::new(error, buffer)),
+        }
+    }
+}
+
+impl<T> GraphBuffer<T> {
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether the memory has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns the number of the buffer, which error messages name. It is unique in the process.
+    pub fn number(&self) -> u64 {
+        self.memory.number
+    }
+
+    /// Returns the device address, or 0 if the buffer has no bytes.
+    pub fn as_raw(&self) -> CUdeviceptr {
+        self.memory.allocation.address()
+    }
+
+    /// Borrows the whole buffer for nodes that read it.
+    pub fn as_slice(&self) -> GraphSlice<'_, T> {
+        GraphSlice::new(&self.memory, self.len)
+    }
+
+    /// Borrows the whole buffer for nodes that write it.
+    pub fn as_mut_slice(&mut self) -> GraphSliceMut<'_, T> {
+        GraphSliceMut::new(&self.memory, self.len)
+    }
+
+    /// Borrows a part of the buffer for nodes that read it.
+    ///
+    /// # Errors
+    /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within the buffer.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<GraphSlice<'_, T>> {
+        self.as_slice().slice(range)
+    }
+
+    /// Borrows a part of the buffer for nodes that write it.
+    ///
+    /// # Errors
+    /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within the buffer.
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<GraphSliceMut<'_, T>> {
+        self.as_mut_slice().slice(range)
+    }
+
+    /// Returns the buffer, bound to the stream that it was bound to before, if no graph uses it any
+    /// more: the graph and its executable graph were dropped, and the launches are complete.
+    ///
+    /// # Errors
+    /// Returns this handle if a graph or a launch may still use the memory. Synchronize the streams of
+    /// the launches first. If another thread is releasing the objects of a launch at the same time, a
+    /// later call succeeds.
+    pub fn into_buffer(self) -> Result<DeviceBuffer<T>, Self> {
+        release::drain();
+        let Self { memory, len, .. } = self;
+        match Arc::try_unwrap(memory) {
+            // The launches are complete, and the stream is ordered after each access from outside: each
+            // guard ensured this when it was dropped.
+            Ok(memory) => Ok(DeviceBuffer::of_allocation(memory.allocation, len)),
+            Err(memory) => Err(Self {
+                memory,
+                len,
+                elements: PhantomData,
+            }),
+        }
+    }
+
+    pub(super) fn memory(&self) -> &Arc<GraphMemory> {
+        &self.memory
+    }
+}
+
+impl<'a, T> GraphSlice<'a, T> {
+    /// Returns all `len` elements of memory.
+    pub(super) fn new(memory: &'a dyn NodeMemory, len: usize) -> Self {
+        Self {
+            memory,
+            start: 0,
+            len,
+            elements: PhantomData,
+        }
+    }
+
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Returns whether the part has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Returns a part of this part.
+    ///
+    /// # Errors
+    /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within this part.
+    pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
+        let (start, end) = within(&range, self.len)?;
+        Ok(Self {
+            start: self.start + start,
+            len: end - start,
+            ..self
+        })
+    }
+
+    /// Returns the device address of the first element.
+    pub(crate) fn address(&self) -> CUdeviceptr {
+        self.memory.address() + (self.start * size_of::<T>()) as u64
+    }
+
+    pub(crate) fn context(&self) -> &'a Context {
+        self.memory.context()
+    }
+
+    /// Returns the use of the elements in this range.
+    pub(crate) fn used(&self, range: Range<usize>, writes: bool) -> MemoryUse<'a> {
+        let byte = |index| (self.start + index) * size_of::<T>();
+        MemoryUse {
+            memory: self.memory.retainable(),
+            context: self.context(),
+            graph: self.memory.graph(),
+            buffer: self.memory.number(),
+            bytes: byte(range.start)..byte(range.end),
+            writes,
+            lifetime: self.memory.lifetime(),
+        }
+    }
+}
+
+impl<'a, T> GraphSliceMut<'a, T> {
+    /// Returns all `len` elements of memory, which is borrowed mutably.
+    pub(super) fn new(memory: &'a dyn NodeMemory, len: usize) -> Self {
+        Self {
+            whole: GraphSlice::new(memory, len),
+            elements: PhantomData,
+        }
+    }
+
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        self.whole.len
+    }
+
+    /// Returns whether the part has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.whole.is_empty()
+    }
+
+    /// Returns a part of this part.
+    ///
+    /// # Errors
+    /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within this part.
+    pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
+        Ok(Self {
+            whole: self.whole.slice(range)?,
+            elements: PhantomData,
+        })
+    }
+
+    /// Divides the part into two disjoint ones at `middle`, which one node can take both.
+    ///
+    /// # Errors
+    /// [`Invalid::Range`](crate::Invalid::Range) if `middle` is greater than the length.
+    #[doc(alias = "split_at_mut")]
+    pub fn split_at(self, middle: usize) -> Result<(Self, Self)> {
+        let before = self.whole.slice(..middle)?;
+        let from = self.whole.slice(middle..)?;
+        let part = |whole| Self {
+            whole,
+            elements: PhantomData,
+        };
+        Ok((part(before), part(from)))
+    }
+
+    pub(super) fn as_whole(&self) -> GraphSlice<'_, T> {
+        self.whole
+    }
+
+    pub(crate) fn into_whole(self) -> GraphSlice<'a, T> {
+        self.whole
+    }
+}
+
+impl GraphMemory {
+    /// Returns the stream that the memory was bound to before, and is released on.
+    pub(super) fn stream(&self) -> &Stream {
+        self.allocation.stream()
+    }
+}
+
+impl NodeMemory for Arc<GraphMemory> {
+    fn retainable(&self) -> &dyn Retainable {
+        self
+    }
+
+    fn address(&self) -> CUdeviceptr {
+        self.allocation.address()
+    }
+
+    fn context(&self) -> &Context {
+        self.stream().context()
+    }
+
+    fn graph(&self) -> u64 {
+        self.order.graph()
+    }
+
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn lifetime(&self) -> Lifetime {
+        Lifetime::OfGraph
+    }
+}
+
+impl Retain for GraphMemory {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn is_same(&self, other: &dyn Retain) -> bool {
+        let other = other.as_any().downcast_ref::<Self>();
+        other.is_some_and(|other| other.number == self.number)
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.stream().is_borrowed()
+    }
+
+    fn publish(&self) {}
+}
+
+impl<T> Clone for GraphSlice<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for GraphSlice<'_, T> {}
+
+impl<'a, T> From<&'a GraphBuffer<T>> for GraphSlice<'a, T> {
+    fn from(buffer: &'a GraphBuffer<T>) -> Self {
+        buffer.as_slice()
+    }
+}
+
+impl<'a, T> From<&'a mut GraphBuffer<T>> for GraphSliceMut<'a, T> {
+    fn from(buffer: &'a mut GraphBuffer<T>) -> Self {
+        buffer.as_mut_slice()
+    }
+}
+
+impl fmt::Debug for GraphMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphMemory")
+            .field("number", &self.number)
+            .field("graph", &self.order.graph())
+            .field("address", &format_args!("{:#x}", self.allocation.address()))
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for GraphBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphBuffer")
+            .field("memory", &self.memory)
+            .field("len", &self.len)
+            .finish()
+    }
+}
+
+impl<T> fmt::Debug for GraphSlice<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphSlice")
+            .field("memory", &self.memory)
+            .field("start", &self.start)
+            .field("len", &self.len)
+            .finish()
+    }
+}
+
+impl<T> fmt::Debug for GraphSliceMut<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("GraphSliceMut").field(&self.whole).finish()
+    }
+}

@@ -1,0 +1,470 @@
+//! The memory of allocation nodes.
+//!
+//! The driver gives an allocation node its address when the node is added. Memory exists there from the run
+//! of the node to a free. If the graph frees it with a free node, the check of accesses covers all uses
+//! (`access.rs`). Otherwise each launch *keeps* the memory, and the driver refuses the next launch until the
+//! memory is freed.
+//!
+//! So kept memory has one owner at a time: nobody, the executable graph whose launch allocated it, or a
+//! buffer. A launch needs memory without an owner, or may take the memory of an earlier launch with
+//! `auto_free_on_launch`. It never takes that of a buffer.
+//!
+//! A free node can be added after a launch has kept the memory. So launches of a later executable graph, which
+//! free the memory themselves, must find it without an owner too. Once one of them has, nothing gives the
+//! memory an owner as long as this executable graph exists, because the memory is claimed (`order.rs`).
+
+use crate::call::error::Result;
+use crate::call::fork;
+use crate::call::function::{Answer, answer};
+use crate::call::invalid::Invalid;
+use crate::capture_state::{Operation, Retain};
+use crate::context::Context;
+use crate::graph::exec::launches::Launches;
+use crate::graph::exec::retire::AfterLaunches;
+use crate::graph::rules::earlier::Earlier;
+use crate::graph::rules::order::{MemoryOrder, new_buffer_number};
+use crate::graph::rules::owners::Slots;
+use crate::graph::{ExecutableGraph, Graph};
+use crate::release;
+use crate::release::{After, Destroy, KeepAlive, Leftover, release};
+use crate::stream::{Stream, same_context};
+use crate::sync::{Mutex, MutexGuard};
+use cuda_sys::CUdeviceptr;
+use std::any::Any;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError};
+
+/// The memory of an allocation node.
+pub(crate) struct NodeAllocation {
+    /// The number of the memory in messages and in accesses.
+    number: u64,
+    /// Set when the driver has added the node.
+    address: OnceLock<CUdeviceptr>,
+    context: Context,
+    order: Arc<MemoryOrder>,
+    /// Whether a node of the graph frees the memory.
+    has_free_node: AtomicBool,
+    /// Only for memory that launches keep, or kept before there was a free node.
+    kept: Mutex<Kept>,
+}
+
+/// The state of kept memory.
+#[derive(Default)]
+struct Kept {
+    owner: Owner,
+    /// The number of launch calls in progress that allocate the memory.
+    launching: usize,
+    /// The work that the next launch comes after, because it freed the memory.
+    freed: Option<Earlier>,
+}
+
+/// Who frees kept memory.
+#[derive(Default)]
+enum Owner {
+    #[default]
+    Nobody,
+    /// The executable graph that was launched on this stream.
+    Launch(Stream),
+    /// A buffer, or a release in progress.
+    Buffer,
+}
+
+/// The allocations of an executable graph whose memory may have an owner when a launch begins.
+#[derive(Default)]
+pub(crate) struct KeptAllocations {
+    allocations: Vec<LaunchedAllocation>,
+    /// Whether a launch frees the memory of the launch before.
+    frees_on_launch: bool,
+}
+
+/// An allocation of an executable graph.
+pub(crate) struct LaunchedAllocation {
+    allocation: Arc<NodeAllocation>,
+    /// Whether a launch frees the memory itself, so that it does not keep it.
+    is_freed: bool,
+}
+
+/// A launch call in progress.
+#[must_use]
+pub(crate) struct KeptLaunch<'a> {
+    allocations: &'a [LaunchedAllocation],
+    /// The stream, if the call has succeeded.
+    stream: Option<&'a Stream>,
+}
+
+/// Memory that the last launch of a dropped executable graph keeps. It is freed when this is dropped.
+pub(crate) struct Unfreed {
+    allocation: Arc<NodeAllocation>,
+    stream: Stream,
+}
+
+/// The memory of an allocation node that is freed on a stream.
+struct OrderedFree {
+    allocation: Arc<NodeAllocation>,
+    stream: Stream,
+}
+
+impl NodeAllocation {
+    pub(crate) fn new(context: &Context, order: Arc<MemoryOrder>) -> Arc<Self> {
+        Arc::new(Self {
+            number: new_buffer_number(),
+            address: OnceLock::new(),
+            context: context.clone(),
+            order,
+            has_free_node: AtomicBool::new(false),
+            kept: Mutex::default(),
+        })
+    }
+
+    /// Notes the address that the driver gave the node.
+    pub(crate) fn set_address(&self, address: CUdeviceptr) {
+        // The node is added once.
+        let _ = self.address.set(address);
+    }
+
+    /// Returns the address, or 0 before the node is added.
+    pub(crate) fn address(&self) -> CUdeviceptr {
+        self.address.get().copied().unwrap_or(0)
+    }
+
+    fn has_free_node(&self) -> bool {
+        self.has_free_node.load(Ordering::Relaxed)
+    }
+
+    /// Returns the allocation for an executable graph that has claimed the memory, or `None` if its launches
+    /// always find the memory without an owner.
+    pub(crate) fn launched(self: &Arc<Self>) -> Option<LaunchedAllocation> {
+        let is_freed = self.has_free_node();
+        let is_idle = is_freed && self.lock().is_idle();
+        (!is_idle).then(|| LaunchedAllocation {
+            allocation: Arc::clone(self),
+            is_freed,
+        })
+    }
+
+    /// Adds the free node of the memory with `add`.
+    ///
+    /// # Errors
+    /// [`Invalid::FreedTwice`]; errors of `add`.
+    pub(crate) fn add_free_node<R>(&self, add: impl FnOnce() -> Result<R>) -> Result<R> {
+        if self.has_free_node() {
+            let allocation = self.number;
+            return Err(Invalid::FreedTwice { allocation }.into());
+        }
+        let added = add()?;
+        self.has_free_node.store(true, Ordering::Relaxed);
+        Ok(added)
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Returns the number of the graph that the node was added to.
+    pub(crate) fn graph(&self) -> u64 {
+        self.order.graph()
+    }
+
+    /// Frees memory that a buffer owned, on the stream of the buffer. The next launch comes after the free.
+    pub(crate) fn free(self: &Arc<Self>, stream: &Stream) {
+        let free = OrderedFree {
+            allocation: Arc::clone(self),
+            stream: stream.clone(),
+        };
+        release(free, stream);
+    }
+
+    /// Begins a launch that allocates the memory. `is_repeatable` says whether another launch may follow it.
+    /// Returns the work that the launch must come after.
+    ///
+    /// # Errors
+    /// [`Invalid::AllocationAlive`].
+    fn begin_launch(&self, is_repeatable: bool) -> Result<Option<Earlier>> {
+        let mut kept = self.lock();
+        let is_free = match kept.owner {
+            Owner::Nobody => is_repeatable || kept.launching == 0,
+            Owner::Launch(_) => is_repeatable,
+            Owner::Buffer => false,
+        };
+        if is_free {
+            kept.launching += 1;
+            return Ok(kept.freed.clone());
+        }
+        Err(Invalid::AllocationAlive {
+            allocation: self.number,
+            is_taken: matches!(kept.owner, Owner::Buffer),
+        }
+        .into())
+    }
+
+    /// Ends a launch. If it has succeeded, the memory has this owner.
+    fn end_launch(&self, owner: Option<Owner>) {
+        // Dropped without the lock, because these may be the last clones.
+        let _before = {
+            let mut kept = self.lock();
+            kept.launching -= 1;
+            owner.map(|owner| {
+                let owner = std::mem::replace(&mut kept.owner, owner);
+                // Later launches come after this one, which came after the free.
+                (owner, kept.freed.take())
+            })
+        };
+    }
+
+    /// Takes the memory from the executable graph. Returns the stream of the launch.
+    fn take(&self) -> Option<Stream> {
+        let mut kept = self.lock();
+        match std::mem::replace(&mut kept.owner, Owner::Buffer) {
+            Owner::Launch(stream) => Some(stream),
+            other => {
+                kept.owner = other;
+                None
+            }
+        }
+    }
+
+    /// Notes that no buffer owns the memory any more, and that its work and its free are on this stream.
+    fn end_ownership(&self, stream: &Stream) {
+        let freed = match stream.is_borrowed() {
+            false => Ok(Earlier::Stream(stream.clone())),
+            // The stream may be destroyed before the next launch.
+            true => stream.context().event_now().and_then(|event| {
+                event.enqueue_record(stream)?;
+                Ok(Earlier::Event(event))
+            }),
+        };
+        // Without the event, no launch can come after the free, so the memory stays that of the buffer.
+        if let Ok(freed) = freed {
+            let mut kept = self.lock();
+            kept.owner = Owner::Nobody;
+            kept.freed = Some(freed);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    /// Returns whether a launch needs to wait for nothing.
+    fn is_idle(&self) -> bool {
+        matches!(self.owner, Owner::Nobody) && self.freed.is_none()
+    }
+}
+
+impl KeptAllocations {
+    pub(crate) fn new(slots: &Slots, frees_on_launch: bool) -> Self {
+        Self {
+            allocations: slots.kept_allocations(),
+            frees_on_launch,
+        }
+    }
+
+    /// Returns an allocation that a launch keeps.
+    fn first_kept(&self) -> Option<&NodeAllocation> {
+        let mut kept = self.allocations.iter().filter(|its| !its.is_freed);
+        kept.next().map(|its| &*its.allocation)
+    }
+
+    /// Begins a launch on a stream, and makes the stream wait for the frees of the memory. The launch ends
+    /// when the returned value is dropped.
+    ///
+    /// # Errors
+    /// [`Invalid::AllocationAlive`]; [`Invalid::AllocationOnBorrowedStream`]; errors of the driver; a stream
+    /// on which memory was freed is capturing.
+    pub(crate) fn begin_launch(&self, stream: &Stream) -> Result<KeptLaunch<'_>> {
+        let mut launch = KeptLaunch {
+            allocations: &[],
+            stream: None,
+        };
+        match self.first_kept() {
+            Some(first) if stream.is_borrowed() => {
+                let allocation = first.number;
+                return Err(Invalid::AllocationOnBorrowedStream { allocation }.into());
+            }
+            _ => {}
+        }
+        for (index, its) in self.allocations.iter().enumerate() {
+            let is_repeatable = its.is_freed || self.frees_on_launch;
+            let begin = || its.allocation.begin_launch(is_repeatable);
+            let freed = begin().or_else(|_| {
+                // The free may be a deferred release.
+                release::drain();
+                begin()
+            })?;
+            launch.allocations = &self.allocations[..=index];
+            if let Some(freed) = freed {
+                freed.precede(stream)?;
+            }
+        }
+        Ok(launch)
+    }
+
+    /// Takes the memory that is not freed.
+    pub(crate) fn take_unfreed(&self) -> Vec<Unfreed> {
+        if fork::in_child() {
+            // Another thread of the parent may have held a lock.
+            return Vec::new();
+        }
+        let unfreed = self.allocations.iter().filter_map(|its| {
+            Some(Unfreed {
+                stream: its.allocation.take()?,
+                allocation: Arc::clone(&its.allocation),
+            })
+        });
+        unfreed.collect()
+    }
+}
+
+impl<'a> KeptLaunch<'a> {
+    /// Notes that the launch has succeeded.
+    pub(crate) fn has_succeeded(mut self, stream: &'a Stream) {
+        self.stream = Some(stream);
+    }
+}
+
+impl Drop for KeptLaunch<'_> {
+    fn drop(&mut self) {
+        for its in self.allocations {
+            its.allocation
+                .end_launch(self.stream.map(|stream| match its.is_freed {
+                    true => Owner::Nobody,
+                    false => Owner::Launch(stream.clone()),
+                }));
+        }
+    }
+}
+
+impl Graph {
+    /// Adds memory to the graph with `add`. If it fails, the graph owns memory only if it did before.
+    pub(crate) fn add_memory<R>(
+        &mut self,
+        add: impl FnOnce(&mut Self, Arc<MemoryOrder>) -> Result<R>,
+    ) -> Result<R> {
+        let before = self.slots().orders.len();
+        let order = self.memory_order();
+        let added = add(self, order);
+        if added.is_err() {
+            self.slots_mut().orders.truncate(before);
+        }
+        added
+    }
+}
+
+impl ExecutableGraph {
+    /// Takes the memory of the last launch for a buffer on `stream`, which waits for all launches.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherContext`]; [`Invalid::AllocationNotAlive`]; the stream, or a stream on which the
+    /// graph was launched, is capturing; errors of the driver.
+    pub(crate) fn take_kept(
+        &mut self,
+        allocation: &Arc<NodeAllocation>,
+        stream: &Stream,
+    ) -> Result<()> {
+        same_context("the stream", stream.context(), allocation.context())?;
+        let is_same = |its: &LaunchedAllocation| Arc::ptr_eq(&its.allocation, allocation);
+        let is_kept = self.kept.allocations.iter().any(is_same);
+        if !is_kept || !matches!(allocation.lock().owner, Owner::Launch(_)) {
+            return Err(Invalid::AllocationNotAlive {
+                allocation: allocation.number,
+            }
+            .into());
+        }
+        let _call = stream.uncaptured(Operation::Wait)?;
+        self.launches.precede(stream)?;
+        allocation.take();
+        Ok(())
+    }
+}
+
+impl AfterLaunches<()> {
+    /// Frees kept memory now if its stream orders the free after all launches. Returns the rest.
+    pub(crate) fn free_now(&self, unfreed: Vec<Unfreed>) -> Vec<Unfreed> {
+        let mut rest = unfreed;
+        rest.retain(|its| !self.are_ordered_on(&its.stream));
+        rest
+    }
+}
+
+impl Launches {
+    /// Returns the launches of an executable graph that keeps this memory.
+    pub(crate) fn keeping(
+        earlier: impl IntoIterator<Item = Earlier>,
+        kept: &KeptAllocations,
+    ) -> Self {
+        let mut launches = Self::new(earlier);
+        launches.is_always_checked = kept.first_kept().is_some();
+        launches
+    }
+}
+
+impl Drop for Unfreed {
+    fn drop(&mut self) {
+        self.allocation.free(&self.stream);
+    }
+}
+
+impl Destroy for OrderedFree {
+    fn name(&self) -> &'static str {
+        "the memory of an allocation node"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        let stream = self.stream.raw();
+        // SAFETY: this value stands for the memory, and the caller promises that this is the first call. The
+        // launches that use the memory are complete, or the stream orders the free after them, and after the
+        // work on the buffer.
+        unsafe { answer!(cuMemFreeAsync(self.allocation.address(), stream)) }
+    }
+
+    fn after(&self) -> After {
+        After::StreamOrder
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+
+    fn has_been_destroyed(&mut self) {
+        self.allocation.end_ownership(&self.stream);
+    }
+
+    /// The driver decides about the next launch: it refuses it, or frees the memory.
+    fn has_leaked(&self, _: &dyn KeepAlive) {
+        self.allocation.end_ownership(&self.stream);
+    }
+}
+
+impl Retain for NodeAllocation {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn is_same(&self, other: &dyn Retain) -> bool {
+        let other = other.as_any().downcast_ref::<Self>();
+        other.is_some_and(|other| other.number == self.number)
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.context.depends_on_borrowed()
+    }
+
+    fn publish(&self) {}
+}
+
+impl fmt::Debug for NodeAllocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeAllocation")
+            .field("number", &self.number)
+            .field("graph", &self.graph())
+            .field("address", &format_args!("{:#x}", self.address()))
+            .finish_non_exhaustive()
+    }
+}

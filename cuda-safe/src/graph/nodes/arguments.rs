@@ -1,0 +1,343 @@
+//! The arguments of kernel nodes, and the memory that a node uses.
+
+use crate::call::error::Result;
+use crate::call::invalid::Invalid;
+use crate::capture_state::Retain;
+use crate::context::Context;
+use crate::event::Event;
+use crate::graph::kind::Kind;
+use crate::graph::rules::access::{Access, Lifetime};
+use crate::graph::rules::owners::{Content, Slots};
+use crate::launch::{KernelValue, Param, Params, Value};
+use crate::stream::{Retained, same_context};
+use core::ffi::c_void;
+use cuda_sys::CUtensorMap;
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An argument that can be passed to a kernel node for a parameter of type `P`. This trait is sealed,
+/// because the node trusts the bytes and the accesses that the argument declares.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be passed to a kernel node for a parameter of type `{P}`",
+    label = "not an argument of type `{P}`",
+    note = "a parameter `&[T]` takes `&GraphBuffer<T>`, `&GraphAllocation<T>` or `&SharedBuffer<T>`, and a parameter `&mut [T]` takes `&mut GraphBuffer<T>` or `&mut GraphAllocation<T>`"
+)]
+pub trait NodeArgument<P: Param> {
+    /// Returns the bytes of the argument and declares the access.
+    #[doc(hidden)]
+    fn bytes(self, index: usize, uses: &mut NodeUses<'_>) -> Result<P::Bytes>;
+}
+
+/// The arguments that can be passed to a kernel node for the parameters `P`: a tuple with one
+/// [`NodeArgument`] per parameter. This trait is sealed.
+#[diagnostic::on_unimplemented(
+    message = "the arguments `{Self}` do not match the kernel parameters `{P}`",
+    label = "not arguments for `{P}`",
+    note = "pass a tuple with one argument for each parameter; one argument is a tuple with a comma: `(x,)`"
+)]
+pub trait NodeArguments<P: Params> {
+    /// Checks the arguments, and calls `add` with pointers to their bytes.
+    #[doc(hidden)]
+    fn with_pointers<'a, R>(
+        self,
+        uses: NodeUses<'a>,
+        add: impl FnOnce(&mut [*mut c_void], NodeUses<'a>) -> Result<R>,
+    ) -> Result<R>;
+}
+
+/// The memory that a node uses. Other crates cannot name this type, so they cannot implement a method
+/// that takes it.
+#[derive(Debug)]
+pub struct NodeUses<'a> {
+    /// The context in which the memory is used.
+    context: &'a Context,
+    /// The node that changes, while its uses so far are those from before.
+    unchanged: Option<Unchanged<'a>>,
+    owners: Vec<Retained>,
+    accesses: Vec<Access>,
+    after: Vec<Event>,
+    /// The number of the graph that owns the memory.
+    graph: Option<u64>,
+    /// The numbers of further graphs that own memory, such as moved child graphs.
+    other_graphs: Vec<u64>,
+    /// The number of the graph that the conditional handles belong to.
+    graph_of_handles: Option<u64>,
+}
+
+/// The content of a node that changes, and how many of its accesses are known to stay.
+#[derive(Clone, Copy)]
+struct Unchanged<'a> {
+    content: &'a Content,
+    accesses: usize,
+}
+
+/// Memory that a node can keep alive. A use borrows it, because a node that changes usually keeps it alive
+/// already.
+pub(crate) trait Retainable {
+    fn retained(&self) -> Arc<dyn Retain>;
+
+    /// Returns whether this is the object that `owner` keeps alive.
+    fn is(&self, owner: &Arc<dyn Retain>) -> bool;
+}
+
+impl<T: Retain + 'static> Retainable for Arc<T> {
+    fn retained(&self) -> Arc<dyn Retain> {
+        Self::clone(self)
+    }
+
+    fn is(&self, owner: &Arc<dyn Retain>) -> bool {
+        std::ptr::addr_eq(Self::as_ptr(self), Arc::as_ptr(owner))
+    }
+}
+
+/// A use of memory that belongs to a graph.
+pub(crate) struct MemoryUse<'a> {
+    pub(crate) memory: &'a dyn Retainable,
+    /// The context of the memory.
+    pub(crate) context: &'a Context,
+    /// The number of the graph that owns the memory.
+    pub(crate) graph: u64,
+    /// The number of the buffer.
+    pub(crate) buffer: u64,
+    pub(crate) bytes: Range<usize>,
+    pub(crate) writes: bool,
+    pub(crate) lifetime: Lifetime,
+}
+
+impl Unchanged<'_> {
+    /// Returns whether this is the next access of the node, to memory that it already keeps alive.
+    fn is_next(&self, access: &Access, memory: &dyn Retainable) -> bool {
+        let owner = self.content.owners.get(self.accesses);
+        self.content.accesses.get(self.accesses) == Some(access)
+            && matches!(owner, Some(Retained::Object(its)) if memory.is(its))
+    }
+}
+
+impl fmt::Debug for Unchanged<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Unchanged")
+            .field("accesses", &self.accesses)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> NodeUses<'a> {
+    pub(crate) fn new(context: &'a Context) -> Self {
+        Self {
+            context,
+            unchanged: None,
+            owners: Vec::new(),
+            accesses: Vec::new(),
+            after: Vec::new(),
+            graph: None,
+            other_graphs: Vec::new(),
+            graph_of_handles: None,
+        }
+    }
+
+    /// Returns the uses of a node that has this content before a change. While they stay the same, nothing
+    /// is allocated.
+    pub(crate) fn of_change(context: &'a Context, content: &'a Content) -> Self {
+        Self {
+            unchanged: Some(Unchanged {
+                content,
+                accesses: 0,
+            }),
+            ..Self::new(context)
+        }
+    }
+
+    /// Returns the context in which the memory is used.
+    pub(crate) fn context(&self) -> &'a Context {
+        self.context
+    }
+
+    /// Adds a use of memory that belongs to a graph.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherContext`].
+    pub(crate) fn add(&mut self, used: MemoryUse<'_>) -> Result<()> {
+        same_context("the buffer", used.context, self.context)?;
+        let access = Access {
+            buffer: used.buffer,
+            bytes: used.bytes,
+            writes: used.writes,
+            lifetime: used.lifetime,
+        };
+        if let Some(unchanged) = &mut self.unchanged {
+            if unchanged.is_next(&access, used.memory) {
+                unchanged.accesses += 1;
+                return Ok(());
+            }
+            self.diverge();
+        }
+        if *self.graph.get_or_insert(used.graph) != used.graph {
+            self.other_graphs.push(used.graph);
+        }
+        self.accesses.push(access);
+        self.owners.push(Retained::Object(used.memory.retained()));
+        Ok(())
+    }
+
+    /// Collects the uses so far, because the node will differ from before. Its graphs are known to own that
+    /// memory.
+    fn diverge(&mut self) {
+        if let Some(Unchanged { content, accesses }) = self.unchanged.take() {
+            // Each access had the owner at the same index.
+            let owners = content.owners[..accesses].iter();
+            self.owners.extend(owners.cloned());
+            let accesses = content.accesses[..accesses].iter();
+            self.accesses.extend(accesses.cloned());
+        }
+    }
+
+    /// Returns the objects that the node needs in addition to its memory, if all its uses are those from
+    /// before.
+    pub(crate) fn other_owners(&self) -> Option<&'a [Retained]> {
+        let Unchanged { content, accesses } = self.unchanged?;
+        let is_same = accesses == content.accesses.len()
+            && content.after.is_empty()
+            // The handle must belong to the graph.
+            && self.graph_of_handles.is_none();
+        is_same.then(|| content.owners.get(accesses..))?
+    }
+
+    /// Adds a use of memory that is only read, and that was written before the event.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherContext`].
+    pub(crate) fn add_shared(
+        &mut self,
+        memory: Arc<dyn Retain>,
+        context: &Context,
+        written: &Event,
+    ) -> Result<()> {
+        self.retain("the shared buffer", memory, context, written)
+    }
+
+    /// Adds an object that a launch of the node uses after the event.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherContext`] if the object, which is called `what`, belongs to another context.
+    pub(crate) fn retain(
+        &mut self,
+        what: &'static str,
+        object: Arc<dyn Retain>,
+        context: &Context,
+        after: &Event,
+    ) -> Result<()> {
+        same_context(what, context, self.context)?;
+        self.diverge();
+        self.owners.push(Retained::Object(object));
+        self.after.push(after.clone());
+        Ok(())
+    }
+
+    /// Adds a conditional handle that belongs to this graph.
+    ///
+    /// # Errors
+    /// [`Invalid::ConditionalHandleOfOtherGraph`] if another argument belongs to another graph.
+    pub(crate) fn add_handle(&mut self, handle: u64) -> Result<()> {
+        match self.graph_of_handles.replace(handle) {
+            Some(graph) if graph != handle => {
+                Err(Invalid::ConditionalHandleOfOtherGraph { handle, graph }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the content of a node of the graph `slots` with these uses and owners.
+    ///
+    /// # Errors
+    /// [`Invalid::BufferOfOtherGraph`]; [`Invalid::ConditionalHandleOfOtherGraph`].
+    pub(crate) fn content<K: Kind>(
+        mut self,
+        slots: &Slots,
+        owners: impl IntoIterator<Item = Retained>,
+    ) -> Result<Content> {
+        self.diverge();
+        for graph in self.graph.into_iter().chain(self.other_graphs) {
+            if !slots.orders.iter().any(|order| order.graph() == graph) {
+                return Err(Invalid::BufferOfOtherGraph {
+                    buffer: graph,
+                    graph: slots.number(),
+                }
+                .into());
+            }
+        }
+        if let Some(handle) = self.graph_of_handles {
+            let graph = slots.root();
+            if handle != graph {
+                return Err(Invalid::ConditionalHandleOfOtherGraph { handle, graph }.into());
+            }
+        }
+        self.owners.extend(owners);
+        let mut content = Content::new::<K>(self.owners);
+        content.accesses = self.accesses;
+        content.after = self.after;
+        Ok(content)
+    }
+}
+
+impl<T: KernelValue> NodeArgument<Self> for Value<T> {
+    #[inline]
+    fn bytes(self, _: usize, _: &mut NodeUses<'_>) -> Result<T> {
+        Ok(self.0)
+    }
+}
+
+macro_rules! by_value {
+    ($($ty:ty)*) => {$(
+        impl NodeArgument<Self> for $ty {
+            #[inline]
+            fn bytes(self, _: usize, _: &mut NodeUses<'_>) -> Result<Self> {
+                Ok(self)
+            }
+        }
+    )*};
+}
+
+by_value!(bool u8 i8 u16 i16 u32 i32 u64 i64 usize isize f32 f64 CUtensorMap);
+
+/// Returns the address of a value as the driver takes it. The driver only reads the value.
+#[inline(always)]
+fn pointer<T>(value: &T) -> *mut c_void {
+    std::ptr::from_ref(value).cast_mut().cast()
+}
+
+/// Implements the trait for one list of parameters.
+macro_rules! tuple {
+    ($(($param:ident $given:ident $value:ident $index:tt))*) => {
+        impl<$($param: Param, $given: NodeArgument<$param>),*> NodeArguments<($($param,)*)>
+            for ($($given,)*)
+        {
+            #[allow(unused_mut, reason = "a kernel may have no parameters")]
+            fn with_pointers<'a, Output>(
+                self,
+                mut uses: NodeUses<'a>,
+                add: impl FnOnce(&mut [*mut c_void], NodeUses<'a>) -> Result<Output>,
+            ) -> Result<Output> {
+                $(let $value = self.$index.bytes($index, &mut uses)?;)*
+                add(&mut [$(pointer(&$value)),*], uses)
+            }
+        }
+    };
+}
+
+/// Implements the trait for the list in brackets, and for each longer list.
+macro_rules! tuples {
+    ([$($list:tt)*]) => {
+        tuple!($($list)*);
+    };
+    ([$($list:tt)*] $next:tt $($rest:tt)*) => {
+        tuple!($($list)*);
+        tuples!([$($list)* $next] $($rest)*);
+    };
+}
+
+tuples! {
+    [] (A A1 a 0) (B B1 b 1) (C C1 c 2) (D D1 d 3) (E E1 e 4) (F F1 f 5) (G G1 g 6) (H H1 h 7)
+    (I I1 i 8) (J J1 j 9) (K K1 k 10) (L L1 l 11) (M M1 m 12) (N N1 n 13) (O O1 o 14) (P P1 p 15)
+    (Q Q1 q 16) (R R1 r 17) (S S1 s 18) (T T1 t 19) (U U1 u 20) (V V1 v 21) (W W1 w 22) (X X1 x 23)
+}

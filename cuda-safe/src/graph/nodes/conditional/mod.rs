@@ -1,0 +1,546 @@
+//! Conditional nodes: handles, and the nodes whose bodies they control.
+
+mod body;
+
+pub(crate) use body::BodyPlace;
+
+use crate::call::current::current;
+use crate::call::error::Result;
+use crate::call::function::call;
+use crate::call::init;
+use crate::call::invalid::Invalid;
+use crate::capture_state::Retain;
+use crate::graph::kind::Kind;
+use crate::graph::nodes::arguments::{NodeArgument, NodeUses};
+use crate::graph::rules::owners::{Content, Slots};
+use crate::graph::{Graph, Node, NodeContext, NodeId, kind};
+use crate::launch::{Param, sealed};
+use crate::stream::{ExecutionContext, Retained};
+use crate::sync::{Mutex, MutexGuard};
+use cuda_sys::{
+    CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraphConditionalHandle,
+    CUgraphConditionalNodeType as Form, CUgraphNodeParams, CUgraphNodeType as Type, CudaVersion,
+};
+use std::sync::{Arc, PoisonError};
+
+/// The version with `else` bodies and switches.
+const BRANCHES_SINCE: CudaVersion = CudaVersion::new(12, 8);
+
+/// A handle (`CUgraphConditionalHandle`) whose value decides which body of a conditional node runs.
+/// Created by [`Graph::conditional_handle`].
+///
+/// A kernel of the graph takes the handle as an argument, and sets its value with
+/// `cudaGraphSetConditional(handle, value)`. In CUDA C++ the parameter is a
+/// `cudaGraphConditionalHandle`, which is an `unsigned long long`:
+///
+/// ```cuda
+/// extern "C" __global__ void count_down(
+///     cudaGraphConditionalHandle handle, unsigned int *left
+/// ) {
+///     *left -= 1;
+///     cudaGraphSetConditional(handle, *left != 0);
+/// }
+/// ```
+///
+/// No library is needed: the driver resolves the function when it loads the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConditionalHandle {
+    raw: CUgraphConditionalHandle,
+    /// The number of the graph that the handle belongs to, which is not a body.
+    graph: u64,
+}
+
+/// The conditional handles of a graph, and the conditional nodes of the graph or of one body in it.
+#[derive(Clone)]
+pub(crate) struct Conditional {
+    /// The number of the graph that is not a body.
+    root: u64,
+    /// Shared by the graph and its bodies.
+    handles: Arc<Handles>,
+    /// What distinguishes a body from a graph.
+    body: Option<Body>,
+    nodes: Vec<NodeId>,
+}
+
+/// The handles of a graph, in the order in which they were created.
+#[derive(Default)]
+struct Handles(Mutex<Vec<Handle>>);
+
+struct Handle {
+    raw: CUgraphConditionalHandle,
+    /// The context of the node.
+    home: ExecutionContext,
+    /// The description of the node that uses the handle.
+    node: Option<String>,
+}
+
+/// The body of a conditional node.
+#[derive(Clone)]
+struct Body {
+    raw: RawGraph,
+    /// The context of the conditional node, in which the kernels of the body must run.
+    home: Retained,
+}
+
+/// The handle of a body, which exists as long as its graph.
+#[derive(Clone, Copy)]
+struct RawGraph(CUgraph);
+
+// SAFETY: another thread can only pass the handle to the driver, with the graph that it belongs to.
+unsafe impl Send for RawGraph {}
+// SAFETY: see `Send`.
+unsafe impl Sync for RawGraph {}
+
+impl sealed::Sealed for ConditionalHandle {}
+impl Param for ConditionalHandle {
+    type Bytes = CUgraphConditionalHandle;
+}
+
+impl NodeArgument<Self> for ConditionalHandle {
+    fn bytes(self, _: usize, uses: &mut NodeUses<'_>) -> Result<CUgraphConditionalHandle> {
+        uses.add_handle(self.graph)?;
+        Ok(self.raw)
+    }
+}
+
+impl ConditionalHandle {
+    /// Returns the raw handle.
+    pub fn as_raw(self) -> CUgraphConditionalHandle {
+        self.raw
+    }
+}
+
+impl Graph {
+    /// Creates a handle for one conditional node of this graph or of a body in it. Calls
+    /// `cuGraphConditionalHandleCreate`.
+    ///
+    /// `default` is the value at the start of each launch. Without it, the value persists from launch to
+    /// launch, and is not specified at first: a driver (580) begins with 0, or with the value that an
+    /// earlier handle of the process has left.
+    ///
+    /// `context` is the context of the conditional node, and of the kernels in its bodies.
+    ///
+    /// A graph with a handle can be instantiated once at a time. It cannot be cloned, and cannot become a
+    /// child graph.
+    ///
+    /// # Errors
+    /// [`Error::Missing`](crate::Error::Missing).
+    ///
+    /// Since CUDA 12.3. Raw:
+    /// [`cuGraphConditionalHandleCreate`](fn@cuda_sys::cuGraphConditionalHandleCreate).
+    #[doc(alias = "cuGraphConditionalHandleCreate")]
+    pub fn conditional_handle(
+        &mut self,
+        context: &impl NodeContext,
+        default: Option<u32>,
+    ) -> Result<ConditionalHandle> {
+        let home = context.home()?.0;
+        let (value, flags) = match default {
+            Some(value) => (value, CU_GRAPH_COND_ASSIGN_DEFAULT),
+            None => (0, 0),
+        };
+        let (graph, mut raw) = (self.raw, 0);
+        home.with_current(|| {
+            // A driver (580) refuses a null context here, although one is current.
+            let current = current()?;
+            // SAFETY: the graph is alive and used only by this thread, the context is current, and the
+            // pointer refers to a local variable.
+            unsafe {
+                call!(cuGraphConditionalHandleCreate(
+                    &raw mut raw,
+                    graph,
+                    current,
+                    value,
+                    flags
+                ))
+            }
+        })?;
+        // An executable graph claims this order, so there is one at a time.
+        self.memory_order();
+        let slots = self.slots_mut();
+        slots.is_borrowed |= Retained::ExecutionContext(home.clone()).is_borrowed();
+        let root = slots.root();
+        let conditional = slots.conditional.get_or_insert_with(|| {
+            Box::new(Conditional {
+                root,
+                handles: Arc::default(),
+                body: None,
+                nodes: Vec::new(),
+            })
+        });
+        conditional.handles.lock().push(Handle {
+            raw,
+            home,
+            node: None,
+        });
+        Ok(ConditionalHandle { raw, graph: root })
+    }
+
+    /// Adds a conditional node whose body runs if the value of the handle is not zero. Calls
+    /// `cuGraphAddNode`.
+    ///
+    /// `body` adds nodes to the body. It gets the body as a graph, which belongs to this one: nodes in it
+    /// depend on each other only, and memory that this graph owns can be used in it. For nodes outside,
+    /// the conditional node uses what all nodes in its bodies use.
+    ///
+    /// # Contents of a body
+    /// A body contains kernels, copies, fills, empty nodes, child graphs of these, and conditional nodes.
+    /// Other nodes are an error ([`Invalid::NotInBody`]) when they are added: host functions, event
+    /// records and waits, allocations and frees, batches of memory operations, and kernels that run in
+    /// another context than that of the handle. A body cannot be instantiated, cloned or moved.
+    ///
+    /// # If the function fails
+    /// If `body` returns an error or panics, the node stays in the graph, with the nodes that were added
+    /// to its bodies so far. Everything remains usable: [`edit_body`](Self::edit_body) continues, and
+    /// [`nodes`](Self::nodes) lists the node. A conditional node cannot be [removed](Self::remove),
+    /// because its handle would be left without a node.
+    ///
+    /// If `body` replaces its argument by another graph (`std::mem::swap`), this graph is leaked, and all
+    /// its functions fail from then on.
+    ///
+    /// # Errors
+    /// - [`Invalid::ConditionalHandleOfOtherGraph`]; [`Invalid::ConditionalHandleUsed`].
+    /// - Errors of `body`; [`Invalid::BodyReplaced`].
+    /// - See also [`add_empty`](Self::add_empty).
+    ///
+    /// Since CUDA 12.3. Raw: [`cuGraphAddNode_v2`](fn@cuda_sys::cuGraphAddNode_v2).
+    ///
+    /// ```no_run
+    /// use cuda_safe::{Context, Device, DeviceBuffer, Graph, LaunchConfig, Module};
+    /// use cuda_safe::graph::ConditionalHandle;
+    ///
+    /// # let ptx = "";
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let stream = context.stream()?;
+    /// let choose = Module::from_ptx(&context, ptx)?
+    ///     .kernel("choose")?
+    ///     .typed::<(ConditionalHandle, u32)>()?;
+    ///
+    /// let mut graph = Graph::new(&context)?;
+    /// let mut data = graph.own(DeviceBuffer::<u8>::zeroed(&stream, 1000)?)?;
+    /// let handle = graph.conditional_handle(&context, None)?;
+    /// let one = LaunchConfig::linear(1, 1);
+    /// // SAFETY: the kernel sets the handle of its graph to the value.
+    /// let set = unsafe { graph.add_kernel(&[], &context, &choose, one, (handle, 1)) }?;
+    /// graph.add_if(&[set.id()], handle, |body| {
+    ///     body.add_fill(&[], &mut data, 7)?;
+    ///     Ok(())
+    /// })?;
+    /// let mut executable = graph.instantiate()?;
+    /// executable.launch(&stream)?;
+    /// assert_eq!(executable.access(&mut data, &stream)?.as_slice().to_vec()?, [7; 1000]);
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuGraphAddNode")]
+    pub fn add_if(
+        &mut self,
+        dependencies: &[NodeId],
+        handle: ConditionalHandle,
+        body: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<Node<kind::Conditional>> {
+        let form = Form::CU_GRAPH_COND_TYPE_IF;
+        let node = self.add_conditional(dependencies, handle, form, 1)?;
+        self.edit_body(node, 0, body)?;
+        Ok(node)
+    }
+
+    /// Adds a conditional node with two bodies: `then` runs if the value of the handle is not zero, and
+    /// `otherwise` if it is. Calls `cuGraphAddNode`.
+    ///
+    /// The bodies may use the same memory, because one of them runs. If `then` fails, `otherwise` is not
+    /// called.
+    ///
+    /// # Errors
+    /// See [`add_if`](Self::add_if). In addition: [`Invalid::NeedsNewerDriver`].
+    ///
+    /// Since CUDA 12.8. Raw: [`cuGraphAddNode_v2`](fn@cuda_sys::cuGraphAddNode_v2).
+    #[doc(alias = "cuGraphAddNode")]
+    pub fn add_if_else(
+        &mut self,
+        dependencies: &[NodeId],
+        handle: ConditionalHandle,
+        then: impl FnOnce(&mut Self) -> Result<()>,
+        otherwise: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<Node<kind::Conditional>> {
+        require_branches("an else body of a conditional node")?;
+        let form = Form::CU_GRAPH_COND_TYPE_IF;
+        let node = self.add_conditional(dependencies, handle, form, 2)?;
+        self.edit_body(node, 0, then)?;
+        self.edit_body(node, 1, otherwise)?;
+        Ok(node)
+    }
+
+    /// Adds a conditional node whose body runs repeatedly, as long as the value of the handle is not
+    /// zero. Calls `cuGraphAddNode`.
+    ///
+    /// The value is read before each run. So it must not be zero before the first one, and a kernel in
+    /// the body should set it to zero in the end. Each run starts when the one before is complete.
+    ///
+    /// A loop that never ends keeps the GPU busy until the process exits. Dropping its executable graph
+    /// returns nevertheless, and its objects are then never released.
+    ///
+    /// # Errors
+    /// See [`add_if`](Self::add_if).
+    ///
+    /// Since CUDA 12.3. Raw: [`cuGraphAddNode_v2`](fn@cuda_sys::cuGraphAddNode_v2).
+    #[doc(alias = "cuGraphAddNode")]
+    pub fn add_while(
+        &mut self,
+        dependencies: &[NodeId],
+        handle: ConditionalHandle,
+        body: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<Node<kind::Conditional>> {
+        let form = Form::CU_GRAPH_COND_TYPE_WHILE;
+        let node = self.add_conditional(dependencies, handle, form, 1)?;
+        self.edit_body(node, 0, body)?;
+        Ok(node)
+    }
+
+    /// Adds a conditional node with `count` bodies: the value of the handle is the index of the body that
+    /// runs. No body runs if the value is `count` or more. Calls `cuGraphAddNode`.
+    ///
+    /// `body` is called for each index. It gets the index and the body. The bodies may use the same
+    /// memory, because at most one of them runs.
+    ///
+    /// # Errors
+    /// See [`add_if`](Self::add_if). In addition: [`Invalid::NoBodies`] if `count` is zero;
+    /// [`Invalid::NeedsNewerDriver`].
+    ///
+    /// Since CUDA 12.8. Raw: [`cuGraphAddNode_v2`](fn@cuda_sys::cuGraphAddNode_v2).
+    #[doc(alias = "cuGraphAddNode")]
+    pub fn add_switch(
+        &mut self,
+        dependencies: &[NodeId],
+        handle: ConditionalHandle,
+        count: u32,
+        mut body: impl FnMut(u32, &mut Self) -> Result<()>,
+    ) -> Result<Node<kind::Conditional>> {
+        if count == 0 {
+            return Err(Invalid::NoBodies.into());
+        }
+        require_branches("a switch")?;
+        let form = Form::CU_GRAPH_COND_TYPE_SWITCH;
+        let node = self.add_conditional(dependencies, handle, form, count)?;
+        for index in 0..count {
+            self.edit_body(node, index, |graph| body(index, graph))?;
+        }
+        Ok(node)
+    }
+
+    /// Adds a conditional node with empty bodies.
+    fn add_conditional(
+        &mut self,
+        dependencies: &[NodeId],
+        handle: ConditionalHandle,
+        form: Form,
+        count: u32,
+    ) -> Result<Node<kind::Conditional>> {
+        let slots = self.slots();
+        let conditional = slots.conditional();
+        let conditional = conditional.filter(|its| its.root == handle.graph);
+        let Some(conditional) = conditional else {
+            return Err(Invalid::ConditionalHandleOfOtherGraph {
+                handle: handle.graph,
+                graph: slots.root(),
+            }
+            .into());
+        };
+        let handles = Arc::clone(&conditional.handles);
+        let home = handles.unused(handle.raw)?;
+        let retained = Retained::ExecutionContext(home.clone());
+        let content = Content::new::<kind::Conditional>(vec![retained.clone()]);
+        let mut parameters = CUgraphNodeParams {
+            type_: Type::CU_GRAPH_NODE_TYPE_CONDITIONAL,
+            ..CUgraphNodeParams::default()
+        };
+        parameters.__bindgen_anon_1.conditional = CUDA_CONDITIONAL_NODE_PARAMS {
+            handle: handle.raw,
+            type_: form,
+            size: count,
+            phGraph_out: std::ptr::null_mut(),
+            ctx: std::ptr::null_mut(),
+        };
+        let none = std::ptr::null();
+        let node = self.add_node(dependencies, content, |place| {
+            let (node, graph) = (place.node, place.graph);
+            let (dependencies, count) = (place.dependencies, place.count);
+            home.with_current(|| {
+                // SAFETY: the type of the parameters selects this field.
+                unsafe { &mut parameters.__bindgen_anon_1.conditional }.ctx = current()?;
+                let parameters = &raw mut parameters;
+                // SAFETY: the graph and the nodes are alive, `dependencies` has `count` of them without
+                // edge data, and the node is a local variable. The handle belongs to the graph, and a
+                // context is current.
+                unsafe {
+                    call!(cuGraphAddNode_v2(
+                        node,
+                        graph,
+                        dependencies,
+                        none,
+                        count,
+                        parameters
+                    ))
+                }
+            })
+        })?;
+        // SAFETY: the type of the parameters selects this field.
+        let bodies = unsafe { parameters.__bindgen_anon_1.conditional }.phGraph_out;
+        // SAFETY: the driver returned an array with as many graphs as were requested, which belongs to the
+        // node.
+        let bodies = unsafe { std::slice::from_raw_parts(bodies, count as usize) };
+        self.note_bodies(node.id(), &retained, bodies);
+        handles.note_node(handle.raw, self.slots().describe(node.id()));
+        Ok(node)
+    }
+}
+
+/// Returns an error if the driver has neither `else` bodies nor switches.
+fn require_branches(what: &'static str) -> Result<()> {
+    let driver = init::version()?;
+    match driver < BRANCHES_SINCE {
+        true => Err(Invalid::NeedsNewerDriver {
+            what,
+            since: BRANCHES_SINCE,
+            driver,
+        }
+        .into()),
+        false => Ok(()),
+    }
+}
+
+impl Handles {
+    fn lock(&self) -> MutexGuard<'_, Vec<Handle>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the context of a handle that no node uses.
+    ///
+    /// # Errors
+    /// [`Invalid::ConditionalHandleUsed`].
+    fn unused(&self, raw: CUgraphConditionalHandle) -> Result<ExecutionContext> {
+        let handles = self.lock();
+        let found = handles.iter().find(|its| its.raw == raw);
+        // The handle belongs to the graph, so it is listed.
+        let node = found.map(|its| its.node.clone()).unwrap_or_default();
+        match (found, node) {
+            (Some(its), None) => Ok(its.home.clone()),
+            (_, node) => Err(Invalid::ConditionalHandleUsed {
+                node: node.unwrap_or_default(),
+            }
+            .into()),
+        }
+    }
+
+    fn note_node(&self, raw: CUgraphConditionalHandle, node: String) {
+        if let Some(its) = self.lock().iter_mut().find(|its| its.raw == raw) {
+            its.node = Some(node);
+        }
+    }
+}
+
+impl Conditional {
+    pub(crate) fn root(&self) -> u64 {
+        self.root
+    }
+
+    pub(crate) fn is_body(&self) -> bool {
+        self.body.is_some()
+    }
+
+    /// Returns the conditional nodes of this graph or body.
+    pub(crate) fn nodes(&self) -> &[NodeId] {
+        &self.nodes
+    }
+
+    /// Returns an error if a node of the kind `K` with this content cannot be in this graph.
+    ///
+    /// # Errors
+    /// [`Invalid::NotInBody`].
+    pub(crate) fn check_node<K: Kind>(&self, content: &Content) -> Result<()> {
+        let Some(body) = &self.body else {
+            return Ok(());
+        };
+        let reason = match refused_in_body(content) {
+            Some(reason) => reason,
+            None if K::TYPE == kind::Kernel::TYPE => {
+                let is_home = |its: &Retained| its.is_same(&body.home);
+                let mut owners = content.owners.iter();
+                let is_elsewhere = |its: &Retained| match its {
+                    Retained::ExecutionContext(_) => !is_home(its),
+                    _ => false,
+                };
+                match owners.any(is_elsewhere) {
+                    true => "it runs in another context than the conditional node",
+                    false => return Ok(()),
+                }
+            }
+            None => return Ok(()),
+        };
+        Err(Invalid::NotInBody {
+            node: K::TYPE.to_string(),
+            reason,
+        }
+        .into())
+    }
+}
+
+/// Returns why a node cannot be in a body, whatever its context.
+fn refused_in_body(content: &Content) -> Option<&'static str> {
+    match content.node_type.0 {
+        Type::CU_GRAPH_NODE_TYPE_KERNEL
+        | Type::CU_GRAPH_NODE_TYPE_MEMCPY
+        | Type::CU_GRAPH_NODE_TYPE_MEMSET
+        | Type::CU_GRAPH_NODE_TYPE_EMPTY
+        | Type::CU_GRAPH_NODE_TYPE_CONDITIONAL => None,
+        Type::CU_GRAPH_NODE_TYPE_GRAPH => {
+            let child = content.child.as_ref()?;
+            let mut nodes = child.iter();
+            let is_refused = nodes.any(|(_, entry)| refused_in_body(&entry.content).is_some());
+            is_refused.then_some("it contains nodes of such a kind")
+        }
+        _ => Some("the driver does not support nodes of this kind there"),
+    }
+}
+
+impl Slots {
+    /// Returns an error if the graph has conditional handles.
+    ///
+    /// # Errors
+    /// [`Invalid::GraphHasConditionals`].
+    pub(crate) fn refuse_conditionals(&self, what: &'static str) -> Result<()> {
+        match &self.conditional {
+            None => Ok(()),
+            Some(_) => Err(Invalid::GraphHasConditionals { what }.into()),
+        }
+    }
+
+    /// Returns an error if this is a body, or if a handle has no node.
+    ///
+    /// # Errors
+    /// [`Invalid::GraphHasConditionals`]; [`Invalid::ConditionalHandleWithoutNode`].
+    pub(crate) fn check_conditionals(&self) -> Result<()> {
+        let Some(conditional) = &self.conditional else {
+            return Ok(());
+        };
+        if conditional.body.is_some() {
+            return self.refuse_conditionals("be instantiated, because it is a body");
+        }
+        let handles = conditional.handles.lock();
+        let unused = handles.iter().filter(|its| its.node.is_none()).count();
+        drop(handles);
+        match unused {
+            0 => Ok(()),
+            count => Err(Invalid::ConditionalHandleWithoutNode { count }.into()),
+        }
+    }
+}
+
+impl Graph {
+    /// Returns an error if the graph has conditional handles.
+    ///
+    /// # Errors
+    /// [`Invalid::GraphHasConditionals`].
+    pub(crate) fn refuse_conditionals(&self, what: &'static str) -> Result<()> {
+        self.slots().refuse_conditionals(what)
+    }
+}

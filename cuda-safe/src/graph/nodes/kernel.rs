@@ -1,0 +1,284 @@
+//! Kernel nodes.
+
+use crate::call::error::Result;
+use crate::call::function::{call, newest_or};
+use crate::call::invalid::Invalid;
+use crate::context::Context;
+use crate::graph::nodes::arguments::{NodeArguments, NodeUses};
+use crate::graph::rules::owners::{Content, Slots};
+use crate::graph::{Graph, Node, NodeId, kind};
+use crate::launch::{LaunchConfig, Params, TypedKernel};
+use crate::module::Kernel;
+use crate::stream::{ExecutionContext, Retained, Stream, same_context};
+use core::ffi::c_void;
+use cuda_sys::{CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1};
+
+/// A context in which a kernel node runs: a [`Context`], a
+/// [`GreenContext`](crate::green::GreenContext), or that of a [`Stream`]. This trait is sealed.
+///
+/// The node decides where its kernel runs. The stream that the graph is launched on does not matter: a
+/// node of a green context runs on its SMs wherever the graph is launched, and a node of an ordinary
+/// context runs on all SMs even if the graph is launched on a stream of a green context.
+///
+/// A launch on a stream of a green context in which none of the kernels runs would use SMs outside of that
+/// partition, so it is an error ([`Invalid::OtherPartition`]).
+///
+/// A stream of a [`GreenPool`](crate::green::GreenPool), or of other code that may belong to a green
+/// context, cannot be the context of a node ([`Invalid::UnknownGreenContext`]).
+pub trait NodeContext: sealed::Sealed {
+    /// Returns the context in which the node runs.
+    ///
+    /// # Errors
+    /// [`Invalid::UnknownGreenContext`].
+    #[doc(hidden)]
+    fn home(&self) -> Result<NodeExecutionContext>;
+}
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+/// The context or green context of a node.
+#[derive(Clone, Debug)]
+pub struct NodeExecutionContext(pub(crate) ExecutionContext);
+
+impl sealed::Sealed for Context {}
+impl NodeContext for Context {
+    fn home(&self) -> Result<NodeExecutionContext> {
+        Ok(NodeExecutionContext(ExecutionContext::Context(
+            self.clone(),
+        )))
+    }
+}
+
+impl sealed::Sealed for Stream {}
+impl NodeContext for Stream {
+    fn home(&self) -> Result<NodeExecutionContext> {
+        if !self.is_own() && self.may_have_green_context() {
+            return Err(Invalid::UnknownGreenContext.into());
+        }
+        Ok(NodeExecutionContext(self.execution_context().clone()))
+    }
+}
+
+impl<T: NodeContext> sealed::Sealed for &T {}
+impl<T: NodeContext> NodeContext for &T {
+    fn home(&self) -> Result<NodeExecutionContext> {
+        T::home(self)
+    }
+}
+
+impl Graph {
+    /// Adds a kernel with typed arguments, which runs in `context`. Calls `cuGraphAddKernelNode`.
+    ///
+    /// Values are copied now. A parameter `&[T]` takes a `&GraphBuffer<T>` or a
+    /// [`GraphSlice`](crate::graph::GraphSlice) of this graph, or a `&SharedBuffer<T>`; a parameter
+    /// `&mut [T]` takes a `&mut GraphBuffer<T>` or a [`GraphSliceMut`](crate::graph::GraphSliceMut). The
+    /// borrow ends with this call: the node declares the access, and
+    /// [`instantiate`](Self::instantiate) checks that conflicting accesses are ordered. The graph
+    /// retains the kernel with its module, and `context`.
+    ///
+    /// The kernel runs in `context`, whatever stream the graph is launched on. See [`NodeContext`].
+    ///
+    /// # Errors
+    /// - [`Invalid::OtherContext`] if the kernel or a buffer does not belong to `context`.
+    /// - [`Invalid::BufferOfOtherGraph`]; [`Invalid::ConditionalHandleOfOtherGraph`];
+    ///   [`Invalid::UnknownGreenContext`].
+    /// - [`Invalid::LaunchConfig`] if a dimension is zero;
+    ///   `CUDA_ERROR_INVALID_VALUE` if the dimensions exceed the limits of the device.
+    /// - See also [`add_empty`](Self::add_empty).
+    ///
+    /// # Safety
+    /// The conditions of [`TypedKernel::launch`] must hold for each launch of the graph and of each graph
+    /// that contains a copy of the node, with these arguments. In particular, the kernel must access
+    /// only memory that it is passed as a buffer, and write only to buffers passed as `&mut`. Variables
+    /// of its module, and addresses inside values, are the caller's responsibility: no other work may
+    /// race with the kernel there.
+    ///
+    /// The kernel sets a [`ConditionalHandle`](crate::graph::ConditionalHandle) only if it gets it as an
+    /// argument, in each launch. Setting the handle of another graph is an illegal address, which is fatal
+    /// to the process. The kernel launches a [`DeviceGraph`](crate::graph::DeviceGraph) under the conditions of
+    /// that type.
+    ///
+    /// Since CUDA 10.0 (through `cuGraphAddKernelNode_v2` since 12.0). Raw:
+    /// [`cuGraphAddKernelNode_v2`](fn@cuda_sys::cuGraphAddKernelNode_v2).
+    ///
+    /// ```no_run
+    /// use cuda_safe::{Context, Device, DeviceBuffer, Graph, LaunchConfig, Module};
+    ///
+    /// # let ptx = "";
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let stream = context.stream()?;
+    /// let scale = Module::from_ptx(&context, ptx)?
+    ///     .kernel("scale")?
+    ///     .typed::<(&mut [f32], f32, u32)>()?;
+    ///
+    /// let mut graph = Graph::new(&context)?;
+    /// let mut data = graph.own(DeviceBuffer::from_slice(&stream, &[1.0f32; 1000])?)?;
+    /// let config = LaunchConfig::for_elements(1000, 256)?;
+    /// // SAFETY: `scale` multiplies the first 1000 elements of the buffer by a factor.
+    /// let first = unsafe { graph.add_kernel(&[], &context, &scale, config, (&mut data, 2.0, 1000)) }?;
+    /// // SAFETY: as above.
+    /// unsafe { graph.add_kernel(&[first.id()], &context, &scale, config, (&mut data, 3.0, 1000)) }?;
+    ///
+    /// let mut executable = graph.instantiate()?;
+    /// executable.launch(&stream)?;
+    /// let access = executable.access(&mut data, &stream)?;
+    /// assert_eq!(access.as_slice().to_vec()?, [6.0; 1000]);
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuGraphAddKernelNode")]
+    pub unsafe fn add_kernel<P: Params>(
+        &mut self,
+        dependencies: &[NodeId],
+        context: &impl NodeContext,
+        kernel: &TypedKernel<P>,
+        config: LaunchConfig,
+        arguments: impl NodeArguments<P>,
+    ) -> Result<Node<kind::Kernel>> {
+        let launch = KernelLaunch::new(kernel.kernel(), context.home()?.0, config)?;
+        let uses = NodeUses::new(kernel.kernel().context());
+        arguments.with_pointers(uses, |pointers, uses| {
+            let content = launch.content(self.slots(), uses)?;
+            self.add_node(dependencies, content, |place| {
+                launch.call(pointers, |newest| match newest {
+                    Parameters::Newest(parameters) => {
+                        let (node, graph) = (place.node, place.graph);
+                        let (dependencies, count) = (place.dependencies, place.count);
+                        // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them,
+                        // and the node is a local variable. The context of the node is current. The
+                        // kernel is alive, and there are as many arguments, of as many bytes, as it has
+                        // parameters. The driver copies them.
+                        unsafe {
+                            call!(cuGraphAddKernelNode_v2(
+                                node,
+                                graph,
+                                dependencies,
+                                count,
+                                parameters
+                            ))
+                        }
+                    }
+                    Parameters::Older(parameters) => {
+                        let (node, graph) = (place.node, place.graph);
+                        let (dependencies, count) = (place.dependencies, place.count);
+                        // SAFETY: as above.
+                        unsafe {
+                            call!(abi::cuGraphAddKernelNode(
+                                node,
+                                graph,
+                                dependencies,
+                                count,
+                                parameters
+                            ))
+                        }
+                    }
+                })
+            })
+        })
+    }
+}
+
+/// The parameters of a kernel node for the driver.
+pub(crate) enum Parameters {
+    /// Since CUDA 12.0.
+    Newest(*const CUDA_KERNEL_NODE_PARAMS),
+    Older(*const CUDA_KERNEL_NODE_PARAMS_v1),
+}
+
+/// A kernel, where it runs, and its launch configuration.
+pub(crate) struct KernelLaunch<'a> {
+    kernel: &'a Kernel,
+    home: ExecutionContext,
+    config: LaunchConfig,
+}
+
+impl<'a> KernelLaunch<'a> {
+    /// # Errors
+    /// [`Invalid::OtherContext`](crate::Invalid::OtherContext);
+    /// [`Invalid::LaunchConfig`](crate::Invalid::LaunchConfig).
+    pub(crate) fn new(
+        kernel: &'a Kernel,
+        home: ExecutionContext,
+        config: LaunchConfig,
+    ) -> Result<Self> {
+        config.check()?;
+        same_context("the kernel", kernel.context(), home.context())?;
+        Ok(Self {
+            kernel,
+            home,
+            config,
+        })
+    }
+
+    /// Returns the content of the node with these uses of memory.
+    ///
+    /// # Errors
+    /// [`Invalid::BufferOfOtherGraph`](crate::Invalid::BufferOfOtherGraph).
+    pub(crate) fn content(&self, slots: &Slots, uses: NodeUses<'_>) -> Result<Content> {
+        let kernel = Retained::Kernel(self.kernel.clone());
+        let home = Retained::ExecutionContext(self.home.clone());
+        uses.content::<kind::Kernel>(slots, [kernel, home])
+    }
+
+    /// Returns the content of a node that changes, or `None` if it needs the same objects as before.
+    ///
+    /// # Errors
+    /// See [`content`](Self::content).
+    pub(crate) fn changed_content(
+        &self,
+        slots: &Slots,
+        uses: NodeUses<'_>,
+    ) -> Result<Option<Content>> {
+        match uses.other_owners() {
+            Some([Retained::Kernel(kernel), Retained::ExecutionContext(home)])
+                if kernel.is_clone_of(self.kernel) && home.is_clone_of(&self.home) =>
+            {
+                Ok(None)
+            }
+            _ => self.content(slots, uses).map(Some),
+        }
+    }
+
+    /// Calls the driver with the context of the node current. The driver uses the current context if it
+    /// is a green context, and the one of the function otherwise (measured).
+    pub(crate) fn call(
+        &self,
+        arguments: &mut [*mut c_void],
+        call: impl Fn(Parameters) -> Result<()>,
+    ) -> Result<()> {
+        let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) =
+            (self.config.grid, self.config.block);
+        let newest = CUDA_KERNEL_NODE_PARAMS {
+            func: self.kernel.as_raw(),
+            gridDimX: grid_x,
+            gridDimY: grid_y,
+            gridDimZ: grid_z,
+            blockDimX: block_x,
+            blockDimY: block_y,
+            blockDimZ: block_z,
+            sharedMemBytes: self.config.shared_bytes,
+            kernelParams: arguments.as_mut_ptr(),
+            extra: std::ptr::null_mut(),
+            kern: std::ptr::null_mut(),
+            ctx: std::ptr::null_mut(),
+        };
+        self.home.with_current(|| {
+            newest_or(call(Parameters::Newest(&raw const newest)), || {
+                let older = CUDA_KERNEL_NODE_PARAMS_v1 {
+                    func: newest.func,
+                    gridDimX: grid_x,
+                    gridDimY: grid_y,
+                    gridDimZ: grid_z,
+                    blockDimX: block_x,
+                    blockDimY: block_y,
+                    blockDimZ: block_z,
+                    sharedMemBytes: newest.sharedMemBytes,
+                    kernelParams: newest.kernelParams,
+                    extra: newest.extra,
+                };
+                call(Parameters::Older(&raw const older))
+            })
+        })
+    }
+}

@@ -1,0 +1,210 @@
+//! Nodes of stream memory operations.
+//!
+//! The calls that change a node are made with the context current, because drivers crash in such calls
+//! with kernel nodes if no context is current. Other types of nodes were not all measured.
+
+use crate::call::current::ContextHandle;
+use crate::call::error::Result;
+use crate::call::function::call;
+use crate::call::invalid::Invalid;
+use crate::graph::rules::owners::Content;
+use crate::graph::{ExecutableNodes, Graph, Node, NodeId, kind};
+use crate::stream::MemoryOperation;
+use crate::stream::memory_op::{batch, explain, from_raw};
+use cuda_sys::{CUDA_BATCH_MEM_OP_NODE_PARAMS, CUstreamBatchMemOpParams};
+
+impl Graph {
+    /// Adds memory operations, which run one after the other in each launch. Calls
+    /// `cuGraphAddBatchMemOpNode`.
+    ///
+    /// [`instantiate`](Self::instantiate) does not know the words that the operations access: order the
+    /// node with other nodes that access them.
+    ///
+    /// # Errors
+    /// - [`Invalid::EmptyNode`] if there are no operations; [`Invalid::TooManyOperations`];
+    ///   [`Invalid::NeedsNewerDriver`].
+    /// - The errors of [`Stream::memory_operation`](crate::Stream::memory_operation), now or when the
+    ///   graph is launched.
+    /// - See also [`add_empty`](Self::add_empty).
+    ///
+    /// # Safety
+    /// For each operation, the conditions of
+    /// [`Stream::memory_operation`](crate::Stream::memory_operation) must hold for each launch of the
+    /// graph and of each graph that contains a copy of the node. In particular, the words stay allocated
+    /// until these graphs, their executable graphs and their launches have ended. If the condition of a
+    /// wait is never satisfied, the launch blocks its stream forever.
+    ///
+    /// Since CUDA 11.7. Raw: [`cuGraphAddBatchMemOpNode`](fn@cuda_sys::cuGraphAddBatchMemOpNode).
+    ///
+    /// ```no_run
+    /// use cuda_safe::{Context, Device, DeviceBuffer, Graph, MemoryOperation};
+    ///
+    /// let context = Context::primary(&Device::get(0)?)?;
+    /// let stream = context.stream()?;
+    /// let flag = DeviceBuffer::<u32>::zeroed_sync(&stream, 1)?;
+    /// let mut graph = Graph::new(&context)?;
+    /// let address = flag.as_raw();
+    /// let write = MemoryOperation::Write32 { address, value: 7 };
+    /// // SAFETY: the buffer outlives the launch, and no other work uses it meanwhile.
+    /// unsafe { graph.add_memory_operations(&[], &[write]) }?;
+    /// let executable = graph.instantiate()?;
+    /// executable.launch(&stream)?;
+    /// assert_eq!(flag.to_vec()?, [7]);
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuGraphAddBatchMemOpNode")]
+    pub unsafe fn add_memory_operations(
+        &mut self,
+        dependencies: &[NodeId],
+        operations: &[MemoryOperation],
+    ) -> Result<Node<kind::MemoryOperations>> {
+        let mut batch = Batch::new(operations)?;
+        let parameters = batch.parameters(self);
+        let content = Content::new::<kind::MemoryOperations>(Vec::new());
+        let context = self.context().clone();
+        let added = self.add_node(dependencies, content, |place| {
+            let (node, graph) = (place.node, place.graph);
+            let (dependencies, count) = (place.dependencies, place.count);
+            let _current = context.enter()?;
+            // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the
+            // node is a local variable. The driver copies the operations. The caller guarantees that
+            // the addresses are valid in each launch. The context is alive.
+            unsafe {
+                call!(cuGraphAddBatchMemOpNode(
+                    node,
+                    graph,
+                    dependencies,
+                    count,
+                    &raw const parameters
+                ))
+            }
+        });
+        added.map_err(|error| explain(self.context(), error, operations))
+    }
+
+    /// Returns the operations of a node. Calls `cuGraphBatchMemOpNodeGetParams`.
+    ///
+    /// # Errors
+    /// [`Invalid::UnknownMemoryOperation`] for an operation that this crate does not know;
+    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    ///
+    /// Since CUDA 11.7. Raw:
+    /// [`cuGraphBatchMemOpNodeGetParams`](fn@cuda_sys::cuGraphBatchMemOpNodeGetParams).
+    #[doc(alias = "cuGraphBatchMemOpNodeGetParams")]
+    pub fn memory_operations(
+        &self,
+        node: Node<kind::MemoryOperations>,
+    ) -> Result<Vec<MemoryOperation>> {
+        let node = self.raw_node(node.id())?;
+        let mut its = CUDA_BATCH_MEM_OP_NODE_PARAMS::default();
+        // SAFETY: the node exists and has memory operations, and the pointer refers to a local variable.
+        unsafe { call!(cuGraphBatchMemOpNodeGetParams(node, &raw mut its)) }?;
+        if its.count == 0 {
+            return Ok(Vec::new());
+        }
+        // SAFETY: the driver has returned an array of this length, which is valid until the node changes.
+        let operations =
+            unsafe { std::slice::from_raw_parts(its.paramArray.cast_const(), its.count as usize) };
+        operations.iter().map(from_raw).collect()
+    }
+
+    /// Changes the operations of a node. Calls `cuGraphBatchMemOpNodeSetParams`.
+    ///
+    /// Executable graphs are not affected.
+    ///
+    /// # Errors
+    /// See [`add_memory_operations`](Self::add_memory_operations).
+    ///
+    /// # Safety
+    /// See [`add_memory_operations`](Self::add_memory_operations).
+    ///
+    /// Since CUDA 11.7. Raw:
+    /// [`cuGraphBatchMemOpNodeSetParams`](fn@cuda_sys::cuGraphBatchMemOpNodeSetParams).
+    #[doc(alias = "cuGraphBatchMemOpNodeSetParams")]
+    pub unsafe fn set_memory_operations(
+        &mut self,
+        node: Node<kind::MemoryOperations>,
+        operations: &[MemoryOperation],
+    ) -> Result<()> {
+        let mut batch = Batch::new(operations)?;
+        let parameters = batch.parameters(self);
+        let content = Content::new::<kind::MemoryOperations>(Vec::new());
+        let context = self.context().clone();
+        let set = self.change(node, content, |node| {
+            let _current = context.enter()?;
+            // SAFETY: the node exists and has memory operations. See `add_memory_operations` for the
+            // rest.
+            unsafe { call!(cuGraphBatchMemOpNodeSetParams(node, &raw const parameters)) }
+        });
+        set.map_err(|error| explain(self.context(), error, operations))
+    }
+}
+
+impl ExecutableNodes<'_> {
+    /// Changes the operations of a node: addresses, values and conditions. Calls
+    /// `cuGraphExecBatchMemOpNodeSetParams`.
+    ///
+    /// The number of operations, their types, and `flush` cannot change.
+    ///
+    /// # Errors
+    /// See [`Graph::add_memory_operations`]. `CUDA_ERROR_INVALID_VALUE` for a change that the driver does
+    /// not support.
+    ///
+    /// # Safety
+    /// See [`Graph::add_memory_operations`].
+    ///
+    /// Since CUDA 11.7. Raw:
+    /// [`cuGraphExecBatchMemOpNodeSetParams`](fn@cuda_sys::cuGraphExecBatchMemOpNodeSetParams).
+    #[doc(alias = "cuGraphExecBatchMemOpNodeSetParams")]
+    pub unsafe fn set_memory_operations(
+        &mut self,
+        node: Node<kind::MemoryOperations>,
+        operations: &[MemoryOperation],
+    ) -> Result<()> {
+        let mut batch = Batch::new(operations)?;
+        let parameters = batch.parameters(self.graph());
+        let content = Content::new::<kind::MemoryOperations>(Vec::new());
+        let context = self.graph().context().clone();
+        let set = self.change(node, content, |executable, node| {
+            let _current = context.enter()?;
+            let parameters = &raw const parameters;
+            // SAFETY: the executable graph and the node exist, and the node has memory operations. See
+            // `Graph::add_memory_operations` for the rest.
+            unsafe {
+                call!(cuGraphExecBatchMemOpNodeSetParams(
+                    executable, node, parameters
+                ))
+            }
+        });
+        set.map_err(|error| explain(&context, error, operations))
+    }
+}
+
+/// Operations in the driver's format.
+struct Batch {
+    operations: Vec<CUstreamBatchMemOpParams>,
+    count: u32,
+}
+
+impl Batch {
+    /// # Errors
+    /// [`Invalid::EmptyNode`]; [`Invalid::TooManyOperations`]; [`Invalid::NeedsNewerDriver`].
+    fn new(operations: &[MemoryOperation]) -> Result<Self> {
+        if operations.is_empty() {
+            let what = "a batch of memory operations";
+            return Err(Invalid::EmptyNode { what }.into());
+        }
+        let (operations, count) = batch(operations)?;
+        Ok(Self { operations, count })
+    }
+
+    /// Returns the parameters of a node in the context of `graph`. They point into `self`.
+    fn parameters(&mut self, graph: &Graph) -> CUDA_BATCH_MEM_OP_NODE_PARAMS {
+        CUDA_BATCH_MEM_OP_NODE_PARAMS {
+            ctx: graph.context().raw(),
+            count: self.count,
+            paramArray: self.operations.as_mut_ptr(),
+            flags: 0,
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Nodes that signal external semaphores, or wait for them.
+//!
+//! The calls that change a node are made with the context current: see `memory_operations.rs`.
+
+use crate::call::error::Result;
+use crate::call::function::call;
+use crate::graph::rules::owners::Content;
+use crate::graph::{ExecutableNodes, Graph, Node, NodeId, kind};
+use cuda_sys::{
+    CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXT_SEM_WAIT_NODE_PARAMS,
+    CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS,
+    CUexternalSemaphore,
+};
+
+/// A signal of an external semaphore: the handle, and the parameters in the driver's format.
+pub type SemaphoreSignal = (CUexternalSemaphore, CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS);
+
+/// A wait for an external semaphore: the handle, and the parameters in the driver's format.
+pub type SemaphoreWait = (CUexternalSemaphore, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS);
+
+impl Graph {
+    /// Adds signals of external semaphores, which other APIs or processes wait for. Calls
+    /// `cuGraphAddExternalSemaphoresSignalNode`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` or `CUDA_ERROR_NOT_SUPPORTED` for parameters that the semaphore does
+    /// not support; see also [`add_empty`](Self::add_empty).
+    ///
+    /// # Safety
+    /// - Each handle is a live semaphore, which was imported (`cuImportExternalSemaphore`) for the device
+    ///   of the graph. It is destroyed only when this graph, all graphs that contain a copy of the node,
+    ///   and their executable graphs have been dropped, and their launches are complete.
+    /// - The parameters are those of the type of the semaphore.
+    /// - The memory that the other side accesses after the signal may be accessed then.
+    ///
+    /// Since CUDA 11.2. Raw:
+    /// [`cuGraphAddExternalSemaphoresSignalNode`](fn@cuda_sys::cuGraphAddExternalSemaphoresSignalNode).
+    #[doc(alias = "cuGraphAddExternalSemaphoresSignalNode")]
+    pub unsafe fn add_semaphore_signals(
+        &mut self,
+        dependencies: &[NodeId],
+        signals: &[SemaphoreSignal],
+    ) -> Result<Node<kind::SemaphoreSignal>> {
+        let mut list = List::new(signals);
+        let parameters = list.signals();
+        let content = Content::new::<kind::SemaphoreSignal>(Vec::new());
+        let context = self.context().clone();
+        self.add_node(dependencies, content, |place| {
+            let (node, graph) = (place.node, place.graph);
+            let (dependencies, count) = (place.dependencies, place.count);
+            let _current = context.enter()?;
+            // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the
+            // node is a local variable. The driver copies the parameters. The caller guarantees that
+            // the semaphores are alive in each launch.
+            unsafe {
+                call!(cuGraphAddExternalSemaphoresSignalNode(
+                    node,
+                    graph,
+                    dependencies,
+                    count,
+                    &raw const parameters
+                ))
+            }
+        })
+    }
+
+    /// Adds waits for external semaphores, which other APIs or processes signal. Calls
+    /// `cuGraphAddExternalSemaphoresWaitNode`.
+    ///
+    /// # Errors
+    /// See [`add_semaphore_signals`](Self::add_semaphore_signals).
+    ///
+    /// # Safety
+    /// See [`add_semaphore_signals`](Self::add_semaphore_signals). A launch blocks its stream until the
+    /// semaphores are signaled.
+    ///
+    /// Since CUDA 11.2. Raw:
+    /// [`cuGraphAddExternalSemaphoresWaitNode`](fn@cuda_sys::cuGraphAddExternalSemaphoresWaitNode).
+    #[doc(alias = "cuGraphAddExternalSemaphoresWaitNode")]
+    pub unsafe fn add_semaphore_waits(
+        &mut self,
+        dependencies: &[NodeId],
+        waits: &[SemaphoreWait],
+    ) -> Result<Node<kind::SemaphoreWait>> {
+        let mut list = List::new(waits);
+        let parameters = list.waits();
+        let content = Content::new::<kind::SemaphoreWait>(Vec::new());
+        let context = self.context().clone();
+        self.add_node(dependencies, content, |place| {
+            let (node, graph) = (place.node, place.graph);
+            let (dependencies, count) = (place.dependencies, place.count);
+            let _current = context.enter()?;
+            // SAFETY: as in `add_semaphore_signals`.
+            unsafe {
+                call!(cuGraphAddExternalSemaphoresWaitNode(
+                    node,
+                    graph,
+                    dependencies,
+                    count,
+                    &raw const parameters
+                ))
+            }
+        })
+    }
+
+    /// Returns the signals of a node. Calls `cuGraphExternalSemaphoresSignalNodeGetParams`.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraphNode`](crate::Invalid::OtherGraphNode);
+    /// [`Invalid::NoSuchNode`](crate::Invalid::NoSuchNode).
+    ///
+    /// Since CUDA 11.2. Raw:
+    /// [`cuGraphExternalSemaphoresSignalNodeGetParams`](fn@cuda_sys::cuGraphExternalSemaphoresSignalNodeGetParams).
+    #[doc(alias = "cuGraphExternalSemaphoresSignalNodeGetParams")]
+    pub fn semaphore_signals(
+        &self,
+        node: Node<kind::SemaphoreSignal>,
+    ) -> Result<Vec<SemaphoreSignal>> {
+        let node = self.raw_node(node.id())?;
+        let mut its = CUDA_EXT_SEM_SIGNAL_NODE_PARAMS::default();
+        let place = &raw mut its;
+        // SAFETY: the node exists and signals semaphores, and the pointer refers to a local variable.
+        unsafe { call!(cuGraphExternalSemaphoresSignalNodeGetParams(node, place)) }?;
+        // SAFETY: the driver has returned arrays of this length, which are valid until the node changes.
+        Ok(unsafe { pairs(its.extSemArray, its.paramsArray, its.numExtSems) })
+    }
+
+    /// Returns the waits of a node. Calls `cuGraphExternalSemaphoresWaitNodeGetParams`.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraphNode`](crate::Invalid::OtherGraphNode);
+    /// [`Invalid::NoSuchNode`](crate::Invalid::NoSuchNode).
+    ///
+    /// Since CUDA 11.2. Raw:
+    /// [`cuGraphExternalSemaphoresWaitNodeGetParams`](fn@cuda_sys::cuGraphExternalSemaphoresWaitNodeGetParams).
+    #[doc(alias = "cuGraphExternalSemaphoresWaitNodeGetParams")]
+    pub fn semaphore_waits(&self, node: Node<kind::SemaphoreWait>) -> Result<Vec<SemaphoreWait>> {
+        let node = self.raw_node(node.id())?;
+        let mut its = CUDA_EXT_SEM_WAIT_NODE_PARAMS::default();
+        let place = &raw mut its;
+        // SAFETY: the node exists and waits for semaphores, and the pointer refers to a local variable.
+        unsafe { call!(cuGraphExternalSemaphoresWaitNodeGetParams(node, place)) }?;
+        // SAFETY: the driver has returned arrays of this length, which are valid until the node changes.
+        Ok(unsafe { pairs(its.extSemArray, its.paramsArray, its.numExtSems) })
+    }
+
+    /// Changes the signals of a node. Calls `cuGraphExternalSemaphoresSignalNodeSetParams`.
+    ///
+    /// Executable graphs are not affected.
+    ///
+    /// # Errors
+    /// See [`add_semaphore_signals`](Self::add_semaphore_signals).
+    ///
+    /// # Safety
+    /// See [`add_semaphore_signals`](Self::add_semaphore_signals). The semaphores from before must stay
+    /// alive for the executable graphs that exist.
+    ///
+    /// Since CUDA 11.2. Raw:
+    /// [`cuGraphExternalSemaphoresSignalNodeSetParams`](fn@cuda_sys::cuGraphExternalSemaphoresSignalNodeSetParams).
+    #[doc(alias = "cuGraphExternalSemaphoresSignalNodeSetParams")]
+    pub unsafe fn set_semaphore_signals(
+        &mut self,
+        node: Node<kind::SemaphoreSignal>,
+        signals: &[SemaphoreSignal],
+    ) -> Result<()> {
+        let mut list = List::new(signals);
+        let parameters = list.signals();
+        let content = Content::new::<kind::SemaphoreSignal>(Vec::new());
+        let context = self.context().clone();
+        self.change(node, content, |node| {
+            let _current = context.enter()?;
+            let its = &raw const parameters;
+            // SAFETY: the node exists and signals semaphores. See `add_semaphore_signals` for the
+            // rest.
+            unsafe { call!(cuGraphExternalSemaphoresSignalNodeSetParams(node, its)) }
+        })
+    }
+
+    /// Changes the waits of a node. Calls `cuGraphExternalSemaphoresWaitNodeSetParams`.
+    ///
+    /// Executable graphs are not affected.
+    ///
+    /// # Errors
+    /// See [`add_semaphore_signals`](Self::add_semaphore_signals).
+    ///
+    /// # Safety
+    /// See [`set_semaphore_signals`](Self::set_semaphore_signals) and
+    /// [`add_semaphore_waits`](Self::add_semaphore_waits).
+    ///
+    /// Since CUDA 11.2. Raw:
+    /// [`cuGraphExternalSemaphoresWaitNodeSetParams`](fn@cuda_sys::cuGraphExternalSemaphoresWaitNodeSetParams).
+    #[doc(alias = "cuGraphExternalSemaphoresWaitNodeSetParams")]
+    pub unsafe fn set_semaphore_waits(
+        &mut self,
+        node: Node<kind::SemaphoreWait>,
+        waits: &[SemaphoreWait],
+    ) -> Result<()> {
+        let mut list = List::new(waits);
+        let parameters = list.waits();
+        let content = Content::new::<kind::SemaphoreWait>(Vec::new());
+        let context = self.context().clone();
+        self.change(node, content, |node| {
+            let _current = context.enter()?;
+            let its = &raw const parameters;
+            // SAFETY: the node exists and waits for semaphores. See `add_semaphore_signals` for the
+            // rest.
+            unsafe { call!(cuGraphExternalSemaphoresWaitNodeSetParams(node, its)) }
+        })
+    }
+}
+
+impl ExecutableNodes<'_> {
+    /// Changes the signals of a node. Calls `cuGraphExecExternalSemaphoresSignalNodeSetParams`.
+    ///
+    /// The number of signals cannot change.
+    ///
+    /// # Errors
+    /// See [`Graph::add_semaphore_signals`].
+    ///
+    /// # Safety
+    /// See [`Graph::add_semaphore_signals`]. The semaphores from before must stay alive until the launches
+    /// so far are complete.
+    ///
+    /// Since CUDA 11.2. Raw:
+    /// [`cuGraphExecExternalSemaphoresSignalNodeSetParams`](fn@cuda_sys::cuGraphExecExternalSemaphoresSignalNodeSetParams).
+    #[doc(alias = "cuGraphExecExternalSemaphoresSignalNodeSetParams")]
+    pub unsafe fn set_semaphore_signals(
+        &mut self,
+        node: Node<kind::SemaphoreSignal>,
+        signals: &[SemaphoreSignal],
+    ) -> Result<()> {
+        let mut list = List::new(signals);
+        let parameters = list.signals();
+        let content = Content::new::<kind::SemaphoreSignal>(Vec::new());
+        let context = self.graph().context().clone();
+        self.change(node, content, |executable, node| {
+            let _current = context.enter()?;
+            let its = &raw const parameters;
+            // SAFETY: the executable graph and the node exist, and the node signals semaphores. See
+            // `Graph::add_semaphore_signals` for the rest.
+            unsafe {
+                call!(cuGraphExecExternalSemaphoresSignalNodeSetParams(
+                    executable, node, its
+                ))
+            }
+        })
+    }
+
+    /// Changes the waits of a node. Calls `cuGraphExecExternalSemaphoresWaitNodeSetParams`.
+    ///
+    /// The number of waits cannot change.
+    ///
+    /// # Errors
+    /// See [`Graph::add_semaphore_signals`].
+    ///
+    /// # Safety
+    /// See [`set_semaphore_signals`](Self::set_semaphore_signals) and [`Graph::add_semaphore_waits`].
+    ///
+    /// Since CUDA 11.2. Raw:
+    /// [`cuGraphExecExternalSemaphoresWaitNodeSetParams`](fn@cuda_sys::cuGraphExecExternalSemaphoresWaitNodeSetParams).
+    #[doc(alias = "cuGraphExecExternalSemaphoresWaitNodeSetParams")]
+    pub unsafe fn set_semaphore_waits(
+        &mut self,
+        node: Node<kind::SemaphoreWait>,
+        waits: &[SemaphoreWait],
+    ) -> Result<()> {
+        let mut list = List::new(waits);
+        let parameters = list.waits();
+        let content = Content::new::<kind::SemaphoreWait>(Vec::new());
+        let context = self.graph().context().clone();
+        self.change(node, content, |executable, node| {
+            let _current = context.enter()?;
+            let its = &raw const parameters;
+            // SAFETY: the executable graph and the node exist, and the node waits for semaphores. See
+            // `Graph::add_semaphore_signals` for the rest.
+            unsafe {
+                call!(cuGraphExecExternalSemaphoresWaitNodeSetParams(
+                    executable, node, its
+                ))
+            }
+        })
+    }
+}
+
+/// Semaphores and their parameters in separate arrays, as the driver takes them.
+struct List<P> {
+    semaphores: Vec<CUexternalSemaphore>,
+    parameters: Vec<P>,
+}
+
+impl<P: Copy> List<P> {
+    fn new(pairs: &[(CUexternalSemaphore, P)]) -> Self {
+        let (semaphores, parameters) = pairs.iter().copied().unzip();
+        Self {
+            semaphores,
+            parameters,
+        }
+    }
+
+    /// Returns the number of semaphores. More than the driver can count are more than can exist.
+    fn count(&self) -> u32 {
+        u32::try_from(self.semaphores.len()).unwrap_or(u32::MAX)
+    }
+}
+
+impl List<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS> {
+    /// Returns the parameters of a node. They point into `self`.
+    fn signals(&mut self) -> CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
+        CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
+            numExtSems: self.count(),
+            extSemArray: self.semaphores.as_mut_ptr(),
+            paramsArray: self.parameters.as_ptr(),
+        }
+    }
+}
+
+impl List<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS> {
+    /// Returns the parameters of a node. They point into `self`.
+    fn waits(&mut self) -> CUDA_EXT_SEM_WAIT_NODE_PARAMS {
+        CUDA_EXT_SEM_WAIT_NODE_PARAMS {
+            numExtSems: self.count(),
+            extSemArray: self.semaphores.as_mut_ptr(),
+            paramsArray: self.parameters.as_ptr(),
+        }
+    }
+}
+
+/// Returns the semaphores with their parameters.
+///
+/// # Safety
+/// Both arrays have `count` elements.
+unsafe fn pairs<P: Copy>(
+    semaphores: *mut CUexternalSemaphore,
+    parameters: *const P,
+    count: u32,
+) -> Vec<(CUexternalSemaphore, P)> {
+    if count == 0 {
+        return Vec::new();
+    }
+    // SAFETY: the caller guarantees the length.
+    let semaphores = unsafe { std::slice::from_raw_parts(semaphores.cast_const(), count as usize) };
+    // SAFETY: the caller guarantees the length.
+    let parameters = unsafe { std::slice::from_raw_parts(parameters, count as usize) };
+    let pairs = semaphores.iter().zip(parameters);
+    pairs.map(|(semaphore, its)| (*semaphore, *its)).collect()
+}

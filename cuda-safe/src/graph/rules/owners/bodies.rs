@@ -1,0 +1,164 @@
+//! The bodies of conditional nodes among the nodes of a graph.
+//!
+//! A conditional node has its bodies as child graphs, in the order of their indices. No two of them run at
+//! the same time, so full edges connect them for the check of accesses: they form a chain.
+
+use super::{Content, Entry, Slots};
+use crate::call::error::Result;
+use crate::graph::kind;
+use crate::graph::nodes::conditional::Conditional;
+use crate::graph::nodes::node::NodeId;
+use crate::graph::rules::access::Before;
+use cuda_sys::CUgraphNode;
+use std::sync::Arc;
+
+impl Slots {
+    /// Returns a graph whose nodes are these bodies.
+    pub(crate) fn chain(bodies: impl IntoIterator<Item = Arc<Self>>) -> Self {
+        let mut chain = Self::new(Vec::new());
+        for body in bodies {
+            let before = chain.slots.len().checked_sub(1).map(|index| Before {
+                // The driver cannot hold as many bodies.
+                index: u32::try_from(index).unwrap_or(u32::MAX),
+                is_full: true,
+            });
+            let mut content = Content::new::<kind::Child>(Vec::new());
+            content.child = Some(body);
+            chain.insert(std::ptr::null_mut(), content, before.into_iter().collect());
+        }
+        chain
+    }
+
+    /// Returns the conditional handles and nodes of this graph, if it has any.
+    pub(crate) fn conditional(&self) -> Option<&Conditional> {
+        self.conditional.as_deref()
+    }
+
+    /// Returns the number of the graph that contains this body, directly or not, or else of this graph.
+    pub(crate) fn root(&self) -> u64 {
+        self.conditional().map_or(self.number, Conditional::root)
+    }
+
+    /// Returns the content of a node to change it. Copies it if other graphs share it.
+    pub(crate) fn content_mut(&mut self, node: NodeId) -> Option<&mut Content> {
+        let entry = self.slots.get_mut(node.index())?.node.as_mut()?;
+        Some(&mut Arc::make_mut(entry).content)
+    }
+
+    /// Returns the number of bodies of a node.
+    pub(crate) fn body_count(&self, node: NodeId) -> usize {
+        let entry = self.get(node).ok();
+        let chain = entry.and_then(|entry| entry.content.child.as_ref());
+        chain.map_or(0, |chain| chain.slots.len())
+    }
+
+    /// Returns a body of a conditional node.
+    pub(crate) fn body(&self, node: NodeId, index: usize) -> Option<&Arc<Self>> {
+        let chain = self.get(node).ok()?.content.child.as_ref()?;
+        let body = chain.slots.get(index)?.node.as_ref()?;
+        body.content.child.as_ref()
+    }
+
+    /// Returns a body of a conditional node to change it. Copies what other graphs share.
+    pub(crate) fn body_mut(&mut self, node: NodeId, index: usize) -> Option<&mut Arc<Self>> {
+        let chain = Arc::make_mut(self.content_mut(node)?.child.as_mut()?);
+        let body = chain.slots.get_mut(index)?.node.as_mut()?;
+        Arc::make_mut(body).content.child.as_mut()
+    }
+
+    fn bodies(&self) -> impl Iterator<Item = (NodeId, &Arc<Self>)> {
+        let nodes = self.conditional().map_or(&[][..], Conditional::nodes);
+        nodes.iter().flat_map(|node| {
+            let bodies = (0..self.body_count(*node)).filter_map(|index| self.body(*node, index));
+            bodies.map(|body| (*node, body))
+        })
+    }
+
+    /// Returns a node of this graph or of a body in it.
+    ///
+    /// # Errors
+    /// See [`get`](Self::get).
+    #[inline]
+    pub(crate) fn get_in_bodies(&self, id: NodeId) -> Result<&Arc<Entry>> {
+        self.level_of(id).get(id)
+    }
+
+    /// Returns the body in this graph that a node belongs to. Otherwise returns this graph.
+    #[inline]
+    pub(crate) fn level_of(&self, id: NodeId) -> &Self {
+        match id.graph() == self.number {
+            true => self,
+            false => self.body_of(id).unwrap_or(self),
+        }
+    }
+
+    /// Returns the body with the number of the node's graph, at any depth.
+    #[cold]
+    fn body_of(&self, id: NodeId) -> Option<&Self> {
+        let mut bodies = self.bodies();
+        bodies.find_map(|(_, body)| match body.number == id.graph() {
+            true => Some(&**body),
+            false => body.body_of(id),
+        })
+    }
+
+    /// Replaces the content of a node of this graph or of a body in it. Returns the entry from before.
+    pub(crate) fn replace_in_bodies(&mut self, id: NodeId, content: Content) -> Option<Arc<Entry>> {
+        if id.graph() == self.number {
+            return self.replace(id, content);
+        }
+        self.note(&content);
+        let (node, index) = self.body_around(id)?;
+        Arc::make_mut(self.body_mut(node, index)?).replace_in_bodies(id, content)
+    }
+
+    /// Replaces a body of a conditional node of this graph or of a body in it.
+    pub(crate) fn set_body(&mut self, node: NodeId, index: usize, changed: Arc<Self>) {
+        self.include(&changed);
+        if node.graph() == self.number {
+            if let Some(body) = self.body_mut(node, index) {
+                *body = changed;
+            }
+        } else if let Some((outer, place)) = self.body_around(node) {
+            if let Some(body) = self.body_mut(outer, place) {
+                Arc::make_mut(body).set_body(node, index, changed);
+            }
+        }
+    }
+
+    /// Notes what a body uses for this graph too.
+    fn include(&mut self, body: &Self) {
+        self.is_borrowed |= body.is_borrowed;
+        self.borrows_memory |= body.borrows_memory;
+        self.has_memory_nodes |= body.has_memory_nodes;
+        // A child graph may have brought its memory.
+        for order in &body.orders {
+            if !self.orders.iter().any(|its| Arc::ptr_eq(its, order)) {
+                self.orders.push(Arc::clone(order));
+            }
+        }
+    }
+
+    /// Returns the conditional node of this graph, and the index of the body, that contain a node, directly
+    /// or not.
+    fn body_around(&self, id: NodeId) -> Option<(NodeId, usize)> {
+        let contains = |body: &Self| body.number == id.graph() || body.body_of(id).is_some();
+        let nodes = self.conditional().map_or(&[][..], Conditional::nodes);
+        let mut places = nodes.iter().flat_map(|node| {
+            let indices = 0..self.body_count(*node);
+            indices.map(|index| (*node, index))
+        });
+        places.find(|(node, index)| self.body(*node, *index).is_some_and(|its| contains(its)))
+    }
+
+    /// Returns the description of the node with this driver handle, also in a body.
+    pub(crate) fn describe_raw(&self, raw: CUgraphNode) -> Option<String> {
+        if let Some(id) = self.find(raw) {
+            return Some(self.describe(id));
+        }
+        self.bodies().find_map(|(owner, body)| {
+            let node = body.describe_raw(raw)?;
+            Some(format!("{node} in a body of {}", self.describe(owner)))
+        })
+    }
+}

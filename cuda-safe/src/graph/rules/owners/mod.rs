@@ -1,0 +1,559 @@
+//! The nodes of a graph, with the objects that each of them needs.
+//!
+//! The driver keeps nothing alive: a graph contains copies of arguments and handles. So each slot here
+//! owns the objects of its node. A graph and its executable graphs share the slots until one of them
+//! changes a node.
+
+mod bodies;
+mod edges;
+mod facts;
+
+pub(crate) use crate::graph::rules::owners::edges::EdgesBefore;
+
+use crate::call::error::Result;
+use crate::call::invalid::Invalid;
+use crate::call::report::count_leak;
+use crate::capture_state::Retain;
+use crate::event::Event;
+use crate::graph::nodes::allocation::{LaunchedAllocation, NodeAllocation};
+use crate::graph::nodes::conditional::Conditional;
+use crate::graph::nodes::node::kind::Kind;
+use crate::graph::nodes::node::{Node, NodeId, NodeType, kind};
+use crate::graph::retain::UserObject;
+use crate::graph::rules::access::{Access, Before};
+use crate::graph::rules::earlier::Earlier;
+use crate::graph::rules::order::MemoryOrder;
+use crate::graph::rules::owners::facts::SlotList;
+use crate::stream::Retained;
+use cuda_sys::CUgraphNode;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// The nodes of a graph.
+#[derive(Clone)]
+pub(crate) struct Slots {
+    /// The number of the graph.
+    number: u64,
+    /// The number of the graph from which this one was cloned.
+    original: Option<u64>,
+    slots: SlotList,
+    /// The indices of slots without a node and without edges.
+    free: Vec<u32>,
+    /// The indices of slots without a node, to which edges of other slots may still refer.
+    removed: Vec<u32>,
+    /// The nodes by their handles, once a query needs them.
+    by_handle: OnceLock<HashMap<RawNode, NodeId>>,
+    /// The objects that the graph needs as a whole: its context, and what a capture retained.
+    pub(crate) common: Vec<Retained>,
+    /// The memory that belongs to the graph, and to child graphs that were moved into it.
+    pub(crate) orders: Vec<Arc<MemoryOrder>>,
+    /// Whether an object is borrowed, so that a release must not be deferred.
+    pub(crate) is_borrowed: bool,
+    /// Whether the graph uses memory that it does not own.
+    pub(crate) borrows_memory: bool,
+    /// Whether nodes may exist that have no slot, because other code added them.
+    pub(crate) is_foreign: bool,
+    /// Whether the graph or a child graph has allocation or free nodes.
+    has_memory_nodes: bool,
+    /// The conditional handles and nodes of the graph, if it has any.
+    pub(crate) conditional: Option<Box<Conditional>>,
+    /// Whether nodes of the graph were captured, so that `common` has the contexts of their kernels.
+    pub(crate) is_captured: bool,
+}
+
+#[derive(Clone, Default)]
+struct Slot {
+    /// The number of nodes that used the slot before.
+    generation: u32,
+    node: Option<Arc<Entry>>,
+    /// The edges that lead to the node. They may come from removed nodes.
+    before: EdgesBefore,
+    /// Whether the node was copied with the graph.
+    is_copied: bool,
+}
+
+/// A node.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    pub(crate) raw: RawNode,
+    pub(crate) content: Content,
+}
+
+/// The handle of a node, which is valid while its graph exists and the node is not removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RawNode(pub(crate) CUgraphNode);
+
+// SAFETY: another thread can only pass the handle to the driver, with the graph that it belongs to.
+unsafe impl Send for RawNode {}
+// SAFETY: see `Send`.
+unsafe impl Sync for RawNode {}
+
+/// What a node does, as far as this crate must know it.
+#[derive(Clone)]
+pub(crate) struct Content {
+    pub(crate) node_type: NodeType,
+    /// The objects that the node needs.
+    pub(crate) owners: Vec<Retained>,
+    /// The memory of the graph that the node uses.
+    pub(crate) accesses: Vec<Access>,
+    /// Events that a launch must come after, because memory that the node reads was written before them.
+    pub(crate) after: Vec<Event>,
+    /// The nodes of a child graph, or the bodies of a conditional node.
+    pub(crate) child: Option<Arc<Slots>>,
+    /// The memory that the node allocates.
+    pub(crate) allocation: Option<Arc<NodeAllocation>>,
+}
+
+impl Content {
+    pub(crate) fn new<K: Kind>(owners: Vec<Retained>) -> Self {
+        Self::of_type(K::TYPE, owners)
+    }
+
+    pub(crate) fn of_type(node_type: NodeType, owners: Vec<Retained>) -> Self {
+        Self {
+            node_type,
+            owners,
+            accesses: Vec::new(),
+            after: Vec::new(),
+            child: None,
+            allocation: None,
+        }
+    }
+
+    /// Returns whether the node has neither objects nor accesses.
+    fn is_bare(&self) -> bool {
+        self.owners.is_empty()
+            && self.accesses.is_empty()
+            && self.after.is_empty()
+            && self.child.is_none()
+    }
+
+    /// Returns whether an object of the node is borrowed.
+    fn is_borrowed(&self) -> bool {
+        let child = self.child.as_ref();
+        self.owners.iter().any(Retain::is_borrowed) || child.is_some_and(|child| child.is_borrowed)
+    }
+
+    /// Calls `visit` for each event that a launch must come after, in child graphs too.
+    pub(crate) fn each_after(&self, visit: &mut impl FnMut(&Event)) {
+        self.after.iter().for_each(&mut *visit);
+        if let Some(child) = &self.child {
+            child.each_after(visit);
+        }
+    }
+
+    /// Returns the name of the kernel, if the node has one.
+    fn kernel_name(&self) -> Option<&str> {
+        self.owners.iter().find_map(|owner| match owner {
+            Retained::Kernel(kernel) => Some(kernel.name()),
+            _ => None,
+        })
+    }
+}
+
+/// Leaks the host functions among these objects.
+fn leak_functions_of(owners: &[Retained]) {
+    for owner in owners {
+        if let Retained::HostFunction(function) = owner {
+            count_leak();
+            std::mem::forget(Arc::clone(function));
+        }
+    }
+}
+
+/// Takes a panic of a host function among these objects.
+fn take_panic_of(owners: &[Retained]) -> Result<()> {
+    for owner in owners {
+        if let Retained::HostFunction(function) = owner {
+            function.take_panic()?;
+        }
+    }
+    Ok(())
+}
+
+impl Entry {
+    /// Returns whether an object of the node is borrowed.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        self.content.is_borrowed()
+    }
+
+    /// Takes a panic of the node's host function that was not returned yet.
+    ///
+    /// # Errors
+    /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
+    pub(crate) fn take_panic(&self) -> Result<()> {
+        for owner in &self.content.owners {
+            if let Retained::HostFunction(function) = owner {
+                function.take_panic()?;
+            }
+        }
+        let child = self.content.child.as_ref();
+        child.map_or(Ok(()), |child| child.take_panic())
+    }
+
+    /// Leaks the host functions of the node.
+    pub(crate) fn leak_functions(&self) {
+        leak_functions_of(&self.content.owners);
+        if let Some(child) = &self.content.child {
+            child.leak_functions();
+        }
+    }
+}
+
+impl Slots {
+    pub(crate) fn new(common: Vec<Retained>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let is_borrowed = common.iter().any(Retain::is_borrowed);
+        Self {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            original: None,
+            slots: SlotList::default(),
+            free: Vec::new(),
+            removed: Vec::new(),
+            by_handle: OnceLock::new(),
+            common,
+            orders: Vec::new(),
+            is_borrowed,
+            borrows_memory: false,
+            is_foreign: false,
+            has_memory_nodes: false,
+            conditional: None,
+            is_captured: false,
+        }
+    }
+
+    /// Returns the number of the graph, which is never used again in this process.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Adds a node that the driver has just created.
+    pub(crate) fn insert(
+        &mut self,
+        raw: CUgraphNode,
+        content: Content,
+        before: EdgesBefore,
+    ) -> NodeId {
+        self.note(&content);
+        let entry = Arc::new(Entry {
+            raw: RawNode(raw),
+            content,
+        });
+        let slots = &mut *self.slots;
+        let index = self.free.pop().unwrap_or_else(|| {
+            slots.push(Slot::default());
+            // The driver cannot hold as many nodes.
+            u32::try_from(slots.len() - 1).unwrap_or(u32::MAX)
+        });
+        let slot = &mut slots[index as usize];
+        slot.node = Some(entry);
+        slot.before = before;
+        slot.is_copied = false;
+        let id = NodeId::new(self.number, index, slot.generation);
+        if let Some(by_handle) = self.by_handle.get_mut() {
+            by_handle.insert(RawNode(raw), id);
+        }
+        id
+    }
+
+    /// Notes what the content of a node means for the graph.
+    fn note(&mut self, content: &Content) {
+        self.is_borrowed |= content.is_borrowed();
+        self.has_memory_nodes |= [kind::Alloc::TYPE, kind::Free::TYPE].contains(&content.node_type);
+        if let Some(child) = &content.child {
+            self.has_memory_nodes |= child.has_memory_nodes;
+            self.borrows_memory |= child.borrows_memory;
+        }
+    }
+
+    /// Removes a node. Returns it, so that its objects are dropped by the caller.
+    pub(crate) fn remove(&mut self, id: NodeId) -> Option<Arc<Entry>> {
+        let slot = self.slots.get_mut(id.index())?;
+        let removed = slot.node.take()?;
+        slot.before = EdgesBefore::default();
+        if let Some(by_handle) = self.by_handle.get_mut() {
+            by_handle.remove(&removed.raw);
+        }
+        self.removed.extend(u32::try_from(id.index()));
+        // Not at each removal, because that takes time for all edges.
+        if self.removed.len() * 2 > self.slots.len() {
+            self.free_removed();
+        }
+        Some(removed)
+    }
+
+    /// Removes the edges of removed nodes, so that their slots can be used again.
+    fn free_removed(&mut self) {
+        let is_alive: Vec<bool> = self.slots.iter().map(|slot| slot.node.is_some()).collect();
+        for slot in self.slots.iter_mut() {
+            slot.before.retain(|edge| is_alive[edge.index as usize]);
+        }
+        for index in std::mem::take(&mut self.removed) {
+            let slot = &mut self.slots[index as usize];
+            // A slot whose generations are used up stays empty.
+            if let Some(generation) = slot.generation.checked_add(1) {
+                slot.generation = generation;
+                self.free.push(index);
+            }
+        }
+    }
+
+    /// Replaces the content of a node, which exists. Returns the entry from before.
+    pub(crate) fn replace(&mut self, id: NodeId, content: Content) -> Option<Arc<Entry>> {
+        self.note(&content);
+        let place = self.slots.get_mut(id.index())?.node.as_mut()?;
+        let raw = place.raw;
+        Some(std::mem::replace(place, Arc::new(Entry { raw, content })))
+    }
+
+    /// Returns a node.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    pub(crate) fn get(&self, id: NodeId) -> Result<&Arc<Entry>> {
+        if id.graph() != self.number {
+            return Err(Invalid::OtherGraphNode {
+                node: id.to_string(),
+                graph: self.number,
+            }
+            .into());
+        }
+        let slot = self.slots.get(id.index());
+        let slot = slot.filter(|slot| slot.generation == id.generation());
+        slot.and_then(|slot| slot.node.as_ref()).ok_or_else(|| {
+            Invalid::NoSuchNode {
+                node: id.to_string(),
+            }
+            .into()
+        })
+    }
+
+    /// Returns the node of this graph that was copied from `node` when the graph was cloned.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    pub(crate) fn copy_of(&self, node: NodeId) -> Result<NodeId> {
+        let missing = || Invalid::NoSuchNode {
+            node: node.to_string(),
+        };
+        if self.original != Some(node.graph()) {
+            return Err(Invalid::OtherGraphNode {
+                node: node.to_string(),
+                graph: self.number,
+            }
+            .into());
+        }
+        let copy = node.in_graph(self.number);
+        self.get(copy).map_err(|_| missing())?;
+        match self.slots[copy.index()].is_copied {
+            true => Ok(copy),
+            false => Err(missing().into()),
+        }
+    }
+
+    /// Returns the handle of a node with its kind.
+    ///
+    /// # Errors
+    /// See [`get`](Self::get); [`Invalid::NodeKind`].
+    pub(crate) fn typed<K: Kind>(&self, id: NodeId) -> Result<Node<K>> {
+        let found = self.get(id)?.content.node_type;
+        if found == K::TYPE {
+            return Ok(Node::new(id));
+        }
+        Err(Invalid::NodeKind {
+            node: id.to_string(),
+            found: found.to_string(),
+            expected: K::TYPE.to_string(),
+        }
+        .into())
+    }
+
+    /// Returns the edges that lead to a node, which exists, to change them.
+    pub(crate) fn before_mut(&mut self, id: NodeId) -> Option<&mut EdgesBefore> {
+        Some(&mut self.slots.get_mut(id.index())?.before)
+    }
+
+    /// Returns the edges that lead to a node.
+    pub(crate) fn before(&self, id: NodeId) -> &[Before] {
+        let slot = self.slots.get(id.index());
+        slot.map_or(&[], |slot| &slot.before)
+    }
+
+    /// Returns all nodes, in the order of their slots.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Arc<Entry>)> {
+        (0u32..).zip(self.slots.iter()).filter_map(|(index, slot)| {
+            let id = NodeId::new(self.number, index, slot.generation);
+            Some((id, slot.node.as_ref()?))
+        })
+    }
+
+    /// Replaces all edges by those of the driver.
+    pub(crate) fn set_edges(&mut self, edges: impl IntoIterator<Item = (NodeId, NodeId, bool)>) {
+        for slot in self.slots.iter_mut() {
+            slot.before = EdgesBefore::default();
+        }
+        for (from, to, is_full) in edges {
+            if let Some(slot) = self.slots.get_mut(to.index()) {
+                slot.before.push(Before {
+                    // The index of a slot.
+                    index: from.index() as u32,
+                    is_full,
+                });
+            }
+        }
+    }
+
+    /// Returns the node with this driver handle.
+    pub(crate) fn find(&self, raw: CUgraphNode) -> Option<NodeId> {
+        let nodes = || self.iter().map(|(id, entry)| (entry.raw, id)).collect();
+        let by_handle = self.by_handle.get_or_init(nodes);
+        by_handle.get(&RawNode(raw)).copied()
+    }
+
+    /// Returns the description of a node for messages: its kind, the name of its kernel, and its number.
+    pub(crate) fn describe(&self, id: NodeId) -> String {
+        self.describe_index(id.index())
+    }
+
+    fn describe_index(&self, index: usize) -> String {
+        let entry = self.slots.get(index).and_then(|slot| slot.node.as_ref());
+        let Some(entry) = entry else {
+            return format!("node {index}");
+        };
+        match entry.content.kernel_name() {
+            Some(name) => format!("node {index} (kernel \"{name}\")"),
+            None => format!("node {index} ({})", entry.content.node_type),
+        }
+    }
+
+    /// Returns the allocations whose memory may have an owner when a launch begins.
+    pub(crate) fn kept_allocations(&self) -> Vec<LaunchedAllocation> {
+        let nodes = self.iter();
+        let allocations = nodes.flat_map(|(_, entry)| match &entry.content.child {
+            Some(child) => child.kept_allocations(),
+            None => {
+                let its = entry.content.allocation.iter();
+                its.filter_map(NodeAllocation::launched).collect()
+            }
+        });
+        allocations.collect()
+    }
+
+    /// Returns an error if the graph has nodes that allocate or free memory.
+    ///
+    /// # Errors
+    /// [`Invalid::MemoryNodes`].
+    pub(crate) fn refuse_memory_nodes(&self, what: &'static str) -> Result<()> {
+        match self.has_memory_nodes {
+            true => Err(Invalid::MemoryNodes { what }.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Calls `visit` for each access of the nodes, in child graphs too.
+    fn each_access(&self, visit: &mut impl FnMut(&Access)) {
+        for (_, entry) in self.iter() {
+            entry.content.accesses.iter().for_each(&mut *visit);
+            if let Some(child) = &entry.content.child {
+                child.each_access(visit);
+            }
+        }
+    }
+
+    /// Calls `visit` for each event that a launch must come after, in child graphs too.
+    fn each_after(&self, visit: &mut impl FnMut(&Event)) {
+        for (_, entry) in self.iter() {
+            entry.content.each_after(visit);
+        }
+    }
+
+    /// Returns the events that a launch must come after, each one once.
+    pub(crate) fn all_after(&self) -> Vec<Earlier> {
+        if !self.has_events() {
+            return Vec::new();
+        }
+        let mut handles = HashSet::new();
+        let mut events = Vec::new();
+        self.each_after(&mut |event| {
+            if handles.insert(event.raw().addr()) {
+                events.push(Earlier::Event(event.clone()));
+            }
+        });
+        events
+    }
+
+    /// Marks the handles of retained events as known to foreign code, which can find them in the graph.
+    pub(crate) fn publish(&self) {
+        self.common.iter().for_each(Retain::publish);
+        for (_, entry) in self.iter() {
+            entry.content.owners.iter().for_each(Retain::publish);
+            if let Some(child) = &entry.content.child {
+                child.publish();
+            }
+        }
+    }
+
+    /// Leaks the host functions of all nodes.
+    pub(crate) fn leak_functions(&self) {
+        leak_functions_of(&self.common);
+        self.iter().for_each(|(_, entry)| entry.leak_functions());
+    }
+
+    /// Takes a panic of a host function that was not returned yet.
+    ///
+    /// # Errors
+    /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
+    pub(crate) fn take_panic(&self) -> Result<()> {
+        take_panic_of(&self.common)?;
+        let mut nodes = self.iter();
+        nodes.try_for_each(|(_, entry)| entry.take_panic())
+    }
+
+    /// Returns a copy for a clone of the graph, whose nodes `raw` finds.
+    ///
+    /// # Errors
+    /// Errors of `raw`.
+    pub(crate) fn cloned(
+        &self,
+        mut raw: impl FnMut(CUgraphNode) -> Result<CUgraphNode>,
+    ) -> Result<Self> {
+        let mut clone = Self {
+            number: Self::new(Vec::new()).number,
+            original: Some(self.number),
+            by_handle: OnceLock::new(),
+            ..self.clone()
+        };
+        for slot in clone.slots.iter_mut() {
+            slot.is_copied = slot.node.is_some();
+            if let Some(entry) = &mut slot.node {
+                *entry = Arc::new(Entry {
+                    raw: RawNode(raw(entry.raw.0)?),
+                    content: entry.content.clone(),
+                });
+            }
+        }
+        Ok(clone)
+    }
+
+    /// Returns whether no node has objects or accesses, and the user has added no objects.
+    pub(crate) fn has_no_owners(&self) -> bool {
+        self.has_bare_nodes() && !self.common.iter().any(UserObject::is_in)
+    }
+
+    /// Returns a copy without the objects of the nodes and of the user, which another graph provides from
+    /// now on.
+    pub(crate) fn without_owners(&self) -> Self {
+        let mut bare = self.clone();
+        bare.common.retain(|object| !UserObject::is_in(object));
+        for entry in bare.slots.iter_mut().filter_map(|slot| slot.node.as_mut()) {
+            if !entry.content.is_bare() {
+                *entry = Arc::new(Entry {
+                    raw: entry.raw,
+                    content: Content::of_type(entry.content.node_type, Vec::new()),
+                });
+            }
+        }
+        bare
+    }
+}

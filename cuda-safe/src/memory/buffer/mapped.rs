@@ -1,0 +1,164 @@
+//! Pinned host memory that kernels access.
+
+use crate::call::error::Result;
+use crate::call::function::call;
+use crate::memory::PinnedBuffer;
+use crate::memory::buffer::slice;
+use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut};
+use crate::release;
+use crate::stream::{Stream, same_context};
+use bytemuck::AnyBitPattern;
+use cuda_sys::CUdeviceptr;
+use std::fmt;
+
+/// Pinned host memory with a device address, bound to a stream. Kernels access it over the bus.
+///
+/// [`new`](Self::new) creates one from a [`PinnedBuffer`]. It is used like device memory, as a
+/// [`DeviceSlice`] or [`DeviceSliceMut`] in work on its stream. [`host`](Self::host) waits for the
+/// stream and returns the elements as a host slice. [`into_pinned`] converts it back to a
+/// [`PinnedBuffer`].
+///
+/// Use mapped memory if a kernel accesses the data only once, or accesses only a small part of it.
+/// Otherwise, device memory is faster.
+///
+/// Freeing the memory waits for *all* running work.
+///
+/// [`into_pinned`]: Self::into_pinned
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, MappedBuffer, PinnedBuffer};
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// let mut flags = MappedBuffer::new(PinnedBuffer::<u32>::zeroed(&context, 64)?, &stream)?;
+/// flags.as_mut_slice().fill(7)?; // the device writes: a fill, or a kernel
+/// assert_eq!(*flags.host()?, [7; 64]);
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub struct MappedBuffer<T> {
+    address: CUdeviceptr,
+    host: PinnedBuffer<T>,
+    stream: Stream,
+}
+
+impl<T: AnyBitPattern> MappedBuffer<T> {
+    /// Makes pinned memory accessible to work on `stream`.
+    ///
+    /// Calls `cuMemHostGetDevicePointer(&address, start, 0)`.
+    ///
+    /// # Errors
+    /// On an error, `memory` is dropped. To keep it, check these conditions before:
+    ///
+    /// - [`Invalid::OtherContext`](crate::Invalid::OtherContext) if the stream belongs to another
+    ///   context than the memory ([`PinnedBuffer::context`]).
+    /// - `CUDA_ERROR_INVALID_VALUE` if the memory is not mapped
+    ///   ([`PinnedOptions::mapped`](crate::PinnedOptions::mapped)) and addressing is not unified.
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemHostGetDevicePointer_v2`](fn@cuda_sys::cuMemHostGetDevicePointer_v2).
+    #[doc(alias = "cuMemHostGetDevicePointer")]
+    pub fn new(memory: PinnedBuffer<T>, stream: &Stream) -> Result<Self> {
+        Ok(Self {
+            address: address_of(&memory, stream)?,
+            host: memory,
+            stream: stream.clone(),
+        })
+    }
+
+    /// Waits for the stream and returns the elements as a host slice.
+    ///
+    /// # Errors
+    /// Errors from the work on the stream.
+    pub fn host(&mut self) -> Result<&mut [T]> {
+        release::drain();
+        self.stream.wait_for_work()?;
+        Ok(&mut self.host)
+    }
+
+    /// Waits for the stream and returns the pinned memory.
+    ///
+    /// # Errors
+    /// Errors from the work on the stream. The buffer is then dropped. To keep it, call
+    /// [`host`](Self::host) first, which waits too.
+    pub fn into_pinned(mut self) -> Result<PinnedBuffer<T>> {
+        release::drain();
+        self.stream.wait_for_work()?;
+        let empty = PinnedBuffer::empty(self.host.context());
+        Ok(std::mem::replace(&mut self.host, empty))
+    }
+}
+
+/// Returns the device address of pinned memory, or 0 if the memory has no bytes.
+fn address_of<T>(memory: &PinnedBuffer<T>, stream: &Stream) -> Result<CUdeviceptr> {
+    same_context("the pinned memory", memory.context(), stream.context())?;
+    let mut address = 0;
+    if memory.has_memory() {
+        let start = memory.as_ptr().cast_mut().cast();
+        let _current = stream.context().enter()?;
+        // SAFETY: the memory is pinned memory of the current context, and the driver does not write
+        // through this pointer. The other pointer is to a local variable.
+        unsafe { call!(cuMemHostGetDevicePointer_v2(&raw mut address, start, 0)) }?;
+    }
+    Ok(address)
+}
+
+impl<T> MappedBuffer<T> {
+    /// Returns the device address, or 0 if the buffer has no bytes.
+    pub fn as_raw(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    /// Returns the number of elements.
+    pub fn len(&self) -> usize {
+        self.host.count()
+    }
+
+    /// Returns whether the buffer has no elements.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns the stream that the buffer is bound to.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Borrows the whole buffer as device memory, for reading.
+    pub fn as_slice(&self) -> DeviceSlice<'_, T> {
+        DeviceSlice::new(self.address, self.len(), &self.stream)
+    }
+
+    /// Borrows the whole buffer as device memory, for reading and writing.
+    pub fn as_mut_slice(&mut self) -> DeviceSliceMut<'_, T> {
+        DeviceSliceMut::new(self.address, self.len(), &self.stream)
+    }
+}
+
+impl<'a, T> From<&'a MappedBuffer<T>> for DeviceSlice<'a, T> {
+    fn from(buffer: &'a MappedBuffer<T>) -> Self {
+        buffer.as_slice()
+    }
+}
+
+impl<'a, T> From<&'a mut MappedBuffer<T>> for DeviceSlice<'a, T> {
+    fn from(buffer: &'a mut MappedBuffer<T>) -> Self {
+        buffer.as_slice()
+    }
+}
+
+impl<'a, T> From<&'a mut MappedBuffer<T>> for DeviceSliceMut<'a, T> {
+    fn from(buffer: &'a mut MappedBuffer<T>) -> Self {
+        buffer.as_mut_slice()
+    }
+}
+
+impl<T> Drop for MappedBuffer<T> {
+    fn drop(&mut self) {
+        self.host.give_back(Some(&self.stream));
+    }
+}
+
+impl<T> fmt::Debug for MappedBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        slice::debug("MappedBuffer", &self.as_slice(), f)
+    }
+}

@@ -1,0 +1,438 @@
+//! Asynchronous copies between device memory and pinned memory, which own the pinned memory.
+
+use crate::call::error::{Error, Rejected, Result};
+use crate::call::function::{Answer, answer, copy_without_current};
+use crate::call::report::{Report, report};
+use crate::call::zone::refuse_in_host_function;
+use crate::capture_state::Operation;
+use crate::context::Context;
+use crate::event::Event;
+use crate::memory::{
+    DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, PinnedRange, same_length,
+};
+use crate::release;
+use crate::stream::Stream;
+use bytemuck::{AnyBitPattern, NoUninit};
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+
+/// A copy in progress on a stream, which owns the pinned memory that it reads or writes.
+///
+/// [`DeviceBuffer::copy_from_pinned`] and [`DeviceBuffer::copy_to_pinned`] return one.
+/// [`synchronize`](Self::synchronize) waits for the copy and returns the pinned memory: a
+/// [`PinnedBuffer`], or a [`PinnedRange`] of one. Dropping this also waits and then drops the memory.
+/// Forgetting it leaks the memory but has no other effect.
+///
+/// If a wait fails, it is unknown whether the device still uses the memory. The memory is then
+/// leaked together with its stream and context, and reported as
+/// [`Report::Leaked`].
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, DeviceBuffer, PinnedBuffer};
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// let buffer = DeviceBuffer::from_slice(&stream, &[1u32, 2, 3])?;
+/// let pending = buffer.copy_to_pinned(PinnedBuffer::zeroed(&context, 3)?)?;
+/// // ... other work of the host, and then:
+/// let host = pending.synchronize()?;
+/// assert_eq!(*host, [1, 2, 3]);
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+///
+/// # A queue of copies
+/// A queue whose copies are waited for before the next one is pushed needs the type of its elements:
+/// `Pending<T>` for buffers, and `Pending<T, PinnedRange<T>>` for ranges. The ranges of one buffer can be
+/// waited for one by one, so that the host works on one part while the others are copied:
+///
+/// ```no_run
+/// use cuda_safe::{DeviceBuffer, Pending, PinnedBuffer, PinnedRange, Result};
+/// use std::collections::VecDeque;
+///
+/// /// Copies the elements to the host in parts, with at most two copies in progress.
+/// fn sum(data: &DeviceBuffer<u32>, host: PinnedBuffer<u32>) -> Result<u32> {
+///     let mut sum = 0;
+///     let mut queue: VecDeque<Pending<u32, PinnedRange<u32>>> = VecDeque::with_capacity(2);
+///     let mut start = 0;
+///     for part in host.into_chunks(1 << 20)? {
+///         if queue.len() == 2 {
+///             if let Some(pending) = queue.pop_front() {
+///                 sum += pending.synchronize()?.iter().sum::<u32>();
+///             }
+///         }
+///         let end = start + part.len();
+///         queue.push_back(data.slice(start..end)?.copy_to_pinned(part)?);
+///         start = end;
+///     }
+///     for pending in queue {
+///         sum += pending.synchronize()?.iter().sum::<u32>();
+///     }
+///     Ok(sum)
+/// }
+///
+/// # let context = cuda_safe::Context::primary(&cuda_safe::Device::get(0)?)?;
+/// # let stream = context.stream()?;
+/// let data = DeviceBuffer::from_slice(&stream, &vec![1; 3_000_000])?;
+/// assert_eq!(sum(&data, PinnedBuffer::zeroed(&context, 3_000_000)?)?, 3_000_000);
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+#[must_use = "dropping it waits for the copy"]
+pub struct Pending<T, H: Pinned<T> = PinnedBuffer<T>> {
+    /// Taken exactly once, by a wait or by the drop. (An `Option` would cost 7 instructions of 130 for each
+    /// copy: `cargo xtask cost`.)
+    host: ManuallyDrop<H>,
+    stream: Stream,
+    elements: PhantomData<T>,
+}
+
+/// Pinned host memory that an asynchronous copy can own: a [`PinnedBuffer`] or a [`PinnedRange`].
+///
+/// This trait is sealed: no other types can implement it.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not pinned memory that a copy can own",
+    note = "pass a `PinnedBuffer` or a `PinnedRange` with the same elements by value; \
+            `PinnedBuffer::into_chunks` divides a buffer into ranges"
+)]
+pub trait Pinned<T>: sealed::Host<T> {}
+
+impl<T> Pinned<T> for PinnedBuffer<T> {}
+
+impl<T> Pinned<T> for PinnedRange<T> {}
+
+mod sealed {
+    use super::{Context, Result, Stream};
+
+    /// What a copy does with the pinned memory that it owns.
+    pub trait Host<T>: Sized {
+        /// The name of the memory in reports of a leak.
+        const NAME: &'static str;
+
+        /// Returns memory without elements.
+        fn empty(context: &Context) -> Self;
+        /// Returns the number of elements, without creating a slice.
+        fn count(&self) -> usize;
+        /// Returns the address of the first element.
+        fn start(&self) -> *mut T;
+        /// Creates what is needed to wait for a copy on `stream`, before the copy is enqueued.
+        fn before_copy(&mut self, stream: &Stream) -> Result<()>;
+        /// Marks the end of a copy that was just enqueued on `stream`.
+        fn after_copy(&self, stream: &Stream) -> Result<()>;
+        /// Waits for the copy that was marked on `stream`.
+        fn synchronize(&mut self, stream: &Stream) -> Result<()>;
+        /// Returns whether the copy that was marked on `stream` has completed.
+        fn is_complete(&self, stream: &Stream) -> Result<bool>;
+    }
+}
+
+/// A copy of a whole buffer is waited for with its stream.
+impl<T> sealed::Host<T> for PinnedBuffer<T> {
+    const NAME: &'static str = "pinned memory that a copy may still use";
+
+    fn empty(context: &Context) -> Self {
+        Self::empty(context)
+    }
+
+    #[inline]
+    fn count(&self) -> usize {
+        self.count()
+    }
+
+    #[inline]
+    fn start(&self) -> *mut T {
+        self.start()
+    }
+
+    #[inline]
+    fn before_copy(&mut self, _: &Stream) -> Result<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn after_copy(&self, _: &Stream) -> Result<()> {
+        Ok(())
+    }
+
+    #[inline]
+    fn synchronize(&mut self, stream: &Stream) -> Result<()> {
+        stream.wait_for_work()
+    }
+
+    fn is_complete(&self, stream: &Stream) -> Result<bool> {
+        stream.is_complete()
+    }
+}
+
+/// The copies of several ranges can be in progress on one stream, so each range has an event.
+impl<T> sealed::Host<T> for PinnedRange<T> {
+    const NAME: &'static str = "a range of pinned memory that a copy may still use";
+
+    fn empty(context: &Context) -> Self {
+        Self::empty(context)
+    }
+
+    fn count(&self) -> usize {
+        self.count()
+    }
+
+    fn start(&self) -> *mut T {
+        self.start()
+    }
+
+    fn before_copy(&mut self, stream: &Stream) -> Result<()> {
+        self.prepare_event(stream)
+    }
+
+    fn after_copy(&self, stream: &Stream) -> Result<()> {
+        // The copy is counted as a call on the stream, so the record is not captured either.
+        self.event()
+            .map_or(Ok(()), |event| event.enqueue_record(stream))
+    }
+
+    fn synchronize(&mut self, _: &Stream) -> Result<()> {
+        self.wait_for_event()
+    }
+
+    fn is_complete(&self, _: &Stream) -> Result<bool> {
+        self.event().map_or(Ok(true), Event::is_complete)
+    }
+}
+
+impl<T: NoUninit> DeviceSliceMut<'_, T> {
+    /// Enqueues a copy from pinned memory to this memory. Does not block the host, except for
+    /// [deferred releases](crate::reference::releases#deferred-releases).
+    ///
+    /// Calls `cuMemcpyHtoDAsync(this, source, bytes, stream)` on the stream that this memory is
+    /// bound to. The source is a [`PinnedBuffer`] or a [`PinnedRange`]. For a range, also records
+    /// an event (`cuEventRecord`), which the first copy of the range creates.
+    ///
+    /// # Errors
+    /// On an error, the source is dropped. [`try_copy_from_pinned`](Self::try_copy_from_pinned) returns
+    /// it with the error.
+    ///
+    /// - [`Invalid::Lengths`](crate::Invalid::Lengths) if the lengths differ.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    /// - [`Error::InHostFunction`] inside a host function.
+    /// - Errors from the driver. The error may be from earlier work while the copy is in progress,
+    ///   so the function waits for the stream before it returns. If that wait also fails, the
+    ///   source is leaked and reported.
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemcpyHtoDAsync_v2`](fn@cuda_sys::cuMemcpyHtoDAsync_v2).
+    #[doc(alias = "cuMemcpyHtoDAsync")]
+    #[inline]
+    pub fn copy_from_pinned<H: Pinned<T>>(&mut self, source: H) -> Result<Pending<T, H>> {
+        Ok(self.try_copy_from_pinned(source)?)
+    }
+
+    /// Does the same as [`copy_from_pinned`](Self::copy_from_pinned), but returns the source with the
+    /// error. The returned memory is empty if the source was leaked.
+    ///
+    /// # Errors
+    /// See [`copy_from_pinned`](Self::copy_from_pinned).
+    #[inline]
+    pub fn try_copy_from_pinned<H: Pinned<T>>(
+        &mut self,
+        source: H,
+    ) -> Result<Pending<T, H>, Rejected<H>> {
+        let (to, from) = (self.as_raw(), source.start().cast_const().cast());
+        self.as_slice().copy_pinned(source, |bytes, stream| {
+            // SAFETY: both sides hold `bytes` (the lengths are equal), and the source has no
+            // uninitialized bytes. The source is kept until the copy has completed.
+            unsafe { answer!(cuMemcpyHtoDAsync_v2(to, from, bytes, stream)) }
+        })
+    }
+}
+
+impl<T: AnyBitPattern> DeviceSlice<'_, T> {
+    /// Enqueues a copy of all elements into pinned memory. Does not block the host, except for
+    /// [deferred releases](crate::reference::releases#deferred-releases).
+    ///
+    /// Calls `cuMemcpyDtoHAsync(target, this, bytes, stream)` on the stream that this memory is
+    /// bound to. The target is a [`PinnedBuffer`] or a [`PinnedRange`]. For a range, also records
+    /// an event (`cuEventRecord`), which the first copy of the range creates.
+    ///
+    /// # Errors
+    /// See [`DeviceSliceMut::copy_from_pinned`]. On an error, the target is dropped.
+    /// [`try_copy_to_pinned`](Self::try_copy_to_pinned) returns it with the error.
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemcpyDtoHAsync_v2`](fn@cuda_sys::cuMemcpyDtoHAsync_v2).
+    #[doc(alias = "cuMemcpyDtoHAsync")]
+    #[inline]
+    pub fn copy_to_pinned<H: Pinned<T>>(&self, target: H) -> Result<Pending<T, H>> {
+        Ok(self.try_copy_to_pinned(target)?)
+    }
+
+    /// Does the same as [`copy_to_pinned`](Self::copy_to_pinned), but returns the target with the error.
+    /// The returned memory is empty if the target was leaked.
+    ///
+    /// # Errors
+    /// See [`copy_to_pinned`](Self::copy_to_pinned).
+    #[inline]
+    pub fn try_copy_to_pinned<H: Pinned<T>>(
+        &self,
+        target: H,
+    ) -> Result<Pending<T, H>, Rejected<H>> {
+        let (to, from) = (target.start().cast(), self.as_raw());
+        self.copy_pinned(target, |bytes, stream| {
+            // SAFETY: both sides hold `bytes` (the lengths are equal), and every bit pattern is a
+            // valid `T`. The target is kept, and no code accesses it, until the copy has completed.
+            unsafe { answer!(cuMemcpyDtoHAsync_v2(to, from, bytes, stream)) }
+        })
+    }
+}
+
+impl<T> DeviceSlice<'_, T> {
+    #[inline]
+    pub(crate) fn copy_pinned<H: Pinned<T>>(
+        &self,
+        mut host: H,
+        copy: impl Fn(usize, cuda_sys::CUstream) -> Answer,
+    ) -> Result<Pending<T, H>, Rejected<H>> {
+        release::drain();
+        let stream = self.stream();
+        let possible = same_length(host.count(), self.len())
+            // If the call fails while the copy is in progress, this function must wait, which is
+            // rejected inside a host function.
+            .and_then(|()| refuse_in_host_function())
+            .and_then(|()| stream.uncaptured(Operation::HostCopy))
+            .and_then(|call| host.before_copy(stream).map(|()| call));
+        let _call = match possible {
+            Ok(call) => call,
+            Err(error) => return Err(Rejected::new(error, host)),
+        };
+        let given = match self.size_bytes() {
+            0 => Ok(()),
+            bytes => copy_without_current(stream.context(), || copy(bytes, stream.raw()))
+                .and_then(|()| host.after_copy(stream)),
+        };
+        let pending = Pending {
+            host: ManuallyDrop::new(host),
+            stream: stream.clone(),
+            elements: PhantomData,
+        };
+        match given {
+            Ok(()) => Ok(pending),
+            // The error may be from earlier work, and the copy may be in progress. Its end may not
+            // be marked, so this waits for the stream.
+            Err(error) => match pending.end(|_, stream| stream.wait_for_work()) {
+                Ok(host) => Err(Rejected::new(error, host)),
+                Err(_) => Err(Rejected::new(error, H::empty(stream.context()))),
+            },
+        }
+    }
+}
+
+/// Asynchronous copies of the whole buffer.
+impl<T> DeviceBuffer<T> {
+    /// Enqueues a copy from pinned memory to this buffer. Does not block the host, except for
+    /// [deferred releases](crate::reference::releases#deferred-releases).
+    ///
+    /// See [`DeviceSliceMut::copy_from_pinned`].
+    ///
+    /// # Errors
+    /// See [`DeviceSliceMut::copy_from_pinned`]. On an error, the source is dropped.
+    /// [`DeviceSliceMut::try_copy_from_pinned`] of [`as_mut_slice`](Self::as_mut_slice) returns it with
+    /// the error.
+    #[inline]
+    pub fn copy_from_pinned<H: Pinned<T>>(&mut self, source: H) -> Result<Pending<T, H>>
+    where
+        T: NoUninit,
+    {
+        self.as_mut_slice().copy_from_pinned(source)
+    }
+
+    /// Enqueues a copy of all elements into pinned memory. Does not block the host, except for
+    /// [deferred releases](crate::reference::releases#deferred-releases).
+    ///
+    /// See [`DeviceSlice::copy_to_pinned`].
+    ///
+    /// # Errors
+    /// See [`DeviceSlice::copy_to_pinned`]. On an error, the target is dropped.
+    /// [`DeviceSlice::try_copy_to_pinned`] of [`as_slice`](Self::as_slice) returns it with the error.
+    #[inline]
+    pub fn copy_to_pinned<H: Pinned<T>>(&self, target: H) -> Result<Pending<T, H>>
+    where
+        T: AnyBitPattern,
+    {
+        self.as_slice().copy_to_pinned(target)
+    }
+}
+
+impl<T, H: Pinned<T>> Pending<T, H> {
+    /// Blocks the host until the copy has completed, and returns the pinned memory.
+    ///
+    /// For a [`PinnedRange`], waits for the copy and for the work enqueued on the stream before it
+    /// (`cuEventSynchronize`). For a [`PinnedBuffer`], waits for all work on the stream
+    /// (`cuStreamSynchronize`).
+    ///
+    /// # Errors
+    /// Errors from the work on the stream. The memory is then leaked and reported.
+    pub fn synchronize(self) -> Result<H> {
+        self.end(H::synchronize)
+    }
+
+    /// Takes the memory if `wait` succeeds, and leaks it otherwise.
+    #[inline]
+    fn end(self, wait: impl FnOnce(&mut H, &Stream) -> Result<()>) -> Result<H> {
+        let mut this = ManuallyDrop::new(self);
+        let this = &mut *this;
+        let waited = wait(&mut this.host, &this.stream);
+        // SAFETY: `this` is not used after this point: neither its `Drop` implementation nor its
+        // fields.
+        let stream = unsafe { std::ptr::read(&raw const this.stream) };
+        // SAFETY: as above, `this` is not used after this point, so the memory is taken exactly
+        // once.
+        let host = unsafe { ManuallyDrop::take(&mut this.host) };
+        match waited {
+            Ok(()) => Ok(host),
+            Err(error) => {
+                leak_in_use(host, stream, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns whether the copy has completed. Does not block the host.
+    ///
+    /// # Errors
+    /// Errors from the work on the stream.
+    pub fn is_complete(&self) -> Result<bool> {
+        self.host.is_complete(&self.stream)
+    }
+
+    /// Returns the stream that the copy is enqueued on.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+}
+
+/// Leaks pinned memory that the device may still use, together with the stream that uses it.
+pub(crate) fn leak_in_use<T, H: Pinned<T>>(host: H, stream: Stream, error: &Error) {
+    std::mem::forget(host);
+    std::mem::forget(stream);
+    report(&Report::Leaked {
+        what: H::NAME,
+        error: error.clone(),
+    });
+}
+
+impl<T, H: Pinned<T>> Drop for Pending<T, H> {
+    fn drop(&mut self) {
+        let waited = self.host.synchronize(&self.stream);
+        // SAFETY: the object is being dropped, so the memory is taken exactly once.
+        let host = unsafe { ManuallyDrop::take(&mut self.host) };
+        match waited {
+            Ok(()) => drop(host),
+            Err(error) => leak_in_use(host, self.stream.clone(), &error),
+        }
+    }
+}
+
+impl<T, H: Pinned<T>> fmt::Debug for Pending<T, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending")
+            .field("len", &self.host.count())
+            .field("stream", &self.stream)
+            .finish()
+    }
+}

@@ -1,0 +1,350 @@
+//! 2-D and 3-D copies and fills.
+//!
+//! Copies from and to an ordinary (pageable) slice have completed when the call returns. A copy to
+//! the device is an asynchronous copy followed by a wait. A copy from the device waits first and
+//! then makes a synchronous copy.
+
+use crate::call::error::Result;
+use crate::call::function::{call, copy_without_current};
+use crate::call::invalid::Invalid;
+use crate::call::region::{Extent, Region};
+use crate::call::zone::refuse_in_host_function;
+use crate::capture_state::Operation;
+use crate::context::Context;
+use crate::memory::{DeviceSlice, DeviceSliceMut};
+use crate::release;
+use bytemuck::{AnyBitPattern, NoUninit};
+use core::ffi::c_void;
+use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype, CUstream};
+
+impl<T> DeviceSliceMut<'_, T> {
+    /// Enqueues a copy of a 2-D or 3-D region of `source` to a region of this memory. Does not
+    /// block the host.
+    ///
+    /// Calls `cuMemcpy2DAsync(&copy, stream)` if `extent` has depth 1, and `cuMemcpy3DAsync`
+    /// otherwise. Both slices must be bound to the same stream.
+    ///
+    /// # Errors
+    /// - [`Invalid::Region`] if a region is not within its memory, or if its rows or slices
+    ///   overlap.
+    /// - [`Invalid::OtherStream`] if the streams differ.
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemcpy2DAsync_v2`](fn@cuda_sys::cuMemcpy2DAsync_v2),
+    /// [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
+    ///
+    /// ```no_run
+    /// # use cuda_safe::{Context, Device, DeviceBuffer, Extent, Region};
+    /// # let stream = Context::primary(&Device::get(0)?)?.stream()?;
+    /// // The first two columns of a matrix.
+    /// let matrix = DeviceBuffer::<f32>::zeroed(&stream, 100 * 80)?;
+    /// let mut columns = DeviceBuffer::<f32>::zeroed(&stream, 2 * 80)?;
+    /// let both = Extent::new_2d(2, 80);
+    /// let from = Region::new(Extent::new_2d(100, 80));
+    /// columns
+    ///     .as_mut_slice()
+    ///     .copy_3d_from(both, Region::new(both), &matrix, from)?;
+    /// # Ok::<_, cuda_safe::Error>(())
+    /// ```
+    #[doc(alias = "cuMemcpy2DAsync")]
+    #[doc(alias = "cuMemcpy3DAsync")]
+    pub fn copy_3d_from<'a>(
+        &mut self,
+        extent: Extent,
+        region: Region,
+        source: impl Into<DeviceSlice<'a, T>>,
+        from: Region,
+    ) -> Result<()>
+    where
+        T: 'a,
+    {
+        let source = source.into();
+        let to = region.checked(extent, self.len())?;
+        let from = from.checked(extent, source.len())?;
+        source.check_stream(|| "the source of the copy".to_owned(), self.stream())?;
+        let (Some(to), Some(from)) = (to, from) else {
+            return Ok(());
+        };
+        let to = Place::of_device(&self.as_slice(), to);
+        let copy = Copy::new::<T>(extent, &Place::of_device(&source, from), &to);
+        // SAFETY: both regions are within memory that is bound to this stream and is freed in the
+        // order of this stream, or after a wait. They do not overlap, because the target is
+        // borrowed mutably.
+        unsafe { copy.enqueue(self.stream().context(), self.stream().raw()) }
+    }
+
+    /// Copies a 2-D or 3-D region of `source` to a region of this memory. Blocks the host until the
+    /// copy and all earlier work on the stream have completed.
+    ///
+    /// Calls `cuMemcpy2DAsync(&copy, stream)` if `extent` has depth 1, and `cuMemcpy3DAsync`
+    /// otherwise. Then waits for the stream.
+    ///
+    /// # Errors
+    /// - [`Invalid::Region`] if a region is not within its memory, or if its rows or slices
+    ///   overlap.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - [`Error::InHostFunction`](crate::Error::InHostFunction) inside a host function.
+    /// - Errors from earlier work on the stream.
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemcpy2DAsync_v2`](fn@cuda_sys::cuMemcpy2DAsync_v2),
+    /// [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
+    #[doc(alias = "cuMemcpy2DAsync")]
+    #[doc(alias = "cuMemcpy3DAsync")]
+    pub fn copy_3d_from_slice(
+        &mut self,
+        extent: Extent,
+        region: Region,
+        source: &[T],
+        from: Region,
+    ) -> Result<()>
+    where
+        T: NoUninit,
+    {
+        let to = region.checked(extent, self.len())?;
+        let from = from.checked(extent, source.len())?;
+        let (Some(to), Some(from)) = (to, from) else {
+            return Ok(());
+        };
+        // This check comes before the copy, because the wait after the copy would be rejected.
+        refuse_in_host_function()?;
+        release::drain();
+        let _call = self.stream().uncaptured(Operation::HostCopy)?;
+        let to = Place::of_device(&self.as_slice(), to);
+        let copy = Copy::new::<T>(extent, &Place::of_host(source.as_ptr(), from), &to);
+        // SAFETY: both regions are within their memory, and the slice has no uninitialized bytes.
+        // It is borrowed until the wait below has returned. If that wait fails, the argument in
+        // `copy_from_slice` applies.
+        let copied = unsafe { copy.enqueue(self.stream().context(), self.stream().raw()) };
+        // Wait even if the call failed: the error may be from earlier work, and the copy may be in
+        // progress.
+        let waited = self.stream().wait_for_host_copies(|_| ());
+        copied.and(waited)
+    }
+
+    /// Enqueues fills that set all elements of a 2-D or 3-D region to `value`.
+    ///
+    /// Calls `cuMemsetD2D8Async`, `cuMemsetD2D16Async` or `cuMemsetD2D32Async`, depending on the
+    /// size of `T`, once for each slice of the region.
+    ///
+    /// # Errors
+    /// - [`Invalid::Region`] if the region is not within the memory, or if its rows or slices
+    ///   overlap.
+    /// - [`Invalid::FillSize`] if the size of `T` is not 1, 2 or 4 bytes.
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemsetD2D8Async`](fn@cuda_sys::cuMemsetD2D8Async),
+    /// [`cuMemsetD2D16Async`](fn@cuda_sys::cuMemsetD2D16Async),
+    /// [`cuMemsetD2D32Async`](fn@cuda_sys::cuMemsetD2D32Async).
+    #[doc(alias = "cuMemsetD2D8Async")]
+    #[doc(alias = "cuMemsetD2D16Async")]
+    #[doc(alias = "cuMemsetD2D32Async")]
+    pub fn fill_3d(&mut self, extent: Extent, region: Region, value: T) -> Result<()>
+    where
+        T: NoUninit,
+    {
+        let size = size_of::<T>();
+        if !matches!(size, 1 | 2 | 4) {
+            return Err(Invalid::FillSize { size }.into());
+        }
+        let Some(region) = region.checked(extent, self.len())? else {
+            return Ok(());
+        };
+        let (width, height) = (extent.width, extent.height);
+        let (pitch, stream) = (region.pitch * size, self.stream().raw());
+        for z in 0..extent.depth {
+            let begin = region.at(0, 0, z).offset * size;
+            let at = self.as_raw() + begin as u64;
+            let bytes = bytemuck::bytes_of(&value);
+            copy_without_current(self.stream().context(), || match *bytes {
+                // SAFETY: the rows are within the memory.
+                [a] => unsafe { call!(cuMemsetD2D8Async(at, pitch, a, width, height, stream)) },
+                [a, b] => {
+                    let pattern = u16::from_ne_bytes([a, b]);
+                    // SAFETY: the rows are within the memory.
+                    unsafe {
+                        call!(cuMemsetD2D16Async(
+                            at, pitch, pattern, width, height, stream
+                        ))
+                    }
+                }
+                [a, b, c, d] => {
+                    let pattern = u32::from_ne_bytes([a, b, c, d]);
+                    // SAFETY: the rows are within the memory.
+                    unsafe {
+                        call!(cuMemsetD2D32Async(
+                            at, pitch, pattern, width, height, stream
+                        ))
+                    }
+                }
+                // The size was checked above.
+                _ => Ok(()),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: AnyBitPattern> DeviceSlice<'_, T> {
+    /// Copies a 2-D or 3-D region to a region of `target`. Blocks the host until the copy and all
+    /// earlier work on the stream have completed.
+    ///
+    /// Waits for the stream and then calls `cuMemcpy2D(&copy)` if `extent` has depth 1, and
+    /// `cuMemcpy3D` otherwise. Elements between the rows of the region in `target` are not changed.
+    ///
+    /// # Errors
+    /// - [`Invalid::Region`] if a region is not within its memory, or if its rows or slices
+    ///   overlap.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - [`Error::InHostFunction`](crate::Error::InHostFunction) inside a host function.
+    /// - Errors from earlier work on the stream. In this case nothing is copied.
+    ///
+    /// Since CUDA 3.2. Raw: [`cuMemcpy2D_v2`](fn@cuda_sys::cuMemcpy2D_v2),
+    /// [`cuMemcpy3D_v2`](fn@cuda_sys::cuMemcpy3D_v2).
+    #[doc(alias = "cuMemcpy2D")]
+    #[doc(alias = "cuMemcpy3D")]
+    pub fn copy_3d_to_slice(
+        &self,
+        extent: Extent,
+        region: Region,
+        target: &mut [T],
+        to: Region,
+    ) -> Result<()> {
+        let from = region.checked(extent, self.len())?;
+        let to = to.checked(extent, target.len())?;
+        release::drain();
+        let _call = self.stream().uncaptured(Operation::HostCopy)?;
+        self.stream().wait_for_work()?;
+        let (Some(from), Some(to)) = (from, to) else {
+            return Ok(());
+        };
+        let to = Place::of_host(target.as_mut_ptr(), to);
+        let copy = Copy::new::<T>(extent, &Place::of_device(self, from), &to);
+        let _current = self.stream().context().enter()?;
+        // SAFETY: both regions are within their memory, and every bit pattern is a valid `T`.
+        unsafe { copy.run() }
+    }
+}
+
+/// The source or the target of a copy.
+pub(crate) struct Place {
+    pub(crate) kind: CUmemorytype,
+    pub(crate) host: *mut c_void,
+    pub(crate) device: CUdeviceptr,
+    /// The distance between the starts of consecutive rows, in bytes.
+    pub(crate) pitch: usize,
+    pub(crate) rows: usize,
+}
+
+impl Place {
+    pub(crate) fn of_device<T>(slice: &DeviceSlice<'_, T>, region: Region) -> Self {
+        let begin = region.offset * size_of::<T>();
+        Self {
+            kind: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+            host: std::ptr::null_mut(),
+            device: slice.as_raw() + begin as u64,
+            pitch: region.pitch * size_of::<T>(),
+            rows: region.rows,
+        }
+    }
+
+    pub(crate) fn of_host<T>(start: *const T, region: Region) -> Self {
+        Self {
+            kind: CUmemorytype::CU_MEMORYTYPE_HOST,
+            host: start.wrapping_add(region.offset).cast_mut().cast(),
+            device: 0,
+            pitch: region.pitch * size_of::<T>(),
+            rows: region.rows,
+        }
+    }
+}
+
+/// A 2-D or 3-D copy in the driver's format.
+pub(crate) enum Copy {
+    Nothing,
+    Plane(CUDA_MEMCPY2D),
+    Volume(CUDA_MEMCPY3D),
+}
+
+impl Copy {
+    pub(crate) fn new<T>(extent: Extent, from: &Place, to: &Place) -> Self {
+        let none = std::ptr::null_mut::<c_void>();
+        let width = extent.width * size_of::<T>();
+        if width == 0 {
+            return Self::Nothing;
+        }
+        if extent.depth == 1 {
+            return Self::Plane(CUDA_MEMCPY2D {
+                srcXInBytes: 0,
+                srcY: 0,
+                srcMemoryType: from.kind,
+                srcHost: from.host,
+                srcDevice: from.device,
+                srcArray: none.cast(),
+                srcPitch: from.pitch,
+                dstXInBytes: 0,
+                dstY: 0,
+                dstMemoryType: to.kind,
+                dstHost: to.host,
+                dstDevice: to.device,
+                dstArray: none.cast(),
+                dstPitch: to.pitch,
+                WidthInBytes: width,
+                Height: extent.height,
+            });
+        }
+        Self::Volume(CUDA_MEMCPY3D {
+            srcXInBytes: 0,
+            srcY: 0,
+            srcZ: 0,
+            srcLOD: 0,
+            srcMemoryType: from.kind,
+            srcHost: from.host,
+            srcDevice: from.device,
+            srcArray: none.cast(),
+            reserved0: none,
+            srcPitch: from.pitch,
+            srcHeight: from.rows,
+            dstXInBytes: 0,
+            dstY: 0,
+            dstZ: 0,
+            dstLOD: 0,
+            dstMemoryType: to.kind,
+            dstHost: to.host,
+            dstDevice: to.device,
+            dstArray: none.cast(),
+            reserved1: none,
+            dstPitch: to.pitch,
+            dstHeight: to.rows,
+            WidthInBytes: width,
+            Height: extent.height,
+            Depth: extent.depth,
+        })
+    }
+
+    /// Enqueues the copy on a stream.
+    ///
+    /// # Safety
+    /// Both regions are within memory that stays allocated, and is not used by other code, until
+    /// the copy has completed.
+    pub(crate) unsafe fn enqueue(&self, context: &Context, stream: CUstream) -> Result<()> {
+        copy_without_current(context, || match self {
+            Self::Nothing => Ok(()),
+            // SAFETY: the caller guarantees valid memory, and the pointer is to a borrowed value.
+            Self::Plane(copy) => unsafe { call!(cuMemcpy2DAsync_v2(&raw const *copy, stream)) },
+            // SAFETY: as above.
+            Self::Volume(copy) => unsafe { call!(cuMemcpy3DAsync_v2(&raw const *copy, stream)) },
+        })
+    }
+
+    /// Makes the copy synchronously, in the current context.
+    ///
+    /// # Safety
+    /// Both regions are within memory that no other code uses. The target is host memory.
+    unsafe fn run(&self) -> Result<()> {
+        match self {
+            Self::Nothing => Ok(()),
+            // SAFETY: the caller guarantees valid memory, and the pointer is to a borrowed value.
+            Self::Plane(copy) => unsafe { call!(cuMemcpy2D_v2(&raw const *copy)) },
+            // SAFETY: as above.
+            Self::Volume(copy) => unsafe { call!(cuMemcpy3D_v2(&raw const *copy)) },
+        }
+    }
+}

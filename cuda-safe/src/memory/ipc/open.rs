@@ -1,0 +1,355 @@
+//! Memory of other processes that is open in this process. Each allocation is opened once and shared.
+//!
+//! Drivers refuse to open synchronous memory that is already open in the context. For pool memory, they
+//! are reported to return the same address again, and the first free then invalidates it for all users.
+//! So an allocation has a place in a table, from before it is opened until after it is closed. Another
+//! thread that opens it while it is being opened or closed waits.
+
+use super::{IpcHandle, IpcKind};
+use crate::call::current::ContextHandle;
+use crate::call::error::{DriverError, Error, Result};
+use crate::call::fork;
+use crate::call::function::{Answer, answer, call};
+use crate::call::invalid::Invalid;
+use crate::call::zone::refuse_in_host_function;
+use crate::context::Context;
+use crate::memory::ImportedPool;
+use crate::release;
+use crate::release::{Destroy, KeepAlive, Leftover, release};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use core::ffi::c_char;
+use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUmemPoolPtrExportData, CUresult};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// The driver's handle of an allocation, and the context or pool that it is opened by.
+type Key = (IpcKind, [u8; 64], usize);
+
+/// The open allocations. An entry whose object does not exist is being opened or closed.
+static OPEN: Mutex<Option<HashMap<Key, Weak<Opened>>>> = Mutex::new(None);
+/// Notified when an allocation was opened or closed.
+static CHANGED: Condvar = Condvar::new();
+
+/// The time limit for waiting until another thread has closed an allocation, and the interval at which
+/// the release queue is processed meanwhile.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const MOMENT: Duration = Duration::from_millis(25);
+
+fn lock() -> MutexGuard<'static, Option<HashMap<Key, Weak<Opened>>>> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A place in the table, removed when this is dropped.
+struct Place(Key);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // The lock may be held forever by a thread that does not exist in the child.
+        if fork::in_child() {
+            return;
+        }
+        if let Some(open) = lock().as_mut() {
+            open.remove(&self.0);
+        }
+        CHANGED.notify_all();
+    }
+}
+
+/// An allocation of another process that is open in this process.
+struct Opened {
+    base: CUdeviceptr,
+    by: By,
+    /// Present until the allocation is closed.
+    place: Option<Place>,
+}
+
+/// The context or pool that opened the allocation, which must stay alive.
+#[derive(Clone)]
+enum By {
+    Context(Context),
+    Pool(ImportedPool),
+}
+
+impl By {
+    fn context(&self) -> &Context {
+        match self {
+            Self::Context(context) => context,
+            Self::Pool(pool) => pool.context(),
+        }
+    }
+}
+
+impl KeepAlive for By {
+    fn context(&self) -> Option<&dyn ContextHandle> {
+        Some(self.context())
+    }
+
+    fn is_borrowed(&self) -> bool {
+        match self {
+            Self::Context(context) => context.is_borrowed(),
+            Self::Pool(pool) => pool.is_borrowed(),
+        }
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let (base, place) = (self.base, self.place.take());
+        match &self.by {
+            By::Context(_) => release(OpenedByContext { base, place }, &self.by),
+            By::Pool(pool) => {
+                let pool = pool.clone();
+                release(OpenedByPool { base, place, pool }, &self.by);
+            }
+        }
+    }
+}
+
+/// Memory from `cuIpcOpenMemHandle`.
+struct OpenedByContext {
+    base: CUdeviceptr,
+    #[allow(dead_code, reason = "held, not read")]
+    place: Option<Place>,
+}
+
+impl Destroy for OpenedByContext {
+    fn name(&self) -> &'static str {
+        "memory of another process"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for the open memory, and the caller promises that this is the first
+        // call. All code that used the memory by its address has waited.
+        unsafe { answer!(cuIpcCloseMemHandle(self.base)) }
+    }
+}
+
+/// Memory from `cuMemPoolImportPointer`.
+struct OpenedByPool {
+    base: CUdeviceptr,
+    #[allow(dead_code, reason = "held, not read")]
+    place: Option<Place>,
+    pool: ImportedPool,
+}
+
+impl Destroy for OpenedByPool {
+    fn name(&self) -> &'static str {
+        "pool memory of another process"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for the open memory, and the caller promises that this is the first
+        // call. This free waits for nothing, but all code that used the memory by its address has
+        // waited.
+        unsafe { answer!(cuMemFree_v2(self.base)) }
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+
+    fn has_leaked(&self, _owners: &dyn KeepAlive) {
+        self.pool.never_destroy();
+    }
+}
+
+/// Memory of another process, opened by [`Context::open_memory`] or [`ImportedPool::open_memory`].
+/// Clones share it. It is closed when the last part of the same allocation is dropped.
+#[derive(Clone)]
+pub struct IpcMemory {
+    opened: Arc<Opened>,
+    address: CUdeviceptr,
+    size: usize,
+}
+
+impl IpcMemory {
+    /// Returns the address in this process.
+    pub fn as_raw(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    /// Returns the size in bytes, as exported by the other process.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Returns the context that the memory is open in.
+    pub fn context(&self) -> &Context {
+        self.opened.by.context()
+    }
+}
+
+impl fmt::Debug for IpcMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IpcMemory")
+            .field("address", &format_args!("{:#x}", self.address))
+            .field("size", &self.size)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// Opens memory of another process. Calls `cuIpcOpenMemHandle` with `LAZY_ENABLE_PEER_ACCESS`.
+    ///
+    /// An allocation is opened once, even if several parts of it are. It is closed
+    /// (`cuIpcCloseMemHandle`) when the last of them is dropped. If another thread is closing it, this
+    /// call waits for that.
+    ///
+    /// # Errors
+    /// [`Invalid::MemoryOfOtherDevice`] ([`IpcHandle::device`] returns the right one);
+    /// [`Invalid::IpcKind`] for memory of a pool, which [`ImportedPool::open_memory`] opens;
+    /// `CUDA_ERROR_INVALID_CONTEXT` for memory of this process; `CUDA_ERROR_ALREADY_MAPPED` if the wait
+    /// exceeds five seconds; other errors of the driver.
+    ///
+    /// # Safety
+    /// - The handle is one that another process of this machine got from its driver.
+    /// - That process keeps the memory allocated until everything that is opened here is dropped, and
+    ///   the work that used it is complete.
+    /// - Before the last part is dropped, all work of this process on it is complete.
+    /// - If it is dropped where the driver must not be called (in a host function, another driver
+    ///   callback, or a capture), it stays open until a later call of this crate that creates, copies
+    ///   or waits has closed it.
+    ///
+    /// Since CUDA 4.1. Raw: [`cuIpcOpenMemHandle_v2`](fn@cuda_sys::cuIpcOpenMemHandle_v2),
+    /// [`cuIpcCloseMemHandle`](fn@cuda_sys::cuIpcCloseMemHandle).
+    #[doc(alias = "cuIpcOpenMemHandle")]
+    #[doc(alias = "cuIpcCloseMemHandle")]
+    pub unsafe fn open_memory(&self, handle: &IpcHandle) -> Result<IpcMemory> {
+        handle.check_kind(IpcKind::Synchronous)?;
+        let own = self.device().uuid()?;
+        if handle.device_uuid() != own {
+            return Err(Invalid::MemoryOfOtherDevice {
+                its: handle.device_uuid().to_string(),
+                expected: own.to_string(),
+            }
+            .into());
+        }
+        open(
+            handle,
+            By::Context(self.clone()),
+            self.as_raw().addr(),
+            || {
+                let raw = CUipcMemHandle {
+                    reserved: handle.as_bytes().map(|byte| c_char::from_ne_bytes([byte])),
+                };
+                let flags = CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
+                let mut base = 0;
+                let place = &raw mut base;
+                let _current = self.enter()?;
+                // SAFETY: the pointer is to a local, and the current context is this one; the caller
+                // promises that the handle is valid.
+                unsafe { call!(cuIpcOpenMemHandle_v2(place, raw, flags)) }?;
+                Ok(base)
+            },
+        )
+    }
+}
+
+impl ImportedPool {
+    /// Opens memory of the pool, for which the other process has sent a [handle](IpcHandle). Calls
+    /// `cuMemPoolImportPointer`.
+    ///
+    /// An allocation is imported once, even if several parts of it are. It is freed in this process
+    /// (`cuMemFree`) when the last of them is dropped.
+    ///
+    /// # Errors
+    /// [`Invalid::IpcKind`] for memory that is not of a pool; [`Invalid::NoAccessToPool`];
+    /// `CUDA_ERROR_INVALID_VALUE` for memory of another pool; `CUDA_ERROR_ALREADY_MAPPED` if another
+    /// thread does not finish closing it within five seconds.
+    ///
+    /// # Safety
+    /// See [`Context::open_memory`]. The memory is of this pool, and its stream in the other process
+    /// has reached the allocation before work of this process uses it.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemPoolImportPointer`](fn@cuda_sys::cuMemPoolImportPointer).
+    #[doc(alias = "cuMemPoolImportPointer")]
+    pub unsafe fn open_memory(&self, handle: &IpcHandle) -> Result<IpcMemory> {
+        handle.check_kind(IpcKind::Pool)?;
+        self.check_access(self.context().device())?;
+        open(handle, By::Pool(self.clone()), self.as_raw().addr(), || {
+            let mut data = CUmemPoolPtrExportData {
+                reserved: *handle.as_bytes(),
+            };
+            let mut base = 0;
+            let (place, data) = (&raw mut base, &raw mut data);
+            let _current = self.context().enter()?;
+            // SAFETY: the pool is alive, the pointers are to locals, and the caller promises that the
+            // data is valid.
+            unsafe { call!(cuMemPoolImportPointer(place, self.as_raw(), data)) }?;
+            Ok(base)
+        })
+    }
+}
+
+/// Returns memory that is already open, or opens it with `call`.
+fn open(
+    handle: &IpcHandle,
+    by: By,
+    number: usize,
+    call: impl FnOnce() -> Result<CUdeviceptr>,
+) -> Result<IpcMemory> {
+    refuse_in_host_function()?;
+    release::drain();
+    let key = (handle.kind, *handle.as_bytes(), number);
+    let opened = match find_or_reserve(key)? {
+        Found::Open(opened) => opened,
+        Found::Reserved(place) => {
+            let opened = Arc::new(Opened {
+                base: call()?,
+                by,
+                place: Some(place),
+            });
+            if let Some(open) = lock().as_mut() {
+                open.insert(key, Arc::downgrade(&opened));
+            }
+            CHANGED.notify_all();
+            opened
+        }
+    };
+    let size = handle.size();
+    let address = opened.base.checked_add(handle.offset());
+    let address = address.filter(|address| address.checked_add(size as u64).is_some());
+    let address = address.ok_or(Invalid::TooLarge { len: size, size: 1 })?;
+    Ok(IpcMemory {
+        opened,
+        address,
+        size,
+    })
+}
+
+enum Found {
+    Open(Arc<Opened>),
+    Reserved(Place),
+}
+
+fn find_or_reserve(key: Key) -> Result<Found> {
+    let begin = Instant::now();
+    while begin.elapsed() < TIMEOUT {
+        let mut table = lock();
+        let open = table.get_or_insert_default();
+        match open.get(&key).map(Weak::upgrade) {
+            None => {
+                open.insert(key, Weak::new());
+                return Ok(Found::Reserved(Place(key)));
+            }
+            Some(Some(opened)) => return Ok(Found::Open(opened)),
+            // Another thread is opening or closing it, or its release is in the queue.
+            Some(None) => {
+                let waited = CHANGED.wait_timeout(table, MOMENT);
+                drop(waited.unwrap_or_else(PoisonError::into_inner));
+                release::drain();
+            }
+        }
+    }
+    // The error that the driver would return, as the memory cannot be closed.
+    Err(Error::Driver(DriverError::new(
+        CUresult::CUDA_ERROR_ALREADY_MAPPED,
+        key.0.opens(),
+    )))
+}

@@ -1,0 +1,411 @@
+//! Pinned (page-locked) host memory.
+
+mod range;
+mod register;
+mod uninit;
+
+pub use range::PinnedRange;
+pub use register::RegisterOptions;
+
+use crate::call::current::ContextHandle;
+use crate::call::error::Result;
+use crate::call::fork;
+use crate::call::function::{answer, call, without_current};
+use crate::call::report::count_leak;
+use crate::capture_state::StreamRef;
+use crate::context::{Context, PinnedMemory};
+use crate::manager::registered::{Registered, VectorMemory};
+use crate::manager::{HostBlock, Order};
+use crate::memory::bytes_of;
+use crate::release;
+use crate::release::{Destroy, Handle, KeepAlive, release};
+use crate::stream::Stream;
+use bitflags::bitflags;
+use bytemuck::AnyBitPattern;
+use core::ffi::c_void;
+use cuda_sys::{
+    CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED,
+};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+/// An owned buffer in pinned host memory, which the device copies from and to without staging. It
+/// dereferences to a slice of `T`.
+///
+/// [`zeroed`](Self::zeroed) and [`uninit`](Self::uninit) allocate one, and
+/// [`register`](Self::register) pins the memory of a vector. [`into_chunks`](Self::into_chunks)
+/// divides it into parts that can be in several copies at the same time. Kernels access pinned
+/// memory as a [`MappedBuffer`](crate::memory::MappedBuffer).
+///
+/// Freeing the memory waits for *all* running work, so reuse buffers where possible. If the context
+/// has a [memory manager](crate::manager), the manager allocates, pins and frees the memory. A
+/// forked child must not access the buffer, because the driver's pages may not exist there.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, DeviceBuffer, PinnedBuffer};
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// let mut host = PinnedBuffer::<f32>::zeroed(&context, 1000)?;
+/// host.fill(1.5);
+/// let mut buffer = DeviceBuffer::zeroed(&stream, 1000)?;
+/// let copy = buffer.copy_from_pinned(host)?;
+/// // ... other work, and then the memory again:
+/// let host = copy.synchronize()?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub struct PinnedBuffer<T> {
+    start: NonNull<T>,
+    len: usize,
+    source: Source,
+    context: Context,
+}
+
+/// How the memory was allocated.
+#[derive(Clone, Copy)]
+enum Source {
+    /// Nothing was allocated, or the memory has been released.
+    Nothing,
+    /// Allocated by the driver.
+    Driver,
+    /// The memory of a vector. It is registered if it has at least one byte.
+    Vector { capacity: usize },
+    /// From the context's manager. A raw box, so that the buffer stays small and dropping it stays
+    /// fast.
+    Manager(NonNull<Managed>),
+}
+
+/// Memory that the context's manager allocated or pinned.
+#[derive(Clone, Copy)]
+struct Managed {
+    block: HostBlock,
+    /// The capacity of the vector that the manager pinned, or `None` if the manager allocated the
+    /// memory.
+    capacity: Option<usize>,
+}
+
+// SAFETY: the buffer owns its memory, like a `Vec<T>`.
+unsafe impl<T: Send> Send for PinnedBuffer<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for PinnedBuffer<T> {}
+
+/// Options for [`PinnedBuffer::zeroed_with`].
+///
+/// Later versions may add fields: end each value with `..Default::default()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PinnedOptions {
+    /// Whether all contexts of the process treat the memory as pinned, not only the context in
+    /// which it is allocated. The default is true. (With unified addressing, which all current
+    /// platforms have, the memory is always portable.)
+    pub portable: bool,
+    /// Whether kernels can access the memory as a [`MappedBuffer`](crate::memory::MappedBuffer). The
+    /// default is false. (With unified addressing, kernels can always access it.)
+    pub mapped: bool,
+    /// Whether the memory is write-combined. The device reads such memory faster over PCI Express,
+    /// but the host *reads* it very slowly. Suited to memory that the host only writes. The default
+    /// is false.
+    pub write_combined: bool,
+    #[doc(hidden)]
+    pub _non_exhaustive: (),
+}
+
+impl Default for PinnedOptions {
+    fn default() -> Self {
+        Self {
+            portable: true,
+            mapped: false,
+            write_combined: false,
+            _non_exhaustive: (),
+        }
+    }
+}
+
+impl PinnedOptions {
+    fn flags(self) -> PinnedFlags {
+        let Self {
+            portable,
+            mapped,
+            write_combined,
+            _non_exhaustive: (),
+        } = self;
+        let mut flags = PinnedFlags::empty();
+        flags.set(PinnedFlags::PORTABLE, portable);
+        flags.set(PinnedFlags::MAPPED, mapped);
+        flags.set(PinnedFlags::WRITE_COMBINED, write_combined);
+        flags
+    }
+}
+
+bitflags! {
+    /// Flags of pinned memory (`CU_MEMHOSTALLOC_*`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct PinnedFlags: u32 {
+        /// Pinned for all contexts.
+        const PORTABLE = CU_MEMHOSTALLOC_PORTABLE;
+        /// Accessible to kernels.
+        const MAPPED = CU_MEMHOSTALLOC_DEVICEMAP;
+        /// Write-combined: reading it is slow for the host.
+        const WRITE_COMBINED = CU_MEMHOSTALLOC_WRITECOMBINED;
+        // Unknown flags of newer drivers are preserved.
+        const _ = !0;
+    }
+}
+
+impl Managed {
+    fn keep(block: HostBlock, capacity: Option<usize>) -> Source {
+        Source::Manager(NonNull::from(Box::leak(Box::new(Self { block, capacity }))))
+    }
+}
+
+impl<T: AnyBitPattern> PinnedBuffer<T> {
+    /// Allocates pinned memory for `len` elements and sets all bytes to 0. The memory is pinned for
+    /// all contexts.
+    ///
+    /// # Errors
+    /// See [`zeroed_with`](Self::zeroed_with).
+    pub fn zeroed(context: &Context, len: usize) -> Result<Self> {
+        Self::zeroed_with(context, len, PinnedOptions::default())
+    }
+
+    /// Allocates pinned memory for `len` elements with the given options and sets all bytes to 0.
+    ///
+    /// Calls `cuMemHostAlloc(&start, bytes, flags)`.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// - [`Invalid::TooLarge`](crate::Invalid::TooLarge) if `len` elements do not fit in the
+    ///   address space.
+    ///
+    /// Since CUDA 2.2. Raw: [`cuMemHostAlloc`](fn@cuda_sys::cuMemHostAlloc),
+    /// [`cuMemFreeHost`](fn@cuda_sys::cuMemFreeHost).
+    #[doc(alias = "cuMemHostAlloc")]
+    #[doc(alias = "cuMemFreeHost")]
+    pub fn zeroed_with(context: &Context, len: usize, options: PinnedOptions) -> Result<Self> {
+        let buffer = Self::allocate(context, len, options)?;
+        let bytes = len * size_of::<T>();
+        // SAFETY: the buffer has this many bytes at this address, and no other code has a pointer
+        // to them. All bits 0 are a valid `T`.
+        unsafe { buffer.start.cast::<u8>().write_bytes(0, bytes) };
+        Ok(buffer)
+    }
+}
+
+impl<T> PinnedBuffer<T> {
+    /// Allocates memory without initializing it. The caller must initialize the elements before the
+    /// buffer is used, unless they are `MaybeUninit`.
+    fn allocate(context: &Context, len: usize, options: PinnedOptions) -> Result<Self> {
+        release::drain();
+        let bytes = bytes_of::<T>(len)?;
+        let mut start = std::ptr::null_mut::<c_void>();
+        let mut source = Source::Nothing;
+        let manager = context.memory_manager()?.filter(|_| bytes != 0);
+        if let Some(manager) = manager {
+            let block = manager.allocate_host(bytes, options.flags())?;
+            start = block.start.as_ptr().cast();
+            source = Managed::keep(block, None);
+        } else if bytes != 0 {
+            let flags = options.flags().bits();
+            let _current = context.enter()?;
+            // SAFETY: the pointer is to a local variable, and the current context is this context.
+            unsafe { call!(cuMemHostAlloc(&raw mut start, bytes, flags)) }
+                .map_err(|error| error.with_requested_bytes(bytes))?;
+            source = Source::Driver;
+        }
+        Ok(Self {
+            start: NonNull::new(start.cast()).unwrap_or(NonNull::dangling()),
+            len,
+            source,
+            context: context.clone(),
+        })
+    }
+
+    /// Returns a buffer without elements, which needs no memory.
+    pub(crate) fn empty(context: &Context) -> Self {
+        Self {
+            start: NonNull::dangling(),
+            len: 0,
+            source: Source::Nothing,
+            context: context.clone(),
+        }
+    }
+
+    /// Returns the context in which the memory was allocated or registered.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Returns the flags that the memory was allocated with.
+    ///
+    /// Calls `cuMemHostGetFlags(&flags, start)`. A driver may add flags that are always on. If the
+    /// buffer has no bytes, no flags are returned.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` for a registered vector.
+    ///
+    /// Since CUDA 2.3. Raw: [`cuMemHostGetFlags`](fn@cuda_sys::cuMemHostGetFlags).
+    #[doc(alias = "cuMemHostGetFlags")]
+    pub fn flags(&self) -> Result<PinnedFlags> {
+        let mut flags = 0;
+        if self.has_memory() {
+            without_current(&self.context, || {
+                // SAFETY: the driver allocated the memory, and the other pointer is to a local
+                // variable.
+                unsafe {
+                    answer!(cuMemHostGetFlags(
+                        &raw mut flags,
+                        self.start.as_ptr().cast()
+                    ))
+                }
+            })?;
+        }
+        Ok(PinnedFlags::from_bits_retain(flags))
+    }
+
+    /// Returns the number of elements without creating a slice, which must not exist while the
+    /// device writes.
+    pub(crate) fn count(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn start(&self) -> *mut T {
+        self.start.as_ptr()
+    }
+
+    /// Returns the memory that the context's manager allocated or pinned, if any.
+    fn managed(&self) -> Option<Managed> {
+        match self.source {
+            // SAFETY: the pointer is a box of `Managed::keep`, which is not freed while this source
+            // exists.
+            Source::Manager(managed) => Some(unsafe { *managed.as_ref() }),
+            _ => None,
+        }
+    }
+
+    /// Forgets memory that the manager has released.
+    fn forget_managed(&mut self) {
+        if let Source::Manager(managed) = std::mem::replace(&mut self.source, Source::Nothing) {
+            // SAFETY: the pointer is a box of `Managed::keep`, and its source has just been
+            // replaced.
+            drop(unsafe { Box::from_raw(managed.as_ptr()) });
+        }
+    }
+
+    /// Returns whether the buffer has at least one byte, and therefore memory that the driver
+    /// knows.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.len * size_of::<T>() != 0
+    }
+
+    /// Releases the memory after the device work on `used_on` has completed.
+    pub(crate) fn give_back(&mut self, used_on: Option<&Stream>) {
+        let source = std::mem::replace(&mut self.source, Source::Nothing);
+        let start = self.start.as_ptr();
+        match source {
+            Source::Nothing => {}
+            Source::Driver => {
+                release_after(PinnedMemory(Handle(start.cast())), &self.context, used_on);
+            }
+            Source::Vector { capacity } if self.has_memory() => {
+                // SAFETY: these are the address and the capacity of the registered vector, which
+                // has at least one byte. Its elements are `Copy` (see `register`), and its memory
+                // is released exactly once, here.
+                let vector = unsafe { VectorMemory::new(start, capacity) };
+                let memory = Registered::new(start.cast(), vector);
+                release_after(memory, &self.context, used_on);
+            }
+            // SAFETY: as above. The elements have no bytes, so the memory was never registered.
+            Source::Vector { capacity } => drop(unsafe { Vec::from_raw_parts(start, 0, capacity) }),
+            Source::Manager(managed) => self.give_to_manager(managed, used_on),
+        }
+    }
+
+    /// Returns memory to the context's manager.
+    #[cold]
+    #[inline(never)]
+    fn give_to_manager(&self, managed: NonNull<Managed>, used_on: Option<&Stream>) {
+        // SAFETY: the pointer is a box of `Managed::keep`, and its source has just been replaced.
+        let managed = unsafe { Box::from_raw(managed.as_ptr()) };
+        // The manager exists, because it allocated this memory. (In a forked child it must not be
+        // called.)
+        let manager = self.context.made_manager().filter(|_| !fork::in_child());
+        let Some(manager) = manager else {
+            return count_leak();
+        };
+        let order = used_on.map_or(Order::NONE, Order::of);
+        match managed.capacity {
+            // SAFETY: the block was allocated by this manager and is freed exactly once, here. Safe
+            // copies from and to it completed before they returned, and only this stream has used
+            // it by address.
+            None => unsafe { manager.free_host(managed.block, order) },
+            Some(capacity) => {
+                // SAFETY: these are the address and the capacity of the pinned vector, which has at
+                // least one byte. Its elements are `Copy` (see `register`), and its memory is
+                // released exactly once, here.
+                let vector = unsafe { VectorMemory::new(self.start.as_ptr(), capacity) };
+                // SAFETY: as for the block above.
+                unsafe { manager.release_pin(managed.block, Box::new(vector), order) }
+            }
+        }
+    }
+}
+
+/// Releases memory of a context after the work on `used_on`.
+#[inline(never)]
+fn release_after(memory: impl Destroy, context: &Context, used_on: Option<&Stream>) {
+    match used_on {
+        // The stream or the context may be borrowed, so both are kept.
+        Some(stream) => release(memory, &(stream.clone(), context.clone())),
+        None => release(memory, context),
+    }
+}
+
+/// The owners of memory of a context that is used on a stream.
+impl KeepAlive for (Stream, Context) {
+    fn context(&self) -> Option<&dyn ContextHandle> {
+        Some(self.0.context())
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.0.is_borrowed() || self.1.is_borrowed()
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
+    }
+
+    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
+        self.0.streams()
+    }
+}
+
+impl<T> Deref for PinnedBuffer<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: there are `len` elements at `start`. They are valid: zeros of a type for which
+        // every bit pattern is valid, elements that were initialized later, or the elements of a
+        // vector. They are aligned, because
+        // the driver's pages and vectors are, and they are borrowed with `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> DerefMut for PinnedBuffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as in `deref`, and the elements are borrowed mutably with `self`.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T> Drop for PinnedBuffer<T> {
+    fn drop(&mut self) {
+        self.give_back(None);
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for PinnedBuffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}

@@ -1,0 +1,116 @@
+//! Stream-ordered memory of memory pools, for managers.
+
+use crate::call::error::Result;
+use crate::call::fork;
+use crate::call::function::call;
+use crate::call::invalid::Invalid;
+use crate::call::report::count_leak;
+use crate::capture_state::{Operation, is_default};
+use crate::manager::capture::enqueue;
+use crate::manager::order::OrderOwners;
+use crate::manager::{Block, DriverMemory, Order};
+use crate::memory::MemoryPool;
+use crate::memory::pool::PoolMemory;
+use crate::memory::pool::block::PoolBlock;
+use crate::release::{Handle, release};
+use crate::stream::same_context;
+use cuda_sys::CUstream;
+
+impl DriverMemory {
+    /// Allocates stream-ordered memory from a memory pool. Calls `cuMemAllocFromPoolAsync`, and retries
+    /// after all deferred frees have been done if there is not enough memory.
+    ///
+    /// The pool must belong to the [context](Self::context) of this object. A manager that owns a pool
+    /// creates it in that context, which does not keep the manager alive.
+    ///
+    /// The memory keeps the pool alive. Destroying the pool then waits for all work of the context.
+    /// (Memory of a default pool or of a [borrowed](MemoryPool::borrow_raw) one does not keep it alive.)
+    /// If the pool is located on another device, the manager must check that its device has
+    /// [access](MemoryPool::access).
+    ///
+    /// # Errors
+    /// - `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_INVALID_VALUE` if `size` is 0.
+    /// - [`Invalid::OrderWithoutStream`]; [`Invalid::Handle`] for default streams.
+    /// - [`Invalid::StreamIsCaptured`].
+    /// - [`Invalid::OtherContext`] if the pool belongs to another context.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemAllocFromPoolAsync`](fn@cuda_sys::cuMemAllocFromPoolAsync).
+    #[doc(alias = "cuMemAllocFromPoolAsync")]
+    pub fn allocate_from_pool(
+        &self,
+        pool: &MemoryPool,
+        size: usize,
+        order: Order<'_>,
+    ) -> Result<Block> {
+        same_context("the pool", pool.context(), self.context())?;
+        order.expect_stream("an allocation from a memory pool")?;
+        if let Some(raw) = order.raw().filter(|raw| is_default(*raw)) {
+            return Err(Invalid::Handle {
+                what: "non-default stream",
+                value: raw.addr(),
+            }
+            .into());
+        }
+        let (mut address, raw) = (0, pool.as_raw());
+        let place = &raw mut address;
+        self.retry(|| {
+            enqueue(order, Operation::Allocate, self.context(), |stream| {
+                // SAFETY: the pool and the stream are alive, and the pointer is to a local.
+                unsafe { call!(cuMemAllocFromPoolAsync(place, size, raw, stream)) }
+            })
+        })
+        .map_err(|error| error.with_requested_bytes(size))?;
+        pool.retain_for_memory();
+        Ok(Block {
+            address,
+            size,
+            token: address,
+        })
+    }
+
+    /// Frees memory of a memory pool in stream order. Calls `cuMemFreeAsync`. The free waits for nothing,
+    /// even while a [guard](Self::defer_cleanup) is alive.
+    ///
+    /// For an order without a stream, or on a default stream, the free is deferred like that of
+    /// [synchronous memory](Self::free), until all work of the context is complete.
+    ///
+    /// # Safety
+    /// See [`MemoryManager::free`](crate::manager::MemoryManager::free). `block` was returned by
+    /// [`allocate_from_pool`](Self::allocate_from_pool) of this object for `pool` or a clone of it, not
+    /// for another object with the same handle. (The token of the block is not used.)
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemFreeAsync`](fn@cuda_sys::cuMemFreeAsync).
+    #[doc(alias = "cuMemFreeAsync")]
+    pub unsafe fn free_to_pool(&self, block: Block, pool: &MemoryPool, order: Order<'_>) {
+        if fork::in_child() {
+            return count_leak();
+        }
+        // SAFETY: the caller promises that the block is of this pool, so it holds a clone of it, and is
+        // freed once.
+        let pool = unsafe { pool.reclaim_from_memory() };
+        // A wait for this context would not cover a free on a stream of another one, so it is recorded.
+        let other = (order.stream()).filter(|stream| stream.context() != self.context());
+        if let (Some(pool), Some(stream)) = (&pool, other) {
+            return PoolMemory::new(block.address, stream, pool).release();
+        }
+        let memory = PoolBlock {
+            address: block.address,
+            stream: stream_of(order).map(Handle),
+            pool,
+        };
+        if memory.stream.is_none() {
+            return self.free_of_pool(memory, block.size);
+        }
+        let owners = OrderOwners {
+            order,
+            context: self.context(),
+        };
+        release(memory, &owners);
+    }
+}
+
+/// Returns the stream of an order. A default stream is excluded, because a query whether it is captured
+/// might apply to another context's.
+fn stream_of(order: Order<'_>) -> Option<CUstream> {
+    order.raw().filter(|raw| !is_default(*raw))
+}

@@ -1,0 +1,564 @@
+//! Memory pools, which stream-ordered memory is allocated from.
+//!
+//! [`MemoryPool`] explains how pools are used. [`attribute`] lists the attributes of a pool.
+//!
+//! ```no_run
+//! use cuda_safe::pool::attribute::USED_CURRENT;
+//! use cuda_safe::{Context, Device, DeviceBuffer, MemoryPool};
+//!
+//! // `DeviceBuffer::zeroed` allocates from the device's current pool.
+//! let context = Context::primary(&Device::get(0)?)?;
+//! let pool = MemoryPool::default_of(&context)?;
+//! let buffer = DeviceBuffer::<u8>::zeroed(&context.stream()?, 1 << 20)?;
+//! assert!(pool.attribute(USED_CURRENT)? >= 1 << 20);
+//! # Ok::<_, cuda_safe::Error>(())
+//! ```
+
+mod access;
+pub mod attribute;
+pub(crate) mod block;
+mod current;
+mod frees;
+pub(crate) mod memory;
+mod options;
+mod share;
+
+pub use access::MemoryAccess;
+pub(super) use frees::PoolMemory;
+pub use options::MemoryPoolOptions;
+pub use share::ImportedPool;
+pub(crate) use share::not_shareable;
+
+use super::buffer::allocation::Release;
+use super::{DeviceBuffer, MemoryLocation, bytes_of};
+use crate::call::error::Result;
+use crate::call::function::{Answer, answer, call, without_current};
+use crate::call::ownership::{Ownership, expect_handle};
+use crate::call::report::count_leak;
+use crate::capture_state::Operation;
+use crate::context::Context;
+use crate::event::AfterEvents;
+use crate::memory::pool::attribute::{HighWater, PoolAttribute, PoolValue, Settable};
+use crate::memory::pool::frees::FreeEvents;
+use crate::release;
+use crate::release::{After, Destroy, Handle, KeepAlive, Leftover, release};
+use crate::stream::Stream;
+use cuda_sys::{CUmemoryPool, CUresult};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A pool of memory for stream-ordered allocation (`CUmemoryPool`). Freed memory stays cached for
+/// later allocations.
+///
+/// Each device has a default pool ([`default_of`](Self::default_of)). [`DeviceBuffer::zeroed`],
+/// [`DeviceBuffer::uninit`] and [`DeviceBuffer::from_slice`] allocate from the device's current
+/// pool, which initially is the default pool. [`new`](Self::new) creates another pool. It can
+/// [replace the current pool](crate::Device::set_memory_pool) of a device, or be used directly
+/// ([`DeviceBuffer::uninit_from_pool`]). [`attribute::RELEASE_THRESHOLD`] sets how much unused
+/// memory a pool keeps cached.
+///
+/// Clones share the pool, and memory allocated from the pool keeps the pool alive. The pool is
+/// destroyed when the last clone and the last of its memory have been dropped. This drop waits
+/// until the frees of the pool's memory have completed, because a driver (580) eventually crashes
+/// if a pool is destroyed earlier. A pool is never destroyed once it has been set as the current
+/// pool of a device, or once the ownership of some of its memory has been
+/// [released](DeviceBuffer::into_raw), because it is then unknown when its memory is freed.
+///
+/// ```no_run
+/// use cuda_safe::pool::attribute::{RELEASE_THRESHOLD, USED_CURRENT};
+/// use cuda_safe::{Context, DeviceBuffer, Device, MemoryPool, MemoryPoolOptions};
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// let pool = MemoryPool::new(&context, MemoryPoolOptions::default())?;
+/// pool.set_attribute(RELEASE_THRESHOLD, 1 << 30)?;
+/// let buffer = DeviceBuffer::<f32>::zeroed_from_pool(&pool, &stream, 1000)?;
+/// assert!(pool.attribute(USED_CURRENT)? >= 4000);
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct MemoryPool {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    raw: CUmemoryPool,
+    ownership: Ownership,
+    /// The location of the pool's memory, or `None` if it is unknown.
+    location: Option<MemoryLocation>,
+    /// Whether the pool is known to have managed memory, which all devices can use.
+    is_managed: bool,
+    /// Whether the pool may have memory that does not keep it alive: allocations by other code
+    /// after the pool was set as the current pool of a device, memory whose ownership was released,
+    /// and memory that could not be freed.
+    never_destroyed: AtomicBool,
+    free_events: FreeEvents,
+    /// Whether this is a default pool of the driver, which is never destroyed.
+    is_default: bool,
+    /// Whether a memory manager has allocated from the pool. Its frees are not recorded, so
+    /// destroying the pool waits for all work.
+    has_unrecorded_frees: AtomicBool,
+    /// The export of the pool, if handles of its memory were exported.
+    #[cfg(unix)]
+    exported: share::Exported,
+    context: Context,
+}
+
+// SAFETY: the driver allows all threads to use a pool, also concurrently.
+unsafe impl Send for Inner {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Inner {}
+
+impl MemoryPool {
+    /// Creates a memory pool. The pool keeps `context` alive.
+    ///
+    /// Calls `cuMemPoolCreate(&pool, props)`.
+    ///
+    /// # Errors
+    /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without memory pools
+    ///   ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)).
+    /// - `CUDA_ERROR_INVALID_VALUE` for a location that cannot have a pool.
+    /// - [`Invalid::NeedsNewerDriver`](crate::Invalid::NeedsNewerDriver) if the driver does not
+    ///   know an option.
+    /// - [`Invalid::PoolHandles`](crate::Invalid::PoolHandles) if the pool must be shareable and
+    ///   the device does not support file descriptors for pools.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemPoolCreate`](fn@cuda_sys::cuMemPoolCreate),
+    /// [`cuMemPoolDestroy`](fn@cuda_sys::cuMemPoolDestroy).
+    #[doc(alias = "cuMemPoolCreate")]
+    #[doc(alias = "cuMemPoolDestroy")]
+    pub fn new(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
+        release::drain();
+        let props = options.props(context.device())?;
+        let mut raw = std::ptr::null_mut();
+        {
+            let _current = context.enter()?;
+            // SAFETY: the pointers point to local variables. Properties that the driver does not know
+            // are zero.
+            unsafe { call!(cuMemPoolCreate(&raw mut raw, &raw const props)) }?;
+        }
+        let place = options.location;
+        let location = place.unwrap_or(MemoryLocation::Device(context.device()));
+        let mut pool = Self::own(raw, context, Some(location), Ownership::Owned);
+        pool.set_managed(options.managed);
+        Ok(pool)
+    }
+
+    /// Returns the default pool of the context's device. It is never destroyed.
+    ///
+    /// Calls `cuDeviceGetDefaultMemPool(&pool, device)`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_SUPPORTED` on devices without memory pools.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuDeviceGetDefaultMemPool`](fn@cuda_sys::cuDeviceGetDefaultMemPool).
+    #[doc(alias = "cuDeviceGetDefaultMemPool")]
+    pub fn default_of(context: &Context) -> Result<Self> {
+        let device = context.device();
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer is to a local variable.
+        unsafe { call!(cuDeviceGetDefaultMemPool(&raw mut raw, device.as_raw())) }?;
+        let location = Some(MemoryLocation::Device(device));
+        Ok(Self::drivers(raw, context, location))
+    }
+
+    /// Takes ownership of `raw`. The pool is destroyed when the last clone is dropped.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    ///
+    /// # Safety
+    /// `raw` is a live pool that no other code destroys. If other code allocates memory from the
+    /// pool or frees memory of the pool, these frees must complete before the last clone of this
+    /// object and the last memory allocated through it are dropped.
+    pub unsafe fn from_raw(raw: CUmemoryPool, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Owned)
+    }
+
+    /// Borrows a pool that other code owns, such as one from
+    /// [`Device::memory_pool`](crate::Device::memory_pool). The pool is never destroyed by this
+    /// object.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    ///
+    /// # Safety
+    /// `raw` is a pool that stays alive until the last clone of this object and all memory
+    /// allocated through it have been dropped, and the frees of this memory have completed. If the
+    /// pool is set as the current pool of a device, or if the ownership of some of its memory is
+    /// released, the pool must stay alive until the process ends.
+    pub unsafe fn borrow_raw(raw: CUmemoryPool, context: &Context) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Borrowed)
+    }
+
+    /// Uses a pool that `owner` keeps alive. This object never destroys the pool; `owner` is
+    /// dropped after the last clone.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null. `owner` is then dropped.
+    ///
+    /// # Safety
+    /// `raw` is a pool that stays alive as long as `owner`.
+    pub unsafe fn from_foreign(
+        raw: CUmemoryPool,
+        context: &Context,
+        owner: impl Any + Send + Sync,
+    ) -> Result<Self> {
+        Self::wrap(raw, context, Ownership::Foreign(Box::new(owner)))
+    }
+
+    /// Wraps a pool that other code created.
+    fn wrap(raw: CUmemoryPool, context: &Context, ownership: Ownership) -> Result<Self> {
+        expect_handle("memory pool", raw)?;
+        Ok(Self::own(raw, context, None, ownership))
+    }
+
+    /// Wraps a default pool of the driver.
+    fn drivers(raw: CUmemoryPool, context: &Context, location: Option<MemoryLocation>) -> Self {
+        let mut pool = Self::own(raw, context, location, Ownership::Borrowed);
+        if let Some(inner) = Arc::get_mut(&mut pool.inner) {
+            inner.is_default = true;
+        }
+        pool
+    }
+
+    /// Sets whether the new pool has managed memory.
+    fn set_managed(&mut self, is_managed: bool) {
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.is_managed = is_managed;
+        }
+    }
+
+    fn is_borrowed(&self) -> bool {
+        matches!(self.inner.ownership, Ownership::Borrowed) || self.context().depends_on_borrowed()
+    }
+
+    fn own(
+        raw: CUmemoryPool,
+        context: &Context,
+        location: Option<MemoryLocation>,
+        ownership: Ownership,
+    ) -> Self {
+        Self {
+            inner: Arc::new(Inner {
+                raw,
+                ownership,
+                location,
+                is_managed: false,
+                never_destroyed: AtomicBool::new(false),
+                free_events: FreeEvents::default(),
+                is_default: false,
+                has_unrecorded_frees: AtomicBool::new(false),
+                #[cfg(unix)]
+                exported: share::Exported::default(),
+                context: context.clone(),
+            }),
+        }
+    }
+
+    /// Returns the driver's handle, which this object still owns. Do not destroy it.
+    pub fn as_raw(&self) -> CUmemoryPool {
+        self.inner.raw
+    }
+
+    /// Releases ownership and returns the driver's handle. The pool is never destroyed by this
+    /// crate, and its context stays alive until the process ends.
+    pub fn into_raw(self) -> CUmemoryPool {
+        let raw = self.as_raw();
+        std::mem::forget(self);
+        raw
+    }
+
+    /// Marks the pool as never destroyed, because it may have memory that does not keep it alive.
+    pub(crate) fn never_destroy(&self) {
+        self.inner.never_destroyed.store(true, Ordering::Relaxed);
+    }
+
+    /// Keeps the pool alive for memory of a manager, until
+    /// [`reclaim_from_memory`](Self::reclaim_from_memory). The frees of this memory are not recorded.
+    pub(crate) fn retain_for_memory(&self) {
+        if self.is_kept_by_memory() {
+            self.inner
+                .has_unrecorded_frees
+                .store(true, Ordering::Relaxed);
+            std::mem::forget(self.clone());
+        }
+    }
+
+    /// Returns the clone that memory of a manager holds, if it holds one.
+    ///
+    /// # Safety
+    /// [`retain_for_memory`](Self::retain_for_memory) was called for the memory, and this function was
+    /// not.
+    pub(crate) unsafe fn reclaim_from_memory(&self) -> Option<Self> {
+        if !self.is_kept_by_memory() {
+            return None;
+        }
+        // SAFETY: the pointer is that of a live `Arc`, and the caller promises that the memory holds
+        // one of its reference counts, which is taken over here.
+        let inner = unsafe { Arc::from_raw(Arc::as_ptr(&self.inner)) };
+        Some(Self { inner })
+    }
+
+    /// Returns whether the pool could be destroyed before its memory. (The owner of a borrowed pool
+    /// promises not to do this.)
+    fn is_kept_by_memory(&self) -> bool {
+        !matches!(self.inner.ownership, Ownership::Borrowed)
+    }
+
+    /// Returns the context that the pool keeps alive.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// Returns the value of one of the pool's [attributes](attribute).
+    ///
+    /// Calls `cuMemPoolGetAttribute(pool, attribute, &value)`.
+    ///
+    /// # Errors
+    /// [`Invalid::UnknownAttribute`](crate::Invalid::UnknownAttribute) if the attribute is newer
+    /// than the driver.
+    ///
+    /// Since CUDA 11.2. The documentation of each attribute says when it was introduced. Raw:
+    /// [`cuMemPoolGetAttribute`](fn@cuda_sys::cuMemPoolGetAttribute).
+    #[doc(alias = "cuMemPoolGetAttribute")]
+    pub fn attribute<T: PoolValue, A>(&self, attribute: PoolAttribute<T, A>) -> Result<T> {
+        // As large as the largest attribute. Smaller ones leave the rest zero.
+        let mut value = 0u64;
+        let (place, raw) = ((&raw mut value).cast(), attribute.as_raw());
+        without_current(self.context(), || {
+            // SAFETY: the pool is alive, and the pointer is to a local variable that is large
+            // enough for every attribute.
+            unsafe { answer!(cuMemPoolGetAttribute(self.as_raw(), raw, place)) }
+        })
+        .map_err(|error| attribute.explain(error))?;
+        Ok(T::from_bytes(value.to_ne_bytes()))
+    }
+
+    /// Sets an attribute of the pool.
+    ///
+    /// Calls `cuMemPoolSetAttribute(pool, attribute, &value)`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE`.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemPoolSetAttribute`](fn@cuda_sys::cuMemPoolSetAttribute).
+    #[doc(alias = "cuMemPoolSetAttribute")]
+    pub fn set_attribute<T: PoolValue>(
+        &self,
+        attribute: PoolAttribute<T, Settable>,
+        value: T,
+    ) -> Result<()> {
+        self.set(attribute, value)
+    }
+
+    /// Resets a high-water mark to the current value.
+    ///
+    /// Calls `cuMemPoolSetAttribute(pool, attribute, 0)`.
+    ///
+    /// # Errors
+    /// Errors from the driver.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemPoolSetAttribute`](fn@cuda_sys::cuMemPoolSetAttribute).
+    #[doc(alias = "cuMemPoolSetAttribute")]
+    pub fn reset_high_water(&self, attribute: PoolAttribute<u64, HighWater>) -> Result<()> {
+        self.set(attribute, 0)
+    }
+
+    fn set<T: PoolValue, A>(&self, attribute: PoolAttribute<T, A>, value: T) -> Result<()> {
+        let mut value = u64::from_ne_bytes(value.to_bytes());
+        let (place, raw) = ((&raw mut value).cast(), attribute.as_raw());
+        without_current(self.context(), || {
+            // SAFETY: the pool is alive, and the pointer is to a local variable that holds the
+            // value and is as large as the largest attribute.
+            unsafe { answer!(cuMemPoolSetAttribute(self.as_raw(), raw, place)) }
+        })
+    }
+
+    /// Returns unused memory to the system until at most `keep` bytes remain reserved. Allocated
+    /// memory counts toward `keep`.
+    ///
+    /// Calls `cuMemPoolTrimTo(pool, keep)`.
+    ///
+    /// # Errors
+    /// Errors from the driver.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemPoolTrimTo`](fn@cuda_sys::cuMemPoolTrimTo).
+    #[doc(alias = "cuMemPoolTrimTo")]
+    pub fn trim_to(&self, keep: usize) -> Result<()> {
+        release::drain();
+        without_current(self.context(), || {
+            // SAFETY: the pool is alive.
+            unsafe { answer!(cuMemPoolTrimTo(self.as_raw(), keep)) }
+        })
+    }
+}
+
+impl<T> DeviceBuffer<T> {
+    /// Allocates stream-ordered memory from `pool` without initializing it.
+    ///
+    /// Calls `cuMemAllocFromPoolAsync(&address, bytes, pool, stream)`. If the pool is not on the
+    /// stream's device, calls `cuMemPoolGetAccess` first to check that the device has access.
+    ///
+    /// # Errors
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// - [`Invalid::NoAccessToPool`](crate::Invalid::NoAccessToPool) if the stream's device cannot
+    ///   write to the pool's memory.
+    /// - [`Invalid::TooLarge`](crate::Invalid::TooLarge) if `len` elements do not fit in the
+    ///   address space.
+    /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemAllocFromPoolAsync`](fn@cuda_sys::cuMemAllocFromPoolAsync).
+    #[doc(alias = "cuMemAllocFromPoolAsync")]
+    pub fn uninit_from_pool(pool: &MemoryPool, stream: &Stream, len: usize) -> Result<Self> {
+        release::drain();
+        let bytes = bytes_of::<T>(len)?;
+        if bytes == 0 {
+            return Ok(Self::own(0, len, stream, Release::Nothing));
+        }
+        pool.check_access(stream.context().device())?;
+        let mut address = 0;
+        let (place, raw) = (&raw mut address, pool.as_raw());
+        let allocate = || {
+            // SAFETY: the pool and the stream are alive, and the pointer is to a local variable.
+            unsafe { answer!(cuMemAllocFromPoolAsync(place, bytes, raw, stream.raw())) }
+        };
+        let _call = stream.uncaptured(Operation::Allocate)?;
+        without_current(stream.context(), allocate)
+            .map_err(|error| error.with_requested_bytes(bytes))?;
+        let release = if pool.inner.is_default {
+            Release::StreamOrdered
+        } else {
+            Release::OfPool(pool.clone())
+        };
+        Ok(Self::own(address, len, stream, release))
+    }
+
+    /// Allocates stream-ordered memory from `pool` and enqueues a fill that sets all bytes to 0.
+    ///
+    /// # Errors
+    /// See [`uninit_from_pool`](Self::uninit_from_pool).
+    pub fn zeroed_from_pool(pool: &MemoryPool, stream: &Stream, len: usize) -> Result<Self> {
+        Self::uninit_from_pool(pool, stream, len)?.into_zeroed()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let events = self.free_events.take();
+        let never_destroyed = *self.never_destroyed.get_mut();
+        let has_unrecorded_frees = *self.has_unrecorded_frees.get_mut();
+        let owner = match std::mem::replace(&mut self.ownership, Ownership::Borrowed) {
+            Ownership::Owned => None,
+            Ownership::Foreign(owner) => Some(owner),
+            Ownership::Borrowed => return,
+        };
+        if never_destroyed {
+            count_leak();
+            return std::mem::forget(owner);
+        }
+        let is_foreign = owner.is_some();
+        if is_foreign && !has_unrecorded_frees && events.is_empty() {
+            return;
+        }
+        let owners = AfterEvents {
+            events,
+            owner: owner.map(Arc::from),
+            context: self.context.clone(),
+        };
+        if is_foreign {
+            let pool = ForeignPool {
+                has_unrecorded_frees,
+            };
+            return release(pool, &owners);
+        }
+        let pool = OwnedPool {
+            raw: Handle(self.raw),
+            has_unrecorded_frees,
+        };
+        release(pool, &owners);
+    }
+}
+
+/// A pool from `cuMemPoolCreate`. A driver (580) still uses a destroyed pool while frees of its memory
+/// are pending, so the owners have events that were recorded after them.
+struct OwnedPool {
+    raw: Handle<CUmemoryPool>,
+    has_unrecorded_frees: bool,
+}
+
+impl Destroy for OwnedPool {
+    fn name(&self) -> &'static str {
+        "a memory pool"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for the pool, and the caller promises that this is the first call.
+        // The pool's memory keeps the pool alive, so that memory is freed, and the frees are complete.
+        unsafe { answer!(cuMemPoolDestroy(self.raw.0)) }
+    }
+
+    fn after(&self) -> After {
+        after_frees(self.has_unrecorded_frees)
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+}
+
+/// A pool of foreign code. The driver is not called: the foreign owner is dropped with the owners, after
+/// the frees are complete.
+struct ForeignPool {
+    has_unrecorded_frees: bool,
+}
+
+impl Destroy for ForeignPool {
+    fn name(&self) -> &'static str {
+        "the owner of a memory pool"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        Answer {
+            call: "cuEventSynchronize",
+            code: CUresult::CUDA_SUCCESS,
+        }
+    }
+
+    fn after(&self) -> After {
+        after_frees(self.has_unrecorded_frees)
+    }
+
+    fn has_leaked(&self, owners: &dyn KeepAlive) {
+        owners.leak();
+    }
+}
+
+/// Returns the work after which a pool may be destroyed.
+fn after_frees(has_unrecorded_frees: bool) -> After {
+    match has_unrecorded_frees {
+        true => After::AllWork,
+        false => After::Uses,
+    }
+}
+
+/// Pools are equal if they have the same driver handle.
+impl PartialEq for MemoryPool {
+    fn eq(&self, other: &Self) -> bool {
+        self.inner.raw == other.inner.raw
+    }
+}
+
+impl Eq for MemoryPool {}
+
+impl fmt::Debug for MemoryPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryPool")
+            .field("raw", &self.inner.raw)
+            .field("location", &self.inner.location)
+            .field("ownership", &self.inner.ownership)
+            .finish()
+    }
+}

@@ -1,0 +1,357 @@
+//! The driver's linker, which combines several inputs into one image.
+
+use super::jit::{self, JitOptions, Request};
+use super::{Library, Module, image};
+use crate::call::current::ContextHandle;
+use crate::call::error::{DriverError, Result};
+use crate::call::function::{Answer, answer, call};
+use crate::call::invalid::Invalid;
+use crate::context::Context;
+use crate::release;
+use crate::release::{Destroy, Handle, KeepAlive, release};
+use core::ffi::{CStr, c_void};
+use cuda_sys::{CUjitInputType, CUlinkState, CUresult};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A linker (`CUlinkState`). Create one with [`Linker::new`].
+///
+/// It takes several inputs and combines them into one image for a context's device, or for another
+/// [target](JitOptions::target).
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, Linker, Module};
+///
+/// # let (kernels, functions) = ("", ".version 6.0\n.target sm_52\n.address_size 64\n");
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let mut linker = Linker::new(&context)?;
+/// linker.add_ptx("kernels", kernels)?;
+/// linker.add_ptx("functions", functions)?;
+/// let linked = linker.complete()?;
+/// let module = Module::from_linked(&context, &linked)?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub struct Linker {
+    raw: CUlinkState,
+    retained: Arc<Retained>,
+}
+
+/// The objects that must outlive the driver's linker, which writes to the request until it is
+/// destroyed.
+struct Retained {
+    request: Request,
+    context: Context,
+}
+
+// SAFETY: any thread may use a linker, one thread at a time, which `&mut` guarantees.
+unsafe impl Send for Linker {}
+
+/// The format of an input for the linker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LinkInput {
+    /// PTX text.
+    Ptx,
+    /// A binary for one architecture.
+    Cubin,
+    /// Binaries and PTX for several architectures.
+    Fatbin,
+    /// A host object file with embedded device code.
+    Object,
+    /// An archive of host object files with embedded device code.
+    Library,
+}
+
+impl LinkInput {
+    fn raw(self) -> CUjitInputType {
+        match self {
+            Self::Ptx => CUjitInputType::CU_JIT_INPUT_PTX,
+            Self::Cubin => CUjitInputType::CU_JIT_INPUT_CUBIN,
+            Self::Fatbin => CUjitInputType::CU_JIT_INPUT_FATBINARY,
+            Self::Object => CUjitInputType::CU_JIT_INPUT_OBJECT,
+            Self::Library => CUjitInputType::CU_JIT_INPUT_LIBRARY,
+        }
+    }
+}
+
+/// The image that a [`Linker`] created, for [`Module::from_linked`] and [`Library::from_linked`].
+#[derive(Clone, PartialEq, Eq)]
+pub struct Linked {
+    image: Box<[u8]>,
+    log: Box<str>,
+}
+
+impl Linked {
+    /// Returns the image, a cubin. It is a copy of the driver's image.
+    pub fn bytes(&self) -> &[u8] {
+        &self.image
+    }
+
+    /// Returns the info log of the compiler and the linker, if [requested](JitOptions::info_log).
+    pub fn log(&self) -> &str {
+        &self.log
+    }
+}
+
+impl Linker {
+    /// Creates a linker for the context's device.
+    ///
+    /// # Errors
+    /// See [`with`](Self::with).
+    pub fn new(context: &Context) -> Result<Self> {
+        Self::with(context, &JitOptions::default())
+    }
+
+    /// Creates a linker with options, which also apply to the PTX that it compiles. Calls
+    /// `cuLinkCreate`.
+    ///
+    /// # Errors
+    /// [`Invalid::JitOption`], [`Invalid::JitOptionNeedsNewerDriver`];
+    /// `CUDA_ERROR_JIT_COMPILER_NOT_FOUND`.
+    ///
+    /// Since CUDA 6.5. Raw: [`cuLinkCreate_v2`](fn@cuda_sys::cuLinkCreate_v2),
+    /// [`cuLinkDestroy`](fn@cuda_sys::cuLinkDestroy).
+    #[doc(alias = "cuLinkCreate")]
+    #[doc(alias = "cuLinkDestroy")]
+    pub fn with(context: &Context, options: &JitOptions) -> Result<Self> {
+        release::drain();
+        let mut request = Request::new(options)?;
+        let (count, keys, values) = request.options();
+        let mut raw = std::ptr::null_mut();
+        let state = &raw mut raw;
+        {
+            let _current = context.enter()?;
+            // SAFETY: there are `count` option keys, with values of the expected types. They refer to
+            // heap memory of the request, which lives until the linker is destroyed. The other pointer
+            // refers to a local variable.
+            unsafe { call!(cuLinkCreate_v2(count, keys, values, state)) }?;
+        }
+        let retained = Retained {
+            request,
+            context: context.clone(),
+        };
+        Ok(Self {
+            raw,
+            retained: Arc::new(retained),
+        })
+    }
+
+    /// Compiles PTX text and adds it, with a name for the log. Calls `cuLinkAddData`.
+    ///
+    /// # Errors
+    /// [`Error::Compile`](crate::Error::Compile) with the log so far;
+    /// [`Error::PtxTooNew`](crate::Error::PtxTooNew); the text is empty or contains a NUL.
+    ///
+    /// Since CUDA 6.5. Raw: [`cuLinkAddData_v2`](fn@cuda_sys::cuLinkAddData_v2).
+    #[doc(alias = "cuLinkAddData")]
+    pub fn add_ptx(&mut self, name: &str, ptx: &str) -> Result<()> {
+        let text = image::ptx(ptx)?;
+        let bytes = text.as_bytes_with_nul();
+        // SAFETY: the driver recognizes the text as PTX and reads it up to the NUL. Its compiler checks
+        // the rest.
+        unsafe { self.add(LinkInput::Ptx, name, bytes) }
+            .map_err(|error| jit::explain_ptx(error, &text))
+    }
+
+    /// Adds binary code, with a name for the log. Calls `cuLinkAddData`.
+    ///
+    /// # Errors
+    /// See [`add_ptx`](Self::add_ptx) and [`Module::from_image`].
+    ///
+    /// # Safety
+    /// `data` must be a complete input of that format made by NVIDIA's tools, because the driver trusts
+    /// its contents.
+    ///
+    /// Since CUDA 6.5. Raw: [`cuLinkAddData_v2`](fn@cuda_sys::cuLinkAddData_v2).
+    #[doc(alias = "cuLinkAddData")]
+    pub unsafe fn add_data(&mut self, kind: LinkInput, name: &str, data: &[u8]) -> Result<()> {
+        match kind {
+            LinkInput::Ptx => {
+                let text = std::str::from_utf8(data).map_err(|_| Invalid::NotPtx)?;
+                return self.add_ptx(name, text);
+            }
+            LinkInput::Cubin | LinkInput::Fatbin => image::check(data)?,
+            LinkInput::Object | LinkInput::Library => {
+                if data.is_empty() {
+                    return Err(Invalid::EmptyImage.into());
+                }
+            }
+        }
+        // SAFETY: the caller guarantees the conditions of this function.
+        unsafe { self.add(kind, name, data) }
+    }
+
+    /// # Safety
+    /// `data` must be a complete input of that format. PTX must end with a NUL.
+    unsafe fn add(&mut self, kind: LinkInput, name: &str, data: &[u8]) -> Result<()> {
+        let name = image::name(name)?;
+        let start = data.as_ptr().cast_mut().cast::<c_void>();
+        let size = data.len();
+        let (keys, values) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let (state, kind, name) = (self.raw, kind.raw(), name.as_ptr());
+        let log_before = self.retained.request.errors();
+        let done = {
+            let _current = self.retained.context.enter()?;
+            // SAFETY: the linker is alive. The caller guarantees that the data is valid. The driver
+            // only reads it and has copied it when the call returns. The name ends with a NUL, and
+            // there are no options.
+            unsafe {
+                call!(cuLinkAddData_v2(
+                    state, kind, start, size, name, 0, keys, values
+                ))
+            }
+        };
+        self.retained.request.with_new_log(done, &log_before)
+    }
+
+    /// Adds a file. Calls `cuLinkAddFile`.
+    ///
+    /// PTX can also be read and passed to [`add_ptx`](Self::add_ptx), which is safe.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_FILE_NOT_FOUND`. See also [`add_data`](Self::add_data).
+    ///
+    /// # Safety
+    /// The file must be a complete input of that format made by NVIDIA's tools, because the driver
+    /// trusts its contents. The file must not change during the call.
+    ///
+    /// Since CUDA 6.5. Raw: [`cuLinkAddFile_v2`](fn@cuda_sys::cuLinkAddFile_v2).
+    #[doc(alias = "cuLinkAddFile")]
+    pub unsafe fn add_file(&mut self, kind: LinkInput, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref().as_os_str().as_encoded_bytes();
+        let path = std::ffi::CString::new(path).map_err(|error| Invalid::NulInText {
+            position: error.nul_position(),
+        })?;
+        let (keys, values) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let (state, kind) = (self.raw, kind.raw());
+        let path: &CStr = &path;
+        let path = path.as_ptr();
+        let log_before = self.retained.request.errors();
+        let done = {
+            let _current = self.retained.context.enter()?;
+            // SAFETY: the linker is alive. The caller guarantees that the file is valid. The path ends
+            // with a NUL, and there are no options.
+            unsafe { call!(cuLinkAddFile_v2(state, kind, path, 0, keys, values)) }
+        };
+        self.retained.request.with_new_log(done, &log_before)
+    }
+
+    /// Links the inputs and consumes the linker. Calls `cuLinkComplete`.
+    ///
+    /// # Errors
+    /// [`Error::Compile`](crate::Error::Compile) with the log, for example about an undefined or
+    /// multiply defined symbol.
+    ///
+    /// Since CUDA 5.5. Raw: [`cuLinkComplete`](fn@cuda_sys::cuLinkComplete).
+    #[doc(alias = "cuLinkComplete")]
+    pub fn complete(self) -> Result<Linked> {
+        let (mut image, mut size) = (std::ptr::null_mut(), 0);
+        let (image_out, size_out) = (&raw mut image, &raw mut size);
+        let log_before = self.retained.request.errors();
+        let done = {
+            let _current = self.retained.context.enter()?;
+            // SAFETY: the linker is alive, and the pointers refer to local variables.
+            unsafe { call!(cuLinkComplete(self.raw, image_out, size_out)) }
+        };
+        self.retained.request.with_new_log(done, &log_before)?;
+        if image.is_null() {
+            let code = CUresult::CUDA_ERROR_UNKNOWN;
+            let call = "cuLinkComplete";
+            return Err(DriverError::new(code, call).into());
+        }
+        // SAFETY: the driver's image has `size` bytes and stays valid until the linker is destroyed,
+        // which happens after the copy.
+        let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), size) };
+        Ok(Linked {
+            image: image.into(),
+            log: self.retained.request.info().into(),
+        })
+    }
+
+    /// Returns the context for whose device the linker links.
+    pub fn context(&self) -> &Context {
+        &self.retained.context
+    }
+
+    /// Returns the raw handle without giving up ownership. Do not destroy it.
+    pub fn as_raw(&self) -> CUlinkState {
+        self.raw
+    }
+}
+
+impl Module {
+    /// Loads the image that a [`Linker`] created. Calls `cuModuleLoadDataEx`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NO_BINARY_FOR_GPU` if it was linked for another device.
+    ///
+    /// Since CUDA 2.1.
+    pub fn from_linked(context: &Context, linked: &Linked) -> Result<Self> {
+        // SAFETY: the image is complete and was made by the driver.
+        unsafe { Self::from_image(context, linked.bytes()) }
+    }
+}
+
+impl Library {
+    /// Loads the image that a [`Linker`] created. Calls `cuLibraryLoadData`.
+    ///
+    /// # Errors
+    /// See [`Module::from_linked`]. That error appears when a context first uses the code.
+    ///
+    /// Since CUDA 12.0.
+    pub fn from_linked(linked: &Linked) -> Result<Self> {
+        // SAFETY: the image is complete and was made by the driver.
+        unsafe { Self::from_image(linked.bytes()) }
+    }
+}
+
+impl Drop for Linker {
+    fn drop(&mut self) {
+        release(Handle(self.raw), &self.retained);
+    }
+}
+
+impl Destroy for Handle<CUlinkState> {
+    fn name(&self) -> &'static str {
+        "a linker"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the handle stands for the linker, and the caller promises that this is the first call.
+        // The owners keep the memory alive to which the linker writes.
+        unsafe { answer!(cuLinkDestroy(self.0)) }
+    }
+}
+
+impl KeepAlive for Arc<Retained> {
+    fn context(&self) -> Option<&dyn ContextHandle> {
+        Some(&self.context)
+    }
+
+    fn is_borrowed(&self) -> bool {
+        self.context.is_borrowed()
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(Self::clone(self))
+    }
+}
+
+impl fmt::Debug for Linker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Linker")
+            .field("raw", &self.raw)
+            .field("context", self.context())
+            .finish()
+    }
+}
+
+impl fmt::Debug for Linked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Linked")
+            .field("bytes", &self.image.len())
+            .field("log", &self.log)
+            .finish()
+    }
+}

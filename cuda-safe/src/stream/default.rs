@@ -1,0 +1,310 @@
+//! Default streams, which differ between contexts or threads.
+
+use super::Partition;
+use super::host::{self, HostPanic};
+use super::retained::Retained;
+use super::{ExecutionContext, query_result, same_context};
+use crate::call::error::Result;
+use crate::call::function::call;
+use crate::call::zone::refuse_in_host_function;
+use crate::capture_state::{Member, Operation, State, driver_status, is_capturing, wait_captured};
+use crate::context::{Context, CurrentContext};
+use crate::event::Event;
+use crate::release;
+use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+
+/// A default stream of the current context or green context. Code that names no stream uses it.
+///
+/// Get one from a guard, with [`CurrentContext::legacy_stream`] or
+/// [`CurrentContext::per_thread_stream`].
+///
+/// The handles of default streams, 1 and 2, mean a different stream in each context or on each thread.
+/// A default stream is therefore not a [`Stream`](crate::Stream), and no buffer can be bound to it.
+/// This type borrows the guard and stays on its thread. Use it to order work with other code: wait for
+/// its work, make it wait for an event, or record an event in it. For memory and launches, create
+/// [a stream for each thread](#a-stream-for-each-thread).
+///
+/// Each call checks whether the context of the guard is still current (`cuCtxGetCurrent`). If it is
+/// not, for example inside another guard, the context is made current for the duration of the call.
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device};
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let stream = context.stream()?;
+/// let event = context.event()?;
+/// context.with_current(|current| {
+///     // A C library that was called here has enqueued work in the default stream.
+///     let default = current.legacy_stream();
+///     default.record_event(&event)?;
+///     stream.wait_event(&event)
+/// })??;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+///
+/// # A stream for each thread
+/// A buffer on the per-thread default stream could not leave its thread: dropped on another thread, it
+/// would be freed in the order of that thread's stream, while its own work is still running. A stream
+/// that is created once for each thread replaces the per-thread default stream. As a
+/// [blocking](crate::StreamOptions::blocking) stream it is ordered with the legacy default stream in the
+/// same way. It can be passed to libraries, and its buffers can be sent to other threads and outlive the
+/// thread:
+///
+/// ```no_run
+/// use cuda_safe::{Context, Device, DeviceBuffer, Result, Stream, StreamOptions};
+/// use std::cell::OnceCell;
+///
+/// /// Returns the stream of this thread. A program with several contexts needs one for each.
+/// fn thread_stream(context: &Context) -> Result<Stream> {
+///     thread_local! {
+///         static STREAM: OnceCell<Stream> = const { OnceCell::new() };
+///     }
+///     STREAM.with(|stream| {
+///         if let Some(stream) = stream.get() {
+///             return Ok(stream.clone());
+///         }
+///         let options = StreamOptions { blocking: true, ..Default::default() };
+///         let new = context.stream_with(options)?;
+///         Ok(stream.get_or_init(|| new).clone())
+///     })
+/// }
+///
+/// let context = Context::primary(&Device::get(0)?)?;
+/// let worker = std::thread::spawn(move || {
+///     let stream = thread_stream(&context)?;
+///     let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 3)?;
+///     buffer.fill(7)?;
+///     Ok::<_, cuda_safe::Error>(buffer)
+/// });
+/// let buffer = worker.join().expect("no panic")?;
+/// assert_eq!(buffer.to_vec()?, [7, 7, 7]);
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct DefaultStream<'guard> {
+    raw: CUstream,
+    guard: &'guard CurrentContext,
+    /// The green context, if the guard makes its view current.
+    green: Option<&'guard Arc<dyn Partition>>,
+}
+
+impl CurrentContext {
+    /// Returns the legacy default stream of the context (`CU_STREAM_LEGACY`), which the driver uses for
+    /// stream 0. This stream and the *blocking* streams of the context
+    /// ([`StreamOptions::blocking`](crate::StreamOptions::blocking)) wait for each other.
+    ///
+    /// Since CUDA 7.0.
+    #[doc(alias = "CU_STREAM_LEGACY")]
+    pub fn legacy_stream(&self) -> DefaultStream<'_> {
+        DefaultStream {
+            raw: CU_STREAM_LEGACY,
+            guard: self,
+            green: None,
+        }
+    }
+
+    /// Returns the per-thread default stream of the context (`CU_STREAM_PER_THREAD`). It is a blocking
+    /// stream.
+    ///
+    /// Since CUDA 7.0.
+    #[doc(alias = "CU_STREAM_PER_THREAD")]
+    pub fn per_thread_stream(&self) -> DefaultStream<'_> {
+        DefaultStream {
+            raw: CU_STREAM_PER_THREAD,
+            guard: self,
+            green: None,
+        }
+    }
+}
+
+impl<'guard> DefaultStream<'guard> {
+    /// Returns the same default stream for a green context whose view is the context of the guard.
+    pub(crate) fn of_green(mut self, green: &'guard Arc<dyn Partition>) -> Self {
+        self.green = Some(green);
+        self
+    }
+
+    /// Returns the handle, 1 or 2. It means this stream only on this thread and while its context is
+    /// current.
+    pub fn as_raw(&self) -> CUstream {
+        self.raw
+    }
+
+    /// Returns the context of events and memory for this stream. For a default stream of a green
+    /// context this is the primary context.
+    pub fn context(&self) -> &Context {
+        match self.green {
+            Some(green) => green.context(),
+            None => self.guard.context(),
+        }
+    }
+
+    /// Returns the green context, if the guard makes its view current.
+    pub(crate) fn partition(&self) -> Option<&'guard Arc<dyn Partition>> {
+        self.green
+    }
+
+    /// Blocks the thread until all work in the stream is complete. Calls `cuStreamSynchronize`.
+    ///
+    /// # Errors
+    /// See [`Stream::synchronize`](crate::Stream::synchronize). Panics are returned for host functions
+    /// that were launched through default streams of the same guard.
+    ///
+    /// Since CUDA 2.0. Raw: [`cuStreamSynchronize`](fn@cuda_sys::cuStreamSynchronize).
+    #[doc(alias = "cuStreamSynchronize")]
+    pub fn synchronize(&self) -> Result<()> {
+        refuse_in_host_function()?;
+        release::drain();
+        {
+            let _current = self.guard.context().enter()?;
+            // SAFETY: this is a default stream of the current context or of this thread, which always
+            // exists.
+            unsafe { call!(cuStreamSynchronize(self.raw)) }?;
+        }
+        self.host_panic().take()
+    }
+
+    /// Returns whether all work in the stream is complete. Calls `cuStreamQuery`.
+    ///
+    /// # Errors
+    /// The errors of completed work; [`Error::Forked`](crate::Error::Forked).
+    ///
+    /// Since CUDA 2.0. Raw: [`cuStreamQuery`](fn@cuda_sys::cuStreamQuery).
+    #[doc(alias = "cuStreamQuery")]
+    pub fn is_complete(&self) -> Result<bool> {
+        let _current = self.guard.context().enter()?;
+        // SAFETY: as in `synchronize`.
+        query_result(unsafe { call!(cuStreamQuery(self.raw)) })
+    }
+
+    /// Makes all later work in the stream wait for the most recent record of the event. The thread does
+    /// not wait. Calls `cuStreamWaitEvent`.
+    ///
+    /// The event may belong to another context or device. If the event was recorded in a captured
+    /// stream, the per-thread default stream joins that capture.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` and related codes: the legacy default stream cannot wait
+    /// for an event that was recorded in a captured stream.
+    ///
+    /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
+    #[doc(alias = "cuStreamWaitEvent")]
+    pub fn wait_event(&self, event: &Event) -> Result<()> {
+        let _current = self.guard.context().enter()?;
+        let on_event = event.state().enter(Operation::Wait);
+        // SAFETY: as in `synchronize`; the event is alive, and the driver keeps the state that it needs.
+        let wait = || unsafe { call!(cuStreamWaitEvent(self.raw, event.raw(), 0)) };
+        if on_event.seen().is_plain() || self.raw == CU_STREAM_LEGACY {
+            return wait();
+        }
+        let state = self.state();
+        let member = Member {
+            state: &state,
+            stream: None,
+            retained: Arc::new(Retained::ExecutionContext(match self.green {
+                Some(green) => ExecutionContext::Green(Arc::clone(green)),
+                None => ExecutionContext::Context(self.context().clone()),
+            })),
+        };
+        // SAFETY: as in `synchronize`.
+        let ask = || unsafe { driver_status(self.raw) };
+        wait_captured(&member, (event.state(), &on_event), wait, ask)
+    }
+
+    /// Records an event after all work that is in the stream. Calls `cuEventRecord`.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherContext`](crate::Invalid::OtherContext).
+    ///
+    /// Since CUDA 2.0. Raw: [`cuEventRecord`](fn@cuda_sys::cuEventRecord).
+    #[doc(alias = "cuEventRecord")]
+    pub fn record_event(&self, event: &Event) -> Result<()> {
+        same_context("the event", event.context(), self.context())?;
+        let _current = self.guard.context().enter()?;
+        if self.raw == CU_STREAM_LEGACY {
+            return self.enqueue_record(event);
+        }
+        let state = self.state();
+        let call = state.enter(Operation::Record);
+        // SAFETY: as in `synchronize`.
+        let entry = call.resolve(Operation::Record, || unsafe { is_capturing(self.raw) })?;
+        event.state().prepare_record(&entry)?;
+        self.enqueue_record(event)
+    }
+
+    /// Enqueues a function that runs once on a driver thread. Calls `cuLaunchHostFunc`. See
+    /// [`Stream::launch_host_function`](crate::Stream::launch_host_function).
+    ///
+    /// If the function panics, the next [`synchronize`](Self::synchronize) of a default stream of this
+    /// guard returns the panic as an error.
+    ///
+    /// # Errors
+    /// See [`Stream::launch_host_function`](crate::Stream::launch_host_function).
+    ///
+    /// Since CUDA 10.0. Raw: [`cuLaunchHostFunc`](fn@cuda_sys::cuLaunchHostFunc).
+    #[doc(alias = "cuLaunchHostFunc")]
+    pub fn launch_host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
+        release::drain();
+        let _current = self.guard.context().enter()?;
+        let state = self.state();
+        let call = state.enter(Operation::HostFunction);
+        // SAFETY: as in `synchronize`. (For the legacy stream, the driver reports whether a blocking
+        // stream is captured.)
+        let ask = || unsafe { is_capturing(self.raw) };
+        let _call = call.uncaptured(Operation::HostFunction, ask)?;
+        host::launch(function, self.host_panic(), |run, data| {
+            // SAFETY: as in `synchronize`; the function runs once and takes the box in `data`.
+            unsafe { call!(cuLaunchHostFunc(self.raw, run, data)) }
+        })
+    }
+
+    fn enqueue_record(&self, event: &Event) -> Result<()> {
+        // SAFETY: as in `synchronize`; the event is alive.
+        unsafe { call!(cuEventRecord(event.raw(), self.raw)) }
+    }
+
+    /// Returns the capture state. The per-thread default stream has one for each thread and context.
+    /// The legacy default stream is never captured.
+    fn state(&self) -> Arc<State> {
+        type States = Vec<(usize, Option<u64>, Arc<State>)>;
+        thread_local! {
+            static STATES: RefCell<States> = const { RefCell::new(Vec::new()) };
+        }
+        let current = self.guard.context();
+        let (raw, id) = (current.as_raw().addr(), current.id());
+        if self.raw == CU_STREAM_LEGACY {
+            return State::of_default();
+        }
+        let state = STATES.try_with(|states| {
+            let mut states = states.borrow_mut();
+            let known = states.iter().find(|entry| (entry.0, entry.1) == (raw, id));
+            if let Some((.., state)) = known {
+                return Arc::clone(state);
+            }
+            // A state that no capture refers to has no information.
+            states.retain(|(.., state)| Arc::strong_count(state) > 1);
+            let state = State::of_default();
+            states.push((raw, id, Arc::clone(&state)));
+            state
+        });
+        // While a thread exits, the thread-local storage may already be destroyed.
+        state.unwrap_or_else(|_| State::of_default())
+    }
+
+    fn host_panic(&self) -> &Arc<HostPanic> {
+        self.guard.host_panic()
+    }
+}
+
+impl fmt::Debug for DefaultStream<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DefaultStream")
+            .field("raw", &self.raw)
+            .field("context", self.context())
+            .field("green", &self.green.is_some())
+            .finish()
+    }
+}

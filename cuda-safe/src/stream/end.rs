@@ -1,0 +1,139 @@
+//! The destruction of a stream: the notification of the memory manager, and the release of the handle.
+
+use super::{ExecutionContext, Inner, Stream};
+use crate::call::current::ContextHandle;
+use crate::call::fork;
+use crate::call::function::{Answer, answer};
+use crate::call::ownership::Ownership;
+use crate::call::zone;
+use crate::capture_state::StreamRef;
+use crate::context::Extension;
+use crate::release;
+use crate::release::{Destroy, Handle, KeepAlive, release_now};
+use cuda_sys::{CUresult, CUstream};
+use std::sync::Arc;
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let extension = self.context.any_extension();
+        if extension.is_some_and(Extension::refers_to_streams) && self.notify_extension() {
+            return;
+        }
+        if self.ownership.is_owned() {
+            self.state.unpublish();
+            release_now(Handle(self.raw), &self.execution_context);
+        }
+    }
+}
+
+impl Inner {
+    /// Notifies the memory manager, which may have stream-ordered memory of this stream. Returns
+    /// whether the destruction was deferred.
+    #[cold]
+    #[inline(never)]
+    fn notify_extension(&mut self) -> bool {
+        // The manager caches no memory for a borrowed stream.
+        if fork::in_child() || self.is_borrowed {
+            return false;
+        }
+        if !zone::may_block() {
+            self.destroy_later();
+            return true;
+        }
+        if let Some(extension) = self.context.any_extension() {
+            extension.stream_ends(&self.raw);
+        }
+        false
+    }
+
+    /// Defers the destruction: puts another object of the stream into the release queue. In a driver
+    /// callback the manager might have to wait for a thread that waits for the callback.
+    fn destroy_later(&mut self) {
+        let again = Stream {
+            inner: Arc::new(Self {
+                raw: self.raw,
+                ownership: std::mem::replace(&mut self.ownership, Ownership::Borrowed),
+                is_borrowed: false,
+                execution_context: self.execution_context.clone(),
+                context: self.context.clone(),
+                state: Arc::clone(&self.state),
+                host_panic: Arc::clone(&self.host_panic),
+            }),
+        };
+        release::later(LastClone, &again);
+    }
+}
+
+impl Destroy for Handle<CUstream> {
+    fn name(&self) -> &'static str {
+        "a stream"
+    }
+
+    /// Running work is not affected.
+    #[inline(always)]
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the handle stands for the stream, and the caller promises that this is the first call.
+        unsafe { answer!(cuStreamDestroy_v2(self.0)) }
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+}
+
+/// The last clone of a stream, which must not be dropped in a host function. It is dropped with the
+/// owners, so the driver is not called.
+struct LastClone;
+
+impl Destroy for LastClone {
+    fn name(&self) -> &'static str {
+        "the last clone of a stream"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        Answer {
+            call: "cuStreamDestroy_v2",
+            code: CUresult::CUDA_SUCCESS,
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+}
+
+impl KeepAlive for ExecutionContext {
+    fn context(&self) -> Option<&dyn ContextHandle> {
+        Some(self.context())
+    }
+
+    fn is_borrowed(&self) -> bool {
+        match self {
+            Self::Context(context) => context.is_borrowed(),
+            Self::Green(green) => green.is_borrowed(),
+        }
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
+    }
+}
+
+impl KeepAlive for Stream {
+    fn context(&self) -> Option<&dyn ContextHandle> {
+        Some(self.context())
+    }
+
+    #[inline]
+    fn is_borrowed(&self) -> bool {
+        self.inner.is_borrowed
+    }
+
+    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+        Box::new(self.clone())
+    }
+
+    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
+        [Some(self.by_ref()), None]
+    }
+}

@@ -1,0 +1,18 @@
+//! The locks and atomics of this crate. Tests replace them with instrumented versions (feature
+//! `explore`).
+
+#[cfg(feature = "explore")]
+pub mod explore;
+#[cfg(feature = "explore")]
+mod explored;
+
+#[cfg(feature = "explore")]
+pub(crate) use explored::{Condvar, RwLock, atomic, set_hooks, yield_now};
+#[cfg(feature = "explore")]
+pub use explored::{Mutex, MutexGuard};
+#[cfg(not(feature = "explore"))]
+pub(crate) use std::sync::atomic;
+#[cfg(not(feature = "explore"))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
+#[cfg(not(feature = "explore"))]
+pub(crate) use std::thread::yield_now;

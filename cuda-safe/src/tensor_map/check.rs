@@ -1,0 +1,209 @@
+//! The rules for tensor maps: those that a driver checks, so that errors name the parameter, and those
+//! that it does not check.
+
+use super::options::{Swizzle, TensorDataType, TensorFill, TensorLayout, TensorMapOptions};
+use crate::call::error::{Error, Result};
+use crate::call::invalid::Invalid;
+use std::fmt::Debug;
+use std::ops::RangeInclusive;
+
+/// The greatest number of dimensions.
+pub(super) const MAX_RANK: usize = 5;
+/// The greatest extent of a dimension.
+const MAX_DIM: u64 = 1 << 32;
+/// All strides are below this.
+const STRIDE_END: u64 = 1 << 40;
+/// The alignment of addresses, strides and boxes.
+const ALIGNMENT: u64 = 16;
+
+pub(super) fn refused(parameter: &'static str, given: impl Debug, rule: &'static str) -> Error {
+    Invalid::TensorMap {
+        parameter,
+        given: format!("{given:?}"),
+        rule,
+    }
+    .into()
+}
+
+pub(super) fn address(address: u64) -> Result<()> {
+    if address == 0 {
+        return Err(refused("memory", address, "must not be empty"));
+    }
+    if address % ALIGNMENT != 0 {
+        let rule = "must start at a multiple of 16 bytes";
+        return Err(refused("memory", format_args!("{address:#x}"), rule));
+    }
+    Ok(())
+}
+
+/// Checks that a tensor of `needed` bytes is in its memory.
+pub(super) fn extent(needed: usize, bytes: usize) -> Result<()> {
+    if needed <= bytes {
+        return Ok(());
+    }
+    Err(refused(
+        "memory",
+        format_args!("{bytes} bytes, of which the tensor needs {needed}"),
+        "must hold the whole tensor",
+    ))
+}
+
+/// Checks the shape of a tensor, and returns its size from the first to the last element.
+pub(super) fn layout(
+    layout: TensorLayout<'_>,
+    ranks: RangeInclusive<usize>,
+    rule: &'static str,
+) -> Result<usize> {
+    let TensorLayout {
+        data_type,
+        dims,
+        strides,
+    } = layout;
+    if !ranks.contains(&dims.len()) {
+        return Err(refused("dims", dims, rule));
+    }
+    if !dims.iter().all(|dim| (1..=MAX_DIM).contains(dim)) {
+        let rule = "must have from 1 to 4294967296 elements in each dimension";
+        return Err(refused("dims", dims, rule));
+    }
+    if strides.len() + 1 != dims.len() {
+        let rule = "must have a value for each dimension but the innermost";
+        return Err(refused("strides", strides, rule));
+    }
+    let is_stride = |stride: &u64| stride % ALIGNMENT == 0 && *stride < STRIDE_END;
+    if !strides.iter().all(is_stride) {
+        let rule = "must be multiples of 16 bytes, and below 1099511627776";
+        return Err(refused("strides", strides, rule));
+    }
+    let (bytes, is_apart) = span(data_type, dims, strides);
+    if !is_apart {
+        let rule = "must not make elements overlap";
+        return Err(refused("strides", strides, rule));
+    }
+    usize::try_from(bytes).map_err(|_| refused("dims", dims, "must fit into the address space"))
+}
+
+/// Returns the size from the first to the last element, and whether no two elements overlap. A row takes
+/// the place from its first to its last byte, a plane that of its rows, and so on.
+fn span(data_type: TensorDataType, dims: &[u64], strides: &[u64]) -> (u128, bool) {
+    let row = u128::from(dims[0]) * u128::from(data_type.size_bytes());
+    // The stride of a dimension with one index is irrelevant.
+    let outer = strides.iter().copied().zip(dims[1..].iter().copied());
+    let mut places = [(0, 0); MAX_RANK];
+    let mut count = 0;
+    for (place, its) in places.iter_mut().zip(outer.filter(|(_, dim)| *dim > 1)) {
+        *place = its;
+        count += 1;
+    }
+    let outer = &mut places[..count];
+    outer.sort_unstable();
+    let mut is_apart = true;
+    let span = outer.iter().fold(row, |span, &(stride, dim)| {
+        is_apart &= u128::from(stride) >= span;
+        span + u128::from(stride) * u128::from(dim - 1)
+    });
+    (span, is_apart)
+}
+
+pub(super) fn options(options: TensorMapOptions, data_type: TensorDataType) -> Result<()> {
+    if options.fill != TensorFill::Zero && data_type.is_integer() {
+        let rule = "must be zero for integers";
+        return Err(refused("fill", options.fill, rule));
+    }
+    Ok(())
+}
+
+pub(super) fn element_strides(given: &[u32], rank: usize) -> Result<()> {
+    let is_complete = given.is_empty() || given.len() == rank;
+    if is_complete && given.iter().all(|stride| (1..=8).contains(stride)) {
+        return Ok(());
+    }
+    let rule = "must be empty, or have a value from 1 to 8 for each dimension";
+    Err(refused("element_strides", given, rule))
+}
+
+/// Checks the innermost dimension of a box.
+pub(super) fn inner(
+    parameter: &'static str,
+    elements: u32,
+    data_type: TensorDataType,
+    swizzle: Swizzle,
+) -> Result<()> {
+    let size = data_type.size_bytes();
+    let bytes = u64::from(elements) * size;
+    let rule = if bytes % ALIGNMENT != 0 {
+        "must have a multiple of 16 bytes in the innermost dimension"
+    } else if swizzle.span().is_some_and(|span| bytes > span) {
+        "must not exceed the span of the swizzle in the innermost dimension"
+    } else {
+        return Ok(());
+    };
+    Err(refused(
+        parameter,
+        format_args!("{elements} elements of {size} bytes"),
+        rule,
+    ))
+}
+
+pub(super) fn tiled_box(dims: &[u32], rank: usize) -> Result<()> {
+    if dims.len() == rank && dims.iter().all(|dim| (1..=256).contains(dim)) {
+        return Ok(());
+    }
+    let rule = "must have a value from 1 to 256 for each dimension of the tensor";
+    Err(refused("box dims", dims, rule))
+}
+
+/// Checks a corner of a bounding box.
+pub(super) fn corner(parameter: &'static str, corner: &[i32], rank: usize) -> Result<()> {
+    if corner.len() + 2 != rank {
+        let rule = "must have a value for each spatial dimension";
+        return Err(refused(parameter, corner, rule));
+    }
+    let (end, rule) = match corner.len() {
+        1 => (1 << 15, "must be from -32768 to 32767"),
+        2 => (1 << 7, "must be from -128 to 127"),
+        _ => (1 << 4, "must be from -16 to 15"),
+    };
+    if corner.iter().all(|offset| (-end..end).contains(offset)) {
+        return Ok(());
+    }
+    Err(refused(parameter, corner, rule))
+}
+
+/// Checks the numbers of channels and pixels of an im2col copy.
+pub(super) fn column(
+    (channels, pixels): (u32, u32),
+    data_type: TensorDataType,
+    swizzle: Swizzle,
+) -> Result<()> {
+    if !(1..=256).contains(&channels) {
+        let rule = "must be from 1 to 256";
+        return Err(refused("channels_per_pixel", channels, rule));
+    }
+    if !(1..=1024).contains(&pixels) {
+        let rule = "must be from 1 to 1024";
+        return Err(refused("pixels_per_column", pixels, rule));
+    }
+    inner("channels_per_pixel", channels, data_type, swizzle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TensorDataType, span};
+
+    #[test]
+    fn elements_overlap_if_a_stride_is_shorter_than_what_it_spans() {
+        let of = |dims: &[u64], strides: &[u64]| span(TensorDataType::F32, dims, strides);
+        assert_eq!(of(&[4, 3], &[16]), (48, true));
+        assert!(!of(&[4, 3], &[0]).1);
+        assert!(!of(&[5, 3], &[16]).1);
+        // The last row of a plane need not be complete.
+        assert_eq!(of(&[4, 3, 2], &[32, 80]), (160, true));
+        assert!(!of(&[4, 3, 2], &[32, 64]).1);
+        // Dimensions in another order.
+        assert_eq!(of(&[4, 3, 2], &[32, 16]), (96, true));
+        assert_eq!(of(&[4, 1, 2], &[0, 16]), (32, true));
+        let largest = of(&[1 << 32; 5], &[(1 << 40) - 16; 4]);
+        assert!(largest.0 > 1 << 72);
+    }
+}

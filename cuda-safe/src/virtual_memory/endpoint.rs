@@ -1,0 +1,659 @@
+//! Logical endpoints: numbers under which kernels and copies reach memory of one device or of several.
+
+use super::mapping::Mapping;
+use super::options::{check_part, check_size};
+use super::physical::PhysicalMemory;
+use crate::call::error::{Rejected, Result};
+use crate::call::function::{Answer, answer, call};
+use crate::call::invalid::Invalid;
+use crate::device::Device;
+use crate::release;
+use crate::release::{Destroy, KeepAlive, Leftover, Root, release};
+use cuda_sys::{
+    CUlogicalEndpointFabricHandle, CUlogicalEndpointFlag, CUlogicalEndpointId,
+    CUlogicalEndpointIpcHandleType as HandleType, CUlogicalEndpointProp, CUlogicalEndpointType,
+    Zeroable,
+};
+use std::sync::Arc;
+
+/// Consecutive ids for [`LogicalEndpoint`]s. Clones share them.
+///
+/// The ids are released when all clones, and all endpoints with one of them, are dropped.
+///
+/// Unverified (from documentation), as everything about logical endpoints.
+#[derive(Clone, Debug)]
+pub struct EndpointIds {
+    ids: Arc<Ids>,
+}
+
+#[derive(Debug)]
+struct Ids {
+    first: CUlogicalEndpointId,
+    count: u32,
+}
+
+impl EndpointIds {
+    /// Reserves ids. Calls `cuLogicalEndpointIdReserve`.
+    ///
+    /// # Errors
+    /// [`Error::Missing`](crate::Error::Missing) before CUDA 13.3; `CUDA_ERROR_NOT_SUPPORTED` if no device
+    /// has logical endpoints
+    /// ([`LOGICAL_ENDPOINT_UNICAST_SUPPORTED`](crate::attribute::LOGICAL_ENDPOINT_UNICAST_SUPPORTED));
+    /// `CUDA_ERROR_INVALID_VALUE` if `count` is 0.
+    ///
+    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointIdReserve`](fn@cuda_sys::cuLogicalEndpointIdReserve),
+    /// [`cuLogicalEndpointIdRelease`](fn@cuda_sys::cuLogicalEndpointIdRelease).
+    #[doc(alias = "cuLogicalEndpointIdReserve")]
+    #[doc(alias = "cuLogicalEndpointIdRelease")]
+    pub fn reserve(count: u32) -> Result<Self> {
+        crate::call::init::init()?;
+        release::drain();
+        let mut first = 0;
+        // SAFETY: the pointer refers to a local variable.
+        unsafe { call!(cuLogicalEndpointIdReserve(&raw mut first, count)) }?;
+        Ok(Self {
+            ids: Arc::new(Ids { first, count }),
+        })
+    }
+
+    /// Returns the first id. The others follow.
+    pub fn first(&self) -> CUlogicalEndpointId {
+        self.ids.first
+    }
+
+    /// Returns the number of ids.
+    pub fn count(&self) -> u32 {
+        self.ids.count
+    }
+
+    /// Creates an endpoint with the id at `index`, counted from 0. Calls `cuLogicalEndpointCreate`.
+    ///
+    /// # Errors
+    /// - [`Invalid::Range`] for an index beyond the ids.
+    /// - [`Invalid::Granularity`] and [`Invalid::TooLarge`] for the size, which the
+    ///   [limits](EndpointOptions::limits) of the devices restrict.
+    /// - `CUDA_ERROR_INVALID_VALUE` if the id has an endpoint; `CUDA_ERROR_NOT_SUPPORTED`.
+    ///
+    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointCreate`](fn@cuda_sys::cuLogicalEndpointCreate),
+    /// [`cuLogicalEndpointDestroy`](fn@cuda_sys::cuLogicalEndpointDestroy).
+    #[doc(alias = "cuLogicalEndpointCreate")]
+    #[doc(alias = "cuLogicalEndpointDestroy")]
+    pub fn create(&self, index: u32, options: &EndpointOptions) -> Result<PendingEndpoint> {
+        release::drain();
+        let id = self.id(index)?;
+        let limits = options.limits()?;
+        let size = options.size;
+        check_size(size, limits.alignment)?;
+        if size > limits.size {
+            return Err(Invalid::TooLarge { len: size, size: 1 }.into());
+        }
+        let properties = options.properties();
+        // SAFETY: the pointer refers to a local variable.
+        unsafe { call!(cuLogicalEndpointCreate(id, &raw const properties)) }?;
+        Ok(self.pending(id, size, limits.alignment))
+    }
+
+    /// Gives the id at `index`, counted from 0, to an endpoint that another process has
+    /// [exported](LogicalEndpoint::export). Calls `cuLogicalEndpointImport`.
+    ///
+    /// # Errors
+    /// [`Invalid::Range`] for an index beyond the ids; `CUDA_ERROR_INVALID_VALUE` if the id has an
+    /// endpoint; `CUDA_ERROR_NOT_SUPPORTED` if the handle is not valid here.
+    ///
+    /// # Safety
+    /// The handle was exported from an endpoint with these options, and other processes use the memory in
+    /// ways that do not race with this one.
+    ///
+    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointImport`](fn@cuda_sys::cuLogicalEndpointImport).
+    #[doc(alias = "cuLogicalEndpointImport")]
+    pub unsafe fn import(
+        &self,
+        index: u32,
+        handle: &EndpointHandle,
+        options: &EndpointOptions,
+    ) -> Result<PendingEndpoint> {
+        release::drain();
+        let id = self.id(index)?;
+        let limits = options.limits()?;
+        let raw = CUlogicalEndpointFabricHandle { data: handle.0 };
+        let kind = HandleType::CU_LOGICAL_ENDPOINT_IPC_HANDLE_TYPE_FABRIC;
+        // SAFETY: the pointer refers to a local variable of the type that this handle type requires.
+        unsafe { call!(cuLogicalEndpointImport(id, (&raw const raw).cast(), kind)) }?;
+        Ok(self.pending(id, options.size, limits.alignment))
+    }
+
+    fn id(&self, index: u32) -> Result<CUlogicalEndpointId> {
+        if index < self.ids.count {
+            return Ok(self.ids.first + index);
+        }
+        let (start, len) = (index as usize, self.ids.count as usize);
+        let end = start + 1;
+        Err(Invalid::Range { start, end, len }.into())
+    }
+
+    fn pending(&self, id: CUlogicalEndpointId, size: usize, alignment: usize) -> PendingEndpoint {
+        PendingEndpoint {
+            endpoint: LogicalEndpoint {
+                inner: Arc::new(Inner {
+                    ids: Arc::clone(&self.ids),
+                    id,
+                    size,
+                    alignment,
+                }),
+            },
+        }
+    }
+}
+
+/// Options of a logical endpoint, for [`EndpointIds::create`].
+///
+/// Unverified (from documentation).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct EndpointOptions {
+    /// The devices of the endpoint.
+    pub devices: EndpointDevices,
+    /// The size in bytes.
+    pub size: usize,
+    /// Whether the endpoint can be [exported](LogicalEndpoint::export) over the fabric.
+    pub shareable: bool,
+    /// Whether the endpoint counts operations
+    /// ([`LOGICAL_ENDPOINT_COUNTED_OPS_SUPPORTED`](crate::attribute::LOGICAL_ENDPOINT_COUNTED_OPS_SUPPORTED)).
+    pub counted: bool,
+}
+
+/// The devices of a logical endpoint (`CUlogicalEndpointType`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum EndpointDevices {
+    /// Memory of one device.
+    Unicast(Device),
+    /// Memory of this number of devices, which are [added](PendingEndpoint::add) one by one.
+    Multicast(u32),
+}
+
+/// The limits of logical endpoints. Returned by [`EndpointOptions::limits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EndpointLimits {
+    /// The unit of the offsets and sizes of bound memory, in bytes.
+    pub alignment: usize,
+    /// The largest size in bytes.
+    pub size: usize,
+}
+
+impl EndpointOptions {
+    /// Returns the options of an endpoint that is not shareable.
+    pub fn new(devices: EndpointDevices, size: usize) -> Self {
+        Self {
+            devices,
+            size,
+            shareable: false,
+            counted: false,
+        }
+    }
+
+    /// Returns the limits of such endpoints. Calls `cuLogicalEndpointGetLimits`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_SUPPORTED`; [`Error::Missing`](crate::Error::Missing) before CUDA 13.3.
+    ///
+    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointGetLimits`](fn@cuda_sys::cuLogicalEndpointGetLimits).
+    #[doc(alias = "cuLogicalEndpointGetLimits")]
+    pub fn limits(&self) -> Result<EndpointLimits> {
+        crate::call::init::init()?;
+        let (mut alignment, mut size, properties) = (0, 0, self.properties());
+        let places = (&raw mut alignment, &raw mut size, &raw const properties);
+        // SAFETY: the pointers refer to local variables.
+        unsafe { call!(cuLogicalEndpointGetLimits(places.0, places.1, places.2)) }?;
+        let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        Ok(EndpointLimits {
+            alignment: bytes(alignment),
+            size: bytes(size),
+        })
+    }
+
+    fn properties(&self) -> CUlogicalEndpointProp {
+        let mut raw = CUlogicalEndpointProp::zeroed();
+        match self.devices {
+            EndpointDevices::Unicast(device) => {
+                raw.type_ = CUlogicalEndpointType::CU_LOGICAL_ENDPOINT_TYPE_UNICAST;
+                raw.__bindgen_anon_1.unicast.device = device.as_raw();
+            }
+            EndpointDevices::Multicast(count) => {
+                raw.type_ = CUlogicalEndpointType::CU_LOGICAL_ENDPOINT_TYPE_MULTICAST;
+                raw.__bindgen_anon_1.multicast.numDevices = count;
+            }
+        }
+        raw.size = self.size as u64;
+        if self.shareable {
+            raw.ipcHandleTypes = HandleType::CU_LOGICAL_ENDPOINT_IPC_HANDLE_TYPE_FABRIC.0;
+        }
+        if self.counted {
+            raw.flags = CUlogicalEndpointFlag::CU_LOGICAL_ENDPOINT_FLAG_COUNTED_OPS.0;
+        }
+        raw
+    }
+}
+
+/// A logical endpoint under construction: devices may be missing, and the driver constructs it in the
+/// background. [`finish`](Self::finish) returns the endpoint, to which memory can be bound.
+///
+/// Unverified (from documentation).
+#[derive(Debug)]
+pub struct PendingEndpoint {
+    endpoint: LogicalEndpoint,
+}
+
+impl PendingEndpoint {
+    /// Adds a device to an endpoint of several devices. Calls `cuLogicalEndpointAddDevice`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` if the endpoint has all of its devices, or this one.
+    ///
+    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointAddDevice`](fn@cuda_sys::cuLogicalEndpointAddDevice).
+    #[doc(alias = "cuLogicalEndpointAddDevice")]
+    pub fn add(&mut self, device: &Device) -> Result<()> {
+        // SAFETY: the endpoint exists. A device is only a number.
+        unsafe { call!(cuLogicalEndpointAddDevice(self.id(), device.as_raw())) }
+    }
+
+    /// Returns the id.
+    pub fn id(&self) -> CUlogicalEndpointId {
+        self.endpoint.id()
+    }
+
+    /// Returns the endpoint if it is constructed, and otherwise this value, to try again. Does not block.
+    /// Calls `cuLogicalEndpointQuery`.
+    ///
+    /// # Errors
+    /// Errors from the driver. The endpoint is then dropped.
+    ///
+    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointQuery`](fn@cuda_sys::cuLogicalEndpointQuery).
+    #[doc(alias = "cuLogicalEndpointQuery")]
+    pub fn finish(self) -> Result<Result<LogicalEndpoint, Self>> {
+        let mut is_constructed = 0;
+        // SAFETY: the endpoint exists, and the pointer refers to a local variable.
+        unsafe {
+            call!(cuLogicalEndpointQuery(
+                self.id(),
+                1,
+                &raw mut is_constructed
+            ))
+        }?;
+        Ok(match is_constructed {
+            0 => Err(self),
+            _ => Ok(self.endpoint),
+        })
+    }
+}
+
+/// A logical endpoint: a number under which kernels and copies over the fabric reach memory of one device,
+/// or of several. Clones share it.
+///
+/// It is destroyed when all clones and bindings are dropped. Kernels and copies use the number without the
+/// knowledge of this crate, so their callers keep the endpoint, and what is bound to it, until they have
+/// ended.
+///
+/// Unverified (from documentation), and shown on the software driver only.
+///
+/// ```no_run
+/// use cuda_safe::Device;
+/// use cuda_safe::virtual_memory::{
+///     EndpointDevices, EndpointIds, EndpointOptions, PhysicalMemory,
+/// };
+///
+/// let device = Device::get(0)?;
+/// let options = EndpointOptions::new(EndpointDevices::Unicast(device), 2 << 20);
+/// let mut pending = EndpointIds::reserve(1)?.create(0, &options)?;
+/// let endpoint = loop {
+///     match pending.finish()? {
+///         Ok(endpoint) => break endpoint,
+///         Err(again) => pending = again,
+///     }
+/// };
+/// let bound = endpoint.bind(device, 0, PhysicalMemory::new(device, 2 << 20)?)?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LogicalEndpoint {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    ids: Arc<Ids>,
+    id: CUlogicalEndpointId,
+    size: usize,
+    alignment: usize,
+}
+
+impl LogicalEndpoint {
+    /// Returns the id.
+    pub fn id(&self) -> CUlogicalEndpointId {
+        self.inner.id
+    }
+
+    /// Returns the size in bytes.
+    pub fn size(&self) -> usize {
+        self.inner.size
+    }
+
+    /// Binds memory of a device at `offset` bytes from the start. The binding owns the memory. Calls
+    /// `cuLogicalEndpointBindMem`.
+    ///
+    /// # Errors
+    /// - [`Invalid::Granularity`] and [`Invalid::Range`] for the offset and the size of the memory.
+    /// - `CUDA_ERROR_INVALID_VALUE` if the memory is on another device, or memory of the device is bound
+    ///   there already.
+    ///
+    /// The memory is returned.
+    ///
+    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointBindMem`](fn@cuda_sys::cuLogicalEndpointBindMem).
+    #[doc(alias = "cuLogicalEndpointBindMem")]
+    pub fn bind(
+        &self,
+        device: Device,
+        offset: usize,
+        memory: PhysicalMemory,
+    ) -> Result<EndpointBinding<PhysicalMemory>, Rejected<PhysicalMemory>> {
+        let (id, number, size) = (self.id(), device.as_raw(), memory.size());
+        let (handle, start) = (memory.as_raw(), offset as u64);
+        let bound = self.check(offset, size).and_then(|()| {
+            // SAFETY: the endpoint exists, and the handle is alive. The memory is not mapped, and the
+            // binding owns it.
+            unsafe {
+                call!(cuLogicalEndpointBindMem(
+                    id,
+                    number,
+                    start,
+                    handle,
+                    0,
+                    size as u64,
+                    0
+                ))
+            }
+        });
+        self.binding(bound, (device, offset, size), memory)
+    }
+
+    /// Binds memory of a device that is mapped to an address too, at `offset` bytes from the start. The
+    /// binding owns the mapping, whose address kernels can use. Calls `cuLogicalEndpointBindAddr`.
+    ///
+    /// # Errors
+    /// See [`bind`](Self::bind).
+    ///
+    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointBindAddr`](fn@cuda_sys::cuLogicalEndpointBindAddr).
+    #[doc(alias = "cuLogicalEndpointBindAddr")]
+    pub fn bind_mapping(
+        &self,
+        device: Device,
+        offset: usize,
+        mapping: Mapping,
+    ) -> Result<EndpointBinding<Mapping>, Rejected<Mapping>> {
+        let (id, number, size) = (self.id(), device.as_raw(), mapping.size());
+        let address = std::ptr::without_provenance_mut(mapping.address() as usize);
+        let (start, bytes) = (offset as u64, size as u64);
+        let bound = self.check(offset, size).and_then(|()| {
+            // SAFETY: the endpoint exists, and the mapping, which the binding owns, has this size. No work
+            // of safe code uses a mapping that is not bound to a stream.
+            unsafe {
+                call!(cuLogicalEndpointBindAddr(
+                    id, number, start, address, bytes, 0
+                ))
+            }
+        });
+        self.binding(bound, (device, offset, size), mapping)
+    }
+
+    fn check(&self, offset: usize, size: usize) -> Result<()> {
+        release::drain();
+        check_part(offset, size, self.inner.alignment, self.size())
+    }
+
+    fn binding<M>(
+        &self,
+        bound: Result<()>,
+        (device, offset, size): (Device, usize, usize),
+        memory: M,
+    ) -> Result<EndpointBinding<M>, Rejected<M>> {
+        match bound {
+            Ok(()) => Ok(EndpointBinding {
+                bound: Bound {
+                    place: Place {
+                        endpoint: Arc::clone(&self.inner),
+                        device,
+                        offset,
+                        size,
+                    },
+                    is_unbound: false,
+                },
+                memory,
+            }),
+            Err(error) => Err(Rejected::new(error, memory)),
+        }
+    }
+
+    /// Exports the endpoint for another process, which [imports](EndpointIds::import) it. Calls
+    /// `cuLogicalEndpointExport`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` or `CUDA_ERROR_NOT_SUPPORTED` if the endpoint is not
+    /// [shareable](EndpointOptions::shareable), or the system has no fabric.
+    ///
+    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointExport`](fn@cuda_sys::cuLogicalEndpointExport).
+    #[doc(alias = "cuLogicalEndpointExport")]
+    pub fn export(&self) -> Result<EndpointHandle> {
+        let mut raw = CUlogicalEndpointFabricHandle::zeroed();
+        let kind = HandleType::CU_LOGICAL_ENDPOINT_IPC_HANDLE_TYPE_FABRIC;
+        let place = (&raw mut raw).cast();
+        // SAFETY: the endpoint exists, and the pointer refers to a local variable of the type that this
+        // handle type requires.
+        unsafe { call!(cuLogicalEndpointExport(place, self.id(), kind)) }?;
+        Ok(EndpointHandle(raw.data))
+    }
+}
+
+/// A handle of a logical endpoint for processes on machines of the same `NVLink` domain
+/// (`CUlogicalEndpointFabricHandle`). It is sent as [bytes](Self::to_bytes).
+///
+/// Unverified (from documentation).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct EndpointHandle([u8; Self::BYTES]);
+
+impl EndpointHandle {
+    /// The number of bytes of a handle.
+    pub const BYTES: usize = size_of::<CUlogicalEndpointFabricHandle>();
+
+    /// Returns the bytes of the handle.
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        self.0
+    }
+
+    /// Returns the handle with these bytes.
+    pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
+        Self(*bytes)
+    }
+}
+
+/// Memory of a device that is bound to a [`LogicalEndpoint`]. Owns the memory, either [`PhysicalMemory`] or
+/// a [`Mapping`], and keeps the endpoint.
+///
+/// Dropping it unbinds the memory at once (`cuLogicalEndpointUnbind`) and then drops the memory.
+///
+/// Unverified (from documentation).
+#[derive(Debug)]
+pub struct EndpointBinding<M> {
+    // Dropped before the memory.
+    bound: Bound,
+    memory: M,
+}
+
+impl<M> EndpointBinding<M> {
+    /// Returns the device of the memory.
+    pub fn device(&self) -> Device {
+        self.bound.place.device
+    }
+
+    /// Returns the offset in the endpoint, in bytes.
+    pub fn offset(&self) -> usize {
+        self.bound.place.offset
+    }
+
+    /// Returns the bound memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Unbinds the memory and returns it. Calls `cuLogicalEndpointUnbind`.
+    ///
+    /// # Errors
+    /// Errors from the driver. The binding is then dropped.
+    ///
+    /// Since CUDA 13.3. Raw: [`cuLogicalEndpointUnbind`](fn@cuda_sys::cuLogicalEndpointUnbind).
+    #[doc(alias = "cuLogicalEndpointUnbind")]
+    pub fn unbind(self) -> Result<M> {
+        let Self { mut bound, memory } = self;
+        let Place {
+            endpoint,
+            device,
+            offset,
+            size,
+        } = &bound.place;
+        let (offset, size) = (*offset as u64, *size as u64);
+        // SAFETY: the binding exists. Kernels that used the memory have ended, as their callers promised.
+        unsafe {
+            call!(cuLogicalEndpointUnbind(
+                endpoint.id,
+                device.as_raw(),
+                offset,
+                size
+            ))
+        }?;
+        bound.is_unbound = true;
+        Ok(memory)
+    }
+}
+
+/// A binding without its memory. Dropping it unbinds.
+#[derive(Debug)]
+struct Bound {
+    place: Place,
+    is_unbound: bool,
+}
+
+/// The place of a binding.
+#[derive(Clone, Debug)]
+struct Place {
+    endpoint: Arc<Inner>,
+    device: Device,
+    offset: usize,
+    size: usize,
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if !self.is_unbound {
+            release(Unbind(self.place.clone()), &Root { is_borrowed: false });
+        }
+    }
+}
+
+struct Unbind(Place);
+
+impl Destroy for Unbind {
+    fn name(&self) -> &'static str {
+        "a binding of a logical endpoint"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        let Place {
+            endpoint,
+            device,
+            offset,
+            size,
+        } = &self.0;
+        let (id, offset, size) = (endpoint.id, *offset as u64, *size as u64);
+        // SAFETY: this value stands for the binding, and the caller promises that this is the first call
+        // that succeeds. Kernels that used the memory have ended, as their callers promised.
+        unsafe { answer!(cuLogicalEndpointUnbind(id, device.as_raw(), offset, size)) }
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let ids = Arc::clone(&self.ids);
+        release(Endpoint { id: self.id, ids }, &Root { is_borrowed: false });
+    }
+}
+
+/// An endpoint that is destroyed. Its id is released afterwards.
+struct Endpoint {
+    id: CUlogicalEndpointId,
+    ids: Arc<Ids>,
+}
+
+impl Destroy for Endpoint {
+    fn name(&self) -> &'static str {
+        "a logical endpoint"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for the endpoint, and the caller promises that this is the first call
+        // that succeeds. No binding is left, as each keeps the endpoint.
+        unsafe { answer!(cuLogicalEndpointDestroy(self.id)) }
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+
+    /// Leaks the ids: the driver does not release that of an endpoint which exists.
+    fn has_leaked(&self, _: &dyn KeepAlive) {
+        std::mem::forget(Arc::clone(&self.ids));
+    }
+}
+
+impl Drop for Ids {
+    fn drop(&mut self) {
+        let (first, count) = (self.first, self.count);
+        release(ReservedIds { first, count }, &Root { is_borrowed: false });
+    }
+}
+
+struct ReservedIds {
+    first: CUlogicalEndpointId,
+    count: u32,
+}
+
+impl Destroy for ReservedIds {
+    fn name(&self) -> &'static str {
+        "the ids of logical endpoints"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for the ids, and the caller promises that this is the first call that
+        // succeeds. No endpoint has one of them, as each keeps the ids.
+        unsafe { answer!(cuLogicalEndpointIdRelease(self.first, self.count)) }
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+}

@@ -1,0 +1,618 @@
+//! Multicast objects: memory of several devices behind one address.
+
+use super::access::set_access;
+use super::mapping::Mapping;
+use super::options::{Shareable, check_part, check_size};
+use super::physical::PhysicalMemory;
+use super::reservation::Reservation;
+use crate::call::error::{DriverError, Rejected, Result};
+use crate::call::function::{Answer, answer, call, newest_or};
+use crate::call::invalid::Invalid;
+use crate::device::Device;
+use crate::memory::MemoryLocation;
+use crate::memory::pool::MemoryAccess;
+use crate::release;
+use crate::release::{Destroy, KeepAlive, Leftover, Root, release};
+use cuda_sys::{
+    CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastGranularity_flags as Granularity,
+    CUmulticastObjectProp, CUresult,
+};
+use std::fmt;
+use std::sync::Arc;
+
+/// Options of a multicast object, for [`MulticastTeam::new`].
+///
+/// Unverified (from documentation), as everything about multicast objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct MulticastOptions {
+    /// The number of devices, in all processes.
+    pub devices: u32,
+    /// The size in bytes of the memory of each device.
+    pub size: usize,
+    /// How the object can be shared with other processes.
+    pub shareable: Shareable,
+}
+
+impl MulticastOptions {
+    /// Returns the options of an object that is not shareable.
+    pub fn new(devices: u32, size: usize) -> Self {
+        Self {
+            devices,
+            size,
+            shareable: Shareable::No,
+        }
+    }
+
+    /// Sets how the object can be shared.
+    #[must_use]
+    pub fn shareable(self, shareable: Shareable) -> Self {
+        Self { shareable, ..self }
+    }
+
+    /// Returns the unit of the size, and of the offsets and sizes of bound memory, in bytes. It may differ
+    /// from the granularity of physical memory. Calls
+    /// `cuMulticastGetGranularity(&bytes, properties, MINIMUM)`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_SUPPORTED` if the devices have no multicast
+    /// ([`MULTICAST_SUPPORTED`](crate::attribute::MULTICAST_SUPPORTED)).
+    ///
+    /// Since CUDA 12.1. Raw: [`cuMulticastGetGranularity`](fn@cuda_sys::cuMulticastGetGranularity).
+    #[doc(alias = "cuMulticastGetGranularity")]
+    pub fn granularity(&self) -> Result<usize> {
+        self.query(Granularity::CU_MULTICAST_GRANULARITY_MINIMUM)
+    }
+
+    /// Returns the unit with the best performance, in bytes. Calls
+    /// `cuMulticastGetGranularity(&bytes, properties, RECOMMENDED)`.
+    ///
+    /// # Errors
+    /// See [`granularity`](Self::granularity).
+    ///
+    /// Since CUDA 12.1. Raw: [`cuMulticastGetGranularity`](fn@cuda_sys::cuMulticastGetGranularity).
+    #[doc(alias = "cuMulticastGetGranularity")]
+    pub fn recommended_granularity(&self) -> Result<usize> {
+        self.query(Granularity::CU_MULTICAST_GRANULARITY_RECOMMENDED)
+    }
+
+    fn query(&self, which: Granularity) -> Result<usize> {
+        crate::call::init::init()?;
+        let (mut bytes, properties) = (0, self.properties());
+        let (place, properties) = (&raw mut bytes, &raw const properties);
+        // SAFETY: both pointers refer to local variables.
+        unsafe { call!(cuMulticastGetGranularity(place, properties, which)) }?;
+        Ok(bytes)
+    }
+
+    fn properties(&self) -> CUmulticastObjectProp {
+        CUmulticastObjectProp {
+            numDevices: self.devices,
+            size: self.size,
+            handleTypes: u64::from(self.shareable.raw().0),
+            flags: 0,
+        }
+    }
+}
+
+/// A multicast object that does not have all of its devices yet.
+///
+/// All devices must be added before memory is bound. This type adds them; [`complete`](Self::complete)
+/// returns the [`MulticastObject`] that binds memory.
+///
+/// Unverified (from documentation), and shown on the software driver only.
+///
+/// ```no_run
+/// use cuda_safe::virtual_memory::{
+///     MulticastOptions, MulticastTeam, PhysicalMemory, Reservation,
+/// };
+/// use cuda_safe::{Device, MemoryAccess};
+///
+/// let devices = [Device::get(0)?, Device::get(1)?];
+/// let size = MulticastOptions::new(2, 2 << 20).granularity()?;
+/// let mut team = MulticastTeam::new(&MulticastOptions::new(2, size))?;
+/// for device in &devices {
+///     team.add(device)?;
+/// }
+/// let object = team.complete()?;
+/// let mut bound = Vec::new();
+/// for device in devices {
+///     bound.push(object.bind(device, 0, PhysicalMemory::new(device, size)?)?);
+/// }
+/// // A multimem instruction of a kernel at this address reads or writes the memory of both devices.
+/// let mut mapping = object.map(&Reservation::new(size)?, 0)?;
+/// mapping.set_access(devices[0], MemoryAccess::ReadWrite)?;
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct MulticastTeam {
+    /// The handle of a multicast object is released, exported and mapped like one of physical memory.
+    memory: PhysicalMemory,
+    devices: u32,
+    added: Vec<Device>,
+}
+
+impl MulticastTeam {
+    /// Creates a multicast object. Calls `cuMulticastCreate`.
+    ///
+    /// # Errors
+    /// - `CUDA_ERROR_NOT_SUPPORTED` if the devices have no multicast.
+    /// - [`Invalid::Granularity`] if the size is 0 or not a multiple of the
+    ///   [granularity](MulticastOptions::granularity).
+    ///
+    /// Since CUDA 12.1. Raw: [`cuMulticastCreate`](fn@cuda_sys::cuMulticastCreate).
+    #[doc(alias = "cuMulticastCreate")]
+    pub fn new(options: &MulticastOptions) -> Result<Self> {
+        release::drain();
+        let granularity = options.granularity()?;
+        let size = options.size;
+        check_size(size, granularity)?;
+        let properties = options.properties();
+        let mut handle = 0;
+        let (place, from) = (&raw mut handle, &raw const properties);
+        // SAFETY: the pointers refer to local variables.
+        unsafe { call!(cuMulticastCreate(place, from)) }
+            .map_err(|error| error.with_requested_bytes(size))?;
+        Ok(Self {
+            memory: PhysicalMemory::own(handle, size, granularity, MemoryLocation::Host),
+            devices: options.devices,
+            added: Vec::new(),
+        })
+    }
+
+    /// Takes ownership of the handle of a multicast object, which another process may have exported.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`] if `raw` is 0; [`Invalid::Granularity`].
+    ///
+    /// # Safety
+    /// `raw` must be a live handle of a multicast object with these options, and no other code may release
+    /// it.
+    pub unsafe fn from_raw(
+        raw: CUmemGenericAllocationHandle,
+        options: &MulticastOptions,
+    ) -> Result<Self> {
+        if raw == 0 {
+            let what = "a multicast object";
+            return Err(Invalid::Handle { what, value: 0 }.into());
+        }
+        let granularity = options.granularity()?;
+        check_size(options.size, granularity)?;
+        Ok(Self {
+            memory: PhysicalMemory::own(raw, options.size, granularity, MemoryLocation::Host),
+            devices: options.devices,
+            added: Vec::new(),
+        })
+    }
+
+    /// Adds a device. Calls `cuMulticastAddDevice`.
+    ///
+    /// # Errors
+    /// - `CUDA_ERROR_INVALID_VALUE` if the object has all of its devices, or this one.
+    /// - `CUDA_ERROR_NOT_SUPPORTED`, `CUDA_ERROR_NOT_PERMITTED` or a similar code if the device cannot be
+    ///   in a team with the others.
+    ///
+    /// Since CUDA 12.1. Raw: [`cuMulticastAddDevice`](fn@cuda_sys::cuMulticastAddDevice).
+    #[doc(alias = "cuMulticastAddDevice")]
+    pub fn add(&mut self, device: &Device) -> Result<()> {
+        // SAFETY: the handle is alive. A device is only a number.
+        unsafe { call!(cuMulticastAddDevice(self.memory.as_raw(), device.as_raw())) }?;
+        self.added.push(*device);
+        Ok(())
+    }
+
+    /// Returns the devices that were added here.
+    pub fn devices(&self) -> &[Device] {
+        &self.added
+    }
+
+    /// Exports the object as a file descriptor for another process, which adds its devices. See
+    /// [`PhysicalMemory::export`].
+    ///
+    /// # Errors
+    /// See [`PhysicalMemory::export`].
+    #[cfg(unix)]
+    pub fn export(&self) -> Result<std::os::fd::OwnedFd> {
+        self.memory.export()
+    }
+
+    /// Returns the object, to which memory can be bound, if all devices were added here.
+    ///
+    /// # Errors
+    /// [`Invalid::MissingDevices`]. The team is returned.
+    pub fn complete(self) -> Result<MulticastObject, Rejected<Self>> {
+        let (devices, added) = (self.devices, self.added.len());
+        if u32::try_from(added) != Ok(devices) {
+            let error = Invalid::MissingDevices { devices, added };
+            return Err(Rejected::new(error, self));
+        }
+        Ok(self.complete_elsewhere())
+    }
+
+    /// Returns the object if other processes add the remaining devices.
+    ///
+    /// Wait until they have done so, with a barrier of your own, before you bind memory: until then the
+    /// driver refuses to bind.
+    pub fn complete_elsewhere(self) -> MulticastObject {
+        MulticastObject {
+            memory: Arc::new(self.memory),
+        }
+    }
+}
+
+/// A multicast object with all of its devices: memory of each device behind one address. Clones share the
+/// object.
+///
+/// [`MulticastTeam`] creates one. Memory of each device is [bound](Self::bind) to it, and then it is
+/// [mapped](Self::map). Only multimem instructions of kernels access the mapping. The object is released
+/// when all clones, bindings and mappings are dropped.
+///
+/// Unverified (from documentation), and shown on the software driver only.
+#[derive(Clone, Debug)]
+pub struct MulticastObject {
+    memory: Arc<PhysicalMemory>,
+}
+
+impl MulticastObject {
+    /// Returns the size in bytes of the memory of each device.
+    pub fn size(&self) -> usize {
+        self.memory.size()
+    }
+
+    /// Returns the unit of the offsets and sizes of bound memory, in bytes.
+    pub fn granularity(&self) -> usize {
+        self.memory.granularity()
+    }
+
+    /// Returns the raw handle without giving up ownership. Do not release it.
+    pub fn as_raw(&self) -> CUmemGenericAllocationHandle {
+        self.memory.as_raw()
+    }
+
+    /// Binds memory of a device at `offset` bytes from the start. The binding owns the memory. Calls
+    /// `cuMulticastBindMem`.
+    ///
+    /// # Errors
+    /// - [`Invalid::Granularity`] and [`Invalid::Range`] for the offset and the size of the memory. The
+    ///   memory is returned.
+    /// - `CUDA_ERROR_INVALID_VALUE` if the memory is on another device, or memory of the device is bound
+    ///   there already.
+    /// - `CUDA_ERROR_SYSTEM_NOT_READY` and `CUDA_ERROR_NOT_PERMITTED`, if the fabric is not ready.
+    ///
+    /// Since CUDA 12.1; before CUDA 13.1 the driver takes the device from the memory. Raw:
+    /// [`cuMulticastBindMem_v2`](fn@cuda_sys::cuMulticastBindMem_v2),
+    /// [`cuMulticastBindMem`](fn@cuda_sys::cuMulticastBindMem).
+    #[doc(alias = "cuMulticastBindMem")]
+    pub fn bind(
+        &self,
+        device: Device,
+        offset: usize,
+        memory: PhysicalMemory,
+    ) -> Result<MulticastBinding<PhysicalMemory>, Rejected<PhysicalMemory>> {
+        let (object, size, handle) = (self.as_raw(), memory.size(), memory.as_raw());
+        let number = device.as_raw();
+        let bound = self.check(offset, size).and_then(|()| {
+            // SAFETY: both handles are alive. The memory is not mapped, and the binding owns it.
+            let bound = unsafe {
+                call!(cuMulticastBindMem_v2(
+                    object, number, offset, handle, 0, size, 0
+                ))
+            };
+            newest_or(bound, || {
+                check_device(device, &memory, "cuMulticastBindMem")?;
+                // SAFETY: as above.
+                unsafe { call!(cuMulticastBindMem(object, offset, handle, 0, size, 0)) }
+            })
+        });
+        self.binding(bound, (device, offset, size), memory)
+    }
+
+    /// Binds memory of a device that is mapped to an address too, at `offset` bytes from the start. The
+    /// binding owns the mapping, whose address kernels can use. Calls `cuMulticastBindAddr`.
+    ///
+    /// # Errors
+    /// See [`bind`](Self::bind).
+    ///
+    /// Since CUDA 12.1; before CUDA 13.1 the driver takes the device from the memory. Raw:
+    /// [`cuMulticastBindAddr_v2`](fn@cuda_sys::cuMulticastBindAddr_v2),
+    /// [`cuMulticastBindAddr`](fn@cuda_sys::cuMulticastBindAddr).
+    #[doc(alias = "cuMulticastBindAddr")]
+    pub fn bind_mapping(
+        &self,
+        device: Device,
+        offset: usize,
+        mapping: Mapping,
+    ) -> Result<MulticastBinding<Mapping>, Rejected<Mapping>> {
+        let (object, size, address) = (self.as_raw(), mapping.size(), mapping.address());
+        let number = device.as_raw();
+        let bound = self.check(offset, size).and_then(|()| {
+            // SAFETY: the handle is alive, and the mapping, which the binding owns, has this size. No work
+            // of safe code uses a mapping that is not bound to a stream.
+            let bound = unsafe {
+                call!(cuMulticastBindAddr_v2(
+                    object, number, offset, address, size, 0
+                ))
+            };
+            newest_or(bound, || {
+                check_device(device, mapping.memory(), "cuMulticastBindAddr")?;
+                // SAFETY: as above.
+                unsafe { call!(cuMulticastBindAddr(object, offset, address, size, 0)) }
+            })
+        });
+        self.binding(bound, (device, offset, size), mapping)
+    }
+
+    fn check(&self, offset: usize, size: usize) -> Result<()> {
+        release::drain();
+        check_part(offset, size, self.granularity(), self.size())
+    }
+
+    fn binding<M>(
+        &self,
+        bound: Result<()>,
+        (device, offset, size): (Device, usize, usize),
+        memory: M,
+    ) -> Result<MulticastBinding<M>, Rejected<M>> {
+        match bound {
+            Ok(()) => Ok(MulticastBinding {
+                bound: Bound {
+                    object: Arc::clone(&self.memory),
+                    device,
+                    offset,
+                    size,
+                    is_unbound: false,
+                },
+                memory,
+            }),
+            Err(error) => Err(Rejected::new(error, memory)),
+        }
+    }
+
+    /// Maps the object at `offset` bytes from the start of a reservation. No device has access yet. Calls
+    /// `cuMemMap`.
+    ///
+    /// # Errors
+    /// See [`Reservation::map`].
+    ///
+    /// Since CUDA 12.1. Raw: [`cuMemMap`](fn@cuda_sys::cuMemMap).
+    #[doc(alias = "cuMemMap")]
+    pub fn map(&self, reservation: &Reservation, offset: usize) -> Result<MulticastMapping> {
+        release::drain();
+        reservation.call_map(offset, &self.memory)?;
+        Ok(MulticastMapping {
+            object: Arc::clone(&self.memory),
+            reservation: reservation.clone(),
+            address: reservation.address() + offset as u64,
+            is_unmapped: false,
+        })
+    }
+}
+
+/// Memory of a device that is bound to a [`MulticastObject`]. Owns the memory, either [`PhysicalMemory`] or
+/// a [`Mapping`].
+///
+/// Dropping it unbinds the memory at once (`cuMulticastUnbind`) and then drops the memory. Kernels use the
+/// memory by raw addresses, so the caller of such a kernel keeps the binding until the kernel has ended.
+///
+/// Unverified (from documentation).
+#[derive(Debug)]
+pub struct MulticastBinding<M> {
+    // Dropped before the memory.
+    bound: Bound,
+    memory: M,
+}
+
+impl<M> MulticastBinding<M> {
+    /// Returns the device of the memory.
+    pub fn device(&self) -> Device {
+        self.bound.device
+    }
+
+    /// Returns the offset in the object, in bytes.
+    pub fn offset(&self) -> usize {
+        self.bound.offset
+    }
+
+    /// Returns the bound memory.
+    pub fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Unbinds the memory and returns it. Calls `cuMulticastUnbind`.
+    ///
+    /// # Errors
+    /// Errors from the driver. The binding is then dropped.
+    ///
+    /// Since CUDA 12.1. Raw: [`cuMulticastUnbind`](fn@cuda_sys::cuMulticastUnbind).
+    #[doc(alias = "cuMulticastUnbind")]
+    pub fn unbind(self) -> Result<M> {
+        let Self { mut bound, memory } = self;
+        let (object, device) = (bound.object.as_raw(), bound.device.as_raw());
+        // SAFETY: the binding exists. Kernels that used the memory have ended, as their callers promised.
+        unsafe { call!(cuMulticastUnbind(object, device, bound.offset, bound.size)) }?;
+        bound.is_unbound = true;
+        Ok(memory)
+    }
+}
+
+/// A binding without its memory. Dropping it unbinds.
+#[derive(Debug)]
+struct Bound {
+    object: Arc<PhysicalMemory>,
+    device: Device,
+    offset: usize,
+    size: usize,
+    is_unbound: bool,
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        if !self.is_unbound {
+            let object = Arc::clone(&self.object);
+            let Self {
+                device,
+                offset,
+                size,
+                ..
+            } = *self;
+            release(
+                Unbind {
+                    object,
+                    device,
+                    offset,
+                    size,
+                },
+                &Root { is_borrowed: false },
+            );
+        }
+    }
+}
+
+struct Unbind {
+    object: Arc<PhysicalMemory>,
+    device: Device,
+    offset: usize,
+    size: usize,
+}
+
+impl Destroy for Unbind {
+    fn name(&self) -> &'static str {
+        "a binding of a multicast object"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        let (object, device) = (self.object.as_raw(), self.device.as_raw());
+        // SAFETY: this value stands for the binding, and the caller promises that this is the first call
+        // that succeeds. Kernels that used the memory have ended, as their callers promised.
+        unsafe { answer!(cuMulticastUnbind(object, device, self.offset, self.size)) }
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+}
+
+/// A [`MulticastObject`] that is mapped to addresses of a [`Reservation`]. Owns both.
+///
+/// Dropping it unmaps the object at once (`cuMemUnmap`). Only kernels use its address, so their callers keep
+/// the mapping until the kernels have ended.
+///
+/// Unverified (from documentation).
+pub struct MulticastMapping {
+    object: Arc<PhysicalMemory>,
+    reservation: Reservation,
+    address: CUdeviceptr,
+    is_unmapped: bool,
+}
+
+impl MulticastMapping {
+    /// Returns the first address, for multimem instructions.
+    pub fn address(&self) -> CUdeviceptr {
+        self.address
+    }
+
+    /// Returns the size in bytes.
+    pub fn size(&self) -> usize {
+        self.object.size()
+    }
+
+    /// Returns the reservation.
+    pub fn reservation(&self) -> &Reservation {
+        &self.reservation
+    }
+
+    /// Sets the access of a device. Calls `cuMemSetAccess`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_DEVICE` or a similar code if the device is not one of the object's.
+    ///
+    /// Since CUDA 12.1. Raw: [`cuMemSetAccess`](fn@cuda_sys::cuMemSetAccess).
+    #[doc(alias = "cuMemSetAccess")]
+    pub fn set_access(&mut self, device: Device, access: MemoryAccess) -> Result<()> {
+        // SAFETY: no work of safe code uses the mapping. Callers of kernels promise that their access
+        // remains.
+        unsafe { set_access(self.address, self.size(), &[access.at(device.into())]) }
+    }
+
+    /// Unmaps the object. Calls `cuMemUnmap`.
+    ///
+    /// # Errors
+    /// Errors from the driver. The mapping is then dropped.
+    ///
+    /// Since CUDA 12.1. Raw: [`cuMemUnmap`](fn@cuda_sys::cuMemUnmap).
+    #[doc(alias = "cuMemUnmap")]
+    pub fn unmap(mut self) -> Result<()> {
+        // SAFETY: the range is exactly this mapping. Kernels that used the address have ended, as their
+        // callers promised.
+        unsafe { call!(cuMemUnmap(self.address, self.size())) }?;
+        self.is_unmapped = true;
+        Ok(())
+    }
+}
+
+impl Drop for MulticastMapping {
+    fn drop(&mut self) {
+        if self.is_unmapped {
+            return;
+        }
+        let unmap = Unmap {
+            address: self.address,
+            object: Arc::clone(&self.object),
+            reservation: self.reservation.clone(),
+        };
+        release(unmap, &Root { is_borrowed: false });
+    }
+}
+
+impl fmt::Debug for MulticastMapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MulticastMapping")
+            .field("address", &format_args!("{:#x}", self.address))
+            .field("size", &self.size())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A mapping that is unmapped. Its owners are dropped afterwards.
+struct Unmap {
+    address: CUdeviceptr,
+    object: Arc<PhysicalMemory>,
+    reservation: Reservation,
+}
+
+impl Destroy for Unmap {
+    fn name(&self) -> &'static str {
+        "a mapping of a multicast object"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for the mapping, and the caller promises that this is the first call
+        // that succeeds. Kernels that used the address have ended, as their callers promised.
+        unsafe { answer!(cuMemUnmap(self.address, self.object.size())) }
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+
+    fn has_leaked(&self, _: &dyn KeepAlive) {
+        self.reservation.leak();
+    }
+}
+
+/// Checks that memory is on a device, for a driver that takes the device from the memory. Returns the error
+/// of newer drivers.
+fn check_device(device: Device, memory: &PhysicalMemory, call: &'static str) -> Result<()> {
+    if memory.device() == Some(device) {
+        return Ok(());
+    }
+    Err(DriverError::new(CUresult::CUDA_ERROR_INVALID_VALUE, call).into())
+}

@@ -1,0 +1,320 @@
+//! Physical memory.
+
+use super::options::{PhysicalOptions, round_up};
+use crate::call::error::Result;
+use crate::call::function::{Answer, answer, call};
+use crate::call::invalid::Invalid;
+use crate::device::Device;
+use crate::memory::MemoryLocation;
+use crate::release;
+use crate::release::{Destroy, Leftover, Root, release};
+use cuda_sys::{
+    CUmemAllocationCompType, CUmemAllocationHandleType, CUmemAllocationProp,
+    CUmemGenericAllocationHandle,
+};
+use std::fmt;
+
+/// Physical memory on a device or on the host (`CUmemGenericAllocationHandle`).
+///
+/// It has no address: [`Reservation::map`](super::Reservation::map) maps it to one. It belongs to no
+/// context, and survives the reset of a primary context. A value of this type can be mapped once at a
+/// time, because two mappings would be two names of the same elements.
+///
+/// The memory is zero when it is created (driver 580), and is released when this value is dropped, its
+/// mapping is gone, and every [export](Self::export) is closed. Releasing it waits for no work
+/// (`cuMemRelease`).
+///
+/// ```no_run
+/// use cuda_safe::Device;
+/// use cuda_safe::virtual_memory::{PhysicalMemory, Reservation};
+///
+/// let memory = PhysicalMemory::new(Device::get(0)?, 64 << 20)?;
+/// let space = Reservation::new(1 << 40)?;
+/// let mapping = space.map(0, memory)?;
+/// assert_eq!(mapping.address(), space.address());
+/// # Ok::<_, cuda_safe::Error>(())
+/// ```
+pub struct PhysicalMemory {
+    /// 0 if ownership was released.
+    handle: CUmemGenericAllocationHandle,
+    size: usize,
+    granularity: usize,
+    location: MemoryLocation,
+}
+
+/// The properties of physical memory (`CUmemAllocationProp`). Returned by
+/// [`PhysicalMemory::properties`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PhysicalProperties {
+    /// The location. `None` if the driver names none.
+    pub location: Option<MemoryLocation>,
+    /// The kinds of handles that share the memory.
+    pub handle_types: CUmemAllocationHandleType,
+    /// Whether the memory is compressible.
+    pub compressible: bool,
+    /// Whether other PCI devices can access the memory.
+    pub gpu_direct_rdma: bool,
+}
+
+impl PhysicalMemory {
+    /// Allocates memory on a device or on the host. Calls `cuMemCreate`.
+    ///
+    /// # Errors
+    /// - [`Invalid::Granularity`] if `size` is 0 or not a multiple of the
+    ///   [granularity](PhysicalOptions::granularity), which is 2 MiB on current devices.
+    /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    ///
+    /// Since CUDA 10.2. Raw: [`cuMemCreate`](fn@cuda_sys::cuMemCreate),
+    /// [`cuMemRelease`](fn@cuda_sys::cuMemRelease).
+    #[doc(alias = "cuMemCreate")]
+    #[doc(alias = "cuMemRelease")]
+    pub fn new(location: impl Into<MemoryLocation>, size: usize) -> Result<Self> {
+        Self::with_options(size, &PhysicalOptions::new(location))
+    }
+
+    /// Allocates memory with options. Calls `cuMemCreate`.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new). In addition: `CUDA_ERROR_NOT_PERMITTED` for handle types that the system
+    /// does not permit, such as fabric handles; [`Invalid::NeedsNewerDriver`] for them before CUDA 12.4.
+    ///
+    /// Since CUDA 10.2. Raw: [`cuMemCreate`](fn@cuda_sys::cuMemCreate).
+    #[doc(alias = "cuMemCreate")]
+    pub fn with_options(size: usize, options: &PhysicalOptions) -> Result<Self> {
+        crate::call::init::init()?;
+        release::drain();
+        options.check_handles()?;
+        let granularity = options.check_size(size)?;
+        Self::create(size, options, granularity)
+    }
+
+    /// Allocates memory with checked options, whose size is a multiple of the granularity.
+    ///
+    /// # Errors
+    /// Errors from the driver.
+    pub(super) fn create(
+        size: usize,
+        options: &PhysicalOptions,
+        granularity: usize,
+    ) -> Result<Self> {
+        let properties = options.properties();
+        let mut handle = 0;
+        let (place, from) = (&raw mut handle, &raw const properties);
+        // SAFETY: the pointers refer to local variables.
+        unsafe { call!(cuMemCreate(place, size, from, 0)) }
+            .map_err(|error| error.with_requested_bytes(size))?;
+        Ok(Self::own(handle, size, granularity, options.location))
+    }
+
+    /// Allocates at least `bytes` of memory for tiles of sparse arrays.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new); [`Invalid::TooLarge`].
+    pub(crate) fn for_tiles(device: Device, bytes: usize) -> Result<Self> {
+        let options = PhysicalOptions {
+            is_tile_pool: true,
+            ..PhysicalOptions::new(device)
+        };
+        Self::with_options(round_up(bytes, options.granularity()?)?, &options)
+    }
+
+    pub(super) fn own(
+        handle: CUmemGenericAllocationHandle,
+        size: usize,
+        granularity: usize,
+        location: MemoryLocation,
+    ) -> Self {
+        Self {
+            handle,
+            size,
+            granularity,
+            location,
+        }
+    }
+
+    /// Takes ownership of a handle. The memory is released when the returned object is dropped.
+    ///
+    /// # Errors
+    /// [`Invalid::Handle`] if `raw` is 0; [`Invalid::Granularity`]; errors from the driver. The caller then
+    /// keeps ownership.
+    ///
+    /// # Safety
+    /// - `raw` must be a live handle of `size` bytes, and no other code may release it.
+    /// - While an address is mapped to this object, no other code may access the memory in a way that
+    ///   races with the uses of that mapping.
+    pub unsafe fn from_raw(raw: CUmemGenericAllocationHandle, size: usize) -> Result<Self> {
+        if raw == 0 {
+            return Err(Invalid::Handle {
+                what: "physical memory",
+                value: 0,
+            }
+            .into());
+        }
+        let (granularity, location) = describe(raw, size)?;
+        Ok(Self::own(raw, size, granularity, location))
+    }
+
+    /// Takes ownership of a handle that the driver has just returned. Releases it on an error.
+    ///
+    /// # Errors
+    /// [`Invalid::Granularity`]; errors from the driver.
+    ///
+    /// # Safety
+    /// The conditions of [`from_raw`](Self::from_raw).
+    pub(super) unsafe fn adopt(handle: CUmemGenericAllocationHandle, size: usize) -> Result<Self> {
+        let mut memory = Self::own(handle, size, 1, MemoryLocation::Host);
+        (memory.granularity, memory.location) = describe(handle, size)?;
+        Ok(memory)
+    }
+
+    /// Returns another handle of the memory that is mapped at an address. Calls
+    /// `cuMemRetainAllocationHandle`.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_INVALID_VALUE` if no physical memory is mapped there; [`Invalid::Granularity`].
+    ///
+    /// # Safety
+    /// `size` must be the size of the mapping that contains `address`. While an address is mapped to the
+    /// returned object, no work may use both mappings in a way that races.
+    ///
+    /// Since CUDA 11.0. Raw:
+    /// [`cuMemRetainAllocationHandle`](fn@cuda_sys::cuMemRetainAllocationHandle).
+    #[doc(alias = "cuMemRetainAllocationHandle")]
+    pub unsafe fn retain(address: cuda_sys::CUdeviceptr, size: usize) -> Result<Self> {
+        crate::call::init::init()?;
+        let mut handle = 0;
+        let pointer = std::ptr::without_provenance_mut(address as usize);
+        // SAFETY: the driver looks the address up, and the pointer refers to a local variable.
+        unsafe { call!(cuMemRetainAllocationHandle(&raw mut handle, pointer)) }?;
+        // SAFETY: the driver has just created a reference, and the caller knows the size.
+        unsafe { Self::adopt(handle, size) }
+    }
+
+    /// Returns the size in bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Returns the unit of the offsets at which the memory can be mapped, in bytes.
+    pub fn granularity(&self) -> usize {
+        self.granularity
+    }
+
+    /// Returns the location.
+    pub fn location(&self) -> MemoryLocation {
+        self.location
+    }
+
+    /// Takes the memory, and leaves a value without a handle.
+    pub(super) fn take(&mut self) -> Self {
+        Self {
+            handle: std::mem::take(&mut self.handle),
+            ..*self
+        }
+    }
+
+    /// Returns whether the memory was not taken.
+    pub(super) fn has_handle(&self) -> bool {
+        self.handle != 0
+    }
+
+    /// Returns the device on which the memory is located.
+    pub(super) fn device(&self) -> Option<Device> {
+        match self.location {
+            MemoryLocation::Device(device) | MemoryLocation::LocalityDomain { device, .. } => {
+                Some(device)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the properties of the memory. Calls `cuMemGetAllocationPropertiesFromHandle`.
+    ///
+    /// # Errors
+    /// Errors from the driver.
+    ///
+    /// Since CUDA 10.2. Raw:
+    /// [`cuMemGetAllocationPropertiesFromHandle`](fn@cuda_sys::cuMemGetAllocationPropertiesFromHandle).
+    #[doc(alias = "cuMemGetAllocationPropertiesFromHandle")]
+    pub fn properties(&self) -> Result<PhysicalProperties> {
+        let properties = raw_properties(self.handle)?;
+        let generic = CUmemAllocationCompType::CU_MEM_ALLOCATION_COMP_GENERIC.0;
+        Ok(PhysicalProperties {
+            location: MemoryLocation::from_raw(properties.location),
+            handle_types: properties.requestedHandleTypes,
+            compressible: u32::from(properties.allocFlags.compressionType) == generic,
+            gpu_direct_rdma: properties.allocFlags.gpuDirectRDMACapable != 0,
+        })
+    }
+
+    /// Returns the raw handle without giving up ownership. Do not release it.
+    pub fn as_raw(&self) -> CUmemGenericAllocationHandle {
+        self.handle
+    }
+
+    /// Releases ownership. The caller releases the handle (`cuMemRelease`).
+    pub fn into_raw(mut self) -> CUmemGenericAllocationHandle {
+        std::mem::take(&mut self.handle)
+    }
+}
+
+/// Returns the properties of a live handle.
+fn raw_properties(handle: CUmemGenericAllocationHandle) -> Result<CUmemAllocationProp> {
+    let mut raw = CUmemAllocationProp::default();
+    let place = &raw mut raw;
+    // SAFETY: the handle is alive, and the pointer refers to a local variable.
+    unsafe { call!(cuMemGetAllocationPropertiesFromHandle(place, handle)) }?;
+    Ok(raw)
+}
+
+/// Returns the granularity and the location of the memory of a live handle.
+///
+/// # Errors
+/// [`Invalid::Granularity`] if `size` cannot be its size; errors from the driver.
+fn describe(handle: CUmemGenericAllocationHandle, size: usize) -> Result<(usize, MemoryLocation)> {
+    let location = MemoryLocation::from_raw(raw_properties(handle)?.location);
+    let location = location.unwrap_or(MemoryLocation::Host);
+    Ok((PhysicalOptions::new(location).check_size(size)?, location))
+}
+
+/// A handle that is released.
+struct PhysicalHandle(CUmemGenericAllocationHandle);
+
+impl Destroy for PhysicalHandle {
+    fn name(&self) -> &'static str {
+        "physical memory"
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: this value stands for the handle, and the caller promises that this is the first call.
+        // A mapping keeps the memory until it is unmapped.
+        unsafe { answer!(cuMemRelease(self.0)) }
+    }
+
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    fn leftover(&self) -> Leftover {
+        Leftover::Object
+    }
+}
+
+impl Drop for PhysicalMemory {
+    fn drop(&mut self) {
+        if self.handle != 0 {
+            release(PhysicalHandle(self.handle), &Root { is_borrowed: false });
+        }
+    }
+}
+
+impl fmt::Debug for PhysicalMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PhysicalMemory")
+            .field("raw", &format_args!("{:#x}", self.handle))
+            .field("size", &self.size)
+            .field("location", &self.location)
+            .finish()
+    }
+}
