@@ -6,7 +6,7 @@ use crate::recorded::count;
 use crate::{check, context, on, start};
 use cuda_memory::{CachingManager, CachingOptions, OrderedManager};
 use cuda_safe::manager::{
-    AutoFreePointer, IpcHandle, IpcKind, IpcMemory, MemoryManager, MemoryPointer, Order,
+    AutoFreePointer, IpcHandle, IpcKind, MemoryManager, MemoryPointer, Order,
     set_memory_manager,
 };
 use cuda_safe::pool::attribute::USED_CURRENT;

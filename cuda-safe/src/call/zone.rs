@@ -2,7 +2,6 @@
 //! closures that receive the driver's log.
 
 use crate::call::error::{Error, Result};
-use crate::release;
 use std::cell::Cell;
 
 thread_local! {
@@ -50,11 +49,4 @@ pub(crate) fn run_report_hook(hook: impl FnOnce()) {
     }
     hook();
     let _ = IN_REPORT_HOOK.try_with(|inside| inside.set(false));
-}
-
-/// Returns whether a wait on this thread can end: the thread runs neither a host function, nor a driver
-/// callback of other code, nor the report hook.
-#[cold]
-pub(crate) fn may_block() -> bool {
-    !in_host_function() && !in_report_hook() && !release::in_driver_callback()
 }

@@ -113,7 +113,7 @@ impl Capture {
     fn graph(&mut self, raw: CUgraph) -> &mut Graph {
         let stream = &self.stream;
         let destination = self.destination.get_or_insert_with(|| Destination {
-            graph: Graph::captured(raw, stream.context(), stream.retained()),
+            graph: Graph::captured(raw, stream.context(), stream.retained().into()),
             around: None,
             before: Before::default(),
             on_failure: OnFailure::Destroyed,

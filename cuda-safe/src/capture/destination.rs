@@ -3,8 +3,8 @@
 use super::recapture::Changes;
 use crate::call::report::count_leak;
 use crate::capture_state::Retain;
+use crate::graph::Retained;
 use crate::graph::{Before, BodyPlace, Graph};
-use crate::stream::Retained;
 use std::sync::Arc;
 
 /// A graph that exists while a capture adds nodes to it.

@@ -6,7 +6,8 @@ use crate::call::invalid::Invalid;
 use crate::call::report::count_leak;
 use crate::capture_state::{CapturedBy, Operation};
 use crate::graph::HostFunction;
-use crate::stream::{Retained, Stream};
+use crate::graph::Retained;
+use crate::stream::Stream;
 use std::sync::Arc;
 
 impl Stream {

@@ -6,81 +6,24 @@ pub(crate) mod graphics;
 mod host;
 mod into;
 pub(crate) mod recapture;
+mod retaining;
 
+pub use crate::stream::CaptureMode;
 pub use graphics::{GraphicsCapture, GraphicsCommands};
 pub use recapture::{Recapture, RecapturedNode};
 
 use crate::call::error::{Error, Rejected, Result};
 use crate::call::fork;
-use crate::call::function::{Outcome, answer, call, without_current};
+use crate::call::function::{Outcome, answer, without_current};
 use crate::call::report::{Report, report};
 use crate::capture::destination::{Destination, OnFailure};
 use crate::capture_state::{DriverStatus, Open};
 use crate::graph::Graph;
 use crate::release;
 use crate::stream::Stream;
-use cuda_sys::{CUgraph, CUresult, CUstreamCaptureMode, CUstreamCaptureStatus};
+use cuda_sys::{CUgraph, CUresult, CUstreamCaptureStatus};
 use std::marker::PhantomData;
 use std::sync::Arc;
-
-/// The capture mode (`CUstreamCaptureMode`): which threads cannot make unsafe calls during a capture.
-///
-/// Unsafe calls are calls that could wait for work that is captured and never executed: synchronous and
-/// pinned allocations and their frees, waits, and others. An unsafe call fails and invalidates the
-/// capture. (Objects of this crate can be dropped at any time: their release does not invalidate a
-/// capture.)
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum CaptureMode {
-    /// No thread of the process can make unsafe calls, including code that is unrelated to the capture.
-    Global,
-    /// The thread that began the capture cannot make unsafe calls.
-    #[default]
-    ThreadLocal,
-    /// All threads can make unsafe calls.
-    Relaxed,
-}
-
-impl CaptureMode {
-    fn raw(self) -> CUstreamCaptureMode {
-        match self {
-            Self::Global => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
-            Self::ThreadLocal => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-            Self::Relaxed => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
-        }
-    }
-
-    /// Runs `f` with this capture mode on the calling thread, and then restores the previous mode, also
-    /// if `f` panics. Calls `cuThreadExchangeStreamCaptureMode`.
-    ///
-    /// The initial mode of a thread is [`Global`](Self::Global). In the mode
-    /// [`Relaxed`](Self::Relaxed), calls of the thread never invalidate a capture, and incorrect calls
-    /// are not detected.
-    ///
-    /// # Errors
-    /// An error of the driver call. On an error, `f` is not called. If the mode cannot be restored, the
-    /// failure is reported to the function of [`set_report_hook`](crate::set_report_hook).
-    ///
-    /// Since CUDA 10.1. Raw:
-    /// [`cuThreadExchangeStreamCaptureMode`](fn@cuda_sys::cuThreadExchangeStreamCaptureMode).
-    #[doc(alias = "cuThreadExchangeStreamCaptureMode")]
-    pub fn with<R>(self, f: impl FnOnce() -> R) -> Result<R> {
-        /// The previous mode, which `Drop` restores.
-        struct RestoreMode(CUstreamCaptureMode);
-        impl Drop for RestoreMode {
-            fn drop(&mut self) {
-                // In a forked child the driver cannot be called.
-                if !fork::in_child() {
-                    release::restore_mode(self.0);
-                }
-            }
-        }
-        let mut mode = self.raw();
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
-        let _restore = RestoreMode(mode);
-        Ok(f())
-    }
-}
 
 /// The capture status of a stream (`CUstreamCaptureStatus`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -351,7 +294,7 @@ impl Capture {
     /// Closes the ended capture, and moves the retained objects to the graph, if there is one.
     fn close(&mut self, ended: Result<CUgraph>) -> Result<Graph> {
         let retained = self.open.close();
-        let own = self.stream.retained();
+        let own = self.stream.retained().into();
         match (ended, self.destination.take()) {
             (Ok(raw), None) => {
                 let graph = Graph::captured(raw, self.stream.context(), own);

@@ -5,8 +5,8 @@
 
 use super::Context;
 use crate::call::fork;
-use crate::call::zone;
 use crate::device::Device;
+use crate::release;
 use crate::sync::{Mutex, MutexGuard, RwLock};
 use cuda_sys::{CUcontext, CUstream};
 use std::any::TypeId;
@@ -133,7 +133,7 @@ pub(super) fn reset_primary(device: Device) {
         .collect();
     let mut extensions = slots.iter().filter_map(|slot| slot.get());
     let has_extension = extensions.any(|extension| extension.device_to_reset() == Some(device));
-    if !has_extension || !zone::may_block() {
+    if !has_extension || !release::may_block() {
         return;
     }
     let state = device.primary_state();

@@ -3,9 +3,9 @@
 use super::Context;
 use crate::call::current::{Entered, current, expect_current, leak_on_stack, pop, push};
 use crate::call::error::{Error, Result};
+use crate::call::host_panic::HostPanic;
 use crate::call::invalid::Invalid;
 use crate::call::report::{Report, report};
-use crate::stream::HostPanic;
 use cuda_sys::CUcontext;
 use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;

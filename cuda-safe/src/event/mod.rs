@@ -1,8 +1,12 @@
 //! Events: markers in streams, for ordering and timing.
 
 mod after;
+mod context;
+mod default;
 mod ipc;
 mod last_use;
+mod retained;
+mod wait;
 
 pub(crate) use after::AfterEvents;
 pub use ipc::EventIpcHandle;
@@ -17,7 +21,7 @@ use crate::capture_state::{CapturedBy, Kind, Operation, State};
 use crate::context::Context;
 use crate::release;
 use crate::release::{Destroy, Handle, release_now};
-use crate::stream::{Retained, Stream, query_result, same_context};
+use crate::stream::{Stream, query_result, same_context};
 use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags};
 use std::any::Any;
 use std::fmt;
@@ -336,7 +340,7 @@ impl Event {
         same_context("the event", self.context(), stream.context())?;
         let entry = stream.entry(Operation::Record)?;
         if let CapturedBy::Crate(open) = &entry.captured_by {
-            open.retain(Arc::new(Retained::Event(self.clone())));
+            open.retain(Arc::new(self.clone()));
         }
         let flags = CUevent_record_flags::CU_EVENT_RECORD_EXTERNAL.0;
         without_current(self.context(), || {

@@ -4,9 +4,9 @@ use super::nodes::arguments::NodeArguments;
 use super::{Graph, Node, NodeId, kind};
 use crate::call::error::{Error, Rejected, Result};
 use crate::call::invalid::Invalid;
-use crate::capture::CaptureMode;
 use crate::event::Event;
 use crate::launch::{LaunchConfig, Params, TypedKernel};
+use crate::stream::CaptureMode;
 use crate::stream::{Stream, same_context};
 
 /// Records a graph in the order of calls, like work in a stream: each call adds a node that comes after

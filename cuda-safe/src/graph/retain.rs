@@ -2,7 +2,7 @@
 
 use super::{ExecutableGraph, Graph};
 use crate::capture_state::Retain;
-use crate::stream::Retained;
+use crate::graph::Retained;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;

@@ -4,7 +4,6 @@ use super::GreenContext;
 use super::context::Inner;
 use crate::call::error::Result;
 use crate::context::Context;
-use crate::graph::{NodeContext, NodeExecutionContext, sealed};
 use crate::stream::{DefaultStream, ExecutionContext, Partition, Stream};
 use std::any::Any;
 use std::sync::Arc;
@@ -40,17 +39,14 @@ impl Partition for Inner {
 }
 
 impl GreenContext {
+    /// Returns the context of work that runs in this green context.
+    pub(crate) fn execution_context(&self) -> ExecutionContext {
+        ExecutionContext::Green(Arc::clone(&self.inner) as Arc<dyn Partition>)
+    }
+
     fn of_partition(partition: &Arc<dyn Partition>) -> Option<Self> {
         let inner = Arc::clone(partition).into_any().downcast().ok()?;
         Some(Self { inner })
-    }
-}
-
-impl sealed::Sealed for GreenContext {}
-impl NodeContext for GreenContext {
-    fn home(&self) -> Result<NodeExecutionContext> {
-        let inner = Arc::clone(&self.inner);
-        Ok(NodeExecutionContext(ExecutionContext::Green(inner)))
     }
 }
 

@@ -270,6 +270,19 @@ pub struct TypedKernel<P> {
     params: PhantomData<fn(P)>,
 }
 
+impl Kernel {
+    /// Returns the kernel with typed parameters: `kernel.typed::<(&[f32], &mut [f32], u32)>()`.
+    ///
+    /// The types are checked against the kernel's parameter list if the driver can report it (CUDA
+    /// 12.4).
+    ///
+    /// # Errors
+    /// [`Invalid::ArgumentCount`] and [`Invalid::ArgumentSize`].
+    pub fn typed<P: Params>(&self) -> Result<TypedKernel<P>, Error> {
+        TypedKernel::new(self)
+    }
+}
+
 impl<P: Params> TypedKernel<P> {
     pub(crate) fn new(kernel: &Kernel) -> Result<Self> {
         kernel.check_sizes(P::sizes())?;

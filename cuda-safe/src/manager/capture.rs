@@ -6,10 +6,10 @@
 use super::Order;
 use crate::call::error::Result;
 use crate::call::zone::refuse_in_host_function;
-use crate::capture::CaptureMode;
 use crate::capture_state as capture;
 use crate::capture_state::{Operation, refuse_captured};
 use crate::context::Context;
+use crate::stream::CaptureMode;
 use cuda_sys::CUstream;
 
 /// Enqueues an operation on the stream of an order. Enqueues nothing for an order without a stream.

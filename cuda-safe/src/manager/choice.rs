@@ -2,13 +2,13 @@
 
 use super::current;
 use super::{INTERFACE_VERSION, MemoryManager, StreamEnd};
-use crate::call::attempts;
 use crate::call::error::{Error, Result};
 use crate::call::fork;
 use crate::call::invalid::Invalid;
 use crate::call::zone::refuse_in_host_function;
 use crate::context::{Context, Extension, set_factory, set_first_factory};
 use crate::device::Device;
+use crate::release::attempts;
 use crate::stream::same_context;
 use crate::sync::Mutex;
 use cuda_sys::CUstream;

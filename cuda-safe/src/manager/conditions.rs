@@ -5,6 +5,7 @@ use crate::call::error::Error;
 use crate::call::fork;
 use crate::call::report::{Report, count_leak, report};
 use crate::call::zone;
+use crate::release;
 
 /// Returns whether this process was forked from a process that had initialized CUDA.
 ///
@@ -36,7 +37,7 @@ pub fn in_report_hook() -> bool {
 ///
 /// May call `cuCtxGetCurrent`, which the driver refuses in its callbacks.
 pub fn may_block() -> bool {
-    zone::may_block()
+    release::may_block()
 }
 
 /// Counts an object that cannot be released as [leaked](crate::leaked), and reports it to the

@@ -12,8 +12,7 @@ use crate::device::Device;
 use crate::event::AfterEvents;
 use crate::event::Event;
 use crate::manager::registered::Registered;
-use crate::memory::pool::block::PoolBlock;
-use crate::release::{KeepAlive, release};
+use crate::release::{Destroy, KeepAlive, release};
 use crate::sync::Mutex;
 use std::any::Any;
 use std::fmt;
@@ -112,7 +111,7 @@ pub(super) enum What {
     Host(PinnedMemory),
     Registered(Registered<Box<dyn Any + Send>>),
     /// Memory whose free waits for nothing itself, and which any work may have used.
-    OfPool(PoolBlock),
+    OfPool(Box<dyn Destroy>),
 }
 
 impl What {

@@ -5,8 +5,8 @@
 //! driver, which may wait for a host function, which may wait for this thread.
 
 use super::is_out_of_memory;
-use crate::call::attempts::repeat;
 use crate::call::error::Result;
+use crate::release::attempts::repeat;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Counts the threads that are returning memory to the driver or to another manager, so that an

@@ -13,11 +13,10 @@ use crate::call::zone::refuse_in_host_function;
 use crate::capture_state::Operation;
 use crate::context::{Context, PinnedMemory, SyncMemory};
 use crate::event::Event;
+use crate::manager::PinnedFlags;
 use crate::manager::registered::Registered;
-use crate::memory::PinnedFlags;
-use crate::memory::pool::block::PoolBlock;
 use crate::release;
-use crate::release::{Handle, release};
+use crate::release::{Destroy, Handle, release};
 use core::ffi::c_void;
 use cuda_sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUmemAttach_flags,
@@ -278,9 +277,9 @@ impl DriverMemory {
     }
 
     /// Defers a free of pool memory, which is done after all work.
-    pub(crate) fn free_of_pool(&self, memory: PoolBlock, size: usize) {
+    pub(crate) fn free_of_pool(&self, memory: impl Destroy, size: usize) {
         self.deferral.push(Item {
-            what: What::OfPool(memory),
+            what: What::OfPool(Box::new(memory)),
             size,
             end: None,
         });

@@ -5,7 +5,6 @@ use crate::call::error::{Error, Result};
 use crate::call::function::{answer, without_current};
 use crate::call::invalid::Invalid;
 use crate::context::Context;
-use crate::launch::{Params, TypedKernel};
 use cuda_sys::{CUfunction, CUresult};
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 ///
 /// # Launches
 /// - [`typed`](Self::typed) is for kernels whose parameter types are known at compile time. It returns a
-///   [`TypedKernel`], which is launched with a tuple of arguments.
+///   [`TypedKernel`](crate::TypedKernel), which is launched with a tuple of arguments.
 /// - [`launch_builder`](Self::launch_builder) is for kernels whose parameter types are known only at run
 ///   time, and for kernels with more than 24 parameters.
 /// - [`sys::cuLaunchKernel`](fn@cuda_sys::cuLaunchKernel) with [`as_raw`](Self::as_raw) is for arrays of
@@ -223,17 +222,6 @@ impl Kernel {
             Err(Error::Missing(_)) => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// Returns the kernel with typed parameters: `kernel.typed::<(&[f32], &mut [f32], u32)>()`.
-    ///
-    /// The types are checked against the kernel's parameter list if the driver can report it (CUDA
-    /// 12.4).
-    ///
-    /// # Errors
-    /// [`Invalid::ArgumentCount`] and [`Invalid::ArgumentSize`].
-    pub fn typed<P: Params>(&self) -> Result<TypedKernel<P>, Error> {
-        TypedKernel::new(self)
     }
 }
 

@@ -12,7 +12,6 @@ mod kernel;
 mod library;
 mod linker;
 
-pub use crate::launch::occupancy::{OccupancyOptions, SuggestedBlock};
 pub(crate) use attribute as kernel_attribute;
 pub use global::Global;
 pub use jit::JitOptions;

@@ -376,7 +376,7 @@ pub mod threads {
         send_and_sync::<ManagedRange<'_>>();
         send_and_sync::<MemoryPool>();
         send_and_sync::<ImportedPool>();
-        send_and_sync::<manager::IpcMemory>();
+        send_and_sync::<crate::memory::IpcMemory>();
         send_and_sync::<PointerInfo>();
         send_and_sync::<manager::MemoryPointer>();
         send_and_sync::<manager::AutoFreePointer>();

@@ -6,7 +6,7 @@ use super::{After, Destroy, KeepAlive};
 use crate::call::current::{ContextHandle, Entered, current};
 use crate::call::error::Error;
 use crate::call::function::{Answer, Outcome, answer};
-use crate::call::zone::in_host_function;
+use crate::call::zone::{in_host_function, in_report_hook};
 use crate::capture_state::{CallGuard, Operation, StreamRef, is_default};
 use cuda_sys::{CUresult, CUstreamCaptureMode};
 
@@ -245,8 +245,9 @@ fn check_callback_thread() -> Result<(), Failure> {
     }
 }
 
-/// Returns whether the driver refuses calls on this thread, because it runs a driver callback, or whether
-/// that is unknown.
-pub(crate) fn in_driver_callback() -> bool {
-    check_callback_thread().is_err()
+/// Returns whether a wait on this thread can end: the thread runs neither a host function, nor a driver
+/// callback of other code, nor the report hook.
+#[cold]
+pub(crate) fn may_block() -> bool {
+    !in_host_function() && !in_report_hook() && check_callback_thread().is_ok()
 }

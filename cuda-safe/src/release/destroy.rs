@@ -46,6 +46,37 @@ pub(crate) trait Destroy: Send + 'static {
     fn has_leaked(&self, _owners: &dyn KeepAlive) {}
 }
 
+impl Destroy for Box<dyn Destroy> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    unsafe fn destroy(&self) -> Answer {
+        // SAFETY: the caller promises what the object in the box needs.
+        unsafe { (**self).destroy() }
+    }
+
+    fn after(&self) -> After {
+        (**self).after()
+    }
+
+    fn is_quiet(&self) -> bool {
+        (**self).is_quiet()
+    }
+
+    fn leftover(&self) -> Leftover {
+        (**self).leftover()
+    }
+
+    fn has_been_destroyed(&mut self) {
+        (**self).has_been_destroyed();
+    }
+
+    fn has_leaked(&self, owners: &dyn KeepAlive) {
+        (**self).has_leaked(owners);
+    }
+}
+
 /// The work that must precede a call that destroys an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {

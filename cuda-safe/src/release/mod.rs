@@ -65,6 +65,7 @@
 
 mod at_once;
 mod attempt;
+pub(crate) mod attempts;
 mod destroy;
 mod failure;
 mod keep_alive;
@@ -72,7 +73,7 @@ mod mode;
 mod queue;
 
 pub(crate) use at_once::{release_now, release_stream_ordered};
-pub(crate) use attempt::in_driver_callback;
+pub(crate) use attempt::may_block;
 pub(crate) use destroy::{After, Destroy, Handle, Leftover};
 pub(crate) use failure::MAX_RETRIES;
 pub(crate) use keep_alive::{KeepAlive, Root};

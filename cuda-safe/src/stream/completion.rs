@@ -1,10 +1,11 @@
 //! Futures that complete when the work in a stream is complete.
 
 use super::Stream;
-use super::host::{self, HostPanic};
+use super::host;
 use crate::call::error::{Error, Result};
 use crate::call::fork;
 use crate::call::function::{answer, check, without_current};
+use crate::call::host_panic::HostPanic;
 use crate::call::report::count_leak;
 use crate::capture_state::Operation;
 use crate::release;

@@ -1,15 +1,14 @@
 //! Default streams, which differ between contexts or threads.
 
 use super::Partition;
-use super::host::{self, HostPanic};
-use super::retained::Retained;
-use super::{ExecutionContext, query_result, same_context};
+use super::host;
+use super::{ExecutionContext, RetainedStream, query_result};
 use crate::call::error::Result;
 use crate::call::function::call;
+use crate::call::host_panic::HostPanic;
 use crate::call::zone::refuse_in_host_function;
-use crate::capture_state::{Member, Operation, State, driver_status, is_capturing, wait_captured};
+use crate::capture_state::{Operation, State, is_capturing};
 use crate::context::{Context, CurrentContext};
-use crate::event::Event;
 use crate::release;
 use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 use std::cell::RefCell;
@@ -180,61 +179,6 @@ impl<'guard> DefaultStream<'guard> {
         query_result(unsafe { call!(cuStreamQuery(self.raw)) })
     }
 
-    /// Makes all later work in the stream wait for the most recent record of the event. The thread does
-    /// not wait. Calls `cuStreamWaitEvent`.
-    ///
-    /// The event may belong to another context or device. If the event was recorded in a captured
-    /// stream, the per-thread default stream joins that capture.
-    ///
-    /// # Errors
-    /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT` and related codes: the legacy default stream cannot wait
-    /// for an event that was recorded in a captured stream.
-    ///
-    /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
-    #[doc(alias = "cuStreamWaitEvent")]
-    pub fn wait_event(&self, event: &Event) -> Result<()> {
-        let _current = self.guard.context().enter()?;
-        let on_event = event.state().enter(Operation::Wait);
-        // SAFETY: as in `synchronize`; the event is alive, and the driver keeps the state that it needs.
-        let wait = || unsafe { call!(cuStreamWaitEvent(self.raw, event.raw(), 0)) };
-        if on_event.seen().is_plain() || self.raw == CU_STREAM_LEGACY {
-            return wait();
-        }
-        let state = self.state();
-        let member = Member {
-            state: &state,
-            stream: None,
-            retained: Arc::new(Retained::ExecutionContext(match self.green {
-                Some(green) => ExecutionContext::Green(Arc::clone(green)),
-                None => ExecutionContext::Context(self.context().clone()),
-            })),
-        };
-        // SAFETY: as in `synchronize`.
-        let ask = || unsafe { driver_status(self.raw) };
-        wait_captured(&member, (event.state(), &on_event), wait, ask)
-    }
-
-    /// Records an event after all work that is in the stream. Calls `cuEventRecord`.
-    ///
-    /// # Errors
-    /// [`Invalid::OtherContext`](crate::Invalid::OtherContext).
-    ///
-    /// Since CUDA 2.0. Raw: [`cuEventRecord`](fn@cuda_sys::cuEventRecord).
-    #[doc(alias = "cuEventRecord")]
-    pub fn record_event(&self, event: &Event) -> Result<()> {
-        same_context("the event", event.context(), self.context())?;
-        let _current = self.guard.context().enter()?;
-        if self.raw == CU_STREAM_LEGACY {
-            return self.enqueue_record(event);
-        }
-        let state = self.state();
-        let call = state.enter(Operation::Record);
-        // SAFETY: as in `synchronize`.
-        let entry = call.resolve(Operation::Record, || unsafe { is_capturing(self.raw) })?;
-        event.state().prepare_record(&entry)?;
-        self.enqueue_record(event)
-    }
-
     /// Enqueues a function that runs once on a driver thread. Calls `cuLaunchHostFunc`. See
     /// [`Stream::launch_host_function`](crate::Stream::launch_host_function).
     ///
@@ -261,14 +205,17 @@ impl<'guard> DefaultStream<'guard> {
         })
     }
 
-    fn enqueue_record(&self, event: &Event) -> Result<()> {
-        // SAFETY: as in `synchronize`; the event is alive.
-        unsafe { call!(cuEventRecord(event.raw(), self.raw)) }
+    /// Returns the object that a graph of this stream's work retains.
+    pub(crate) fn retained(&self) -> RetainedStream {
+        RetainedStream::Home(match self.green {
+            Some(green) => ExecutionContext::Green(Arc::clone(green)),
+            None => ExecutionContext::Context(self.context().clone()),
+        })
     }
 
     /// Returns the capture state. The per-thread default stream has one for each thread and context.
     /// The legacy default stream is never captured.
-    fn state(&self) -> Arc<State> {
+    pub(crate) fn state(&self) -> Arc<State> {
         type States = Vec<(usize, Option<u64>, Arc<State>)>;
         thread_local! {
             static STATES: RefCell<States> = const { RefCell::new(Vec::new()) };

@@ -5,7 +5,6 @@ use crate::call::current::ContextHandle;
 use crate::call::fork;
 use crate::call::function::{Answer, answer};
 use crate::call::ownership::Ownership;
-use crate::call::zone;
 use crate::capture_state::StreamRef;
 use crate::context::Extension;
 use crate::release;
@@ -36,7 +35,7 @@ impl Inner {
         if fork::in_child() || self.is_borrowed {
             return false;
         }
-        if !zone::may_block() {
+        if !release::may_block() {
             self.destroy_later();
             return true;
         }

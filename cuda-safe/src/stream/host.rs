@@ -1,36 +1,17 @@
 //! Host functions: Rust code that runs in stream order.
 
 use super::Stream;
-use crate::call::error::{Error, Result};
+use crate::call::error::Result;
 use crate::call::function::{answer, without_current};
-use crate::call::report::{count_leak, panic_message};
+use crate::call::host_panic::HostPanic;
+use crate::call::report::count_leak;
 use crate::call::zone::run_host_function;
 use crate::capture_state::Operation;
 use crate::release;
-use crate::sync::Mutex;
 use core::ffi::c_void;
 use cuda_sys::CUhostFn;
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError};
-
-/// The message of a panic in a host function of a stream, until a synchronization returns it.
-#[derive(Debug, Default)]
-pub(crate) struct HostPanic(Mutex<Option<String>>);
-
-impl HostPanic {
-    /// Takes the panic that has not been returned yet, as an error.
-    pub(crate) fn take(&self) -> Result<()> {
-        let message = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        message.map_or(Ok(()), |message| Err(Error::HostFunctionPanicked(message)))
-    }
-
-    fn keep_first(&self, payload: Box<dyn Any + Send>) {
-        let message = panic_message(payload);
-        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert(message);
-    }
-}
+use std::sync::Arc;
 
 /// A host function that was passed to the driver.
 struct Job {

@@ -2,33 +2,31 @@
 
 mod attributes;
 mod borrow;
+mod capture_mode;
 mod completion;
 mod default;
 mod end;
 mod enqueue;
 mod host;
+mod member;
 pub(crate) mod memory_op;
 mod partition;
 mod retained;
-mod retaining;
-mod wait;
 
-pub use crate::capture::{
-    Capture, CaptureMode, CaptureStatus, GraphicsCapture, GraphicsCommands, Recapture,
-    RecapturedNode,
-};
 pub use attributes::{
     AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
 };
+pub use capture_mode::CaptureMode;
 pub use completion::StreamFuture;
 pub use default::DefaultStream;
-pub(crate) use host::{HostPanic, run_inside};
+pub(crate) use host::run_inside;
 pub use memory_op::{AtomicReduction, BarrierScope, MemoryOperation, WaitCondition};
 pub(crate) use partition::Partition;
-pub(crate) use retained::Retained;
+pub(crate) use retained::RetainedStream;
 
 use crate::call::error::{Error, Result};
 use crate::call::function::{answer, call, without_current};
+use crate::call::host_panic::HostPanic;
 use crate::call::invalid::Invalid;
 use crate::call::ownership::Ownership;
 use crate::call::zone::refuse_in_host_function;

@@ -1,106 +1,60 @@
-//! Objects that a graph keeps alive (retained objects).
-//!
-//! The nodes of a graph contain handles of the contexts of their work, and of external events. The
-//! driver uses these handles when the graph is instantiated, launched or destroyed.
+//! What the graph of a capture retains of a stream.
 
 use super::{ExecutionContext, Stream};
 use crate::capture_state::Retain;
-use crate::event::Event;
-use crate::graph::HostFunction;
-use crate::module::Kernel;
 use crate::release::KeepAlive;
 use std::any::Any;
-use std::sync::Arc;
 
-/// An object that a graph retains.
+/// The object that a graph of a stream's work retains.
 #[derive(Clone, Debug)]
-pub(crate) enum Retained {
-    /// The context or green context of a stream.
-    ExecutionContext(ExecutionContext),
+pub(crate) enum RetainedStream {
+    /// The context or green context of the stream.
+    Home(ExecutionContext),
     /// A stream that this crate does not own. The stream keeps its context alive.
     Stream(Stream),
-    /// An event of an external record or wait.
-    Event(Event),
-    /// A kernel, with its module or library.
-    Kernel(Kernel),
-    /// A host function.
-    HostFunction(Arc<HostFunction>),
-    /// An object of a higher room.
-    Object(Arc<dyn Retain>),
 }
 
-impl Retained {
-    /// Returns an object that a capture retained.
-    pub(crate) fn of_capture(object: Arc<dyn Retain>) -> Self {
-        match object.as_any().downcast_ref::<Self>() {
-            Some(its) => its.clone(),
-            None => Self::Object(object),
-        }
-    }
-
-    fn is_same_object(&self, other: &Self) -> bool {
-        match (self, other) {
-            (
-                Self::ExecutionContext(ExecutionContext::Context(own)),
-                Self::ExecutionContext(ExecutionContext::Context(other)),
-            ) => own == other,
-            (
-                Self::ExecutionContext(ExecutionContext::Green(own)),
-                Self::ExecutionContext(ExecutionContext::Green(other)),
-            ) => own.is_same(&**other),
-            (Self::Stream(own), Self::Stream(other)) => own == other,
-            (Self::Event(own), Self::Event(other)) => own.raw() == other.raw(),
-            (Self::HostFunction(own), Self::HostFunction(other)) => Arc::ptr_eq(own, other),
-            (Self::Object(own), Self::Object(other)) => own.is_same(&**other),
-            _ => false,
-        }
-    }
-}
-
-impl Retain for Retained {
+impl Retain for RetainedStream {
     fn as_any(&self) -> &dyn Any {
         self
     }
 
     fn is_same(&self, other: &dyn Retain) -> bool {
-        other
-            .as_any()
-            .downcast_ref()
-            .is_some_and(|other| self.is_same_object(other))
+        match (self, other.as_any().downcast_ref()) {
+            (Self::Home(own), Some(Self::Home(other))) => own.is_same(other),
+            (Self::Stream(own), Some(Self::Stream(other))) => own == other,
+            _ => false,
+        }
     }
 
     fn is_borrowed(&self) -> bool {
         match self {
-            Self::ExecutionContext(execution_context) => execution_context.is_borrowed(),
+            Self::Home(home) => home.is_borrowed(),
             Self::Stream(stream) => stream.is_borrowed(),
-            Self::Event(event) => event.is_borrowed(),
-            Self::Kernel(kernel) => kernel.context().depends_on_borrowed(),
-            Self::HostFunction(_) => false,
-            Self::Object(object) => object.is_borrowed(),
         }
     }
 
-    fn publish(&self) {
-        match self {
-            Self::Event(event) => {
-                event.as_raw();
-            }
-            Self::Object(object) => object.publish(),
-            Self::ExecutionContext(_)
-            | Self::Stream(_)
-            | Self::Kernel(_)
-            | Self::HostFunction(_) => {}
+    fn publish(&self) {}
+}
+
+impl ExecutionContext {
+    /// Returns whether both are the same context or green context.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Context(own), Self::Context(other)) => own == other,
+            (Self::Green(own), Self::Green(other)) => own.is_same(&**other),
+            _ => false,
         }
     }
 }
 
 impl Stream {
     /// Returns the object that a graph of this stream's work retains.
-    pub(crate) fn retained(&self) -> Retained {
+    pub(crate) fn retained(&self) -> RetainedStream {
         if self.inner.ownership.is_owned() {
-            Retained::ExecutionContext(self.inner.execution_context.clone())
+            RetainedStream::Home(self.inner.execution_context.clone())
         } else {
-            Retained::Stream(self.clone())
+            RetainedStream::Stream(self.clone())
         }
     }
 }

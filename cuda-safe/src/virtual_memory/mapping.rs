@@ -8,12 +8,14 @@ use crate::call::error::{Rejected, Result};
 use crate::call::function::call;
 use crate::call::invalid::Invalid;
 use crate::event::{Event, LastUse};
+use crate::memory::Backing;
 pub(crate) use crate::memory::buffer::allocation::Release;
 use crate::memory::pool::MemoryAccess;
 use crate::memory::{DeviceBuffer, MemoryLocation};
 use crate::release;
 use crate::stream::Stream;
 use cuda_sys::{CUdeviceptr, CUmemAccess_flags};
+use std::any::Any;
 use std::fmt;
 
 /// Physical memory that is mapped to addresses of a [`Reservation`]. Created by [`Reservation::map`].
@@ -174,7 +176,7 @@ impl Mapping {
         };
         let address = self.address();
         let len = self.size().checked_div(size_of::<T>()).unwrap_or(0);
-        let release = Release::Mapped(Box::new(MappedMemory { mapping: self, end }));
+        let release = Release::Backed(Box::new(MappedMemory { mapping: self, end }));
         Ok(DeviceBuffer::own(address, len, stream, release))
     }
 
@@ -198,16 +200,40 @@ pub(crate) struct MappedMemory {
     end: Event,
 }
 
-impl MappedMemory {
-    /// Unmaps the memory after the work on the stream that the buffer is bound to.
-    pub(crate) fn release_after(self, stream: &Stream) {
-        let Self { mut mapping, end } = self;
+impl Backing for MappedMemory {
+    fn release_after(self: Box<Self>, stream: &Stream) {
+        let Self { mut mapping, end } = *self;
         mapping.range.take().unmap_after(LastUse::new(stream, end));
     }
 
-    /// Returns the mapping. No work uses it.
-    pub(crate) fn into_mapping(self) -> Mapping {
-        self.mapping
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+impl<T> DeviceBuffer<T> {
+    /// Waits for the work on the stream, and returns the mapping of virtual memory that the buffer was
+    /// created from ([`Mapping::into_buffer`]).
+    ///
+    /// # Errors
+    /// [`Invalid::NotMapping`] for other buffers; [`Error::InHostFunction`](crate::Error::InHostFunction);
+    /// errors of the work. The buffer is returned with the error.
+    pub fn into_mapping(self) -> Result<Mapping, Rejected<Self>> {
+        if let Err(error) = self.stream().synchronize() {
+            return Err(Rejected::new(error, self));
+        }
+        let len = self.len();
+        match self.into_allocation().into_backing::<MappedMemory>() {
+            Ok(mapped) => Ok(mapped.mapping),
+            Err(memory) => {
+                let buffer = Self::of_allocation(memory, len);
+                Err(Rejected::new(Invalid::NotMapping, buffer))
+            }
+        }
     }
 }
 

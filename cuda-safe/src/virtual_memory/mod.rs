@@ -26,6 +26,7 @@
 
 mod access;
 mod after_work;
+mod arguments;
 mod endpoint;
 pub(crate) mod fabric_copy;
 mod growable;
@@ -43,7 +44,6 @@ pub use endpoint::{
     LogicalEndpoint, PendingEndpoint,
 };
 pub use growable::{GrowableBuffer, GrowableOptions};
-pub(crate) use mapping::MappedMemory;
 pub use mapping::Mapping;
 pub use multicast::{
     MulticastBinding, MulticastMapping, MulticastObject, MulticastOptions, MulticastTeam,

@@ -4,6 +4,7 @@ use crate::call::error::{Error, Result};
 use crate::call::function::{call, newest_or};
 use crate::call::invalid::Invalid;
 use crate::event::Event;
+use crate::graph::Retained;
 use crate::graph::exec::executable::ExecutableGraph;
 use crate::graph::kind;
 use crate::graph::kind::Kind;
@@ -13,7 +14,6 @@ use crate::graph::rules::order::Claim;
 use crate::graph::rules::owners::Content;
 use crate::graph::{Graph, HostFunction, Node, NodeContext, NodeId};
 use crate::launch::{LaunchConfig, Params, TypedKernel};
-use crate::stream::Retained;
 use cuda_sys::{
     CUgraphExec, CUgraphExecUpdateResult as Outcome, CUgraphExecUpdateResultInfo, CUgraphNode,
 };

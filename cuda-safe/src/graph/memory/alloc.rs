@@ -5,16 +5,18 @@ use super::{CopySource, CopyTarget, GraphSlice, GraphSliceMut};
 use crate::call::error::Result;
 use crate::call::function::call;
 use crate::call::invalid::Invalid;
+use crate::call::size::bytes_of;
 use crate::context::Context;
 use crate::device::Device;
+use crate::graph::Retained;
 use crate::graph::memory::copy::Memory;
 use crate::graph::{
     ExecutableGraph, Graph, Lifetime, MemoryOrder, MemoryUse, Node, NodeAllocation, NodeArgument,
     NodeId, NodeUses, Place, Retainable, kind,
 };
 pub(crate) use crate::memory::buffer::allocation::Release;
-use crate::memory::{DeviceBuffer, MemoryAccess, MemoryLocation, bytes_of};
-use crate::stream::{Retained, Stream};
+use crate::memory::{DeviceBuffer, MemoryAccess, MemoryLocation};
+use crate::stream::Stream;
 use cuda_sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUdeviceptr, CUmemAccessDesc, CUmemAllocationType, CUmemPoolProps,
 };
@@ -336,7 +338,7 @@ impl ExecutableGraph {
     ) -> Result<DeviceBuffer<T>> {
         let memory = &allocation.memory;
         self.take_kept(memory, stream)?;
-        let release = Release::OfNode(Arc::clone(memory));
+        let release = Release::Backed(Box::new(Arc::clone(memory)));
         Ok(DeviceBuffer::own(
             memory.address(),
             allocation.len,

@@ -35,6 +35,7 @@ impl<T: 'static> NodeArgument<&mut [T]> for &mut GraphBuffer<T> {
 
 impl<T: 'static> NodeArgument<&[T]> for &SharedBuffer<T> {
     fn bytes(self, _: usize, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
-        self.add_to_node(uses)
+        uses.add_shared(self)?;
+        Ok(self.address())
     }
 }

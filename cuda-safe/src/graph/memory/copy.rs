@@ -6,9 +6,9 @@ use crate::call::error::Result;
 use crate::call::function::call;
 use crate::call::invalid::Invalid;
 use crate::call::region::{Extent, Region};
+use crate::graph::Retained;
 use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, kind};
 use crate::memory::{SharedBuffer, same_length};
-use crate::stream::Retained;
 use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;
 use cuda_sys::{CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype};
@@ -99,7 +99,7 @@ impl<T> CopySource<T> for &SharedBuffer<T> {
     }
 
     fn declare(&self, _: Range<usize>, uses: &mut NodeUses<'_>) -> Result<()> {
-        self.add_to_node(uses).map(drop)
+        uses.add_shared(self)
     }
 }
 

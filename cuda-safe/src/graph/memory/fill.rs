@@ -6,8 +6,8 @@ use crate::call::error::Result;
 use crate::call::function::call;
 use crate::call::invalid::Invalid;
 use crate::call::region::{Extent, Region};
+use crate::graph::Retained;
 use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, kind};
-use crate::stream::Retained;
 use bytemuck::NoUninit;
 use cuda_sys::CUDA_MEMSET_NODE_PARAMS;
 

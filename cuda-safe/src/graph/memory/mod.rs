@@ -10,9 +10,6 @@ pub(crate) mod pinned;
 mod record;
 pub(crate) mod usage;
 
-pub use access::{GraphAccess, GraphReadAccess};
-pub use alloc::{AllocOptions, AllocParameters, GraphAllocation};
-pub use buffer::{GraphBuffer, GraphSlice, GraphSliceMut};
-pub use copy::{CopySource, CopyTarget};
-pub use pinned::GraphPinned;
-pub use usage::GraphMemoryUsage;
+pub(crate) use buffer::{GraphBuffer, GraphSlice, GraphSliceMut};
+pub(crate) use copy::{CopySource, CopyTarget};
+pub(crate) use pinned::GraphPinned;

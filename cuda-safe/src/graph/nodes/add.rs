@@ -4,12 +4,12 @@ use crate::call::error::{Error, Result};
 use crate::call::function::call;
 use crate::call::invalid::Invalid;
 use crate::event::Event;
+use crate::graph::Retained;
 use crate::graph::kind::Kind;
 use crate::graph::rules::access::Before;
 use crate::graph::rules::edges::repeated;
 use crate::graph::rules::owners::{Content, EdgesBefore};
 use crate::graph::{Graph, HostFunction, Node, NodeId, kind};
-use crate::stream::Retained;
 use cuda_sys::{CUDA_HOST_NODE_PARAMS, CUgraph, CUgraphNode, CUresult};
 
 /// The arguments that all functions that add a node share.

@@ -25,6 +25,7 @@ use crate::graph::rules::earlier::Earlier;
 use crate::graph::rules::order::{MemoryOrder, new_buffer_number};
 use crate::graph::rules::owners::Slots;
 use crate::graph::{ExecutableGraph, Graph};
+use crate::memory::Backing;
 use crate::release;
 use crate::release::{After, Destroy, KeepAlive, Leftover, release};
 use crate::stream::{Stream, same_context};
@@ -439,6 +440,20 @@ impl Destroy for OrderedFree {
     /// The driver decides about the next launch: it refuses it, or frees the memory.
     fn has_leaked(&self, _: &dyn KeepAlive) {
         self.allocation.end_ownership(&self.stream);
+    }
+}
+
+impl Backing for Arc<NodeAllocation> {
+    fn release_after(self: Box<Self>, stream: &Stream) {
+        self.free(stream);
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
     }
 }
 

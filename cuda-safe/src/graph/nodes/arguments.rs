@@ -5,11 +5,13 @@ use crate::call::invalid::Invalid;
 use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::event::Event;
+use crate::graph::Retained;
 use crate::graph::kind::Kind;
 use crate::graph::rules::access::{Access, Lifetime};
 use crate::graph::rules::owners::{Content, Slots};
 use crate::launch::{KernelValue, Param, Params, Value};
-use crate::stream::{Retained, same_context};
+use crate::memory::SharedBuffer;
+use crate::stream::same_context;
 use core::ffi::c_void;
 use cuda_sys::CUtensorMap;
 use std::fmt;
@@ -207,13 +209,14 @@ impl<'a> NodeUses<'a> {
     ///
     /// # Errors
     /// [`Invalid::OtherContext`].
-    pub(crate) fn add_shared(
-        &mut self,
-        memory: Arc<dyn Retain>,
-        context: &Context,
-        written: &Event,
-    ) -> Result<()> {
-        self.retain("the shared buffer", memory, context, written)
+    pub(crate) fn add_shared<T>(&mut self, buffer: &SharedBuffer<T>) -> Result<()> {
+        let (memory, written) = buffer.retained();
+        self.retain(
+            "the shared buffer",
+            memory,
+            buffer.stream().context(),
+            written,
+        )
     }
 
     /// Adds an object that a launch of the node uses after the event.

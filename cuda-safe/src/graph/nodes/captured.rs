@@ -3,10 +3,10 @@
 use crate::call::error::Result;
 use crate::call::invalid::Invalid;
 use crate::capture_state::Retain;
+use crate::graph::Retained;
 use crate::graph::rules::edges::{EdgeKind, repeated};
 use crate::graph::rules::owners::Slots;
 use crate::graph::{Graph, NodeId};
-use crate::stream::Retained;
 use cuda_sys::{CUgraphEdgeData, CUgraphNode};
 use std::collections::HashSet;
 use std::sync::Arc;

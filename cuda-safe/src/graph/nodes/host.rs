@@ -2,8 +2,9 @@
 
 use crate::call::error::Result;
 use crate::call::fork;
+use crate::call::host_panic::HostPanic;
 use crate::call::report::count_leak;
-use crate::stream::{HostPanic, run_inside};
+use crate::stream::run_inside;
 use core::ffi::c_void;
 use cuda_sys::CUDA_HOST_NODE_PARAMS;
 use std::fmt;

@@ -4,12 +4,14 @@ use crate::call::error::Result;
 use crate::call::function::{call, newest_or};
 use crate::call::invalid::Invalid;
 use crate::context::Context;
+use crate::graph::Retained;
 use crate::graph::nodes::arguments::{NodeArguments, NodeUses};
 use crate::graph::rules::owners::{Content, Slots};
 use crate::graph::{Graph, Node, NodeId, kind};
+use crate::green::GreenContext;
 use crate::launch::{LaunchConfig, Params, TypedKernel};
 use crate::module::Kernel;
-use crate::stream::{ExecutionContext, Retained, Stream, same_context};
+use crate::stream::{ExecutionContext, Stream, same_context};
 use core::ffi::c_void;
 use cuda_sys::{CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1};
 
@@ -58,6 +60,13 @@ impl NodeContext for Stream {
             return Err(Invalid::UnknownGreenContext.into());
         }
         Ok(NodeExecutionContext(self.execution_context().clone()))
+    }
+}
+
+impl sealed::Sealed for GreenContext {}
+impl NodeContext for GreenContext {
+    fn home(&self) -> Result<NodeExecutionContext> {
+        Ok(NodeExecutionContext(self.execution_context()))
     }
 }
 

@@ -24,9 +24,10 @@
 use crate::call::error::Result;
 use crate::call::function::call;
 use crate::device::attribute::explain_newer;
+use crate::graph::Retained;
 use crate::graph::{Graph, Node, kind};
 use crate::launch::{AccessPolicyWindow, KernelValue, MemoryDomainMap};
-use crate::stream::{ExecutionContext, Retained};
+use crate::stream::ExecutionContext;
 use cuda_sys::{
     CUclusterSchedulingPolicy, CUlaunchAttributeID, CUlaunchAttributePortableClusterMode,
     CUlaunchAttributeValue, CUlaunchMemSyncDomain, CUlaunchMemSyncDomainMap, CUsharedMemoryMode,

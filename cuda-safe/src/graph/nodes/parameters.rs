@@ -3,6 +3,7 @@
 use crate::call::error::Result;
 use crate::call::function::call;
 use crate::event::Event;
+use crate::graph::Retained;
 use crate::graph::kind;
 use crate::graph::kind::Kind;
 use crate::graph::nodes::arguments::{NodeArguments, NodeUses};
@@ -10,7 +11,6 @@ use crate::graph::nodes::kernel::{KernelLaunch, Parameters};
 use crate::graph::rules::owners::Content;
 use crate::graph::{Graph, HostFunction, Node, NodeContext};
 use crate::launch::{LaunchConfig, Params, TypedKernel};
-use crate::stream::Retained;
 use cuda_sys::CUgraphNode;
 
 impl Graph {

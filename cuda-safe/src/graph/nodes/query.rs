@@ -4,11 +4,11 @@ use crate::call::error::{Error, Result};
 use crate::call::function::{call, newest_or};
 use crate::call::invalid::Invalid;
 use crate::event::Event;
+use crate::graph::Retained;
 use crate::graph::kind::Kind;
 use crate::graph::rules::owners::{Content, EdgesBefore};
 use crate::graph::{Edge, EdgeKind, Graph, Node, NodeId, NodeType, kind};
 use crate::launch::LaunchConfig;
-use crate::stream::Retained;
 use cuda_sys::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUevent,
     CUgraphDebugDot_flags, CUgraphEdgeData, CUgraphNode, CUgraphNodeType,

@@ -5,11 +5,12 @@
 
 use crate::call::error::Result;
 use crate::call::invalid::Invalid;
+use crate::graph::Retained;
 use crate::graph::exec::executable::ExecutableGraph;
 use crate::graph::kind;
 use crate::graph::kind::Kind;
 use crate::graph::rules::owners::{Content, Slots};
-use crate::stream::{ExecutionContext, Partition, Retained, Stream};
+use crate::stream::{ExecutionContext, Partition, Stream};
 
 /// Where the kernels of a graph run.
 #[derive(Default)]

@@ -6,15 +6,12 @@ use crate::call::function::{Answer, answer};
 use crate::call::report::count_leak;
 use crate::capture_state::Operation;
 use crate::context::SyncMemory;
-use crate::graph::NodeAllocation;
 use crate::manager::{Block, ManagerSlot, Order};
 use crate::memory::pool::{MemoryPool, PoolMemory};
 use crate::release::{After, Destroy, Handle, Leftover, release, release_stream_ordered};
 use crate::stream::Stream;
-use crate::virtual_memory::{MappedMemory, Mapping};
 use cuda_sys::{CUdeviceptr, CUstream};
 use std::any::Any;
-use std::sync::Arc;
 
 /// Memory that is used in stream order. Dropping this releases the memory.
 pub(crate) struct Allocation {
@@ -37,14 +34,22 @@ pub(crate) enum Release {
     Sync,
     /// Returned to the memory manager of the stream's context.
     Managed(Managed),
-    /// Freed in stream order. The memory belongs to an allocation node of a graph.
-    OfNode(Arc<NodeAllocation>),
-    /// Unmapped after the work on the stream.
-    Mapped(Box<MappedMemory>),
+    /// Released by an object of a room above, after the work on the stream.
+    Backed(Box<dyn Backing>),
     /// Borrowed from other code, which guarantees that the memory stays allocated.
     Borrowed,
     /// Kept allocated by an owner, which is dropped with this.
     Foreign(#[allow(dead_code, reason = "held, not read")] Box<dyn Any + Send + Sync>),
+}
+
+/// Memory of a room above, with its way to release it: virtual memory, and memory of allocation nodes.
+pub(crate) trait Backing: Any + Send + Sync {
+    /// Releases the memory after the work on the stream.
+    fn release_after(self: Box<Self>, stream: &Stream);
+
+    fn as_any(&self) -> &dyn Any;
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
 impl Allocation {
@@ -95,11 +100,13 @@ impl Allocation {
         (self.address, self.stream.clone())
     }
 
-    /// Returns the mapping of memory that is unmapped with the allocation, or the allocation. The caller
+    /// Returns the object that would release the memory, or the allocation if it is of another type. The caller
     /// ensures that no work uses the memory.
-    pub(crate) fn into_mapping(mut self) -> Result<Mapping, Self> {
+    pub(crate) fn into_backing<B: Backing>(mut self) -> Result<Box<B>, Self> {
         match std::mem::replace(&mut self.release, Release::Nothing) {
-            Release::Mapped(mapped) => Ok(mapped.into_mapping()),
+            Release::Backed(backing) if backing.as_any().is::<B>() => {
+                backing.into_any().downcast().map_err(|_| self)
+            }
             release => {
                 self.release = release;
                 Err(self)
@@ -107,12 +114,11 @@ impl Allocation {
         }
     }
 
-    /// Unmaps virtual memory.
     #[cold]
     #[inline(never)]
-    fn unmap(&mut self) {
-        if let Release::Mapped(mapped) = std::mem::replace(&mut self.release, Release::Nothing) {
-            mapped.release_after(&self.stream);
+    fn release_backing(&mut self) {
+        if let Release::Backed(backing) = std::mem::replace(&mut self.release, Release::Nothing) {
+            backing.release_after(&self.stream);
         }
     }
 
@@ -239,8 +245,7 @@ impl Drop for Allocation {
             Release::Sync => release_sync(address, &self.stream),
             Release::Managed(managed) => self.free_managed(managed),
             Release::OfPool(pool) => self.free_of_pool(pool),
-            Release::OfNode(node) => node.free(&self.stream),
-            Release::Mapped(_) => self.unmap(),
+            Release::Backed(_) => self.release_backing(),
             Release::Nothing | Release::Borrowed | Release::Foreign(_) => {}
         }
     }

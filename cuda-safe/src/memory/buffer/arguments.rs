@@ -3,7 +3,6 @@
 use crate::call::error::Result;
 use crate::launch::{Argument, LaunchArgument, sealed};
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut, MappedBuffer, SharedReader};
-use crate::virtual_memory::GrowableBuffer;
 use cuda_sys::CUdeviceptr;
 
 #[diagnostic::do_not_recommend]
@@ -38,10 +37,8 @@ arguments! {
     DeviceSlice<'_, T> => &'static [T];
     &DeviceBuffer<T> => &'static [T];
     &MappedBuffer<T> => &'static [T];
-    &GrowableBuffer<T> => &'static [T];
     &SharedReader<T> => &'static [T];
     DeviceSliceMut<'_, T> => &'static mut [T];
     &mut DeviceBuffer<T> => &'static mut [T];
     &mut MappedBuffer<T> => &'static mut [T];
-    &mut GrowableBuffer<T> => &'static mut [T];
 }

@@ -1,18 +1,17 @@
 //! Buffers in device memory.
 
-use crate::call::error::{Rejected, Result};
+use crate::call::error::Result;
 use crate::call::function::{answer, call, without_current};
 use crate::call::invalid::Invalid;
+use crate::call::size::{bytes_of, expect_memory};
 use crate::capture_state::Operation;
 use crate::manager::ManagerSlot;
 use crate::memory::buffer::allocation::{Allocation, Release};
 use crate::memory::buffer::chunks::{DeviceChunksExact, DeviceChunksExactMut};
 use crate::memory::buffer::slice;
 use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut};
-use crate::memory::{bytes_of, expect_memory};
 use crate::release;
 use crate::stream::{Stream, same_context};
-use crate::virtual_memory::Mapping;
 use bytemuck::NoUninit;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
@@ -295,22 +294,6 @@ impl<T> DeviceBuffer<T> {
     /// mapped for ever; [`into_mapping`](Self::into_mapping) returns its mapping instead.
     pub fn into_raw(self) -> (CUdeviceptr, Stream) {
         self.memory.into_raw()
-    }
-
-    /// Waits for the work on the stream, and returns the mapping of virtual memory that the buffer was
-    /// created from ([`Mapping::into_buffer`]).
-    ///
-    /// # Errors
-    /// [`Invalid::NotMapping`] for other buffers; [`Error::InHostFunction`](crate::Error::InHostFunction);
-    /// errors of the work. The buffer is returned with the error.
-    pub fn into_mapping(self) -> Result<Mapping, Rejected<Self>> {
-        if let Err(error) = self.stream().synchronize() {
-            return Err(Rejected::new(error, self));
-        }
-        let Self { memory, len, .. } = self;
-        memory
-            .into_mapping()
-            .map_err(|memory| Rejected::new(Invalid::NotMapping, Self::of_allocation(memory, len)))
     }
 
     /// Returns the number of elements.

@@ -6,7 +6,6 @@ use crate::call::function::{Answer, Outcome, answer};
 use crate::call::invalid::Invalid;
 use crate::capture_state::{Retain, StreamRef};
 use crate::event::Event;
-use crate::graph::NodeUses;
 use crate::memory::DeviceBuffer;
 use crate::memory::buffer::allocation::Allocation;
 use crate::memory::buffer::slice;
@@ -166,14 +165,10 @@ impl<T> SharedBuffer<T> {
         self.memory.allocation.address()
     }
 
-    /// Declares that a node of a graph reads the memory. Returns the device address.
-    ///
-    /// # Errors
-    /// [`Invalid::OtherContext`].
-    pub(crate) fn add_to_node(&self, uses: &mut NodeUses<'_>) -> Result<CUdeviceptr> {
+    /// Returns the object that keeps the memory, and the event after which it can be read.
+    pub(crate) fn retained(&self) -> (Arc<dyn Retain>, &Event) {
         let memory = Arc::<Memory>::clone(&self.memory);
-        uses.add_shared(memory, self.stream().context(), &self.memory.written)?;
-        Ok(self.address())
+        (memory, &self.memory.written)
     }
 
     /// Returns the buffer for writing, if there are no other clones and no readers.

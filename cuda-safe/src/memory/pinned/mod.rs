@@ -12,20 +12,16 @@ use crate::call::error::Result;
 use crate::call::fork;
 use crate::call::function::{answer, call, without_current};
 use crate::call::report::count_leak;
+use crate::call::size::bytes_of;
 use crate::capture_state::StreamRef;
 use crate::context::{Context, PinnedMemory};
 use crate::manager::registered::{Registered, VectorMemory};
-use crate::manager::{HostBlock, Order};
-use crate::memory::bytes_of;
+use crate::manager::{HostBlock, Order, PinnedFlags};
 use crate::release;
 use crate::release::{Destroy, Handle, KeepAlive, release};
 use crate::stream::Stream;
-use bitflags::bitflags;
 use bytemuck::AnyBitPattern;
 use core::ffi::c_void;
-use cuda_sys::{
-    CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED,
-};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -134,21 +130,6 @@ impl PinnedOptions {
         flags.set(PinnedFlags::MAPPED, mapped);
         flags.set(PinnedFlags::WRITE_COMBINED, write_combined);
         flags
-    }
-}
-
-bitflags! {
-    /// Flags of pinned memory (`CU_MEMHOSTALLOC_*`).
-    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-    pub struct PinnedFlags: u32 {
-        /// Pinned for all contexts.
-        const PORTABLE = CU_MEMHOSTALLOC_PORTABLE;
-        /// Accessible to kernels.
-        const MAPPED = CU_MEMHOSTALLOC_DEVICEMAP;
-        /// Write-combined: reading it is slow for the host.
-        const WRITE_COMBINED = CU_MEMHOSTALLOC_WRITECOMBINED;
-        // Unknown flags of newer drivers are preserved.
-        const _ = !0;
     }
 }
 

@@ -27,14 +27,14 @@ pub use access::MemoryAccess;
 pub(super) use frees::PoolMemory;
 pub use options::MemoryPoolOptions;
 pub use share::ImportedPool;
-pub(crate) use share::not_shareable;
 
 use super::buffer::allocation::Release;
-use super::{DeviceBuffer, MemoryLocation, bytes_of};
+use super::{DeviceBuffer, MemoryLocation};
 use crate::call::error::Result;
 use crate::call::function::{Answer, answer, call, without_current};
 use crate::call::ownership::{Ownership, expect_handle};
 use crate::call::report::count_leak;
+use crate::call::size::bytes_of;
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::event::AfterEvents;

@@ -3,13 +3,13 @@
 use super::MemoryPool;
 use super::access::MemoryAccess;
 use super::attribute::{PoolAttribute, PoolValue};
-use crate::call::error::{Error, Result};
+use crate::call::error::Result;
 use crate::call::invalid::Invalid;
 use crate::context::Context;
 use crate::device::Device;
+use crate::manager::{Block, IpcHandle, UNSHAREABLE_POOL, not_of_a_shared_pool};
 use crate::memory::DeviceBuffer;
 use crate::memory::buffer::allocation::Release;
-use crate::memory::ipc::IpcHandle;
 use cuda_sys::{CUdeviceptr, CUmemoryPool};
 use std::fmt;
 
@@ -51,10 +51,15 @@ impl MemoryPool {
                 ))
             }
         })
-        .map_err(not_shareable)?;
+        .map_err(not_of_a_shared_pool)?;
         // SAFETY: the driver has just opened the descriptor for the caller.
         let descriptor = unsafe { descriptor::receive(descriptor) };
-        descriptor.ok_or_else(|| Invalid::NotShareable { memory: THIS_POOL }.into())
+        descriptor.ok_or_else(|| {
+            Invalid::NotShareable {
+                memory: UNSHAREABLE_POOL,
+            }
+            .into()
+        })
     }
 
     /// Returns an [IPC handle](IpcHandle) of memory from this pool, for a process that has
@@ -105,7 +110,32 @@ impl MemoryPool {
     /// Pools cannot be exported on this platform.
     #[cfg(not(unix))]
     fn be_exported(&self) -> Result<()> {
-        Err(Invalid::NotShareable { memory: THIS_POOL }.into())
+        Err(Invalid::NotShareable {
+            memory: UNSHAREABLE_POOL,
+        }
+        .into())
+    }
+}
+
+impl IpcHandle {
+    /// Returns the handle of memory of a [shareable](crate::MemoryPoolOptions::shareable) memory pool, for
+    /// a process that has [imported](crate::pool::ImportedPool::import) the pool. The block is a part of the
+    /// allocation that begins at `start`. Calls `cuMemPoolExportPointer`; see
+    /// [`MemoryPool::handle_of`].
+    ///
+    /// # Errors
+    /// [`Invalid::NotShareable`] if the pool is not shareable, or if the memory is not of the pool.
+    ///
+    /// Since CUDA 11.2. Raw: [`cuMemPoolExportPointer`](fn@cuda_sys::cuMemPoolExportPointer).
+    #[doc(alias = "cuMemPoolExportPointer")]
+    pub fn of_pool_memory(pool: &MemoryPool, start: CUdeviceptr, block: &Block) -> Result<Self> {
+        match block.address.checked_sub(start) {
+            Some(offset) => pool.handle_at(start, offset, block.size),
+            None => Err(Invalid::NotShareable {
+                memory: "another pool's",
+            }
+            .into()),
+        }
     }
 }
 
@@ -113,18 +143,6 @@ impl MemoryPool {
 /// because it is not documented whether the driver creates handles after it has been closed.
 #[cfg(unix)]
 pub(super) type Exported = std::sync::OnceLock<std::os::fd::OwnedFd>;
-
-const THIS_POOL: &str = "an unshareable pool's";
-
-/// Translates the error that the driver returns for pools that are not shareable.
-pub(crate) fn not_shareable(error: Error) -> Error {
-    match error.code() {
-        Some(cuda_sys::CUresult::CUDA_ERROR_INVALID_VALUE) => {
-            Invalid::NotShareable { memory: THIS_POOL }.into()
-        }
-        _ => error,
-    }
-}
 
 /// A memory pool that another process created and exported. Clones share the pool.
 ///

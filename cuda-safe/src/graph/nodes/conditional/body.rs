@@ -10,9 +10,9 @@ use crate::call::error::Result;
 use crate::call::invalid::Invalid;
 use crate::call::ownership::Ownership;
 use crate::call::report::count_leak;
+use crate::graph::Retained;
 use crate::graph::rules::owners::Slots;
 use crate::graph::{Graph, GraphOwners, Node, NodeId, kind};
-use crate::stream::Retained;
 use cuda_sys::CUgraph;
 use std::sync::Arc;
 

@@ -10,12 +10,13 @@ use crate::call::function::call;
 use crate::call::init;
 use crate::call::invalid::Invalid;
 use crate::capture_state::Retain;
+use crate::graph::Retained;
 use crate::graph::kind::Kind;
 use crate::graph::nodes::arguments::{NodeArgument, NodeUses};
 use crate::graph::rules::owners::{Content, Slots};
 use crate::graph::{Graph, Node, NodeContext, NodeId, kind};
 use crate::launch::{Param, sealed};
-use crate::stream::{ExecutionContext, Retained};
+use crate::stream::ExecutionContext;
 use crate::sync::{Mutex, MutexGuard};
 use cuda_sys::{
     CU_GRAPH_COND_ASSIGN_DEFAULT, CUDA_CONDITIONAL_NODE_PARAMS, CUgraph, CUgraphConditionalHandle,

@@ -3,7 +3,7 @@
 //! A thread that holds such a lock can be blocked in the driver by work that waits for the thread that
 //! wants the lock. An unbounded wait could therefore deadlock, so a thread retries for a limited time.
 
-use crate::call::zone;
+use crate::release::may_block;
 use crate::sync::{Mutex, MutexGuard};
 use std::sync::TryLockError;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ pub(crate) fn repeat<T>(mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
     let begin = Instant::now();
     loop {
         let done = attempt();
-        if done.is_some() || begin.elapsed() >= TIMEOUT || !zone::may_block() {
+        if done.is_some() || begin.elapsed() >= TIMEOUT || !may_block() {
             return done;
         }
         std::thread::sleep(MOMENT);

@@ -1,9 +1,9 @@
 //! Work that other code enqueues in a stream, with the objects that a graph of this work retains.
 
-use super::Stream;
 use crate::call::error::Result;
 use crate::capture_state::{CapturedBy, Open, Operation, any_open};
 use crate::graph::UserObject;
+use crate::stream::Stream;
 use std::any::Any;
 use std::sync::Arc;
 

@@ -5,7 +5,6 @@
 //! So an allocation has a place in a table, from before it is opened until after it is closed. Another
 //! thread that opens it while it is being opened or closed waits.
 
-use super::{IpcHandle, IpcKind};
 use crate::call::current::ContextHandle;
 use crate::call::error::{DriverError, Error, Result};
 use crate::call::fork;
@@ -13,6 +12,7 @@ use crate::call::function::{Answer, answer, call};
 use crate::call::invalid::Invalid;
 use crate::call::zone::refuse_in_host_function;
 use crate::context::Context;
+use crate::manager::{IpcHandle, IpcKind};
 use crate::memory::ImportedPool;
 use crate::release;
 use crate::release::{Destroy, KeepAlive, Leftover, release};
@@ -296,7 +296,7 @@ fn open(
 ) -> Result<IpcMemory> {
     refuse_in_host_function()?;
     release::drain();
-    let key = (handle.kind, *handle.as_bytes(), number);
+    let key = (handle.kind(), *handle.as_bytes(), number);
     let opened = match find_or_reserve(key)? {
         Found::Open(opened) => opened,
         Found::Reserved(place) => {

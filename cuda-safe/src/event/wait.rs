@@ -1,12 +1,10 @@
 //! Waits of streams for events.
 
-use super::{Retained, Stream};
 use crate::call::error::Result;
 use crate::call::function::{answer, without_current};
-use crate::capture_state::{
-    CapturedBy, DriverStatus, Member, Operation, driver_status, wait_captured,
-};
+use crate::capture_state::{CapturedBy, Operation, wait_captured};
 use crate::event::Event;
+use crate::stream::Stream;
 use cuda_sys::CUevent_wait_flags;
 use std::sync::Arc;
 
@@ -66,7 +64,7 @@ impl Stream {
     pub fn wait_external(&self, event: &Event) -> Result<()> {
         let entry = self.entry(Operation::Wait)?;
         if let CapturedBy::Crate(open) = &entry.captured_by {
-            open.retain(Arc::new(Retained::Event(event.clone())));
+            open.retain(Arc::new(event.clone()));
         }
         self.enqueue_wait(event, CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0)
     }
@@ -77,25 +75,5 @@ impl Stream {
             // needs, so that the event may be recorded again or destroyed while the stream waits.
             unsafe { answer!(cuStreamWaitEvent(self.raw(), event.raw(), flags)) }
         })
-    }
-
-    /// Returns this stream as a member of a capture.
-    pub(crate) fn member(&self) -> Member<'_> {
-        Member {
-            state: self.state(),
-            stream: Some(Arc::new(Retained::Stream(self.clone()))),
-            retained: Arc::new(self.retained()),
-        }
-    }
-
-    /// Asks the driver which capture the stream belongs to.
-    pub(crate) fn driver_status(&self) -> Result<DriverStatus> {
-        let mut status = DriverStatus::None;
-        without_current(self.context(), || {
-            // SAFETY: the stream is alive.
-            status = unsafe { driver_status(self.raw()) }?;
-            Ok(())
-        })?;
-        Ok(status)
     }
 }

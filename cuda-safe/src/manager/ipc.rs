@@ -1,16 +1,11 @@
 //! Memory that is shared with other processes.
 
-pub(crate) mod open;
-
-pub use open::IpcMemory;
-
 use crate::call::error::{Error, Result};
 use crate::call::function::call;
 use crate::call::invalid::Invalid;
 use crate::context::Context;
 use crate::device::{Device, Uuid};
 use crate::manager::{AutoFreePointer, Block};
-use crate::memory::{MemoryPool, not_shareable as not_of_a_shared_pool};
 use core::ffi::c_char;
 use cuda_sys::{CUdeviceptr, CUipcMemHandle, CUmemPoolPtrExportData, CUresult};
 use std::fmt;
@@ -85,7 +80,7 @@ impl IpcKind {
     }
 
     /// Returns the name of the driver function that opens such memory.
-    fn opens(self) -> &'static str {
+    pub(crate) fn opens(self) -> &'static str {
         match self {
             Self::Pool => "cuMemPoolImportPointer",
             Self::Synchronous | Self::Other(_) => "cuIpcOpenMemHandle_v2",
@@ -136,26 +131,6 @@ impl IpcHandle {
         })
     }
 
-    /// Returns the handle of memory of a [shareable](crate::MemoryPoolOptions::shareable) memory pool, for
-    /// a process that has [imported](crate::pool::ImportedPool::import) the pool. The block is a part of the
-    /// allocation that begins at `start`. Calls `cuMemPoolExportPointer`; see
-    /// [`MemoryPool::handle_of`].
-    ///
-    /// # Errors
-    /// [`Invalid::NotShareable`] if the pool is not shareable, or if the memory is not of the pool.
-    ///
-    /// Since CUDA 11.2. Raw: [`cuMemPoolExportPointer`](fn@cuda_sys::cuMemPoolExportPointer).
-    #[doc(alias = "cuMemPoolExportPointer")]
-    pub fn of_pool_memory(pool: &MemoryPool, start: CUdeviceptr, block: &Block) -> Result<Self> {
-        match block.address.checked_sub(start) {
-            Some(offset) => pool.handle_at(start, offset, block.size),
-            None => Err(Invalid::NotShareable {
-                memory: "another pool's",
-            }
-            .into()),
-        }
-    }
-
     /// Returns the handle of the memory at `offset` in the allocation that begins at `start`, of a pool
     /// that was exported.
     pub(crate) fn of_exported_memory(
@@ -185,7 +160,7 @@ impl IpcHandle {
         self.kind
     }
 
-    fn check_kind(&self, expected: IpcKind) -> Result<()> {
+    pub(crate) fn check_kind(&self, expected: IpcKind) -> Result<()> {
         if self.kind == expected {
             return Ok(());
         }
@@ -281,6 +256,20 @@ impl TryFrom<Vec<u8>> for IpcHandle {
 fn byte(byte: c_char) -> u8 {
     let [byte] = byte.to_ne_bytes();
     byte
+}
+
+/// The memory of a pool that is not shareable, for messages.
+pub(crate) const UNSHAREABLE_POOL: &str = "an unshareable pool's";
+
+/// Translates the error that the driver returns for pools that are not shareable.
+pub(crate) fn not_of_a_shared_pool(error: Error) -> Error {
+    match error.code() {
+        Some(CUresult::CUDA_ERROR_INVALID_VALUE) => Invalid::NotShareable {
+            memory: UNSHAREABLE_POOL,
+        }
+        .into(),
+        _ => error,
+    }
 }
 
 fn not_shareable(error: Error) -> Error {

@@ -1,0 +1,21 @@
+//! Flags of pinned memory.
+
+use bitflags::bitflags;
+use cuda_sys::{
+    CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED,
+};
+
+bitflags! {
+    /// Flags of pinned memory (`CU_MEMHOSTALLOC_*`).
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct PinnedFlags: u32 {
+        /// Pinned for all contexts.
+        const PORTABLE = CU_MEMHOSTALLOC_PORTABLE;
+        /// Accessible to kernels.
+        const MAPPED = CU_MEMHOSTALLOC_DEVICEMAP;
+        /// Write-combined: reading it is slow for the host.
+        const WRITE_COMBINED = CU_MEMHOSTALLOC_WRITECOMBINED;
+        // Unknown flags of newer drivers are preserved.
+        const _ = !0;
+    }
+}

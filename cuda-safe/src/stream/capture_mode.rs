@@ -1,0 +1,66 @@
+//! The capture mode of a thread.
+
+use crate::call::error::Result;
+use crate::call::fork;
+use crate::call::function::call;
+use crate::release;
+use cuda_sys::CUstreamCaptureMode;
+
+/// The capture mode (`CUstreamCaptureMode`): which threads cannot make unsafe calls during a capture.
+///
+/// Unsafe calls are calls that could wait for work that is captured and never executed: synchronous and
+/// pinned allocations and their frees, waits, and others. An unsafe call fails and invalidates the
+/// capture. (Objects of this crate can be dropped at any time: their release does not invalidate a
+/// capture.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CaptureMode {
+    /// No thread of the process can make unsafe calls, including code that is unrelated to the capture.
+    Global,
+    /// The thread that began the capture cannot make unsafe calls.
+    #[default]
+    ThreadLocal,
+    /// All threads can make unsafe calls.
+    Relaxed,
+}
+
+impl CaptureMode {
+    pub(crate) fn raw(self) -> CUstreamCaptureMode {
+        match self {
+            Self::Global => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
+            Self::ThreadLocal => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+            Self::Relaxed => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
+        }
+    }
+
+    /// Runs `f` with this capture mode on the calling thread, and then restores the previous mode, also
+    /// if `f` panics. Calls `cuThreadExchangeStreamCaptureMode`.
+    ///
+    /// The initial mode of a thread is [`Global`](Self::Global). In the mode
+    /// [`Relaxed`](Self::Relaxed), calls of the thread never invalidate a capture, and incorrect calls
+    /// are not detected.
+    ///
+    /// # Errors
+    /// An error of the driver call. On an error, `f` is not called. If the mode cannot be restored, the
+    /// failure is reported to the function of [`set_report_hook`](crate::set_report_hook).
+    ///
+    /// Since CUDA 10.1. Raw:
+    /// [`cuThreadExchangeStreamCaptureMode`](fn@cuda_sys::cuThreadExchangeStreamCaptureMode).
+    #[doc(alias = "cuThreadExchangeStreamCaptureMode")]
+    pub fn with<R>(self, f: impl FnOnce() -> R) -> Result<R> {
+        /// The previous mode, which `Drop` restores.
+        struct RestoreMode(CUstreamCaptureMode);
+        impl Drop for RestoreMode {
+            fn drop(&mut self) {
+                // In a forked child the driver cannot be called.
+                if !fork::in_child() {
+                    release::restore_mode(self.0);
+                }
+            }
+        }
+        let mut mode = self.raw();
+        // SAFETY: the pointer is to a local.
+        unsafe { call!(cuThreadExchangeStreamCaptureMode(&raw mut mode)) }?;
+        let _restore = RestoreMode(mode);
+        Ok(f())
+    }
+}
