@@ -5,9 +5,8 @@
 
 mod support;
 
-use cuda_safe::{
-    Context, Device, DeviceBuffer, LaunchConfig, Module, Pending, PinnedBuffer, Result,
-};
+use cuda_safe::memory::Pending;
+use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, PinnedBuffer, Result};
 use std::collections::VecDeque;
 
 const CHUNK: usize = 1 << 16;

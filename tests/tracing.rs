@@ -4,7 +4,7 @@ mod common;
 
 use common::child::in_child;
 use cuda_safe::Device;
-use cuda_safe::logs::LogCallback;
+use cuda_safe::process::logs::LogCallback;
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use tracing::field::{Field, Visit};

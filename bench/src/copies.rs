@@ -3,7 +3,8 @@
 use crate::time::Spread;
 use crate::work::ok;
 use crate::{Fallible, driver};
-use cuda_safe::{Context, CopyBatch, Device, DeviceBuffer, Stream};
+use cuda_safe::memory::CopyBatch;
+use cuda_safe::{Context, Device, DeviceBuffer, Stream};
 use cuda_sys::{CUmemcpyAttributes, CUmemcpySrcAccessOrder, CUresult, Zeroable};
 use std::sync::Barrier;
 use std::time::Instant;

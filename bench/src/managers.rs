@@ -6,7 +6,7 @@ use crate::{Fallible, driver};
 use cuda_memory::trace::Trace;
 use cuda_memory::{CachingManager, CachingOptions, OrderedManager};
 use cuda_safe::manager::{MemoryManager, Order, clear_memory_manager, set_memory_manager};
-use cuda_safe::pool::attribute::RESERVED_HIGH;
+use cuda_safe::memory::pool::attribute::RESERVED_HIGH;
 use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, Stream};
 use cuda_sys::CUstream;
 use std::hint::black_box;

@@ -7,12 +7,14 @@ use crate::raw::Objects;
 use crate::work::{Work, Works, ok};
 use cuda_memory::CachingManager;
 use cuda_safe::green::{GreenContext, Overlap, SmGroup, SmResource, SplitByCount};
+use cuda_safe::launch::LaunchAttributes;
 use cuda_safe::manager::{MemoryManager, Order, clear_memory_manager, set_memory_manager};
+use cuda_safe::memory::Pending;
 use cuda_safe::sys::{self, CUdevResource, CUdevResourceType, Function};
 use cuda_safe::virtual_memory::{GrowableBuffer, PhysicalOptions};
 use cuda_safe::{
-    Context, ContextFlags, Device, DeviceBuffer, LaunchAttributes, LaunchConfig, Module, Pending,
-    PinnedBuffer, Stream, TypedKernel,
+    Context, ContextFlags, Device, DeviceBuffer, LaunchConfig, Module, PinnedBuffer, Stream,
+    TypedKernel,
 };
 use std::hint::black_box;
 

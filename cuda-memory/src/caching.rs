@@ -17,11 +17,13 @@ use self::slow::Pool;
 use self::stream_progress::{LEGACY, Reach, StreamKey};
 use self::thread_caches::{Idle, ThreadCaches};
 use crate::check::{INTERFACE, check_version, same_context};
+use cuda_safe::context::MemoryInfo;
 use cuda_safe::manager::{
     Block, CleanupGuard, DeferOptions, DriverManager, DriverMemory, HostBlock, IpcHandle,
     MemoryManager, Order, StreamEnd, in_forked_child, report_leak, with_current_context,
 };
-use cuda_safe::{Context, Error, MemoryInfo, PinnedFlags, Result};
+use cuda_safe::memory::PinnedFlags;
+use cuda_safe::{Context, Error, Result};
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;

@@ -55,7 +55,7 @@ macro_rules! forward {
         fn allocate_host(
             &self,
             size: usize,
-            flags: cuda_safe::PinnedFlags,
+            flags: cuda_safe::memory::PinnedFlags,
         ) -> cuda_safe::Result<cuda_safe::manager::HostBlock> {
             self.inner.allocate_host(size, flags)
         }
@@ -74,7 +74,7 @@ macro_rules! forward {
             &self,
             start: std::ptr::NonNull<u8>,
             size: usize,
-            flags: cuda_safe::PinnedFlags,
+            flags: cuda_safe::memory::PinnedFlags,
         ) -> cuda_safe::Result<cuda_safe::manager::HostBlock> {
             // SAFETY: the caller's promise.
             unsafe { self.inner.pin(start, size, flags) }
@@ -114,7 +114,7 @@ macro_rules! forward {
         }
     };
     (@ memory_info) => {
-        fn memory_info(&self) -> cuda_safe::Result<cuda_safe::MemoryInfo> {
+        fn memory_info(&self) -> cuda_safe::Result<cuda_safe::context::MemoryInfo> {
             self.inner.memory_info()
         }
     };

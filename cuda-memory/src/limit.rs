@@ -2,11 +2,13 @@
 
 use crate::forward::forward;
 use crate::lock::{Mutex, leaf};
+use cuda_safe::context::MemoryInfo;
 use cuda_safe::manager::{
     Block, HostBlock, IpcHandle, MemoryManager, Order, in_forked_child, is_out_of_memory,
     report_leak,
 };
-use cuda_safe::{Error, Invalid, MemoryInfo, PinnedFlags, Result};
+use cuda_safe::memory::PinnedFlags;
+use cuda_safe::{Error, Invalid, Result};
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,15 +1,14 @@
 //! Stream-ordered memory from a pool of the driver.
 
 use crate::check::INTERFACE;
-use cuda_safe::attribute::MEMORY_POOLS_SUPPORTED;
+use cuda_safe::context::MemoryInfo;
+use cuda_safe::device::attribute::MEMORY_POOLS_SUPPORTED;
 use cuda_safe::manager::{
     Block, CleanupGuard, DeferOptions, DriverMemory, IpcHandle, MemoryManager, Order,
 };
-use cuda_safe::pool::attribute::{RESERVED_CURRENT, USED_CURRENT};
-use cuda_safe::{
-    Context, Error, Invalid, MemoryAccess, MemoryInfo, MemoryLocation, MemoryPool,
-    MemoryPoolOptions, Result,
-};
+use cuda_safe::memory::pool::attribute::{RESERVED_CURRENT, USED_CURRENT};
+use cuda_safe::memory::{MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions};
+use cuda_safe::{Context, Error, Invalid, Result};
 
 /// A manager of stream-ordered memory: it allocates from a memory pool of the driver with
 /// `cuMemAllocFromPoolAsync`, and frees with `cuMemFreeAsync`.
@@ -59,7 +58,7 @@ impl OrderedManager {
     }
 
     /// Creates a manager with a memory pool of its own. If the pool is
-    /// [shareable](cuda_safe::MemoryPoolOptions::shareable), its memory has
+    /// [shareable](cuda_safe::memory::MemoryPoolOptions::shareable), its memory has
     /// [handles](MemoryManager::ipc_handle), and the pool can be [exported](MemoryPool::export) like
     /// any other. Dropping the manager destroys the pool, which waits for all work of the context.
     ///
@@ -70,7 +69,8 @@ impl OrderedManager {
     /// ```no_run
     /// use cuda_memory::OrderedManager;
     /// use cuda_safe::manager::set_memory_manager;
-    /// use cuda_safe::{Context, Device, MemoryPoolOptions};
+    /// use cuda_safe::{Context, Device};
+    /// use cuda_safe::memory::MemoryPoolOptions;
     ///
     /// let options = MemoryPoolOptions { shareable: true, ..Default::default() };
     /// set_memory_manager(move |context| OrderedManager::with(context, options))?;
@@ -91,7 +91,7 @@ impl OrderedManager {
         })
     }
 
-    /// Returns the memory pool, if there is one. Its [attributes](cuda_safe::pool::attribute) control, for
+    /// Returns the memory pool, if there is one. Its [attributes](cuda_safe::memory::pool::attribute) control, for
     /// example, how much unused memory it keeps.
     pub fn pool(&self) -> Option<&MemoryPool> {
         self.pool.as_ref()
@@ -175,7 +175,7 @@ unsafe impl MemoryManager for OrderedManager {
 
     /// # Errors
     /// [`Invalid::NotShareable`](cuda_safe::Invalid::NotShareable) for memory of a pool that is not
-    /// [shareable](cuda_safe::MemoryPoolOptions::shareable), such as the device's default pool.
+    /// [shareable](cuda_safe::memory::MemoryPoolOptions::shareable), such as the device's default pool.
     fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
         if !is_of_pool(block) {
             return IpcHandle::of(self.base.context(), block);

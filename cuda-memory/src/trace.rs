@@ -8,8 +8,9 @@
 //! allocators can be written with a few lines of code in any language.
 
 use crate::check::same_context;
+use cuda_safe::context::CurrentContext;
 use cuda_safe::manager::{Block, MemoryManager, Order, in_host_function};
-use cuda_safe::{CurrentContext, Error, Result, Stream};
+use cuda_safe::{Error, Result, Stream};
 use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 /// LTO-IR is optimized across its units. A `Linker` is data: the linker of the library exists only while
 /// [`link`](Self::link) runs.
 ///
-/// The linker of the driver, [`cuda_safe::Linker`], links cubins and PTX for the device of a context. It does not
+/// The linker of the driver, [`cuda_safe::module::Linker`], links cubins and PTX for the device of a context. It does not
 /// need nvJitLink.
 ///
 /// ```no_run

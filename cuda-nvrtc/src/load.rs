@@ -4,8 +4,9 @@ use crate::architecture::{Architecture, Target};
 use crate::call::{supported_architectures, version};
 use crate::compiled::Compiled;
 use crate::error::{Error, Invalid, NotLoadable, Result};
+use cuda_safe::module::JitOptions;
 use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, Device, JitOptions, Module};
+use cuda_safe::{Context, Device, Module};
 
 impl Architecture {
     /// Returns the architecture of a device.

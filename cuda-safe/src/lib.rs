@@ -114,54 +114,22 @@ pub mod tensor_map;
 pub mod virtual_memory;
 
 pub use bytemuck;
-pub use call::error::{
-    CompileError, DriverError, Error, LaunchError, LaunchLimit, OutOfMemory, Rejected, Result,
-};
+pub use call::error;
+pub use call::error::{Error, Result};
 pub use call::function::check;
 pub use call::init::{init, version};
 pub use call::invalid::Invalid;
-pub use call::region::{Extent, Region};
 pub use call::report::{Report, leaked, set_report_hook};
-pub use capture::graphics::{GraphicsCapture, GraphicsCommands};
-pub use capture::{Capture, CaptureMode, CaptureStatus};
-pub use context::{
-    CachePreference, Context, ContextFlags, CurrentContext, GraphicsClient, Limit, MemoryInfo,
-    PrimaryState, RdmaScope,
-};
+pub use context::{Context, ContextFlags};
 pub use cuda_sys as sys;
 pub use cuda_sys::{CUresult, CudaVersion};
-pub use device::{Device, FabricClique, FabricCliqueKind, Uuid, attribute};
-pub use event::{Event, EventIpcHandle, EventOptions};
-pub use graph::memory::alloc::GraphAllocation;
-pub use graph::memory::buffer::GraphBuffer;
-pub use graph::memory::pinned::GraphPinned;
-pub use graph::{ExecutableGraph, Graph, GraphRecorder};
-pub use launch::occupancy::{OccupancyOptions, SuggestedBlock};
-pub use launch::{
-    AccessPolicyWindow, Argument, Arguments, KernelValue, LaunchArgument, LaunchAttributes,
-    LaunchBuilder, LaunchConfig, MemoryDomainMap, Param, Params, ProgrammaticEvent, TypedKernel,
-    Value,
-};
-#[cfg(target_os = "linux")]
-pub use memory::DmaBufOptions;
-pub use memory::{
-    Advice, CompressionFormat, CopyAttributes, CopyBatch, CopyScope, DecompressBatch, DeviceBuffer,
-    DeviceChunksExact, DeviceChunksExactMut, DeviceSlice, DeviceSliceMut, ImportedPool,
-    ManagedBuffer, ManagedRange, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool,
-    MemoryPoolOptions, MemoryType, PeerReader, Pending, Pinned, PinnedBuffer, PinnedFlags,
-    PinnedOptions, PinnedRange, PitchedBuffer, PointerInfo, RangeInfo, RegisterOptions,
-    SharedBuffer, SharedReader, SourceOrder, pool,
-};
-pub use module::attribute as kernel_attribute;
-pub use module::{
-    Global, JitOptions, Kernel, Library, LinkInput, Linked, Linker, LoadingMode, Module, Parameter,
-};
-pub use process::{checkpoint, coredump, logs, profiler};
+pub use device::Device;
+pub use event::{Event, EventOptions};
+pub use graph::{ExecutableGraph, Graph};
+pub use launch::{LaunchConfig, TypedKernel};
+pub use memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, SharedBuffer};
+pub use module::{Kernel, Module};
 pub use release::{attempt_deferred_releases, deferred_releases};
-pub use stream::{
-    AccessProperty, AccessWindow, AtomicReduction, BarrierScope, DefaultStream, MemoryOperation,
-    MemorySyncDomain, MemorySyncDomainMap, Stream, StreamFuture, StreamOptions,
-    SynchronizationPolicy, WaitCondition, WeakStream,
-};
+pub use stream::{Stream, StreamOptions};
 #[cfg(feature = "explore")]
 pub use sync::explore;

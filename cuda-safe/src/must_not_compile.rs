@@ -5,12 +5,12 @@
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}
-/// send::<cuda_safe::CurrentContext>();
+/// send::<cuda_safe::context::CurrentContext>();
 /// ```
 ///
 /// ```compile_fail,E0277
 /// fn sync<T: Sync>() {}
-/// sync::<cuda_safe::CurrentContext>();
+/// sync::<cuda_safe::context::CurrentContext>();
 /// ```
 ///
 /// ```compile_fail,E0277
@@ -25,32 +25,32 @@
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}
-/// send::<cuda_safe::DefaultStream<'static>>();
+/// send::<cuda_safe::stream::DefaultStream<'static>>();
 /// ```
 ///
 /// ```compile_fail,E0277
 /// fn sync<T: Sync>() {}
-/// sync::<cuda_safe::DefaultStream<'static>>();
+/// sync::<cuda_safe::stream::DefaultStream<'static>>();
 /// ```
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}
-/// send::<cuda_safe::Capture>();
+/// send::<cuda_safe::capture::Capture>();
 /// ```
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}
-/// send::<cuda_safe::CopyScope<'_, '_>>();
+/// send::<cuda_safe::memory::CopyScope<'_, '_>>();
 /// ```
 ///
 /// ```compile_fail,E0277
 /// fn sync<T: Sync>() {}
-/// sync::<cuda_safe::CopyScope<'_, '_>>();
+/// sync::<cuda_safe::memory::CopyScope<'_, '_>>();
 /// ```
 ///
 /// ```compile_fail,E0505
 /// // A default stream borrows its guard.
-/// fn outlive(current: cuda_safe::CurrentContext) {
+/// fn outlive(current: cuda_safe::context::CurrentContext) {
 ///     let stream = current.legacy_stream();
 ///     drop(current);
 ///     let _ = stream.synchronize();
@@ -68,7 +68,8 @@
 ///
 /// ```compile_fail,E0515
 /// // A function cannot return a default stream without its guard.
-/// use cuda_safe::{Context, DefaultStream};
+/// use cuda_safe::Context;
+/// use cuda_safe::stream::DefaultStream;
 /// fn keep<'a>(context: &Context) -> DefaultStream<'a> {
 ///     let current = context.make_current().unwrap();
 ///     current.per_thread_stream()
@@ -80,7 +81,7 @@ struct Threads;
 ///
 /// ```compile_fail,E0277
 /// fn sync<T: Sync>() {}
-/// sync::<cuda_safe::Linker>();
+/// sync::<cuda_safe::module::Linker>();
 /// ```
 ///
 /// ```compile_fail,E0277
@@ -90,7 +91,7 @@ struct Threads;
 ///
 /// ```compile_fail,E0277
 /// fn sync<T: Sync>() {}
-/// sync::<cuda_safe::GraphRecorder>();
+/// sync::<cuda_safe::graph::GraphRecorder>();
 /// ```
 ///
 /// ```compile_fail,E0277
@@ -161,7 +162,8 @@ struct TensorMaps;
 ///
 /// ```compile_fail,E0506
 /// // The host cannot change a slice before the batch that copies it was enqueued.
-/// use cuda_safe::{CopyBatch, DeviceBuffer, Stream};
+/// use cuda_safe::{DeviceBuffer, Stream};
+/// use cuda_safe::memory::CopyBatch;
 /// fn lend(stream: &Stream, buffer: &mut DeviceBuffer<u8>) {
 ///     let mut slice = [0; 8];
 ///     let mut batch = CopyBatch::new(stream);
@@ -173,7 +175,8 @@ struct TensorMaps;
 ///
 /// ```compile_fail,E0597
 /// // The device may write to the memory of a batch until the scope ends.
-/// use cuda_safe::{CopyBatch, DeviceBuffer, PinnedBuffer, Stream};
+/// use cuda_safe::{DeviceBuffer, PinnedBuffer, Stream};
+/// use cuda_safe::memory::CopyBatch;
 /// fn lend(stream: &Stream, buffer: &DeviceBuffer<u8>) {
 ///     stream.copy_scope(|scope| {
 ///         let mut host = PinnedBuffer::zeroed(stream.context(), 8).unwrap();
@@ -186,7 +189,8 @@ struct TensorMaps;
 ///
 /// ```compile_fail,E0521
 /// // The scope cannot escape from the closure.
-/// use cuda_safe::{CopyScope, Error, Stream};
+/// use cuda_safe::{Error, Stream};
+/// use cuda_safe::memory::CopyScope;
 /// fn keep<'a>(stream: &'a Stream, place: &mut Option<&'a CopyScope<'a, 'a>>) {
 ///     stream.copy_scope(|scope| Ok::<_, Error>(*place = Some(scope))).unwrap();
 /// }
@@ -202,7 +206,8 @@ struct TensorMaps;
 ///
 /// ```compile_fail,E0382
 /// // A pending copy owns its range.
-/// use cuda_safe::{DeviceBuffer, PinnedRange};
+/// use cuda_safe::DeviceBuffer;
+/// use cuda_safe::memory::PinnedRange;
 /// fn read(buffer: &DeviceBuffer<u8>, host: PinnedRange<u8>) -> u8 {
 ///     let pending = buffer.copy_to_pinned(host).unwrap();
 ///     let first = host[0];
@@ -263,7 +268,7 @@ struct TensorMaps;
 /// ```
 ///
 /// ```compile_fail,E0502
-/// fn both(mut buffer: cuda_safe::ManagedBuffer<u8>) -> cuda_safe::Result<()> {
+/// fn both(mut buffer: cuda_safe::memory::ManagedBuffer<u8>) -> cuda_safe::Result<()> {
 ///     let there = buffer.device()?;
 ///     let here = buffer.host()?; // while the device may use it
 ///     println!("{here:?} {there:?}");
@@ -272,7 +277,7 @@ struct TensorMaps;
 /// ```
 ///
 /// ```compile_fail,E0502
-/// fn both(mut buffer: cuda_safe::MappedBuffer<u8>) -> cuda_safe::Result<()> {
+/// fn both(mut buffer: cuda_safe::memory::MappedBuffer<u8>) -> cuda_safe::Result<()> {
 ///     let here = buffer.host()?;
 ///     let there = buffer.as_slice(); // while the host borrows it
 ///     println!("{here:?} {there:?}");
@@ -292,7 +297,7 @@ struct TensorMaps;
 ///
 /// ```compile_fail,E0505
 /// // Memory cannot be freed while a slice borrows it.
-/// fn free(buffer: cuda_safe::MappedBuffer<u8>) {
+/// fn free(buffer: cuda_safe::memory::MappedBuffer<u8>) {
 ///     let there = buffer.as_slice();
 ///     drop(buffer);
 ///     println!("{there:?}");
@@ -339,7 +344,8 @@ struct HostMemory;
 ///
 /// ```compile_fail,E0277
 /// // Shared memory is read-only.
-/// use cuda_safe::{DeviceSliceMut, SharedReader};
+/// use cuda_safe::DeviceSliceMut;
+/// use cuda_safe::memory::SharedReader;
 /// fn write(reader: &mut SharedReader<u8>) -> DeviceSliceMut<'_, u8> {
 ///     reader.into()
 /// }
@@ -366,7 +372,8 @@ struct Parts;
 /// ```
 ///
 /// ```compile_fail,E0599
-/// use cuda_safe::{ManagedBuffer, Stream};
+/// use cuda_safe::Stream;
+/// use cuda_safe::memory::ManagedBuffer;
 /// fn make(stream: &Stream) { let _ = ManagedBuffer::<bool>::zeroed(stream, 1); }
 /// ```
 ///
@@ -421,7 +428,8 @@ struct HostFunctions;
 ///
 /// ```compile_fail,E0499
 /// // Nothing is launched while the memory of a graph is accessed from outside.
-/// use cuda_safe::{DeviceSlice, ExecutableGraph, GraphBuffer, Stream};
+/// use cuda_safe::{DeviceSlice, ExecutableGraph, Stream};
+/// use cuda_safe::graph::GraphBuffer;
 /// fn launch(graph: &mut ExecutableGraph, buffer: &mut GraphBuffer<u8>, stream: &Stream) {
 ///     let access = graph.access(buffer, stream).unwrap();
 ///     let nodes = graph.access(buffer, stream);
@@ -430,7 +438,8 @@ struct HostFunctions;
 /// ```
 ///
 /// ```compile_fail,E0502
-/// use cuda_safe::{ExecutableGraph, GraphPinned, Stream};
+/// use cuda_safe::{ExecutableGraph, Stream};
+/// use cuda_safe::graph::GraphPinned;
 /// fn launch(graph: &mut ExecutableGraph, host: &mut GraphPinned<u8>, stream: &Stream) {
 ///     let elements = graph.host(host).unwrap();
 ///     graph.launch(stream).unwrap();
@@ -440,7 +449,8 @@ struct HostFunctions;
 ///
 /// ```compile_fail,E0502
 /// // Nothing is launched while the memory of a graph is read, even if nothing reads it later.
-/// use cuda_safe::{ExecutableGraph, GraphBuffer, Stream};
+/// use cuda_safe::{ExecutableGraph, Stream};
+/// use cuda_safe::graph::GraphBuffer;
 /// fn launch(graph: &mut ExecutableGraph, buffer: &GraphBuffer<u8>, stream: &Stream) {
 ///     let access = graph.read_access(buffer, stream).unwrap();
 ///     graph.launch(stream).unwrap();
@@ -449,7 +459,8 @@ struct HostFunctions;
 ///
 /// ```compile_fail,E0505
 /// // The buffer is not returned while it is read.
-/// use cuda_safe::{ExecutableGraph, GraphBuffer, Stream};
+/// use cuda_safe::{ExecutableGraph, Stream};
+/// use cuda_safe::graph::GraphBuffer;
 /// fn reuse(graph: &mut ExecutableGraph, buffer: GraphBuffer<u8>, stream: &Stream) {
 ///     let access = graph.read_access(&buffer, stream).unwrap();
 ///     let _ = buffer.into_buffer();
@@ -498,7 +509,8 @@ struct HostFunctions;
 ///
 /// ```compile_fail,E0499
 /// // A node cannot take the same memory as two writable parameters.
-/// use cuda_safe::{Context, Graph, GraphBuffer, LaunchConfig, TypedKernel};
+/// use cuda_safe::{Context, Graph, LaunchConfig, TypedKernel};
+/// use cuda_safe::graph::GraphBuffer;
 /// type Two = TypedKernel<(&'static mut [u8], &'static mut [u8])>;
 /// fn add(graph: &mut Graph, context: &Context, kernel: &Two, x: &mut GraphBuffer<u8>) {
 ///     let config = LaunchConfig::linear(1, 1);
@@ -508,7 +520,8 @@ struct HostFunctions;
 ///
 /// ```compile_fail,E0277
 /// // A node that writes needs a mutable borrow.
-/// use cuda_safe::{Graph, GraphBuffer};
+/// use cuda_safe::Graph;
+/// use cuda_safe::graph::GraphBuffer;
 /// fn fill(graph: &mut Graph, x: &GraphBuffer<u8>) {
 ///     let _ = graph.add_fill(&[], x, 1);
 /// }
@@ -532,14 +545,16 @@ struct HostFunctions;
 ///
 /// ```compile_fail,E0277
 /// // There is no memory outside of the launches of the graph: a buffer is taken instead.
-/// use cuda_safe::{DeviceBuffer, GraphAllocation};
+/// use cuda_safe::DeviceBuffer;
+/// use cuda_safe::graph::GraphAllocation;
 /// fn read(buffer: &mut DeviceBuffer<u8>, x: &GraphAllocation<u8>) {
 ///     let _ = buffer.copy_from(x);
 /// }
 /// ```
 ///
 /// ```compile_fail,E0308
-/// use cuda_safe::{ExecutableGraph, GraphAllocation, Stream};
+/// use cuda_safe::{ExecutableGraph, Stream};
+/// use cuda_safe::graph::GraphAllocation;
 /// fn read(graph: &mut ExecutableGraph, x: &mut GraphAllocation<u8>, stream: &Stream) {
 ///     let _ = graph.access(x, stream);
 /// }
@@ -547,7 +562,8 @@ struct HostFunctions;
 ///
 /// ```compile_fail,E0277
 /// // A node that writes needs a mutable borrow.
-/// use cuda_safe::{Graph, GraphAllocation};
+/// use cuda_safe::Graph;
+/// use cuda_safe::graph::GraphAllocation;
 /// fn fill(graph: &mut Graph, x: &GraphAllocation<u8>) {
 ///     let _ = graph.add_fill(&[], x, 1);
 /// }
@@ -555,7 +571,8 @@ struct HostFunctions;
 ///
 /// ```compile_fail,E0308
 /// // Only memory of an allocation node has a free node.
-/// use cuda_safe::{Graph, GraphBuffer};
+/// use cuda_safe::Graph;
+/// use cuda_safe::graph::GraphBuffer;
 /// fn free(graph: &mut Graph, x: &mut GraphBuffer<u8>) {
 ///     let _ = graph.add_free(&[], x);
 /// }
@@ -563,7 +580,8 @@ struct HostFunctions;
 ///
 /// ```compile_fail,E0502
 /// // No launch is in progress when the memory is taken.
-/// use cuda_safe::{ExecutableGraph, GraphAllocation, Stream};
+/// use cuda_safe::{ExecutableGraph, Stream};
+/// use cuda_safe::graph::GraphAllocation;
 /// fn take(graph: &mut ExecutableGraph, x: &GraphAllocation<u8>, stream: &Stream) {
 ///     std::thread::scope(|scope| {
 ///         scope.spawn(|| graph.launch(stream));
@@ -631,13 +649,13 @@ struct HostFunctions;
 ///
 /// ```compile_fail,E0133
 /// fn load(image: &[u8]) {
-///     let _ = cuda_safe::Library::from_image(image);
+///     let _ = cuda_safe::module::Library::from_image(image);
 /// }
 /// ```
 ///
 /// ```compile_fail,E0133
-/// fn add(linker: &mut cuda_safe::Linker, image: &[u8]) {
-///     let _ = linker.add_data(cuda_safe::LinkInput::Cubin, "image", image);
+/// fn add(linker: &mut cuda_safe::module::Linker, image: &[u8]) {
+///     let _ = linker.add_data(cuda_safe::module::LinkInput::Cubin, "image", image);
 /// }
 /// ```
 ///
@@ -650,20 +668,20 @@ struct HostFunctions;
 ///
 /// ```compile_fail,E0133
 /// // The driver does not check who owns the memory at an address.
-/// fn write(stream: &cuda_safe::Stream, operation: cuda_safe::MemoryOperation) {
+/// fn write(stream: &cuda_safe::Stream, operation: cuda_safe::stream::MemoryOperation) {
 ///     let _ = stream.memory_operation(operation);
 /// }
 /// ```
 ///
 /// ```compile_fail,E0133
-/// fn write(stream: &cuda_safe::Stream, operations: &[cuda_safe::MemoryOperation]) {
+/// fn write(stream: &cuda_safe::Stream, operations: &[cuda_safe::stream::MemoryOperation]) {
 ///     let _ = stream.memory_operations(operations);
 /// }
 /// ```
 ///
 /// ```compile_fail,E0133
 /// // Other code may use the same variable of a module.
-/// fn variable(global: &cuda_safe::Global, stream: &cuda_safe::Stream) {
+/// fn variable(global: &cuda_safe::module::Global, stream: &cuda_safe::Stream) {
 ///     let _ = global.buffer::<u32>(stream);
 /// }
 /// ```
@@ -687,13 +705,14 @@ struct Promises;
 /// ```compile_fail,E0277
 /// #[derive(Clone, Copy)]
 /// struct Mine;
-/// impl cuda_safe::Param for Mine {
+/// impl cuda_safe::launch::Param for Mine {
 ///     type Bytes = u64;
 /// }
 /// ```
 ///
 /// ```compile_fail,E0053
-/// use cuda_safe::{Argument, Result, Stream};
+/// use cuda_safe::{Result, Stream};
+/// use cuda_safe::launch::Argument;
 /// struct Anywhere;
 /// impl Argument<&'static [f32]> for Anywhere {
 ///     fn bytes(self, _: usize, _: &Stream) -> Result<u64> {
@@ -703,7 +722,8 @@ struct Promises;
 /// ```
 ///
 /// ```compile_fail,E0053
-/// use cuda_safe::{Arguments, Result, Stream};
+/// use cuda_safe::{Result, Stream};
+/// use cuda_safe::launch::Arguments;
 /// struct Anything;
 /// impl Arguments<(u32,)> for Anything {
 ///     fn with_pointers(
@@ -908,7 +928,7 @@ struct Arrays;
 /// ```compile_fail,E0277
 /// // A type that is not device memory cannot be made an argument.
 /// struct Mine;
-/// impl cuda_safe::LaunchArgument for Mine {
+/// impl cuda_safe::launch::LaunchArgument for Mine {
 ///     type Param = &'static [f32];
 /// }
 /// ```
@@ -916,7 +936,7 @@ struct Arrays;
 /// ```compile_fail,E0277
 /// // The types of the arguments are erased, so a builder stays on its thread.
 /// fn send<T: Send>() {}
-/// send::<cuda_safe::LaunchBuilder<'_>>();
+/// send::<cuda_safe::launch::LaunchBuilder<'_>>();
 /// ```
 struct Builders;
 
@@ -924,7 +944,7 @@ struct Builders;
 ///
 /// ```compile_fail,E0277
 /// // A list has up to 24 parameters. `Kernel::launch_builder` takes more.
-/// fn list<P: cuda_safe::Params>() {}
+/// fn list<P: cuda_safe::launch::Params>() {}
 /// list::<(
 ///     u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8, u8,
 ///     u8, u8,
@@ -933,7 +953,7 @@ struct Builders;
 ///
 /// ```compile_fail,E0277
 /// // One parameter is a tuple with a comma.
-/// fn list<P: cuda_safe::Params>() {}
+/// fn list<P: cuda_safe::launch::Params>() {}
 /// list::<(u32)>();
 /// ```
 ///
@@ -942,8 +962,8 @@ struct Builders;
 /// #[derive(Clone, Copy)]
 /// #[repr(C)]
 /// struct Padded(u8, u32);
-/// fn parameter<P: cuda_safe::Param>() {}
-/// parameter::<cuda_safe::Value<Padded>>();
+/// fn parameter<P: cuda_safe::launch::Param>() {}
+/// parameter::<cuda_safe::launch::Value<Padded>>();
 /// ```
 ///
 /// ```compile_fail,E0200
@@ -951,7 +971,7 @@ struct Builders;
 /// #[derive(Clone, Copy)]
 /// #[repr(C)]
 /// struct Padded(u8, u32);
-/// impl cuda_safe::KernelValue for Padded {}
+/// impl cuda_safe::launch::KernelValue for Padded {}
 /// ```
 ///
 /// ```compile_fail,E0277
@@ -968,7 +988,8 @@ struct Parameters;
 ///
 /// ```compile_fail,E0382
 /// // The driver destroys the graph if the capture fails.
-/// use cuda_safe::{CaptureMode, Error, Graph, Stream};
+/// use cuda_safe::{Error, Graph, Stream};
+/// use cuda_safe::capture::CaptureMode;
 /// fn capture(stream: &Stream, graph: Graph) {
 ///     let _ = stream.capture_into::<Error>(graph, &[], CaptureMode::default(), |_| Ok(()));
 ///     let _ = graph.instantiate();
@@ -977,7 +998,8 @@ struct Parameters;
 ///
 /// ```compile_fail,E0382
 /// // The state of the graph is undefined if the recapture fails.
-/// use cuda_safe::{CaptureMode, Graph, Stream};
+/// use cuda_safe::{Graph, Stream};
+/// use cuda_safe::capture::CaptureMode;
 /// fn capture(stream: &Stream, graph: Graph) {
 ///     let recapture = stream.begin_recapture(graph, CaptureMode::default());
 ///     let _ = graph.instantiate();
@@ -987,12 +1009,12 @@ struct Parameters;
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}
-/// send::<cuda_safe::graph::Recapture>();
+/// send::<cuda_safe::capture::Recapture>();
 /// ```
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}
-/// send::<cuda_safe::GraphicsCapture>();
+/// send::<cuda_safe::capture::GraphicsCapture>();
 /// ```
 ///
 /// ```compile_fail,E0373
@@ -1013,7 +1035,7 @@ struct Parameters;
 ///
 /// ```compile_fail,E0382
 /// // The graph is not changed by a recorder after it was returned.
-/// fn record(mut recorder: cuda_safe::GraphRecorder) {
+/// fn record(mut recorder: cuda_safe::graph::GraphRecorder) {
 ///     let _ = recorder.into_graph();
 ///     let _ = recorder.host_function(|| ());
 /// }
@@ -1021,7 +1043,9 @@ struct Parameters;
 ///
 /// ```compile_fail,E0133
 /// // The recorder does not know which memory the work of a library uses.
-/// use cuda_safe::{CaptureMode, Error, GraphRecorder};
+/// use cuda_safe::Error;
+/// use cuda_safe::capture::CaptureMode;
+/// use cuda_safe::graph::GraphRecorder;
 /// fn capture(recorder: &mut GraphRecorder) {
 ///     let _ = recorder.capture::<Error>(CaptureMode::default(), |_| Ok(()));
 /// }
@@ -1029,7 +1053,7 @@ struct Parameters;
 ///
 /// ```compile_fail,E0133
 /// // Other threads may change the driver's list of dependencies.
-/// fn read(capture: &mut cuda_safe::Capture) {
+/// fn read(capture: &mut cuda_safe::capture::Capture) {
 ///     let _ = capture.dependencies();
 /// }
 /// ```
@@ -1120,7 +1144,7 @@ struct Managers;
 /// use cuda_safe::array::{Sampler, SparseArray, Texture};
 /// fn unmap(mut array: SparseArray<f32>) {
 ///     let texture = Texture::new(&array, &Sampler::default());
-///     let _ = array.unmap([0; 3], cuda_safe::Extent::new_2d(128, 128));
+///     let _ = array.unmap([0; 3], cuda_safe::memory::Extent::new_2d(128, 128));
 ///     drop(texture);
 /// }
 /// ```
@@ -1128,8 +1152,8 @@ struct Managers;
 /// ```compile_fail,E0502
 /// // A part of a sparse array keeps its tiles mapped.
 /// fn unmap(mut array: cuda_safe::array::SparseArray<f32>) {
-///     let part = array.part([0; 3], cuda_safe::Extent::new_2d(1, 1));
-///     let _ = array.unmap([0; 3], cuda_safe::Extent::new_2d(128, 128));
+///     let part = array.part([0; 3], cuda_safe::memory::Extent::new_2d(1, 1));
+///     let _ = array.unmap([0; 3], cuda_safe::memory::Extent::new_2d(128, 128));
 ///     drop(part);
 /// }
 /// ```
@@ -1152,21 +1176,21 @@ struct CudaArrays;
 /// The type of a process is its state.
 ///
 /// ```compile_fail,E0599
-/// use cuda_safe::checkpoint::RunningProcess;
+/// use cuda_safe::process::checkpoint::RunningProcess;
 /// fn checkpoint_without_lock(process: RunningProcess) {
 ///     let _ = process.checkpoint();
 /// }
 /// ```
 ///
 /// ```compile_fail,E0599
-/// use cuda_safe::checkpoint::CheckpointedProcess;
+/// use cuda_safe::process::checkpoint::CheckpointedProcess;
 /// fn unlock_before_restore(process: CheckpointedProcess) {
 ///     let _ = process.unlock();
 /// }
 /// ```
 ///
 /// ```compile_fail,E0382
-/// use cuda_safe::checkpoint::LockedProcess;
+/// use cuda_safe::process::checkpoint::LockedProcess;
 /// fn use_after_unlock(process: LockedProcess) {
 ///     let _ = process.unlock();
 ///     let _ = process.checkpoint();
@@ -1175,7 +1199,7 @@ struct CudaArrays;
 ///
 /// ```compile_fail,E0373
 /// // The closure of a callback outlives the function that registers it.
-/// use cuda_safe::logs::LogCallback;
+/// use cuda_safe::process::logs::LogCallback;
 /// fn borrow(_: &mut Option<LogCallback>) {
 ///     let text = String::new();
 ///     let closure = || drop(text.len());

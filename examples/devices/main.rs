@@ -8,8 +8,9 @@ mod report;
 #[path = "../support/mod.rs"]
 mod support;
 
+use cuda_safe::device::attribute;
 use cuda_safe::green::SmResource;
-use cuda_safe::{Device, Result, attribute};
+use cuda_safe::{Device, Result};
 use std::process::ExitCode;
 
 const BUILD: &str = concat!(env!("BUILD_COMPILER"), " for ", env!("BUILD_TARGET"));

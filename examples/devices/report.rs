@@ -3,9 +3,10 @@
 //! The text contains no serial numbers and no secrets. Of the environment, it has only the variables in
 //! [`VARIABLES`], and of paths only the last two names.
 
+use cuda_safe::device::attribute;
 use cuda_safe::green::SmResource;
 use cuda_safe::sys::{self, CudaVersion};
-use cuda_safe::{Device, Result, attribute};
+use cuda_safe::{Device, Result};
 use std::fmt::Write as _;
 use std::fs;
 

@@ -12,10 +12,10 @@ mod draw;
 #[path = "../support/mod.rs"]
 mod support;
 
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{Node, NodeId, kind};
 use cuda_safe::{
-    CaptureMode, Context, Device, DeviceBuffer, Event, Graph, LaunchConfig, Module, Result, Stream,
-    TypedKernel,
+    Context, Device, DeviceBuffer, Event, Graph, LaunchConfig, Module, Result, Stream, TypedKernel,
 };
 use std::process::ExitCode;
 use std::time::Instant;

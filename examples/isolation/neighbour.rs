@@ -1,7 +1,8 @@
 //! The neighbors: endless work that is enqueued in batches, ahead of time.
 
 use crate::kernels::Kernels;
-use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Result, Stream, attribute};
+use cuda_safe::device::attribute;
+use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Result, Stream};
 use std::collections::VecDeque;
 
 const THREADS: u32 = 256;

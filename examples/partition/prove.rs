@@ -3,8 +3,10 @@
 use crate::Error;
 use crate::plan::Part;
 use crate::show::Group;
+use cuda_safe::device::attribute;
 use cuda_safe::green::{GreenContext, SmProbe};
-use cuda_safe::{Context, Device, Kernel, LaunchConfig, Module, attribute, kernel_attribute};
+use cuda_safe::module::attribute as kernel_attribute;
+use cuda_safe::{Context, Device, Kernel, LaunchConfig, Module};
 
 /// Creates the partitions and measures where they run. With `clusters`, also queries their maximum
 /// cluster sizes.

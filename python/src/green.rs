@@ -8,8 +8,8 @@ use crate::error::{Failure, Result};
 use crate::event::PyEvent;
 use crate::hold::Closable;
 use crate::stream::PyStream;
-use cuda_safe::Rejected;
 use cuda_safe::StreamOptions;
+use cuda_safe::error::Rejected;
 use cuda_safe::green::{
     ExactSplit, GreenContext, GroupFlags, GroupRequest, Overlap, Part, PartitionRequest,
     PartitionSize, SmGroup, SmResource, Split, SplitByCount, SplitFlags,

@@ -17,8 +17,9 @@ use crate::primary::{is_gone, primary_asked, primary_now, used};
 use cuda_memory::{
     CachingManager, CachingOptions, LimitManager, OrderedManager, StatisticsManager,
 };
+use cuda_safe::Context;
+use cuda_safe::context::MemoryInfo;
 use cuda_safe::manager::{Block, CleanupGuard, DriverManager, IpcHandle, MemoryManager};
-use cuda_safe::{Context, MemoryInfo};
 use memory::StreamLike;
 use plugin::PluginManager;
 use pyo3::prelude::*;

@@ -6,7 +6,8 @@ use crate::device::PyDevice;
 use crate::ending::{calling, detached};
 use crate::error::Result;
 use crate::primary::primary;
-use cuda_safe::{Device, MemoryType, PointerInfo};
+use cuda_safe::Device;
+use cuda_safe::memory::{MemoryType, PointerInfo};
 use pyo3::prelude::*;
 
 fn name(memory_type: MemoryType) -> String {

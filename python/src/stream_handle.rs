@@ -4,11 +4,13 @@
 //! context. Arrays of other libraries name either kind by a number. `StreamHandle` represents both.
 
 use crate::error::{Failure, Result, check};
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::stream::DefaultStream;
 use cuda_safe::sys::{
     self, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUDA_MEMCPY2D, CUmemorytype, CUresult, CUstream,
     CUstreamCaptureStatus,
 };
-use cuda_safe::{CaptureMode, Context, DefaultStream, Event, Invalid, Stream};
+use cuda_safe::{Context, Event, Invalid, Stream};
 use std::any::Any;
 use std::sync::Arc;
 

@@ -5,11 +5,13 @@
 //! only.
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
+use cuda_safe::TypedKernel;
+use cuda_safe::launch::LaunchAttributes;
+use cuda_safe::launch::{AccessPolicyWindow, ProgrammaticEvent, Value};
 use cuda_safe::sys::{
     CUaccessProperty, CUcontext, CUfunction, CUlaunchConfig, CUmodule, CUresult, CUstream,
 };
-use cuda_safe::{AccessPolicyWindow, ProgrammaticEvent, TypedKernel, Value};
-use cuda_safe::{Context, DeviceBuffer, Event, LaunchAttributes, LaunchConfig, Module, Stream};
+use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Module, Stream};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ptr::without_provenance_mut;

@@ -7,9 +7,9 @@ use cuda_safe::array::{
     Array, ArrayOptions, ArrayShape, Half, MipmappedArray, Normalized, Sampler, Texel, TexelFormat,
     Texture,
 };
-use cuda_safe::{
-    CaptureMode, Context, DeviceBuffer, Error, Extent, Invalid, PinnedBuffer, Region, Stream,
-};
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::memory::{Extent, Region};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
 use std::fmt::Debug;
 
 fn stage() -> Option<(Context, Stream)> {
@@ -275,7 +275,7 @@ fn arrays_that_a_device_cannot_access_are_refused() {
     let most = stream
         .context()
         .device()
-        .attribute(cuda_safe::attribute::MAXIMUM_SURFACE1D_WIDTH);
+        .attribute(cuda_safe::device::attribute::MAXIMUM_SURFACE1D_WIDTH);
     if most.expect("an attribute") == 32768 {
         Array::<u8>::new(&stream, wide).expect("a texture can be wider than a surface");
         let refused = rejected(Array::<u8>::with_options(&stream, wide, surface));

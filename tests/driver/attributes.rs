@@ -2,11 +2,12 @@
 
 use crate::common::{self, child};
 use crate::need;
+use cuda_safe::device::attribute;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::{
-    AccessProperty, AccessWindow, Context, ContextFlags, DeviceBuffer, Error, Invalid,
-    MemorySyncDomain, MemorySyncDomainMap, Stream, StreamOptions, SynchronizationPolicy, attribute,
+use cuda_safe::stream::{
+    AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
 };
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream, StreamOptions};
 
 #[track_caller]
 fn invalid<T: std::fmt::Debug>(result: Result<T, Error>) -> Invalid {

@@ -5,11 +5,10 @@ use crate::green::{alone, resource, smallest};
 use crate::kernels::pinned;
 use crate::need;
 use cuda_safe::array::{Array, ArrayShape};
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::GreenContext;
-use cuda_safe::{
-    CaptureMode, Context, ContextFlags, CopyAttributes, CopyBatch, DeviceBuffer, Error, Extent,
-    Invalid, MemoryLocation, PinnedBuffer, Region, SourceOrder, Stream,
-};
+use cuda_safe::memory::{CopyAttributes, CopyBatch, Extent, MemoryLocation, Region, SourceOrder};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
 
 /// A volume of 5 x 4 x 3 elements, and a part of it.
 const WHOLE: Extent = Extent::new_3d(5, 4, 3);

@@ -2,9 +2,8 @@ use crate::common;
 use crate::green::{alone, resource, smallest};
 use crate::need;
 use cuda_safe::green::GreenContext;
-use cuda_safe::{
-    Context, CopyBatch, DeviceBuffer, Error, Extent, Invalid, PitchedBuffer, Region, Result, Stream,
-};
+use cuda_safe::memory::{CopyBatch, Extent, PitchedBuffer, Region};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Result, Stream};
 
 /// Returns memory of a whole array that holds 0, 1, 2, …
 fn numbers(stream: &Stream, whole: Extent) -> DeviceBuffer<u16> {

@@ -4,10 +4,10 @@
 use crate::common::{self, child};
 use crate::kernels::{Scale, pinned};
 use crate::need;
-use cuda_safe::{
-    CaptureMode, CaptureStatus, Context, DeviceBuffer, Error, Extent, Invalid, PitchedBuffer,
-    Region, Rejected, Result, Stream,
-};
+use cuda_safe::capture::{CaptureMode, CaptureStatus};
+use cuda_safe::error::Rejected;
+use cuda_safe::memory::{Extent, PitchedBuffer, Region};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Result, Stream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs `body` with a stream, in a child process.
@@ -221,7 +221,8 @@ fn releases_on_other_threads_do_not_affect_a_capture() {
         for mode in [CaptureMode::Global, CaptureMode::ThreadLocal] {
             let leaked = cuda_safe::leaked();
             let other = context.stream().expect("a stream");
-            let pool = cuda_safe::MemoryPool::new(context, Default::default()).expect("a pool");
+            let pool =
+                cuda_safe::memory::MemoryPool::new(context, Default::default()).expect("a pool");
             let graph = other.capture::<Error>(CaptureMode::Relaxed, |_| Ok(()));
             let things = (
                 cuda_safe::PinnedBuffer::<u8>::zeroed(context, 64).expect("memory"),
@@ -398,7 +399,8 @@ mod provoked {
     use super::{status, with_stream};
     use crate::common;
     use crate::need;
-    use cuda_safe::{CUresult, CaptureMode, CaptureStatus, Context, ContextFlags, Error, Invalid};
+    use cuda_safe::capture::{CaptureMode, CaptureStatus};
+    use cuda_safe::{CUresult, Context, ContextFlags, Error, Invalid};
 
     #[track_caller]
     fn is<T: std::fmt::Debug>(result: Result<T, Error>, code: CUresult) {

@@ -2,9 +2,10 @@
 //! measured on an H200 (driver 580).
 
 use crate::kernels::VECTOR;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::sys::CUstreamCaptureStatus as Status;
 use cuda_safe::sys::{self, CUevent, CUmodule, CUresult, CUstream, CUstreamCaptureMode as Mode};
-use cuda_safe::{CaptureMode, Context, ContextFlags, Event, Stream};
+use cuda_safe::{Context, ContextFlags, Event, Stream};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 

@@ -2,7 +2,7 @@
 
 use crate::common::{self, child};
 use crate::need;
-use cuda_safe::checkpoint::{LockedProcess, ProcessState, RunningProcess};
+use cuda_safe::process::checkpoint::{LockedProcess, ProcessState, RunningProcess};
 use std::time::Duration;
 
 #[test]

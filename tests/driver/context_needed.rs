@@ -465,9 +465,12 @@ mod provoked {
     use crate::common::{self, child};
     use crate::green::{resource, smallest};
     use crate::need;
+    use cuda_safe::context::CurrentContext;
     use cuda_safe::green::GreenContext;
-    use cuda_safe::{Context, ContextFlags, CurrentContext, DeviceBuffer, Library};
-    use cuda_safe::{MemoryPool, Module, PinnedBuffer, Stream};
+    use cuda_safe::memory::MemoryPool;
+    use cuda_safe::module::Library;
+    use cuda_safe::{Context, ContextFlags, DeviceBuffer};
+    use cuda_safe::{Module, PinnedBuffer, Stream};
 
     /// Makes all calls and returns the unexpected answers. A wait after each call keeps the errors
     /// of asynchronous work apart.

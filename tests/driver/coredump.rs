@@ -3,7 +3,7 @@
 
 use crate::common::{self, child};
 use crate::need;
-use cuda_safe::coredump::{CoredumpSettings, DumpFlags};
+use cuda_safe::process::coredump::{CoredumpSettings, DumpFlags};
 use cuda_safe::{Context, ContextFlags, Device, Error, Invalid};
 
 #[test]

@@ -1,6 +1,7 @@
 use crate::common;
 use crate::need;
-use cuda_safe::{Device, attribute};
+use cuda_safe::Device;
+use cuda_safe::device::attribute;
 
 #[test]
 fn every_device_reports_its_name_uuid_memory_and_capability() {
@@ -53,7 +54,8 @@ mod provoked {
 
     use crate::common;
     use crate::need;
-    use cuda_safe::{Device, Error, Invalid, attribute};
+    use cuda_safe::device::attribute;
+    use cuda_safe::{Device, Error, Invalid};
 
     #[test]
     fn all_attributes_that_the_driver_knows_are_listed() {

@@ -1,12 +1,11 @@
 use crate::common::{self, child};
 use crate::kernels::Scale;
 use crate::need;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::dlpack::{ConsumerStream, DataType, Export, ManagedTensor, MemoryKind};
 use cuda_safe::interop::{ExportedStream, Layout, StreamSync, TypeString};
-use cuda_safe::{
-    CaptureMode, Context, DeviceBuffer, Error, Invalid, ManagedBuffer, MappedBuffer, PinnedBuffer,
-    Stream,
-};
+use cuda_safe::memory::{ManagedBuffer, MappedBuffer};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -206,7 +205,8 @@ fn memory_is_returned_after_the_work_of_the_default_stream() {
     scale.run(&theirs, slice, 10, 0).expect("a launch");
     let event = context.event().expect("an event");
     event.record(&theirs).expect("a record");
-    let legacy = |current: &cuda_safe::CurrentContext| current.legacy_stream().wait_event(&event);
+    let legacy =
+        |current: &cuda_safe::context::CurrentContext| current.legacy_stream().wait_event(&event);
     context
         .with_current(legacy)
         .expect("a guard")

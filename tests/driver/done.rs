@@ -61,7 +61,10 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-fn poll(future: &mut cuda_safe::StreamFuture, waking: &Arc<Waking>) -> Poll<cuda_safe::Result<()>> {
+fn poll(
+    future: &mut cuda_safe::stream::StreamFuture,
+    waking: &Arc<Waking>,
+) -> Poll<cuda_safe::Result<()>> {
     let waker = Waker::from(Arc::clone(waking));
     pin!(future).poll(&mut Task::from_waker(&waker))
 }
@@ -218,7 +221,7 @@ fn a_panic_of_a_waker_does_not_unwind_into_the_driver_and_is_reported() {
 fn a_waker_may_drop_the_future_but_may_not_wait() {
     /// A waker that drops its future and then waits.
     struct Takes {
-        future: std::sync::Mutex<Option<cuda_safe::StreamFuture>>,
+        future: std::sync::Mutex<Option<cuda_safe::stream::StreamFuture>>,
         waits: std::sync::mpsc::Sender<bool>,
         stream: cuda_safe::Stream,
     }

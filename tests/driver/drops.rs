@@ -3,9 +3,9 @@
 use crate::common::{self, child};
 use crate::kernels::{Busy, RecordSmid, SMID, Scale, kernel};
 use crate::need;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::{
-    CaptureMode, Context, ContextFlags, DeviceBuffer, Event, ExecutableGraph, LaunchConfig,
-    PinnedBuffer, Stream,
+    Context, ContextFlags, DeviceBuffer, Event, ExecutableGraph, LaunchConfig, PinnedBuffer, Stream,
 };
 use std::any::Any;
 
@@ -206,7 +206,7 @@ fn releases_that_wait_for_the_device_wait_for_all_streams() {
             ("a module", Box::new(crate::kernels::vector(&context))),
         ];
         if common::offers(12, 0) {
-            let library = cuda_safe::Library::from_ptx(crate::kernels::VECTOR);
+            let library = cuda_safe::module::Library::from_ptx(crate::kernels::VECTOR);
             let library = library.expect("code");
             // If nothing of the library was loaded, its drop does not wait.
             drop(library.kernel(&context, "nothing").expect("a kernel"));

@@ -1,7 +1,9 @@
 use crate::common::{self, child};
 use crate::kernels::Busy;
 use crate::need;
-use cuda_safe::{CUresult, Error, EventIpcHandle, EventOptions, Invalid, attribute};
+use cuda_safe::device::attribute;
+use cuda_safe::event::EventIpcHandle;
+use cuda_safe::{CUresult, Error, EventOptions, Invalid};
 use std::time::{Duration, Instant};
 
 #[test]

@@ -2,13 +2,16 @@
 
 use crate::common;
 use crate::need;
-use cuda_safe::{DeviceBuffer, Error, Invalid, ManagedBuffer, Result, attribute};
+use cuda_safe::device::attribute;
+use cuda_safe::memory::ManagedBuffer;
+use cuda_safe::{DeviceBuffer, Error, Invalid, Result};
 
 #[cfg(target_os = "linux")]
 mod dma_buf {
     use super::{DeviceBuffer, Error, Invalid, Result, attribute, common};
     use crate::need;
-    use cuda_safe::{Context, DmaBufOptions};
+    use cuda_safe::Context;
+    use cuda_safe::memory::DmaBufOptions;
     use std::os::fd::{AsFd, OwnedFd};
 
     /// Returns the context of a device that exports its memory, or reports a skip.

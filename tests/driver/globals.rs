@@ -3,7 +3,8 @@
 use crate::common;
 use crate::kernels::{GLOBALS, kernel_of, vector};
 use crate::need;
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, LaunchConfig, Library, Module};
+use cuda_safe::module::Library;
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module};
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> Invalid {
     match result {

@@ -4,11 +4,13 @@ use super::graph_build::invalid;
 use crate::common;
 use crate::kernels::{VECTOR, kernel};
 use crate::need;
-use cuda_safe::attribute::MEMORY_POOLS_SUPPORTED;
+use cuda_safe::device::attribute::MEMORY_POOLS_SUPPORTED;
+use cuda_safe::graph::GraphAllocation;
 use cuda_safe::graph::{AllocOptions, InstantiateOptions, Node, NodeId, kind};
+use cuda_safe::memory::MemoryLocation;
 use cuda_safe::{
-    Context, DeviceBuffer, Error, ExecutableGraph, Graph, GraphAllocation, Invalid, LaunchConfig,
-    MemoryLocation, PinnedBuffer, Result, Stream, TypedKernel,
+    Context, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, LaunchConfig, PinnedBuffer,
+    Result, Stream, TypedKernel,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -2,9 +2,10 @@
 
 use crate::common;
 use crate::need;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{EdgeKind, InstantiateOptions, NodeType, kind, kind::Kind};
 use cuda_safe::sys::CUgraphDebugDot_flags;
-use cuda_safe::{CaptureMode, Context, Error, Graph, Invalid, Result, Stream};
+use cuda_safe::{Context, Error, Graph, Invalid, Result, Stream};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 

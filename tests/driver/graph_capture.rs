@@ -5,11 +5,10 @@
 use super::graph_build::{Log, invalid};
 use crate::common::{self, child};
 use crate::need;
+use cuda_safe::capture::{CaptureMode, CaptureStatus};
+use cuda_safe::error::Rejected;
 use cuda_safe::graph::{EdgeKind, kind};
-use cuda_safe::{
-    CaptureMode, CaptureStatus, Context, DeviceBuffer, Error, Graph, Invalid, Rejected, Result,
-    Stream,
-};
+use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, Result, Stream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 

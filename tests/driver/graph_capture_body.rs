@@ -4,11 +4,10 @@
 use super::graph_build::invalid;
 use crate::common::{self, child};
 use crate::need;
+use cuda_safe::capture::{CaptureMode, CaptureStatus};
+use cuda_safe::error::Rejected;
 use cuda_safe::graph::{Node, NodeId, kind};
-use cuda_safe::{
-    CUresult, CaptureMode, CaptureStatus, Context, DeviceBuffer, Error, Graph, Invalid, Rejected,
-    Result, Stream,
-};
+use cuda_safe::{CUresult, Context, DeviceBuffer, Error, Graph, Invalid, Result, Stream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 

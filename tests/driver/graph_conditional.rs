@@ -5,10 +5,9 @@ use super::green::{alone, resource, smallest};
 use crate::common;
 use crate::kernels::{CONDITIONAL, VECTOR, kernel};
 use crate::need;
+use cuda_safe::graph::GraphBuffer;
 use cuda_safe::graph::{ConditionalHandle, Node, kind};
-use cuda_safe::{
-    Context, DeviceBuffer, Graph, GraphBuffer, Invalid, LaunchConfig, Result, Stream, TypedKernel,
-};
+use cuda_safe::{Context, DeviceBuffer, Graph, Invalid, LaunchConfig, Result, Stream, TypedKernel};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 type Choose = TypedKernel<(ConditionalHandle, u32)>;

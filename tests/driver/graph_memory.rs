@@ -5,9 +5,10 @@ use crate::common;
 use crate::kernels::{VECTOR, kernel};
 use crate::need;
 use cuda_safe::graph::{EdgeKind, GraphBuffer};
+use cuda_safe::memory::{Extent, Region};
 use cuda_safe::{
-    Context, DeviceBuffer, ExecutableGraph, Extent, Graph, Invalid, LaunchConfig, PinnedBuffer,
-    Region, Stream, TypedKernel,
+    Context, DeviceBuffer, ExecutableGraph, Graph, Invalid, LaunchConfig, PinnedBuffer, Stream,
+    TypedKernel,
 };
 
 type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;

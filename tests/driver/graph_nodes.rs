@@ -5,11 +5,10 @@ use super::graph_build::{invalid, stage_with_graph as stage};
 use crate::common;
 use crate::kernels::{VECTOR, kernel, nothing};
 use crate::need;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{kind, kind::Kind, node_attribute};
-use cuda_safe::{
-    BarrierScope, CaptureMode, DeviceBuffer, Graph, Invalid, LaunchConfig, MemoryOperation,
-    TypedKernel, WaitCondition,
-};
+use cuda_safe::stream::{BarrierScope, MemoryOperation, WaitCondition};
+use cuda_safe::{DeviceBuffer, Graph, Invalid, LaunchConfig, TypedKernel};
 use std::sync::{Arc, Mutex};
 
 type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;
@@ -220,7 +219,7 @@ fn an_attribute_out_of_range_is_refused_before_the_call() {
     let node = unsafe { graph.add_kernel(&[], &context, &nothing(&context), ONE, ()) };
     let node = node.expect("a node");
     let access = cuda_safe::sys::CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL;
-    let window = cuda_safe::AccessPolicyWindow {
+    let window = cuda_safe::launch::AccessPolicyWindow {
         address: 0,
         bytes: 0,
         hit_ratio: 1.5,

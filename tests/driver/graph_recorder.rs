@@ -5,10 +5,12 @@ use super::graph_build::{Log, invalid};
 use crate::common::{self, child};
 use crate::kernels::{VECTOR, kernel};
 use crate::need;
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::graph::{GraphBuffer, GraphRecorder};
 use cuda_safe::sys::{CUstream, cuMemcpyDtoDAsync_v2, cuMemsetD32Async};
 use cuda_safe::{
-    CaptureMode, Context, ContextFlags, DeviceBuffer, Error, ExecutableGraph, Graph, GraphBuffer,
-    GraphRecorder, Invalid, LaunchConfig, PinnedBuffer, Result, Stream, TypedKernel,
+    Context, ContextFlags, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, LaunchConfig,
+    PinnedBuffer, Result, Stream, TypedKernel,
 };
 
 const MODE: CaptureMode = CaptureMode::ThreadLocal;

@@ -200,7 +200,7 @@ fn a_whole_graph_is_updated_from_one_with_the_same_shape() {
     ));
 }
 
-fn own_again(graph: &mut Graph, stream: &Stream) -> cuda_safe::GraphBuffer<i32> {
+fn own_again(graph: &mut Graph, stream: &Stream) -> cuda_safe::graph::GraphBuffer<i32> {
     let buffer = DeviceBuffer::<i32>::zeroed(stream, 3).expect("memory");
     graph.own(buffer).expect("the graph owns it")
 }

@@ -48,7 +48,7 @@ fn the_resource_holds_all_sms_of_the_device() {
     let resource = need!(resource());
     let sms = resource
         .device()
-        .attribute(cuda_safe::attribute::MULTIPROCESSOR_COUNT);
+        .attribute(cuda_safe::device::attribute::MULTIPROCESSOR_COUNT);
     assert_eq!(resource.sm_count(), sms.expect("known"));
     if cuda_safe::version().expect("a driver") >= cuda_safe::CudaVersion::new(13, 0) {
         assert!(
@@ -179,7 +179,7 @@ fn partitions_run_on_disjoint_sms() {
         );
         seen.extend(sms);
     }
-    let all = device.attribute(cuda_safe::attribute::MULTIPROCESSOR_COUNT);
+    let all = device.attribute(cuda_safe::device::attribute::MULTIPROCESSOR_COUNT);
     assert_eq!(
         seen.len(),
         all.expect("known") as usize,

@@ -2,13 +2,12 @@ use crate::common::{self, child};
 use crate::green::{alone, refusal, resource, smallest};
 use crate::need;
 use cuda_safe::green::{Descriptor, GreenContext, WorkqueueScope, Workqueues};
+use cuda_safe::stream::{MemoryOperation, WaitCondition};
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUgreenCtx, CUresult, CUstream, CUstream_flags,
     cuStreamCreate, cuStreamGetGreenCtx,
 };
-use cuda_safe::{
-    Context, CudaVersion, DeviceBuffer, Invalid, MemoryOperation, Stream, WaitCondition,
-};
+use cuda_safe::{Context, CudaVersion, DeviceBuffer, Invalid, Stream};
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
@@ -340,12 +339,13 @@ mod provoked {
     use crate::common::{self, child};
     use crate::green::{alone, refusal, resource};
     use crate::need;
+    use cuda_safe::Invalid;
+    use cuda_safe::capture::CaptureMode;
     use cuda_safe::sys::{
         CUdevResource, CUdevResourceType, CUevent, CUgreenCtx, CUresult, CUstream_flags,
         cuCtxFromGreenCtx, cuGreenCtxDestroy, cuGreenCtxGetDevResource, cuGreenCtxGetId,
         cuGreenCtxRecordEvent, cuGreenCtxStreamCreate, cuGreenCtxWaitEvent,
     };
-    use cuda_safe::{CaptureMode, Invalid};
     use std::ptr::null_mut;
 
     /// Calls six functions that take a green context with this handle, and returns their codes.

@@ -4,11 +4,11 @@ use crate::common;
 use crate::green::{alone, resource, smallest};
 use crate::kernels::{SMID, VECTOR, kernel};
 use crate::need;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{NodeContext, NodeId};
 use cuda_safe::green::{GreenContext, SmProbe};
 use cuda_safe::{
-    CaptureMode, Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Result, Stream,
-    TypedKernel, sys,
+    Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Result, Stream, TypedKernel, sys,
 };
 use std::collections::BTreeSet;
 

@@ -3,12 +3,17 @@
 use crate::common::{self, child};
 use crate::kernels::vector;
 use crate::need;
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::device::attribute;
 use cuda_safe::green::GreenContext;
+use cuda_safe::memory::{
+    CopyBatch, ManagedBuffer, MappedBuffer, MemoryLocation, MemoryPool, PitchedBuffer,
+};
+use cuda_safe::module::Library;
 use cuda_safe::sys::{cuEventDestroy_v2, cuModuleUnload, cuStreamDestroy_v2};
 use cuda_safe::{
-    CaptureMode, Context, ContextFlags, CopyBatch, DeviceBuffer, Error, Event, ExecutableGraph,
-    Graph, Invalid, Library, ManagedBuffer, MappedBuffer, MemoryLocation, MemoryPool, Module,
-    PinnedBuffer, PitchedBuffer, Stream, attribute,
+    Context, ContextFlags, DeviceBuffer, Error, Event, ExecutableGraph, Graph, Invalid, Module,
+    PinnedBuffer, Stream,
 };
 use std::collections::HashSet;
 use std::ptr::null_mut;

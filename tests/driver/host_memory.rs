@@ -3,10 +3,8 @@
 use crate::common;
 use crate::kernels::{Scale, pinned};
 use crate::need;
-use cuda_safe::{
-    Context, DeviceBuffer, DeviceSlice, Error, Invalid, MappedBuffer, PinnedBuffer, PinnedFlags,
-    PinnedOptions, RegisterOptions,
-};
+use cuda_safe::memory::{MappedBuffer, PinnedFlags, PinnedOptions, RegisterOptions};
+use cuda_safe::{Context, DeviceBuffer, DeviceSlice, Error, Invalid, PinnedBuffer};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const LEN: usize = 5000;
@@ -208,7 +206,8 @@ mod provoked {
     use super::one_at_a_time;
     use crate::common;
     use crate::need;
-    use cuda_safe::{CUresult, PinnedBuffer, RegisterOptions};
+    use cuda_safe::memory::RegisterOptions;
+    use cuda_safe::{CUresult, PinnedBuffer};
 
     #[test]
     fn vectors_in_one_page_are_registered_or_returned() {

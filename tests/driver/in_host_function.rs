@@ -145,7 +145,7 @@ mod provoked {
             let event = context.event().expect("an event");
             // The host function destroys these.
             let mut gone = (null_mut(), null_mut());
-            let create = |_: &cuda_safe::CurrentContext| {
+            let create = |_: &cuda_safe::context::CurrentContext| {
                 // SAFETY: the pointers refer to local variables.
                 let stream = unsafe { sys::cuStreamCreate(&raw mut gone.0, 1) };
                 // SAFETY: as above.

@@ -1,10 +1,11 @@
 use crate::common;
 use crate::kernels::Scale;
 use crate::need;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{
     ArrayInterface, ExportedStream, Index, Kind, Layout, StreamSync, TypeString,
 };
-use cuda_safe::{CaptureMode, Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream};
 use std::sync::Arc;
 
 /// Returns a buffer of a producer with pending work on it, and its array interface.

@@ -3,9 +3,12 @@
 use crate::common;
 use crate::kernels::{SHARED, kernel, nothing, vector};
 use crate::need;
-use cuda_safe::kernel_attribute as of;
-use cuda_safe::{CachePreference, DeviceBuffer, Error, LaunchConfig, LoadingMode, Module};
-use cuda_safe::{attribute, kernel_attribute::Carveout};
+use cuda_safe::context::CachePreference;
+use cuda_safe::device::attribute;
+use cuda_safe::module::LoadingMode;
+use cuda_safe::module::attribute as of;
+use cuda_safe::module::attribute::Carveout;
+use cuda_safe::{DeviceBuffer, Error, LaunchConfig, Module};
 
 #[test]
 fn a_kernel_reports_its_compiled_attributes() {

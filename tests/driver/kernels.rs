@@ -1,6 +1,7 @@
 //! The kernels that tests run, with typed parameters.
 
-use cuda_safe::{Context, LaunchConfig, Module, Params, Result, Stream, TypedKernel};
+use cuda_safe::launch::Params;
+use cuda_safe::{Context, LaunchConfig, Module, Result, Stream, TypedKernel};
 use cuda_safe::{DeviceBuffer, DeviceSliceMut, PinnedBuffer};
 use std::collections::BTreeSet;
 

@@ -1,7 +1,9 @@
 use crate::common;
 use crate::kernels::{Scale, VECTOR, nothing, vector};
 use crate::need;
-use cuda_safe::{DeviceBuffer, Error, Invalid, LaunchConfig, Library, Value};
+use cuda_safe::launch::Value;
+use cuda_safe::module::Library;
+use cuda_safe::{DeviceBuffer, Error, Invalid, LaunchConfig};
 
 #[test]
 fn a_kernel_adds_two_vectors() {

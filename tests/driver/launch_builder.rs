@@ -3,10 +3,12 @@
 use crate::common;
 use crate::kernels::{ARGUMENTS, MEET, nothing, vector};
 use crate::need;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{ArrayView, ArrayViewMut};
+use cuda_safe::launch::{KernelValue, LaunchArgument, LaunchAttributes, Value};
 use cuda_safe::sys::CUtensorMap;
-use cuda_safe::{CaptureMode, Context, DeviceBuffer, DeviceSlice, Error, Invalid, Kernel};
-use cuda_safe::{KernelValue, LaunchArgument, LaunchAttributes, LaunchConfig, Module, Value};
+use cuda_safe::{Context, DeviceBuffer, DeviceSlice, Error, Invalid, Kernel};
+use cuda_safe::{LaunchConfig, Module};
 
 const ONE: LaunchConfig = LaunchConfig::linear(1, 1);
 

@@ -4,8 +4,12 @@ mod provoked {
     use crate::common;
     use crate::kernels::{HOPPER, SHARED, kernel, nothing};
     use crate::need;
-    use cuda_safe::{CUresult, Context, DeviceBuffer, Error, LaunchAttributes, LaunchConfig};
-    use cuda_safe::{LaunchError, LaunchLimit, Stream, TypedKernel, attribute, kernel_attribute};
+    use cuda_safe::device::attribute;
+    use cuda_safe::error::{LaunchError, LaunchLimit};
+    use cuda_safe::launch::LaunchAttributes;
+    use cuda_safe::module::attribute as kernel_attribute;
+    use cuda_safe::{CUresult, Context, DeviceBuffer, Error, LaunchConfig};
+    use cuda_safe::{Stream, TypedKernel};
 
     fn limit(launched: cuda_safe::Result<()>) -> LaunchLimit {
         match launched {
@@ -219,7 +223,7 @@ mod provoked {
     #[test]
     fn a_refused_launch_does_not_break_a_capture() {
         let (_context, stream, nothing) = need!(start());
-        let graph = stream.capture(cuda_safe::CaptureMode::default(), |stream| {
+        let graph = stream.capture(cuda_safe::capture::CaptureMode::default(), |stream| {
             // SAFETY: nothing is launched.
             let refused = unsafe { nothing.launch(stream, LaunchConfig::linear(1, 2048), ()) };
             assert!(matches!(

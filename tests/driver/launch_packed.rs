@@ -5,13 +5,14 @@ use crate::kernels::ARGUMENTS;
 use crate::need;
 use crate::raw::well;
 use core::ffi::c_void;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::sys::{
     CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END,
     CUDA_KERNEL_NODE_PARAMS, CUlaunchConfig, CUresult, Zeroable, cuGraphAddKernelNode_v2,
     cuGraphCreate, cuGraphDestroy, cuGraphExecDestroy, cuGraphInstantiateWithFlags,
     cuGraphKernelNodeGetParams_v2, cuGraphLaunch, cuLaunchKernel, cuLaunchKernelEx,
 };
-use cuda_safe::{CaptureMode, Context, DeviceBuffer, Kernel, Module, Stream};
+use cuda_safe::{Context, DeviceBuffer, Kernel, Module, Stream};
 use std::ptr::{null, null_mut};
 
 /// The results of [`packed`].

@@ -3,10 +3,12 @@
 use crate::common;
 use crate::kernels::{HOPPER, MEET, kernel, nothing, vector};
 use crate::need;
+use cuda_safe::LaunchConfig;
+use cuda_safe::device::attribute;
+use cuda_safe::launch::LaunchAttributes;
+use cuda_safe::launch::{AccessPolicyWindow, MemoryDomainMap, ProgrammaticEvent};
 use cuda_safe::sys::{CUaccessProperty, CUclusterSchedulingPolicy, CUlaunchMemSyncDomain};
-use cuda_safe::{AccessPolicyWindow, MemoryDomainMap, ProgrammaticEvent, attribute};
 use cuda_safe::{Context, DeviceBuffer, Error, EventOptions, Invalid};
-use cuda_safe::{LaunchAttributes, LaunchConfig};
 
 fn has_clusters(context: &Context) -> Option<()> {
     match context.device().attribute(attribute::CLUSTER_LAUNCH) {

@@ -4,11 +4,10 @@ use crate::common;
 use crate::green::{alone, resource};
 use crate::kernels::pinned;
 use crate::need;
+use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::green::{GreenContext, PartitionRequest, PartitionSize, SmResource, SplitByCount};
-use cuda_safe::{
-    CaptureMode, CaptureStatus, Context, DeviceBuffer, Error, Invalid, MappedBuffer, PinnedBuffer,
-    PinnedRange, Stream,
-};
+use cuda_safe::memory::{MappedBuffer, PinnedRange};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
 
 /// The crate `thiserror` would derive the conversion from `#[from] cuda_safe::Error`.
 #[derive(Debug, PartialEq)]

@@ -4,9 +4,10 @@ use crate::common;
 use crate::green::refusal;
 use crate::kernels::{APPLY, TWICE, VECTOR, kernel_of};
 use crate::need;
+use cuda_safe::module::{JitOptions, Library, LinkInput, Linker};
 use cuda_safe::sys::{CUjit_fallback, CUjit_target};
 use cuda_safe::{Context, DeviceBuffer, Error, Invalid, LaunchConfig};
-use cuda_safe::{JitOptions, Library, LinkInput, Linker, Module, TypedKernel};
+use cuda_safe::{Module, TypedKernel};
 
 type Apply = TypedKernel<(&'static mut [u32],)>;
 

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::need;
-use cuda_safe::logs::{LogCallback, LogLevel, LogPosition, entries};
+use cuda_safe::process::logs::{LogCallback, LogLevel, LogPosition, entries};
 use cuda_safe::{Context, Device, Error, check, sys};
 
 /// Makes a call fail. Every driver with a log writes a reason for this failure.

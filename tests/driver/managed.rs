@@ -3,9 +3,9 @@
 use crate::common;
 use crate::kernels::Scale;
 use crate::need;
-use cuda_safe::{
-    Advice, Context, DeviceBuffer, Error, Invalid, ManagedBuffer, MemoryLocation, attribute,
-};
+use cuda_safe::device::attribute;
+use cuda_safe::memory::{Advice, ManagedBuffer, MemoryLocation};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid};
 
 /// Returns the primary context of a device with managed memory, or reports a skip.
 #[track_caller]
@@ -184,7 +184,8 @@ fn a_batch_prefetches_several_ranges_of_one_stream() {
     stream.prefetch_batch(&ranges).expect("prefetches");
     stream.prefetch_batch(&[]).expect("an empty range");
     stream.synchronize().expect("a wait");
-    let last = |range: &cuda_safe::ManagedRange<'_>| range.info().expect("known").last_prefetch;
+    let last =
+        |range: &cuda_safe::memory::ManagedRange<'_>| range.info().expect("known").last_prefetch;
     assert_eq!(last(&ranges[0].0), Some(device));
     assert_eq!(last(&ranges[2].0), Some(MemoryLocation::Host));
     assert_eq!(a.host().expect("a wait"), [1; LEN]);

@@ -6,6 +6,8 @@ use crate::common;
 use crate::kernels::Scale;
 use crate::need;
 use core::ptr::{null, null_mut};
+use cuda_safe::device::attribute;
+use cuda_safe::memory::{ManagedBuffer, MemoryLocation, MemoryPool, MemoryPoolOptions, MemoryType};
 use cuda_safe::sys::{
     CUDA_MEM_ALLOC_NODE_PARAMS, CUmemAllocationType, CUmemLocationType, CUresult, CUstream,
     CUstreamCaptureMode, Zeroable, cuGraphAddMemAllocNode, cuGraphCreate, cuGraphDestroy,
@@ -14,10 +16,7 @@ use cuda_safe::sys::{
     cuMemFreeAsync, cuMemPrefetchBatchAsync, cuMemsetD8Async, cuStreamBeginCapture_v2,
     cuStreamEndCapture,
 };
-use cuda_safe::{
-    Context, Device, DeviceBuffer, Error, ManagedBuffer, MemoryLocation, MemoryPool,
-    MemoryPoolOptions, MemoryType, attribute,
-};
+use cuda_safe::{Context, Device, DeviceBuffer, Error};
 
 /// Returns the primary context of a device whose driver has managed pools, or reports a skip.
 #[track_caller]

@@ -15,10 +15,8 @@ use cuda_safe::manager::{
     INTERFACE_VERSION, MappedMemory, MemoryManager, MemoryPointer, Order, PinnedMemory, StreamEnd,
     clear_memory_manager, set_default_memory_manager, set_memory_manager,
 };
-use cuda_safe::{
-    Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, ManagedBuffer, MappedBuffer,
-    PinnedBuffer, PinnedFlags, PitchedBuffer,
-};
+use cuda_safe::memory::{ManagedBuffer, MappedBuffer, PinnedFlags, PitchedBuffer};
+use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, PinnedBuffer};
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -7,15 +7,14 @@ use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
     LoggingManager, StatisticsManager,
 };
+use cuda_safe::context::MemoryInfo;
 use cuda_safe::manager::{
     Block, CleanupGuard, DriverManager, DriverMemory, HostBlock, IpcHandle, MappedMemory,
     MemoryManager, MemoryPointer, Order, PinnedMemory, StreamEnd, set_memory_manager,
 };
+use cuda_safe::memory::{ManagedBuffer, PinnedFlags};
 use cuda_safe::sys::cuCtxGetCurrent;
-use cuda_safe::{
-    Context, ContextFlags, Device, DeviceBuffer, Error, ManagedBuffer, MemoryInfo, PinnedBuffer,
-    PinnedFlags, Result,
-};
+use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, Error, PinnedBuffer, Result};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::ptr::NonNull;

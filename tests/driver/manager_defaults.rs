@@ -2,11 +2,12 @@
 
 use crate::common::{self, child};
 use crate::need;
+use cuda_safe::Context;
 use cuda_safe::manager::{
     Block, DriverManager, DriverMemory, MappedMemory, MemoryManager, MemoryPointer, Order,
     PinnedMemory, set_memory_manager,
 };
-use cuda_safe::{Context, PinnedFlags};
+use cuda_safe::memory::PinnedFlags;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

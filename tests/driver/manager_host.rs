@@ -9,8 +9,9 @@ use cuda_memory::{
 use cuda_safe::manager::{
     DriverManager, MappedMemory, MemoryManager, MemoryPointer, PinnedMemory, set_memory_manager,
 };
+use cuda_safe::memory::{PinnedFlags, PinnedOptions};
 use cuda_safe::sys::cuMemHostGetFlags;
-use cuda_safe::{Context, Device, PinnedBuffer, PinnedFlags, PinnedOptions};
+use cuda_safe::{Context, Device, PinnedBuffer};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;

@@ -7,7 +7,8 @@ use cuda_safe::manager::{
     Block, DriverManager, DriverMemory, MemoryManager, MemoryPointer, Order, PinnedMemory,
     set_memory_manager,
 };
-use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, PinnedFlags, Result};
+use cuda_safe::memory::PinnedFlags;
+use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, Result};
 use std::sync::{Arc, Mutex};
 
 /// The events, each with the number of the manager.

@@ -18,7 +18,7 @@ use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
     LoggingManager, OrderedManager, StatisticsManager,
 };
-use cuda_safe::attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+use cuda_safe::device::attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
 use cuda_safe::manager::{
     CleanupGuard, DriverManager, MemoryManager, MemoryPointer, clear_memory_manager,
     is_out_of_memory, set_memory_manager,

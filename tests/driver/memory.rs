@@ -276,7 +276,8 @@ mod provoked {
 
     use crate::common;
     use crate::need;
-    use cuda_safe::{CUresult, DeviceBuffer, Error, ManagedBuffer, PinnedBuffer, PitchedBuffer};
+    use cuda_safe::memory::{ManagedBuffer, PitchedBuffer};
+    use cuda_safe::{CUresult, DeviceBuffer, Error, PinnedBuffer};
 
     #[test]
     fn an_allocation_beyond_the_memory_says_how_many_bytes_were_requested() {

@@ -3,10 +3,9 @@
 use crate::common;
 use crate::kernels::pinned;
 use crate::need;
-use cuda_safe::{
-    AtomicReduction, BarrierScope, Context, DeviceBuffer, Error, Graph, Invalid, MemoryOperation,
-    Stream, WaitCondition, attribute, sys,
-};
+use cuda_safe::device::attribute;
+use cuda_safe::stream::{AtomicReduction, BarrierScope, MemoryOperation, WaitCondition};
+use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, Stream, sys};
 
 fn write(address: u64, value: u32) -> MemoryOperation {
     MemoryOperation::Write32 { address, value }
@@ -210,7 +209,7 @@ fn memory_operations_can_be_captured() {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let mut words = DeviceBuffer::<u32>::zeroed_sync(&stream, 2).expect("memory");
-        let graph = stream.capture(cuda_safe::CaptureMode::default(), |_| {
+        let graph = stream.capture(cuda_safe::capture::CaptureMode::default(), |_| {
             words.as_mut_slice().write_value(1, 7)
         });
         let graph = graph
@@ -230,7 +229,9 @@ mod provoked {
     use super::write;
     use crate::common;
     use crate::need;
-    use cuda_safe::{DeviceBuffer, Error, Invalid, ManagedBuffer, Result, attribute};
+    use cuda_safe::device::attribute;
+    use cuda_safe::memory::ManagedBuffer;
+    use cuda_safe::{DeviceBuffer, Error, Invalid, Result};
 
     fn refused(done: Result<()>, kind: &str) {
         match done {

@@ -1,7 +1,8 @@
 use crate::common;
 use crate::kernels::{VECTOR, vector};
 use crate::need;
-use cuda_safe::{Error, Invalid, Library, Module, Parameter};
+use cuda_safe::module::{Library, Parameter};
+use cuda_safe::{Error, Invalid, Module};
 
 #[test]
 fn a_module_lists_its_kernels_and_their_parameters() {

@@ -3,8 +3,10 @@
 use crate::common;
 use crate::kernels::{HOPPER, SHARED, kernel, nothing};
 use crate::need;
-use cuda_safe::{Error, Invalid, LaunchAttributes, LaunchConfig, OccupancyOptions};
-use cuda_safe::{attribute, kernel_attribute as of};
+use cuda_safe::device::attribute;
+use cuda_safe::launch::{LaunchAttributes, OccupancyOptions};
+use cuda_safe::module::attribute as of;
+use cuda_safe::{Error, Invalid, LaunchConfig};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn with_shared(shared_bytes: usize) -> OccupancyOptions {

@@ -1,7 +1,8 @@
 use crate::common;
 use crate::need;
 use cuda_safe::device::AtomicOperation;
-use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, attribute};
+use cuda_safe::device::attribute;
+use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer};
 
 #[test]
 fn a_device_is_found_by_its_pci_bus_id() {
@@ -66,8 +67,10 @@ mod provoked {
 
     use crate::common;
     use crate::need;
+    use cuda_safe::context::GraphicsClient;
+    use cuda_safe::device::attribute;
     use cuda_safe::sys::{CUexecAffinityType, cuDeviceGetExecAffinitySupport};
-    use cuda_safe::{CUresult, Context, ContextFlags, Device, GraphicsClient, attribute};
+    use cuda_safe::{CUresult, Context, ContextFlags, Device};
 
     #[test]
     fn a_bus_id_without_a_device_is_an_error() {

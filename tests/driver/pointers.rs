@@ -3,10 +3,10 @@
 use crate::common;
 use crate::kernels::pinned;
 use crate::need;
+use cuda_safe::DeviceBuffer;
+use cuda_safe::device::attribute;
+use cuda_safe::memory::{ManagedBuffer, MemoryPool, MemoryPoolOptions, MemoryType};
 use cuda_safe::virtual_memory::{PhysicalMemory, PhysicalOptions, Reservation};
-use cuda_safe::{
-    DeviceBuffer, ManagedBuffer, MemoryPool, MemoryPoolOptions, MemoryType, attribute,
-};
 
 #[test]
 fn an_address_reports_its_memory_kind() {

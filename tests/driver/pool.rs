@@ -4,8 +4,8 @@ use crate::kernels::{RecordSmid, Scale};
 use crate::need;
 use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, Lease, PartitionRequest};
 use cuda_safe::green::{PartitionSize, PooledPartition, SmProbe, SplitByCount};
+use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
 use cuda_safe::{Context, Device, DeviceBuffer, Invalid, StreamOptions};
-use cuda_safe::{MemoryPool, MemoryPoolOptions};
 use std::sync::{Arc, Mutex};
 
 fn pool(device: &Device) -> GreenPool {

@@ -3,15 +3,13 @@
 use crate::common;
 use crate::kernels::{RecordSmid, Scale};
 use crate::need;
-use cuda_safe::pool::attribute::{
+use cuda_safe::memory::pool::attribute::{
     LOCATION_TYPE, RELEASE_THRESHOLD, RESERVED_CURRENT, RESERVED_HIGH, REUSE_ALLOW_OPPORTUNISTIC,
     USED_CURRENT, USED_HIGH,
 };
+use cuda_safe::memory::{MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions};
 use cuda_safe::sys::{CUmemPoolPtrExportData, CUresult, cuMemPoolExportPointer};
-use cuda_safe::{
-    Context, CudaVersion, DeviceBuffer, Error, Invalid, MemoryAccess, MemoryLocation, MemoryPool,
-    MemoryPoolOptions,
-};
+use cuda_safe::{Context, CudaVersion, DeviceBuffer, Error, Invalid};
 
 fn new(context: &Context) -> MemoryPool {
     MemoryPool::new(context, MemoryPoolOptions::default()).expect("a pool")
@@ -265,9 +263,8 @@ mod provoked {
 
     use crate::common;
     use crate::need;
-    use cuda_safe::{
-        CUresult, DeviceBuffer, Error, Invalid, MemoryAccess, MemoryPool, MemoryPoolOptions,
-    };
+    use cuda_safe::memory::{MemoryAccess, MemoryPool, MemoryPoolOptions};
+    use cuda_safe::{CUresult, DeviceBuffer, Error, Invalid};
 
     #[test]
     fn access_of_a_pools_own_device_cannot_be_revoked() {

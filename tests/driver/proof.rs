@@ -4,11 +4,13 @@ use crate::common;
 use crate::green::{again, alone, refusal, resource, smallest};
 use crate::kernels::{HOPPER, kernel};
 use crate::need;
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::device::attribute;
 use cuda_safe::green::{
     GreenContext, GreenPool, GreenPoolOptions, Overlap, PartitionRequest, PartitionSize,
     SmOverlapCause, SmProbe, SplitByCount, SplitFlags,
 };
-use cuda_safe::{CaptureMode, Context, Invalid, LaunchConfig, attribute};
+use cuda_safe::{Context, Invalid, LaunchConfig};
 use std::collections::BTreeSet;
 
 #[test]

@@ -3,9 +3,9 @@
 use crate::common;
 use crate::kernels::pinned;
 use crate::need;
-use cuda_safe::{
-    DeviceBuffer, Error, Invalid, PinnedBuffer, PinnedFlags, PinnedOptions, PinnedRange, Rejected,
-};
+use cuda_safe::error::Rejected;
+use cuda_safe::memory::{PinnedFlags, PinnedOptions, PinnedRange};
+use cuda_safe::{DeviceBuffer, Error, Invalid, PinnedBuffer};
 
 fn invalid<T, U>(done: Result<T, Rejected<U>>) -> (Invalid, U) {
     let Err(Rejected { error, value, .. }) = done else {

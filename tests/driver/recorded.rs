@@ -8,7 +8,8 @@
 use crate::common;
 use crate::need;
 use crate::probes;
-use cuda_safe::{Device, attribute};
+use cuda_safe::Device;
+use cuda_safe::device::attribute;
 use std::fs;
 use std::path::PathBuf;
 

@@ -3,7 +3,9 @@ use crate::capture::with_stream;
 use crate::common;
 use crate::kernels::{Scale, pinned};
 use crate::need;
-use cuda_safe::{CaptureMode, CopyBatch, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::memory::CopyBatch;
+use cuda_safe::{DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
 use cuda_sys::CUresult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,13 +1,12 @@
 use crate::common;
 use crate::kernels::{Busy, Scale};
 use crate::need;
+use cuda_safe::context::{CachePreference, Limit};
 use cuda_safe::sys::{
     CUctx_flags, CUfunc_cache, CUlimit, cuCtxGetApiVersion, cuCtxGetCacheConfig, cuCtxGetFlags,
     cuCtxGetLimit, cuDevicePrimaryCtxGetState, cuMemAlloc_v2,
 };
-use cuda_safe::{
-    CUresult, CachePreference, Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, Limit,
-};
+use cuda_safe::{CUresult, Context, ContextFlags, Device, DeviceBuffer, Error, Invalid};
 
 /// Creates a context for this test only, so that its settings affect nothing else.
 fn own() -> Option<Context> {

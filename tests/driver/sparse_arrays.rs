@@ -3,8 +3,10 @@
 use crate::common;
 use crate::need;
 use cuda_safe::array::{Array, ArrayOptions, ArrayShape, Sampler, SparseArray, Surface, Texture};
-use cuda_safe::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
-use cuda_safe::{CUresult, CaptureMode, Context, Error, Extent, Invalid, Stream};
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
+use cuda_safe::memory::Extent;
+use cuda_safe::{CUresult, Context, Error, Invalid, Stream};
 
 fn stage() -> Option<(Context, Stream)> {
     let context = common::context()?;

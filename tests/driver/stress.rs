@@ -28,9 +28,8 @@ use crate::common::{self, child};
 use crate::kernels::{Scale, nothing};
 use crate::need;
 use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, SmResource, SplitByCount};
-use cuda_safe::{
-    Context, ContextFlags, Device, MemoryPool, MemoryPoolOptions, Stream, TypedKernel,
-};
+use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
+use cuda_safe::{Context, ContextFlags, Device, Stream, TypedKernel};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::{Duration, Instant};

@@ -2,13 +2,14 @@
 
 use crate::common;
 use crate::need;
+use cuda_safe::device::attribute;
 use cuda_safe::sys::CUtensorMap;
 use cuda_safe::tensor_map::{
     GraphTensorMap, Im2colBox, Im2colWideBox, Im2colWideMode, Swizzle, TensorDataType, TensorFill,
     TensorLayout, TensorMap, TensorMapOptions, TiledBox,
 };
 use cuda_safe::{
-    Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, Result, Stream, attribute,
+    Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, Result, Stream,
 };
 
 const TENSOR: &str = include_str!("../kernels/tensor.ptx");

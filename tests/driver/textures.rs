@@ -9,9 +9,9 @@ use cuda_safe::array::{
     ReadMode, Sampler, Surface, SurfaceObject, Texel, Texture, TextureObject,
 };
 use cuda_safe::green::GreenContext;
+use cuda_safe::memory::{Extent, PitchedBuffer};
 use cuda_safe::{
-    Context, DeviceBuffer, Error, Extent, Invalid, LaunchConfig, Module, PitchedBuffer, Stream,
-    attempt_deferred_releases,
+    Context, DeviceBuffer, Error, Invalid, LaunchConfig, Module, Stream, attempt_deferred_releases,
 };
 
 fn stage() -> Option<(Context, Stream)> {

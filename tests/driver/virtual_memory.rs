@@ -3,14 +3,14 @@
 use crate::common;
 use crate::kernels::{Busy, Scale};
 use crate::need;
-use cuda_safe::pool::MemoryAccess;
+use cuda_safe::memory::MemoryLocation;
+use cuda_safe::memory::pool::MemoryAccess;
 use cuda_safe::virtual_memory::{
     GrowableBuffer, GrowableOptions, Mapping, PhysicalMemory, PhysicalOptions, Reservation,
     ReservationOptions, Shareable,
 };
 use cuda_safe::{
-    Context, DeviceBuffer, Error, Invalid, MemoryLocation, PinnedBuffer, Stream,
-    attempt_deferred_releases,
+    Context, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream, attempt_deferred_releases,
 };
 use cuda_sys::CUresult;
 

@@ -3,11 +3,13 @@
 
 use crate::scenarios;
 use crate::trace::Trace;
+use cuda_safe::context::MemoryInfo;
 use cuda_safe::manager::{
     Block, DriverManager, DriverMemory, HostBlock, MemoryManager, Order, clear_memory_manager,
     set_memory_manager,
 };
-use cuda_safe::{Context, Device, Error, MemoryInfo, PinnedFlags, Result};
+use cuda_safe::memory::PinnedFlags;
+use cuda_safe::{Context, Device, Error, Result};
 use std::any::Any;
 use std::ops::Range;
 use std::process::Command;

@@ -126,7 +126,7 @@ fn swallow(_: &mut Trace) -> Result<()> {
 
 fn other_error(_: &mut Trace) -> Result<()> {
     let stream = primary()?.stream()?;
-    let error = cuda_safe::DriverError::new(CUresult::CUDA_ERROR_UNKNOWN, "cuStreamQuery");
+    let error = cuda_safe::error::DriverError::new(CUresult::CUDA_ERROR_UNKNOWN, "cuStreamQuery");
     stream.synchronize().map_err(|_| error.into())
 }
 

@@ -2,7 +2,7 @@
 
 use crate::common;
 use crate::need;
-use cuda_safe::checkpoint::{ProcessState, RunningProcess};
+use cuda_safe::process::checkpoint::{ProcessState, RunningProcess};
 use cuda_safe::{Context, Device, DeviceBuffer};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};

@@ -6,10 +6,9 @@
 use crate::common;
 use crate::green::{alone, device};
 use crate::need;
+use cuda_safe::device::attribute;
 use cuda_safe::green::{GreenContext, SmProbe, SmResource, SplitByCount};
-use cuda_safe::{
-    Context, Device, DeviceBuffer, LaunchConfig, Module, Stream, TypedKernel, attribute,
-};
+use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Stream, TypedKernel};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;

@@ -1,9 +1,8 @@
 //! Releases during a launch of a graph.
 
 use crate::common;
-use cuda_safe::{
-    CaptureMode, Context, DeviceBuffer, Event, LaunchConfig, Module, Stream, TypedKernel,
-};
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Module, Stream, TypedKernel};
 use std::time::Duration;
 
 /// Returns a context on a real device, or reports a skip.

@@ -4,11 +4,12 @@
 use crate::common::{self, child};
 use crate::need;
 use cuda_memory::{CachingManager, OrderedManager};
-use cuda_safe::manager::{
-    AutoFreePointer, IpcHandle, IpcKind, IpcMemory, MemoryPointer, set_memory_manager,
-};
+use cuda_safe::device::attribute;
+use cuda_safe::manager::{AutoFreePointer, IpcHandle, IpcKind, MemoryPointer, set_memory_manager};
+use cuda_safe::memory::IpcMemory;
+use cuda_safe::memory::{ImportedPool, MemoryPoolOptions};
 use cuda_safe::sys::CUmemAllocationHandleType;
-use cuda_safe::{Context, Device, DeviceBuffer, ImportedPool, MemoryPoolOptions, attribute};
+use cuda_safe::{Context, Device, DeviceBuffer};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitStatus, Stdio};
 

@@ -4,6 +4,7 @@
 use crate::common;
 use crate::common::child::in_child;
 use crate::need;
+use cuda_safe::device::attribute;
 use cuda_safe::sys::CUtensorMap;
 use cuda_safe::tensor_map::{
     GraphTensorMap, TensorDataType, TensorLayout, TensorMap, TensorMapOptions, TiledBox,
@@ -11,7 +12,6 @@ use cuda_safe::tensor_map::{
 };
 use cuda_safe::{
     Context, DeviceBuffer, DeviceSlice, Graph, LaunchConfig, Module, Result, Stream, TypedKernel,
-    attribute,
 };
 
 const TENSOR: &str = include_str!("../kernels/tensor.ptx");

@@ -7,8 +7,10 @@ use cuda_safe::array::{
     Array, ArrayOptions, ArrayShape, FilterMode, MipmappedArray, Sampler, SparseArray, Surface,
     SurfaceObject, Texel, Texture, TextureObject,
 };
-use cuda_safe::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
-use cuda_safe::{Context, DeviceBuffer, Extent, LaunchConfig, Module, Params, Stream, TypedKernel};
+use cuda_safe::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
+use cuda_safe::launch::Params;
+use cuda_safe::memory::Extent;
+use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, Stream, TypedKernel};
 
 const SHAPES: &str = include_str!("../kernels/shapes.ptx");
 const TEXTURE: &str = include_str!("../kernels/texture.ptx");

@@ -1,17 +1,19 @@
 //! Objects of one device on a stream of another: each combination fails or works as the table in
 //! the crate's documentation says.
 
+use cuda_safe::device::attribute;
 use cuda_safe::device::{AtomicOperation, PeerAttribute};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::interop::{ArrayView, StreamSync};
+use cuda_safe::memory::{ManagedBuffer, MappedBuffer, MemoryAccess, MemoryPool, MemoryPoolOptions};
+use cuda_safe::module::Library;
 use cuda_safe::sys::{
     CUdevResource, CUdevResourceType, CUgreenCtxCreate_flags, cuDevResourceGenerateDesc,
     cuDevSmResourceSplitByCount, cuDeviceGetDevResource, cuGreenCtxCreate, cuGreenCtxDestroy,
 };
 use cuda_safe::{
-    CUresult, Context, CudaVersion, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Library,
-    ManagedBuffer, MappedBuffer, MemoryAccess, MemoryPool, MemoryPoolOptions, Module, PinnedBuffer,
-    Result, TypedKernel, attribute,
+    CUresult, Context, CudaVersion, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Module,
+    PinnedBuffer, Result, TypedKernel,
 };
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");

@@ -3,7 +3,8 @@
 use crate::common::child::in_child;
 use crate::fakes::{self, NOWHERE, VARIABLE};
 use crate::need;
-use cuda_safe::{DriverError, Error, check};
+use cuda_safe::error::DriverError;
+use cuda_safe::{Error, check};
 use cuda_sys::CUresult;
 use std::ptr::null_mut;
 

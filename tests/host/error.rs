@@ -1,8 +1,9 @@
 //! `cuda_safe::Error`: its text, and its conversions between threads and types.
 
 use crate::fakes::NOWHERE;
-use cuda_safe::{CompileError, DriverError, Error, Invalid, Rejected};
-use cuda_safe::{LaunchError, LaunchLimit, OutOfMemory};
+use cuda_safe::error::{CompileError, DriverError, Rejected};
+use cuda_safe::error::{LaunchError, LaunchLimit, OutOfMemory};
+use cuda_safe::{Error, Invalid};
 use cuda_sys::{CUresult, CudaVersion, Function, InstallError, LoadError, MissingFunction};
 use std::error::Error as AnyError;
 use std::io;

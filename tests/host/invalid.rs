@@ -1,7 +1,8 @@
 //! `cuda_safe::Invalid`: every text names the given value and the possible ones.
 
 use cuda_safe::manager::IpcKind;
-use cuda_safe::{Error, Extent, Invalid, Region};
+use cuda_safe::memory::{Extent, Region};
+use cuda_safe::{Error, Invalid};
 use cuda_sys::CudaVersion;
 
 const DRIVER: CudaVersion = CudaVersion::new(12, 4);

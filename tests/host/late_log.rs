@@ -4,7 +4,7 @@
 use crate::common::child::in_child;
 use crate::fakes::{NOWHERE, VARIABLE};
 use core::ffi::{CStr, c_uint, c_void};
-use cuda_safe::Library;
+use cuda_safe::module::Library;
 use cuda_sys::{CUjit_option, CUlibrary, CUlibraryOption, CUresult};
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};

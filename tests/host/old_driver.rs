@@ -3,8 +3,9 @@
 use crate::common::child::in_child;
 use crate::fakes::{self, VARIABLE};
 use crate::need;
+use cuda_safe::device::attribute;
 use cuda_safe::green::SmResource;
-use cuda_safe::{Device, Error, attribute};
+use cuda_safe::{Device, Error};
 use cuda_sys::{CUresult, CudaVersion, Function, MissingFunction, Unavailable};
 use std::ptr::null_mut;
 

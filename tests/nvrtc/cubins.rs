@@ -3,7 +3,8 @@
 use crate::common::child::in_child;
 use crate::{common, libraries, need};
 use cuda_nvrtc::{Architecture, CompileOptions, Program, Target};
-use cuda_safe::{Context, Module, kernel_attribute};
+use cuda_safe::module::attribute as kernel_attribute;
+use cuda_safe::{Context, Module};
 
 /// Kernels and variables of every form that a cubin describes.
 const SOURCE: &str = r#"

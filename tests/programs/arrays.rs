@@ -5,7 +5,8 @@ use cuda_safe::array::{
     Array, ArrayOptions, ArrayShape, MipmappedArray, ReadMode, Sampler, SparseArray, Surface,
     Texture,
 };
-use cuda_safe::{DeviceBuffer, Extent, Pending, PinnedBuffer, PitchedBuffer, Region, Stream};
+use cuda_safe::memory::{Extent, Pending, PitchedBuffer, Region};
+use cuda_safe::{DeviceBuffer, PinnedBuffer, Stream};
 
 const PLANE: ArrayShape = ArrayShape::TwoD {
     width: LEN / 2,

@@ -2,9 +2,8 @@
 
 use super::{Held, LEN, Operations, Step, check};
 use cuda_safe::green::{PartitionRequest, PartitionSize};
-use cuda_safe::{
-    DeviceBuffer, Event, LaunchConfig, MemoryPool, SharedBuffer, Stream, StreamOptions,
-};
+use cuda_safe::memory::MemoryPool;
+use cuda_safe::{DeviceBuffer, Event, LaunchConfig, SharedBuffer, Stream, StreamOptions};
 
 /// Memory that all streams may read, and its possible values.
 #[derive(Clone)]

@@ -2,7 +2,8 @@
 
 use super::graphs::Drawn;
 use super::{Done, Held, Operations, Skip, Step};
-use cuda_safe::{Capture, CaptureMode, Stream};
+use cuda_safe::Stream;
+use cuda_safe::capture::{Capture, CaptureMode};
 
 /// Draws the mode of a capture.
 pub(super) fn mode(s: &mut Step<'_>) -> CaptureMode {

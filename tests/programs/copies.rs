@@ -2,10 +2,11 @@
 
 use super::captures::mode;
 use super::{Held, LEN, Operations, check, wrong};
-use cuda_safe::{
-    Capture, CopyBatch, Event, Extent, ManagedBuffer, MappedBuffer, Pending, PinnedBuffer,
-    PinnedRange, PitchedBuffer, Region, Stream,
+use cuda_safe::capture::Capture;
+use cuda_safe::memory::{
+    CopyBatch, Extent, ManagedBuffer, MappedBuffer, Pending, PinnedRange, PitchedBuffer, Region,
 };
+use cuda_safe::{Event, PinnedBuffer, Stream};
 
 type Host = PinnedBuffer<u32>;
 

@@ -1,11 +1,10 @@
 //! Graphs and executable graphs.
 
 use super::{Done, Held, LEN, Operations, Skip, Step, check_slice, wrong};
+use cuda_safe::graph::{GraphAllocation, GraphBuffer};
 use cuda_safe::graph::{InstantiateOptions, Node, NodeId, RetainedObjects, kind};
 use cuda_safe::sys::{cuGraphDestroy, cuGraphExecDestroy};
-use cuda_safe::{
-    Context, Event, ExecutableGraph, Graph, GraphAllocation, GraphBuffer, LaunchConfig, Stream,
-};
+use cuda_safe::{Context, Event, ExecutableGraph, Graph, LaunchConfig, Stream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -27,10 +27,11 @@ mod virtual_memory;
 
 use crate::common::random::Random;
 use cuda_memory::{CachingManager, CachingOptions, OrderedManager};
+use cuda_safe::error::Rejected;
 use cuda_safe::green::{GreenPool, GreenPoolOptions, SmProbe};
 use cuda_safe::manager::{DriverManager, clear_memory_manager, set_memory_manager};
 use cuda_safe::{
-    CUresult, Context, Device, DeviceBuffer, DeviceSlice, Error, Module, Rejected, Result, Stream,
+    CUresult, Context, Device, DeviceBuffer, DeviceSlice, Error, Module, Result, Stream,
     TypedKernel,
 };
 use std::any::{Any, TypeId};

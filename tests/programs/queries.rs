@@ -2,11 +2,12 @@
 
 use super::graphs::Drawn;
 use super::{Held, LEN, Operations, Skip};
-use cuda_safe::kernel_attribute as of;
-use cuda_safe::{
-    CachePreference, Context, Device, Event, LaunchConfig, Library, Limit, Linker, Module, Stream,
-    StreamFuture, attribute,
-};
+use cuda_safe::context::{CachePreference, Limit};
+use cuda_safe::device::attribute;
+use cuda_safe::module::attribute as of;
+use cuda_safe::module::{Library, Linker};
+use cuda_safe::stream::StreamFuture;
+use cuda_safe::{Context, Device, Event, LaunchConfig, Module, Stream};
 
 pub(super) const QUERIES: Operations = &[
     ("context", |s| {

@@ -1,10 +1,11 @@
 //! Exports and views of arrays, and the pointers of memory managers.
 
 use super::{Held, LEN, Operations, check};
+use cuda_safe::Stream;
 use cuda_safe::interop::dlpack::Export;
 use cuda_safe::interop::{ArrayView, ArrayViewMut, ExportedStream, Index};
 use cuda_safe::manager::{AutoFreePointer, MappedMemory, MemoryPointer, PinnedMemory};
-use cuda_safe::{PinnedFlags, Stream};
+use cuda_safe::memory::PinnedFlags;
 
 pub(super) const SHARING: Operations = &[
     ("view", |s| {

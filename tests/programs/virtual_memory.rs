@@ -2,7 +2,7 @@
 
 use super::{LEN, Operations, check};
 use cuda_safe::DeviceBuffer;
-use cuda_safe::pool::MemoryAccess;
+use cuda_safe::memory::pool::MemoryAccess;
 use cuda_safe::virtual_memory::{
     GrowableBuffer, Mapping, PhysicalMemory, PhysicalOptions, Reservation,
 };

@@ -1,8 +1,9 @@
 //! Imported arrays: the synchronization calls of an import, and arrays of another device.
 
 use crate::on;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{ArrayInterface, ExportedStream, StreamSync};
-use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer, Error, Invalid, Stream};
+use cuda_safe::{Context, Device, DeviceBuffer, Error, Invalid, Stream};
 use cuda_sim::Profile;
 
 /// Returns the synchronization functions that `body` calls.

@@ -1,8 +1,9 @@
 //! Batches of copies of the safe layer.
 
 use crate::{common, context, on, start};
+use cuda_safe::memory::CopyBatch;
 use cuda_safe::sys::CUresult;
-use cuda_safe::{CopyBatch, DeviceBuffer, PinnedBuffer};
+use cuda_safe::{DeviceBuffer, PinnedBuffer};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 

@@ -2,13 +2,12 @@
 //! dropped, and nothing uses them afterwards.
 
 use crate::releases;
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::memory::MemoryPool;
 use cuda_safe::sys::{
     CUcontext, CUevent, CUstream, cuCtxDestroy_v2, cuEventDestroy_v2, cuStreamDestroy_v2,
 };
-use cuda_safe::{
-    CaptureMode, Context, ContextFlags, DeviceBuffer, Event, Graph, MemoryPool, Module,
-    PinnedBuffer, Stream,
-};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Event, Graph, Module, PinnedBuffer, Stream};
 use std::sync::mpsc;
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");

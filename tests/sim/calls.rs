@@ -2,10 +2,12 @@
 
 use crate::on;
 use crate::recorded::calls;
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::error::LaunchLimit;
 use cuda_safe::green::{
     GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, SmResource, SplitFlags,
 };
-use cuda_safe::{CUresult, CaptureMode, Error, Kernel, LaunchLimit, TypedKernel};
+use cuda_safe::{CUresult, Error, Kernel, TypedKernel};
 use cuda_safe::{Context, DeviceBuffer, Event, LaunchConfig, Module, PinnedBuffer, Stream};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
@@ -427,10 +429,11 @@ fn a_stream_is_shared_when_an_array_is_exported_with_it() {
 fn an_open_capture_makes_no_other_stream_query_captures() {
     on(Profile::h200(), |context| {
         let (captured, other) = (stream(&context), stream(&context));
-        let graph = captured.capture::<cuda_safe::Error>(cuda_safe::CaptureMode::Relaxed, |_| {
-            assert_eq!(uncaptured(&other).1, 0);
-            Ok(())
-        });
+        let graph =
+            captured.capture::<cuda_safe::Error>(cuda_safe::capture::CaptureMode::Relaxed, |_| {
+                assert_eq!(uncaptured(&other).1, 0);
+                Ok(())
+            });
         drop(graph.expect("a valid capture"));
         assert_eq!(uncaptured(&captured).1, 0);
     });
@@ -467,7 +470,7 @@ fn a_graph_with_an_exposed_handle_shares_the_events_it_retains() {
     on(Profile::h200(), |context| {
         let stream = stream(&context);
         let (retained, other) = (event(&context), event(&context));
-        let graph = stream.capture(cuda_safe::CaptureMode::Relaxed, |stream| {
+        let graph = stream.capture(cuda_safe::capture::CaptureMode::Relaxed, |stream| {
             retained.record_external(stream)
         });
         assert!(!graph.expect("a valid capture").as_raw().is_null());

@@ -1,9 +1,10 @@
 //! Captures that fail to begin or to end in the driver.
 
 use crate::releases::{fail, fail_from, leaking};
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{CaptureMode, Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream};
 use std::sync::{Arc, Mutex};
 
 const BEGIN: &str = "cuStreamBeginCapture_v2";

@@ -3,12 +3,11 @@
 use crate::capture_errors::{is_captured, reports};
 use crate::on;
 use crate::releases::{fail, leaking};
+use cuda_safe::capture::{CaptureMode, GraphicsCommands};
+use cuda_safe::error::Rejected;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{
-    CaptureMode, Context, Error, ExecutableGraph, Graph, GraphicsCommands, Invalid, LaunchConfig,
-    Module, Rejected, Stream,
-};
+use cuda_safe::{Context, Error, ExecutableGraph, Graph, Invalid, LaunchConfig, Module, Stream};
 use cuda_sim::{Profile, alive, set_call_hook};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;

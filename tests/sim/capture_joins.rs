@@ -4,12 +4,13 @@ use crate::capture_errors;
 use crate::on;
 use crate::recorded::count;
 use crate::releases::{fail, leaking};
+use cuda_safe::capture::{Capture, CaptureMode};
 use cuda_safe::manager::{DriverManager, MemoryManager, Order};
 use cuda_safe::sys::{
     CUresult, CUstream, CUstreamCaptureMode, cuEventRecord, cuGraphDestroy,
     cuStreamBeginCapture_v2, cuStreamEndCapture,
 };
-use cuda_safe::{Capture, CaptureMode, Context, Error, Event, Invalid, Stream};
+use cuda_safe::{Context, Error, Event, Invalid, Stream};
 use cuda_sim::{Profile, set_call_hook};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, Ordering};

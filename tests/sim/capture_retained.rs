@@ -2,9 +2,10 @@
 
 use crate::on;
 use crate::releases::fail;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::sys::{CUresult, cuEventRecord};
-use cuda_safe::{CaptureMode, Context, ContextFlags, DeviceBuffer, Result, Stream};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Result, Stream};
 use cuda_sim::{Profile, alive};
 
 fn other_context(context: &Context) -> Context {

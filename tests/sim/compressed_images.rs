@@ -2,9 +2,10 @@
 
 use crate::graph_calls::code;
 use crate::{common, on};
+use cuda_safe::module::attribute as kernel_attribute;
 use cuda_safe::sys::image::codes;
 use cuda_safe::sys::{CUresult, cuModuleLoad, cuModuleLoadData, cuModuleUnload};
-use cuda_safe::{Context, Module, kernel_attribute};
+use cuda_safe::{Context, Module};
 use cuda_sim::Profile;
 use std::ffi::CString;
 use std::ptr::null_mut;

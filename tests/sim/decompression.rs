@@ -1,11 +1,10 @@
 //! Batches of decompressions. No real driver that was tested has an engine.
 
 use crate::{on, start};
+use cuda_safe::device::attribute;
+use cuda_safe::memory::{CompressionFormat, DecompressBatch, MemoryPool, MemoryPoolOptions};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{
-    CompressionFormat, Context, DecompressBatch, DeviceBuffer, Error, Invalid, MemoryPool,
-    MemoryPoolOptions, Result, Stream, attribute,
-};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Result, Stream};
 
 /// A profile with an engine.
 const WITH_ENGINE: &str = "b200@12.9";

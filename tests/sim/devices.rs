@@ -1,12 +1,11 @@
 //! Other kinds of devices, and several devices.
 
 use crate::{common, on, start};
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::SmResource;
 use cuda_safe::interop::grant_peer_access;
-use cuda_safe::{
-    AccessWindow, CUresult, CaptureMode, Context, Device, DeviceBuffer, Error, Invalid,
-    LaunchConfig,
-};
+use cuda_safe::stream::AccessWindow;
+use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 

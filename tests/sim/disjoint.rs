@@ -3,14 +3,16 @@
 
 use crate::planted::found;
 use crate::{common, on, start};
+use cuda_safe::device::attribute;
 use cuda_safe::interop::dlpack::{DataType, Export, ManagedTensor, MemoryKind};
 use cuda_safe::interop::{
     ArrayInterface, ArrayView, ImportedArray, Kind, Layout, StreamSync, TypeString,
 };
 use cuda_safe::manager::{DriverManager, MappedMemory, set_memory_manager};
+use cuda_safe::memory::{MappedBuffer, PinnedFlags, PinnedOptions, RegisterOptions};
 use cuda_safe::{
-    CUresult, Context, DeviceBuffer, DeviceSliceMut, Error, LaunchConfig, MappedBuffer, Module,
-    PinnedBuffer, PinnedFlags, PinnedOptions, RegisterOptions, Stream, attribute,
+    CUresult, Context, DeviceBuffer, DeviceSliceMut, Error, LaunchConfig, Module, PinnedBuffer,
+    Stream,
 };
 use cuda_sim::Profile;
 use std::ptr::NonNull;

@@ -4,8 +4,8 @@
 use crate::common::child::in_child;
 use crate::{context, on, start};
 use core::ffi::{c_char, c_void};
-use cuda_safe::coredump::DumpCallback;
-use cuda_safe::logs::{LogCallback, entries};
+use cuda_safe::process::coredump::DumpCallback;
+use cuda_safe::process::logs::{LogCallback, entries};
 use cuda_safe::sys::{
     self, CUlogLevel, CUlogsCallbackHandle, CUresult, cuLogsRegisterCallback,
     cuLogsUnregisterCallback,

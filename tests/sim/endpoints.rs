@@ -3,13 +3,12 @@
 
 use crate::on;
 use crate::recorded::calls;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::virtual_memory::{
     EndpointDevices, EndpointHandle, EndpointIds, EndpointOptions, FabricCopyBatch,
     LogicalEndpoint, PendingEndpoint, PhysicalMemory, Reservation,
 };
-use cuda_safe::{
-    CUresult, CaptureMode, Context, Device, DeviceBuffer, Error, Invalid, Result, Stream,
-};
+use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error, Invalid, Result, Stream};
 use cuda_sim::{Profile, alive};
 
 const PAGE: usize = 2 << 20;

@@ -3,8 +3,10 @@
 #![cfg(target_os = "linux")]
 
 use crate::on;
+use cuda_safe::device::FabricCliqueKind;
+use cuda_safe::memory::MemoryLocation;
 use cuda_safe::virtual_memory::{PhysicalMemory, PhysicalOptions, Reservation};
-use cuda_safe::{CUresult, Device, Error, FabricCliqueKind, MemoryLocation};
+use cuda_safe::{CUresult, Device, Error};
 use cuda_sim::Profile;
 
 fn profile(text: &str) -> Profile {

@@ -2,11 +2,14 @@
 
 use crate::on;
 use crate::releases::leaking;
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::graph::GraphAllocation;
 use cuda_safe::graph::{AllocOptions, GraphMemoryUsage, InstantiateOptions};
+use cuda_safe::memory::{MemoryAccess, MemoryLocation};
 use cuda_safe::sys::{CUresult, cuMemFreeAsync};
 use cuda_safe::{
-    CaptureMode, Context, Device, DeviceBuffer, Error, ExecutableGraph, Graph, GraphAllocation,
-    Invalid, MemoryAccess, MemoryLocation, Result, Stream, deferred_releases,
+    Context, Device, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, Result, Stream,
+    deferred_releases,
 };
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};

@@ -2,11 +2,10 @@
 //! without a current context.
 
 use crate::on;
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::graph::GraphBuffer;
 use cuda_safe::graph::node_attribute;
-use cuda_safe::{
-    CaptureMode, Context, DeviceBuffer, Error, Graph, GraphBuffer, Invalid, LaunchConfig, Module,
-    TypedKernel,
-};
+use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, TypedKernel};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 use std::sync::Arc;

@@ -2,10 +2,11 @@
 
 use crate::on;
 use crate::releases::leaking;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::InstantiateOptions;
 use cuda_safe::{
-    CaptureMode, Context, DeviceBuffer, Error, Event, Graph, Invalid, LaunchConfig, Module, Result,
-    Stream, TypedKernel, deferred_releases, leaked,
+    Context, DeviceBuffer, Error, Event, Graph, Invalid, LaunchConfig, Module, Result, Stream,
+    TypedKernel, deferred_releases, leaked,
 };
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};

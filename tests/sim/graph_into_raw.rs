@@ -2,11 +2,13 @@
 
 use crate::on;
 use crate::releases::leaking;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::{AllocOptions, ConditionalHandle, RetainedObjects};
+use cuda_safe::graph::{GraphBuffer, GraphPinned};
 use cuda_safe::sys::{CUgraphExec, cuGraphDestroy, cuGraphExecDestroy, cuMemFreeAsync};
 use cuda_safe::{
-    CaptureMode, Context, DeviceBuffer, Error, ExecutableGraph, Graph, GraphBuffer, GraphPinned,
-    LaunchConfig, Module, PinnedBuffer, Stream, TypedKernel, deferred_releases,
+    Context, DeviceBuffer, Error, ExecutableGraph, Graph, LaunchConfig, Module, PinnedBuffer,
+    Stream, TypedKernel, deferred_releases,
 };
 use cuda_sim::{Profile, alive};
 use std::sync::Arc;

@@ -2,10 +2,12 @@
 //! the device.
 
 use crate::on;
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::graph::GraphBuffer;
 use cuda_safe::graph::{ConditionalHandle, DeviceGraph, InstantiateOptions};
 use cuda_safe::{
-    CaptureMode, Context, DeviceBuffer, Error, ExecutableGraph, Graph, GraphBuffer, Invalid,
-    LaunchConfig, Module, Result, Stream, TypedKernel, deferred_releases,
+    Context, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, LaunchConfig, Module, Result,
+    Stream, TypedKernel, deferred_releases,
 };
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};

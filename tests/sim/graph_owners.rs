@@ -2,9 +2,10 @@
 
 use crate::on;
 use crate::releases::leaking;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::{
-    CaptureMode, Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, PinnedBuffer,
-    Result, Stream, TypedKernel, deferred_releases,
+    Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, PinnedBuffer, Result,
+    Stream, TypedKernel, deferred_releases,
 };
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};

@@ -2,10 +2,11 @@
 
 use crate::capture_errors::is_captured;
 use crate::on;
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::error::Rejected;
+use cuda_safe::memory::{Extent, Region};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{
-    CaptureMode, Context, DeviceBuffer, Error, Extent, Graph, Invalid, Region, Rejected, Stream,
-};
+use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, Stream};
 use cuda_sim::{Profile, alive};
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! What is found out about a graph once is found out again after each change.
 
 use crate::on;
+use cuda_safe::graph::GraphBuffer;
 use cuda_safe::graph::{NodeId, kind};
 use cuda_safe::{
-    Context, DeviceBuffer, Error, Graph, GraphBuffer, Invalid, LaunchConfig, Module, Stream,
-    TypedKernel,
+    Context, DeviceBuffer, Error, Graph, Invalid, LaunchConfig, Module, Stream, TypedKernel,
 };
 use cuda_sim::Profile;
 

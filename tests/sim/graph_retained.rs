@@ -2,8 +2,9 @@
 
 use crate::on;
 use crate::recorded::count;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::sys::{CUresult, cuEventRecord, cuMemsetD8Async, cuStreamWaitEvent};
-use cuda_safe::{CaptureMode, Context, DeviceBuffer, Error, Graph, Invalid, Stream};
+use cuda_safe::{Context, DeviceBuffer, Error, Graph, Invalid, Stream};
 use cuda_sim::Profile;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,12 +2,13 @@
 
 use crate::planted::{found, planted, well};
 use crate::{common, on, start};
+use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, PartitionRequest};
 use cuda_safe::green::{PartitionSize, SmResource, SplitByCount};
 use cuda_safe::sys::{
     self, CUresult, cuGraphExecDestroy, cuMemcpyHtoDAsync_v2, cuStreamEndCapture,
 };
-use cuda_safe::{CaptureMode, CaptureStatus, Context, ContextFlags, DeviceBuffer};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer};
 use cuda_safe::{Error, Invalid, Stream};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};

@@ -2,6 +2,7 @@
 
 use crate::planted::{found, planted, well};
 use crate::{common, context, on, start};
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::{GreenContext, Overlap, SmResource, SplitByCount};
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CUdevResource, CUdevResourceType, CUresult, cuCtxFromGreenCtx,
@@ -9,7 +10,7 @@ use cuda_safe::sys::{
     cuDevSmResourceSplitByCount, cuGraphExecDestroy, cuGreenCtxCreate, cuGreenCtxDestroy,
     cuGreenCtxGetDevResource, cuLaunchKernel, cuStreamDestroy_v2, cuStreamQuery,
 };
-use cuda_safe::{CaptureMode, Context, Device, LaunchConfig, Module, Stream};
+use cuda_safe::{Context, Device, LaunchConfig, Module, Stream};
 use cuda_sim::Profile;
 use std::ptr::null_mut;
 use std::sync::Arc;

@@ -2,8 +2,9 @@
 
 use crate::{common, context, on, start};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+use cuda_safe::module::Library;
 use cuda_safe::sys::{CUresult, cuStreamDestroy_v2};
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Library, Module, Stream};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Module, Stream};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 

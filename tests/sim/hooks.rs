@@ -2,8 +2,9 @@
 
 use crate::on;
 use crate::releases::leaking;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::sys::CUresult;
-use cuda_safe::{CaptureMode, DeviceBuffer, set_report_hook};
+use cuda_safe::{DeviceBuffer, set_report_hook};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Injected, Scope};
 use std::panic::{AssertUnwindSafe, catch_unwind};

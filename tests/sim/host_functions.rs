@@ -1,8 +1,9 @@
 //! Host functions: their ownership after an error, and the calls inside of them.
 
 use crate::{common, context, on, start};
+use cuda_safe::memory::{Extent, Region};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{DeviceBuffer, Error, Extent, Module, PinnedBuffer, Region};
+use cuda_safe::{DeviceBuffer, Error, Module, PinnedBuffer};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 use std::sync::Arc;

@@ -6,12 +6,13 @@
 
 use crate::graph_calls::code;
 use crate::{common, on};
+use cuda_safe::module::attribute as kernel_attribute;
 use cuda_safe::sys::image::codes;
 use cuda_safe::sys::{
     cuLibraryGetKernel, cuLibraryLoadFromFile, cuLibraryUnload, cuModuleLoad, cuModuleLoadData,
     cuModuleLoadDataEx, cuModuleLoadFatBinary,
 };
-use cuda_safe::{CUresult, Context, CudaVersion, Error, Module, kernel_attribute};
+use cuda_safe::{CUresult, Context, CudaVersion, Error, Module};
 use cuda_sim::Profile;
 use std::ffi::CString;
 use std::ptr::null_mut;

@@ -4,10 +4,13 @@
 use crate::common::child;
 use crate::recorded::called;
 use crate::{context, on, start};
+use cuda_safe::memory::{
+    Advice, ManagedBuffer, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool,
+    MemoryPoolOptions,
+};
 use cuda_safe::sys::{CUresult, cuLaunchKernel, cuMemAllocManaged, cuMemFree_v2};
 use cuda_safe::{
-    Advice, Context, Device, DeviceBuffer, Invalid, LaunchConfig, ManagedBuffer, MappedBuffer,
-    MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions, Module, PinnedBuffer, TypedKernel,
+    Context, Device, DeviceBuffer, Invalid, LaunchConfig, Module, PinnedBuffer, TypedKernel,
 };
 use cuda_sim::fault::{Fault, Scope};
 use cuda_sim::{Profile, alive};

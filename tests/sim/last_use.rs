@@ -5,11 +5,11 @@ use crate::common::child::in_child;
 use crate::releases::{fail, fail_from, leaking};
 use crate::{on, start};
 use cuda_safe::array::{Array, ArrayOptions, ArrayShape, Sampler, SparseArray, Surface, Texture};
-use cuda_safe::logs::LogCallback;
+use cuda_safe::memory::Extent;
+use cuda_safe::process::logs::LogCallback;
 use cuda_safe::virtual_memory::{GrowableBuffer, PhysicalMemory, Reservation};
 use cuda_safe::{
-    Context, ContextFlags, Device, DeviceBuffer, Error, Extent, Invalid, Stream,
-    attempt_deferred_releases,
+    Context, ContextFlags, Device, DeviceBuffer, Error, Invalid, Stream, attempt_deferred_releases,
 };
 use cuda_sim::{Profile, alive};
 use cuda_sys::CUresult;

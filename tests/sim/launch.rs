@@ -3,13 +3,16 @@
 use crate::callbacks::with_misuse;
 use crate::on;
 use core::ffi::c_void;
+use cuda_safe::Module;
+use cuda_safe::error::LaunchLimit;
+use cuda_safe::launch::LaunchAttributes;
+use cuda_safe::module::attribute as kernel_attribute;
 use cuda_safe::sys::{
     CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END,
     CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUresult,
     cuLaunchKernel, cuLaunchKernelEx,
 };
-use cuda_safe::{Context, DeviceBuffer, Error, LaunchAttributes, LaunchConfig, LaunchLimit};
-use cuda_safe::{Module, kernel_attribute};
+use cuda_safe::{Context, DeviceBuffer, Error, LaunchConfig};
 use cuda_sim::Profile;
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");

@@ -7,7 +7,8 @@ use cuda_memory::{CacheStats, CachingManager, CachingOptions, OrderedManager};
 use cuda_safe::manager::{
     AutoFreePointer, DriverManager, IpcHandle, MemoryPointer, Order, set_memory_manager,
 };
-use cuda_safe::{CUresult, Context, DeviceBuffer, MappedBuffer, PinnedBuffer, Stream};
+use cuda_safe::memory::MappedBuffer;
+use cuda_safe::{CUresult, Context, DeviceBuffer, PinnedBuffer, Stream};
 use cuda_sim::Profile;
 use cuda_sim::fault::limit_memory;
 
@@ -309,7 +310,7 @@ fn only_the_manager_allocates() {
                 drop(DeviceBuffer::<u8>::zeroed_sync(&stream, len).expect("memory"));
                 drop(DeviceBuffer::from_slice(&stream, &vec![1u8; len]).expect("memory"));
             }
-            drop(cuda_safe::PitchedBuffer::<f32>::zeroed(&stream, 10, 10).expect("memory"));
+            drop(cuda_safe::memory::PitchedBuffer::<f32>::zeroed(&stream, 10, 10).expect("memory"));
             drop(bytes(&stream, 10).share().expect("shared"));
         });
         let allocates = |name: &&str| {

@@ -5,7 +5,8 @@ use crate::{check, context, start};
 use cuda_safe::manager::{
     DriverManager, MemoryManager, MemoryPointer, PinnedMemory, set_memory_manager,
 };
-use cuda_safe::{CUresult, Context, MappedBuffer, PinnedBuffer, PinnedFlags};
+use cuda_safe::memory::{MappedBuffer, PinnedFlags};
+use cuda_safe::{CUresult, Context, PinnedBuffer};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope, limit_memory};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -3,8 +3,9 @@
 use crate::releases::{fail, leaking};
 use cuda_memory::OrderedManager;
 use cuda_safe::manager::{DriverManager, HostBlock, MemoryManager, Order};
+use cuda_safe::memory::PinnedFlags;
 use cuda_safe::sys::{CU_STREAM_LEGACY, CUresult, CUstream};
-use cuda_safe::{Context, ContextFlags, PinnedFlags, Stream};
+use cuda_safe::{Context, ContextFlags, Stream};
 use cuda_sim::alive;
 
 /// Frees memory of `manager` in an order while the driver permits no free. Returns how many

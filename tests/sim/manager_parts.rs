@@ -3,6 +3,8 @@
 use crate::recorded::{calls, persistent, transient};
 use crate::{check, common, context, on, start};
 use cuda_memory::{CachingManager, LimitManager, OrderedManager, StatisticsManager};
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::error::DriverError;
 use cuda_safe::manager::{
     Block, DeferOptions, DriverManager, DriverMemory, MemoryManager, Order, OrderEvent, StreamEnd,
     in_forked_child, in_host_function, in_report_hook, may_block, report_leak, set_memory_manager,
@@ -10,8 +12,7 @@ use cuda_safe::manager::{
 };
 use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUresult};
 use cuda_safe::{
-    CaptureMode, Context, ContextFlags, DeviceBuffer, DriverError, Error, Invalid, Result, Stream,
-    set_report_hook,
+    Context, ContextFlags, DeviceBuffer, Error, Invalid, Result, Stream, set_report_hook,
 };
 use cuda_sim::{Profile, alive};
 use std::panic::{AssertUnwindSafe, catch_unwind};

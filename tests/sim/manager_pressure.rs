@@ -9,10 +9,9 @@ use cuda_memory::{CachingManager, CachingOptions};
 use cuda_safe::manager::{
     Block, DeferOptions, DriverManager, DriverMemory, MemoryManager, Order, StreamEnd,
 };
+use cuda_safe::stream::{MemoryOperation, WaitCondition};
 use cuda_safe::sys::{CU_STREAM_LEGACY, CUresult};
-use cuda_safe::{
-    Context, ContextFlags, DeviceBuffer, Error, MemoryOperation, Result, WaitCondition,
-};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Result};
 use cuda_sim::fault::limit_memory;
 use cuda_sim::{Profile, alive, set_call_hook};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -6,14 +6,12 @@ use crate::recorded::count;
 use crate::{check, context, on, start};
 use cuda_memory::{CachingManager, CachingOptions, OrderedManager};
 use cuda_safe::manager::{
-    AutoFreePointer, IpcHandle, IpcKind, MemoryManager, MemoryPointer, Order,
-    set_memory_manager,
+    AutoFreePointer, IpcHandle, IpcKind, MemoryManager, MemoryPointer, Order, set_memory_manager,
 };
-use cuda_safe::pool::attribute::USED_CURRENT;
-use cuda_safe::{
-    CUresult, Context, Device, DeviceBuffer, Error, ImportedPool, Invalid, MemoryPool,
-    MemoryPoolOptions,
-};
+use cuda_safe::memory::IpcMemory;
+use cuda_safe::memory::pool::attribute::USED_CURRENT;
+use cuda_safe::memory::{ImportedPool, MemoryPool, MemoryPoolOptions};
+use cuda_safe::{CUresult, Context, Device, DeviceBuffer, Error, Invalid};
 use cuda_sim::{
     Profile, pool_memory_shared_by_another, pool_of_device_shared_by_another,
     pool_shared_by_another, shared_by_another,

@@ -5,8 +5,9 @@ use crate::manager_inside::with;
 use crate::releases::fail;
 use cuda_memory::{Fallback, FallbackManager, LimitManager, LoggingManager, OrderedManager};
 use cuda_safe::manager::{AutoFreePointer, DriverManager, IpcKind, MemoryPointer};
+use cuda_safe::memory::MemoryPoolOptions;
 use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, MemoryPoolOptions, PinnedBuffer, Result};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, PinnedBuffer, Result};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -112,7 +113,7 @@ fn a_trimmed_ordered_manager_returns_the_memory_of_its_pool() {
         let manager = context.memory_manager_as::<OrderedManager>();
         let pool = manager.expect("made").expect("the chosen manager").pool();
         let pool = pool.expect("its own pool").clone();
-        let threshold = cuda_safe::pool::attribute::RELEASE_THRESHOLD;
+        let threshold = cuda_safe::memory::pool::attribute::RELEASE_THRESHOLD;
         pool.set_attribute(threshold, u64::MAX).expect("set");
         let stream = context.stream().expect("a stream");
         drop(MemoryPointer::allocate_on(&stream, 1 << 20).expect("memory"));
@@ -120,7 +121,7 @@ fn a_trimmed_ordered_manager_returns_the_memory_of_its_pool() {
         let manager = context.memory_manager_as::<OrderedManager>();
         let manager = manager.expect("made").expect("the chosen manager");
         let reserved = || {
-            let reserved = cuda_safe::pool::attribute::RESERVED_CURRENT;
+            let reserved = cuda_safe::memory::pool::attribute::RESERVED_CURRENT;
             pool.attribute(reserved).expect("known")
         };
         assert_ne!(reserved(), 0, "the pool keeps freed memory");

@@ -5,12 +5,13 @@ use crate::releases::{fail_from, leaking};
 use crate::{common, on, start};
 use cuda_memory::{CachingManager, CachingOptions};
 use cuda_safe::manager::set_memory_manager;
+use cuda_safe::memory::CopyBatch;
 use cuda_safe::virtual_memory::{
     GrowableBuffer, MulticastOptions, MulticastTeam, PhysicalMemory, PhysicalOptions, Reservation,
     Shareable,
 };
 use cuda_safe::{
-    CUresult, Context, ContextFlags, CopyBatch, Device, DeviceBuffer, attempt_deferred_releases,
+    CUresult, Context, ContextFlags, Device, DeviceBuffer, attempt_deferred_releases,
     deferred_releases,
 };
 use cuda_sim::fault::limit_memory;

@@ -1,8 +1,9 @@
 //! PTX and images: how the software driver reads them.
 
 use crate::{common, context, on, start};
+use cuda_safe::module::{LinkInput, Linker};
 use cuda_safe::sys::{CUresult, cuCtxDestroy_v2, cuFuncGetName, cuLinkDestroy, cuMemFree_v2};
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, LinkInput, Linker, Module};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Module};
 use cuda_sim::Profile;
 
 fn text(version: &str, params: &str, body: &str) -> String {

@@ -5,12 +5,12 @@
 use crate::on;
 use crate::recorded::calls;
 use crate::releases::fail;
+use cuda_safe::memory::MemoryAccess;
 use cuda_safe::virtual_memory::{
     Mapping, MulticastObject, MulticastOptions, MulticastTeam, PhysicalMemory, Reservation,
 };
 use cuda_safe::{
-    CUresult, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig, MemoryAccess, Module,
-    Result,
+    CUresult, Context, Device, DeviceBuffer, Error, Invalid, LaunchConfig, Module, Result,
 };
 use cuda_sim::{Profile, alive, kernel};
 

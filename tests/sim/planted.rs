@@ -146,7 +146,7 @@ fn a_wrong_context_is_refused() {
 #[test]
 fn a_wait_for_a_value_that_is_never_written_is_reported_and_does_not_hang() {
     planted(|context, stream| {
-        use cuda_safe::{MemoryOperation, WaitCondition};
+        use cuda_safe::stream::{MemoryOperation, WaitCondition};
         let word = DeviceBuffer::<u32>::zeroed_sync(stream, 1).expect("memory");
         let wait = |value| MemoryOperation::Wait32 {
             address: word.as_raw(),

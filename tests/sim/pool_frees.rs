@@ -1,7 +1,8 @@
 //! The events that a memory pool keeps for the frees of its memory.
 
 use crate::on;
-use cuda_safe::{DeviceBuffer, MemoryPool, MemoryPoolOptions};
+use cuda_safe::DeviceBuffer;
+use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
 use cuda_sim::{Profile, alive};
 
 /// The pool is destroyed after its events. Those that are complete are removed when there are 64.

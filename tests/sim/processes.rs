@@ -2,8 +2,8 @@
 
 use crate::common::child::in_child;
 use crate::{context, on, start};
-use cuda_safe::checkpoint::{CheckpointedProcess, GpuPair, ProcessState, RunningProcess};
-use cuda_safe::coredump::{CoredumpSettings, DumpCallback, DumpFlags};
+use cuda_safe::process::checkpoint::{CheckpointedProcess, GpuPair, ProcessState, RunningProcess};
+use cuda_safe::process::coredump::{CoredumpSettings, DumpCallback, DumpFlags};
 use cuda_safe::sys::{
     CUcoredumpSettings, CUresult, cuCoredumpDeregisterStartCallback, cuCoredumpSetAttributeGlobal,
 };
@@ -173,7 +173,7 @@ fn dump_callbacks_run_before_and_after_the_file_is_written() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let note = |name: &'static str| {
             let (seen, path) = (Arc::clone(&seen), path.clone());
-            move |event: cuda_safe::coredump::DumpEvent| {
+            move |event: cuda_safe::process::coredump::DumpEvent| {
                 assert_eq!((event.pid, event.device), (std::process::id(), 0));
                 DumpCallback::on_start(|_| {}).expect_err("not permitted in a callback");
                 seen.lock().expect("no panic").push((name, path.exists()));

@@ -6,10 +6,9 @@ use crate::releases::fail;
 use crate::{check, common, context, on, start};
 use cuda_memory::CachingManager;
 use cuda_safe::manager::{clear_memory_manager, set_memory_manager};
+use cuda_safe::memory::{MemoryPool, PinnedRange};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{
-    Context, Device, DeviceBuffer, Error, Invalid, MemoryPool, PinnedBuffer, PinnedRange, Stream,
-};
+use cuda_safe::{Context, Device, DeviceBuffer, Error, Invalid, PinnedBuffer, Stream};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 

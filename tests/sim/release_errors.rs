@@ -3,12 +3,12 @@
 use crate::capture_errors::reports;
 use crate::releases::{fail, fail_from, leaking};
 use cuda_memory::OrderedManager;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
+use cuda_safe::module::{Library, Linker};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{
-    CaptureMode, Context, ContextFlags, DeviceBuffer, Library, Linker, MemoryPool,
-    MemoryPoolOptions, Module, PinnedBuffer,
-};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Module, PinnedBuffer};
 use std::any::Any;
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");

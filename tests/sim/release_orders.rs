@@ -6,11 +6,12 @@ use crate::recorded::persistent;
 use crate::releases::{fail, fail_from, leaking};
 use cuda_memory::OrderedManager;
 use cuda_safe::manager::{DriverManager, MemoryManager, Order};
+use cuda_safe::memory::{MemoryPoolOptions, PinnedFlags};
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CUresult, CUstream, CUstreamCaptureMode, cuStreamBeginCapture_v2,
     cuStreamEndCapture, cuStreamSynchronize,
 };
-use cuda_safe::{DeviceBuffer, EventOptions, MemoryPoolOptions, PinnedBuffer, PinnedFlags};
+use cuda_safe::{DeviceBuffer, EventOptions, PinnedBuffer};
 use cuda_sim::fault::strict_contexts;
 use cuda_sim::{Profile, alive};
 use std::sync::mpsc::channel;

@@ -6,8 +6,9 @@ use cuda_memory::OrderedManager;
 use cuda_safe::interop::dlpack::ConsumerStream;
 use cuda_safe::interop::{ExportedStream, StreamSync};
 use cuda_safe::manager::{DriverManager, MemoryManager, Order};
+use cuda_safe::module::Library;
 use cuda_safe::sys::CUresult;
-use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Library, PinnedBuffer, Stream};
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, PinnedBuffer, Stream};
 use cuda_sim::fault::{Fault, Injected, Scope};
 use cuda_sim::{Profile, alive};
 

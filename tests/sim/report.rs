@@ -1,7 +1,8 @@
 //! The text of the example `devices` for bug reports.
 
 use crate::{common, on, start};
-use cuda_safe::{Device, attribute};
+use cuda_safe::Device;
+use cuda_safe::device::attribute;
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 

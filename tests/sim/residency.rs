@@ -1,7 +1,7 @@
 //! The locations of managed memory. No real driver that was tested has the call.
 
 use crate::on;
-use cuda_safe::{ManagedBuffer, MemoryLocation};
+use cuda_safe::memory::{ManagedBuffer, MemoryLocation};
 
 #[test]
 fn the_locations_of_managed_memory_are_sampled() {

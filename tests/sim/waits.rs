@@ -5,9 +5,12 @@ use crate::planted::{found, planted};
 use crate::recorded::calls;
 use crate::{common, context, on, start};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+use cuda_safe::memory::PitchedBuffer;
+use cuda_safe::memory::{ManagedBuffer, MappedBuffer, MemoryPool};
+use cuda_safe::module::Library;
 use cuda_safe::sys::{CUresult, cuEventQuery, cuStreamQuery};
-use cuda_safe::{Context, Device, DeviceBuffer, ManagedBuffer, MappedBuffer, MemoryPool};
-use cuda_safe::{Error, Library, Module, PinnedBuffer, PitchedBuffer, Stream};
+use cuda_safe::{Context, Device, DeviceBuffer};
+use cuda_safe::{Error, Module, PinnedBuffer, Stream};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope};
 

@@ -3,10 +3,11 @@
 use super::{DOOMED, NODES, SIZES, Size};
 use crate::operations::PTX;
 use crate::work::{Work, Works, ok};
+use cuda_safe::graph::GraphBuffer;
 use cuda_safe::graph::{Node, kind};
 use cuda_safe::{
-    Context, Device, DeviceBuffer, ExecutableGraph, Graph, GraphBuffer, LaunchConfig, Module,
-    Result, Stream, TypedKernel,
+    Context, Device, DeviceBuffer, ExecutableGraph, Graph, LaunchConfig, Module, Result, Stream,
+    TypedKernel,
 };
 
 const CONFIG: LaunchConfig = LaunchConfig::linear(1, 32);

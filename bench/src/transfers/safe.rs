@@ -2,8 +2,9 @@
 
 use super::{ENCODE, OF_SLICES, ON_DEVICE, PART, PARTS, REPLACE};
 use crate::work::{Work, Works, ok};
+use cuda_safe::memory::CopyBatch;
 use cuda_safe::tensor_map::{TensorDataType, TensorLayout, TensorMap, TensorMapOptions, TiledBox};
-use cuda_safe::{Context, CopyBatch, Device, DeviceBuffer, Result, Stream};
+use cuda_safe::{Context, Device, DeviceBuffer, Result, Stream};
 use std::hint::black_box;
 
 const LAYOUT: TensorLayout<'_> = TensorLayout {

@@ -13,10 +13,11 @@ use super::shared::Request;
 use super::slow::{Pool, out_of_memory};
 use super::thread_caches::Idle;
 use cuda_safe::manager::is_out_of_memory;
+use cuda_safe::memory::MemoryAccess;
 use cuda_safe::virtual_memory::{
     Mapping, PhysicalMemory, PhysicalOptions, Reservation, unmap_after_work,
 };
-use cuda_safe::{Context, Device, Error, MemoryAccess, Result};
+use cuda_safe::{Context, Device, Error, Result};
 
 /// The number of times that the addresses of a pool exceed the memory of the device. Addresses take no
 /// memory, and blocks of many sizes leave gaps between them.

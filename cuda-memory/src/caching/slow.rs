@@ -17,13 +17,12 @@ use super::stream_progress::{Reach, StreamKey, StreamProgress, SyncPoints};
 use super::thread_caches::{Idle, ThreadCaches};
 use super::{CacheStats, CachingOptions, token};
 use crate::lock::{Mutex, MutexGuard};
+use cuda_safe::error::DriverError;
 use cuda_safe::manager::{
     Block, DeferOptions, FreeCounter, MemoryManager, Order, OrderEvent, in_forked_child,
     in_host_function, in_report_hook, is_out_of_memory, without_invalidating_captures,
 };
-use cuda_safe::{
-    CUresult, Context, DriverError, Error, Invalid, Result, attempt_deferred_releases,
-};
+use cuda_safe::{CUresult, Context, Error, Invalid, Result, attempt_deferred_releases};
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError};

@@ -10,8 +10,9 @@
 //! [entered](StreamProgress::enter) afterwards. Events that must be destroyed are collected until the
 //! lock is released.
 
+use cuda_safe::Context;
 use cuda_safe::manager::OrderEvent;
-use cuda_safe::{Context, WeakStream};
+use cuda_safe::stream::WeakStream;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

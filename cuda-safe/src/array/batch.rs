@@ -28,7 +28,8 @@ impl<'a> CopyBatch<'a> {
     ///
     /// ```no_run
     /// use cuda_safe::array::{Array, ArrayShape};
-    /// use cuda_safe::{Context, CopyBatch, Device, DeviceBuffer, Extent, Region};
+    /// use cuda_safe::{Context, Device, DeviceBuffer};
+    /// use cuda_safe::memory::{CopyBatch, Extent, Region};
     ///
     /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
     /// let from = DeviceBuffer::from_slice(&stream, &[1.0f32, 2.0, 3.0, 4.0])?;

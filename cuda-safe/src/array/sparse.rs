@@ -41,7 +41,7 @@ const TILE_ALIGNMENT: usize = 64 << 10;
 /// [`Texture::into_source`](super::Texture::into_source) returns the array without blocking.
 ///
 /// Devices support this if
-/// [`SPARSE_CUDA_ARRAY_SUPPORTED`](crate::attribute::SPARSE_CUDA_ARRAY_SUPPORTED) is set. What kernels read
+/// [`SPARSE_CUDA_ARRAY_SUPPORTED`](crate::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED) is set. What kernels read
 /// from unmapped tiles, and how the driver maps tiles at the edge of an array, is unverified (from
 /// documentation).
 ///
@@ -50,7 +50,8 @@ const TILE_ALIGNMENT: usize = 64 << 10;
 ///
 /// ```no_run
 /// use cuda_safe::array::{ArrayShape, SparseArray};
-/// use cuda_safe::{Context, Device, Extent};
+/// use cuda_safe::{Context, Device};
+/// use cuda_safe::memory::Extent;
 ///
 /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
 /// let shape = ArrayShape::TwoD { width: 16384, height: 16384 };

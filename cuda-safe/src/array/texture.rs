@@ -241,9 +241,9 @@ impl<S: LinearSource> Texture<S> {
     ///
     /// # Errors
     /// See [`new`](Self::new). The memory must start at a multiple of 512 bytes
-    /// ([`TEXTURE_ALIGNMENT`](crate::attribute::TEXTURE_ALIGNMENT)) and
+    /// ([`TEXTURE_ALIGNMENT`](crate::device::attribute::TEXTURE_ALIGNMENT)) and
     /// have at most 2^28 elements
-    /// ([`MAXIMUM_TEXTURE1D_LINEAR_WIDTH`](crate::attribute::MAXIMUM_TEXTURE1D_LINEAR_WIDTH)).
+    /// ([`MAXIMUM_TEXTURE1D_LINEAR_WIDTH`](crate::device::attribute::MAXIMUM_TEXTURE1D_LINEAR_WIDTH)).
     /// On an error, the source is dropped. [`try_linear`](Self::try_linear) returns it with the error.
     pub fn linear(source: S, read: ReadMode) -> Result<Self> {
         Ok(Self::try_linear(source, read)?)

@@ -4,7 +4,7 @@
 pub(crate) mod closures;
 pub(crate) mod current;
 pub(crate) mod driver_log;
-pub(crate) mod error;
+pub mod error;
 pub(crate) mod fork;
 pub(crate) mod function;
 pub(crate) mod host_panic;

@@ -19,7 +19,7 @@ pub struct Extent {
 /// Element (x, y, z) of the region is at index `offset + (z * rows + y) * pitch + x`.
 ///
 /// ```
-/// use cuda_safe::{Extent, Region};
+/// use cuda_safe::memory::{Extent, Region};
 ///
 /// // The lower right quarter of an image of 100 x 80 elements.
 /// let image = Extent::new_2d(100, 80);

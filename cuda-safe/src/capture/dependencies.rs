@@ -91,7 +91,7 @@ impl Capture {
     /// Adds a copy of a graph as the next work in the stream, in place of a launch, which cannot be
     /// captured. Calls [`Graph::add_child`] and [`set_dependencies`](Self::set_dependencies).
     ///
-    /// A [`GraphRecorder`](crate::GraphRecorder) adds child graphs without `unsafe`.
+    /// A [`GraphRecorder`](crate::graph::GraphRecorder) adds child graphs without `unsafe`.
     ///
     /// # Errors
     /// See [`Graph::add_child`] and [`dependencies`](Self::dependencies).

@@ -26,7 +26,8 @@ impl Stream {
     /// Since CUDA 10.0. Raw: [`cuLaunchHostFunc`](fn@cuda_sys::cuLaunchHostFunc).
     ///
     /// ```no_run
-    /// use cuda_safe::{CaptureMode, Context, Device};
+    /// use cuda_safe::{Context, Device};
+    /// use cuda_safe::capture::CaptureMode;
     ///
     /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
     /// let graph = stream.capture(CaptureMode::default(), |stream| {

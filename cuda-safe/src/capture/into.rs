@@ -26,7 +26,8 @@ impl Stream {
     /// Since CUDA 12.3.
     ///
     /// ```no_run
-    /// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer, Graph};
+    /// use cuda_safe::{Context, Device, DeviceBuffer, Graph};
+    /// use cuda_safe::capture::CaptureMode;
     ///
     /// let context = Context::primary(&Device::get(0)?)?;
     /// let stream = context.stream()?;
@@ -55,7 +56,7 @@ impl Stream {
     ///
     /// [`begin_capture`](Self::begin_capture) describes what is captured. The graph retains what the
     /// work needs as a captured graph does. It then uses memory that it does not own: launching it is
-    /// `unsafe`, unless a [`GraphRecorder`](crate::GraphRecorder) records the work.
+    /// `unsafe`, unless a [`GraphRecorder`](crate::graph::GraphRecorder) records the work.
     ///
     /// The driver destroys the graph if the capture fails, for example because it was invalidated. So
     /// the capture owns the graph until it ends.
@@ -65,7 +66,7 @@ impl Stream {
     ///
     /// - [`Invalid::OtherGraphNode`] and [`Invalid::NoSuchNode`] for the dependencies;
     ///   [`Invalid::RepeatedDependency`].
-    /// - [`Invalid::OtherContext`](crate::Invalid::OtherContext) if the stream does not belong to the
+    /// - [`Invalid::OtherContext`] if the stream does not belong to the
     ///   context of the graph.
     /// - [`Invalid::ForeignGraph`] if other code owns the graph.
     /// - [`Error::Missing`] before CUDA 12.3.
@@ -117,7 +118,8 @@ impl Stream {
     /// Since CUDA 12.3.
     ///
     /// ```no_run
-    /// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer, Graph};
+    /// use cuda_safe::{Context, Device, DeviceBuffer, Graph};
+    /// use cuda_safe::capture::CaptureMode;
     ///
     /// let context = Context::primary(&Device::get(0)?)?;
     /// let stream = context.stream()?;

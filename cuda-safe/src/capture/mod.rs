@@ -8,7 +8,7 @@ mod into;
 pub(crate) mod recapture;
 mod retaining;
 
-pub use crate::stream::CaptureMode;
+pub use crate::stream::capture_mode::CaptureMode;
 pub use graphics::{GraphicsCapture, GraphicsCommands};
 pub use recapture::{Recapture, RecapturedNode};
 
@@ -82,7 +82,7 @@ impl Stream {
     /// `stream.capture::<Error>(mode, |stream| …)`.
     ///
     /// Allocations, copies from and to host memory, and host functions that run once are rejected. A
-    /// [`GraphRecorder`](crate::GraphRecorder) records them into a graph that owns the memory.
+    /// [`GraphRecorder`](crate::graph::GraphRecorder) records them into a graph that owns the memory.
     ///
     /// # Errors
     /// The error of `record`; the errors of [`begin_capture`](Self::begin_capture) and
@@ -91,7 +91,8 @@ impl Stream {
     /// Since CUDA 10.1.
     ///
     /// ```no_run
-    /// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer};
+    /// use cuda_safe::{Context, Device, DeviceBuffer};
+    /// use cuda_safe::capture::CaptureMode;
     ///
     /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
     /// let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 1000)?;
@@ -126,11 +127,11 @@ impl Stream {
     /// | allocations, such as [`DeviceBuffer::uninit`](crate::DeviceBuffer::uninit) | rejected: the memory would belong to the graph and exist only during its launches |
     /// | copies from and to slices and pinned buffers, [`launch_host_function`](Self::launch_host_function), [`completion`](Self::completion) | rejected: a launch could use memory or values that no longer exist |
     /// | [`rebind`](crate::DeviceBuffer::rebind), [`share`](crate::DeviceBuffer::share), [`SharedBuffer::on`](crate::SharedBuffer::on) | rejected: a captured wait does not order real execution |
-    /// | [`synchronize`](Self::synchronize), [`is_complete`](Self::is_complete), waits for captured events and for earlier [`Pending`](crate::Pending) copies | an error of the driver, which invalidates the capture |
+    /// | [`synchronize`](Self::synchronize), [`is_complete`](Self::is_complete), waits for captured events and for earlier [`Pending`](crate::memory::Pending) copies | an error of the driver, which invalidates the capture |
     /// | drops of buffers that are bound to the stream | released after the capture |
     ///
     /// A rejected operation returns [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured),
-    /// and the capture continues. A [`GraphRecorder`](crate::GraphRecorder) records this work: its graph
+    /// and the capture continues. A [`GraphRecorder`](crate::graph::GraphRecorder) records this work: its graph
     /// owns device memory and pinned memory at fixed addresses, and can be launched by safe code.
     ///
     /// # Errors
@@ -215,7 +216,7 @@ impl Stream {
     /// Returns the capture status of the stream. Calls `cuStreamIsCapturing`.
     ///
     /// # Errors
-    /// Only the errors that every call can return. See [`Error`](crate::Error). An invalidated capture
+    /// Only the errors that every call can return. See [`Error`]. An invalidated capture
     /// is a status, not an error.
     ///
     /// Since CUDA 10.0. Raw: [`cuStreamIsCapturing`](fn@cuda_sys::cuStreamIsCapturing).
@@ -233,7 +234,7 @@ impl Stream {
     /// capture ends, so this function does not return it.
     ///
     /// # Errors
-    /// Only the errors that every call can return. See [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`].
     ///
     /// Since CUDA 11.3 (from 12.3 on through `cuStreamGetCaptureInfo_v3`). Raw:
     /// [`cuStreamGetCaptureInfo_v3`](fn@cuda_sys::cuStreamGetCaptureInfo_v3).

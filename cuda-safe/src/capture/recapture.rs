@@ -80,7 +80,7 @@ impl Stream {
     /// # Errors
     /// The graph is dropped. [`try_begin_recapture`](Self::try_begin_recapture) returns it.
     ///
-    /// - [`Invalid::OtherContext`](crate::Invalid::OtherContext) if the stream does not belong to the
+    /// - [`Invalid::OtherContext`] if the stream does not belong to the
     ///   context of the graph.
     /// - [`Invalid::ForeignGraph`] if other code owns the graph.
     /// - [`Error::Missing`] before CUDA 13.3.

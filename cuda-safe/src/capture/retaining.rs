@@ -22,7 +22,8 @@ impl Stream {
     /// `enqueue` is then not called.
     ///
     /// ```no_run
-    /// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer, check, sys};
+    /// use cuda_safe::{Context, Device, DeviceBuffer, check, sys};
+    /// use cuda_safe::capture::CaptureMode;
     /// use std::sync::{Arc, Mutex};
     ///
     /// let stream = Context::primary(&Device::get(0)?)?.stream()?;

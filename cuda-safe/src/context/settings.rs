@@ -121,8 +121,8 @@ impl Context {
     /// Since CUDA 11.3. Raw:
     /// [`cuFlushGPUDirectRDMAWrites`](fn@cuda_sys::cuFlushGPUDirectRDMAWrites).
     ///
-    /// [`attribute::GPU_DIRECT_RDMA_WRITES_ORDERING`]: crate::attribute::GPU_DIRECT_RDMA_WRITES_ORDERING
-    /// [`attribute::GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS`]: crate::attribute::GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
+    /// [`attribute::GPU_DIRECT_RDMA_WRITES_ORDERING`]: crate::device::attribute::GPU_DIRECT_RDMA_WRITES_ORDERING
+    /// [`attribute::GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS`]: crate::device::attribute::GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
     #[doc(alias = "cuFlushGPUDirectRDMAWrites")]
     pub fn flush_gpu_direct_rdma_writes(&self, scope: RdmaScope) -> Result<()> {
         let scope = match scope {
@@ -163,7 +163,8 @@ impl Context {
     /// Since CUDA 3.1. Raw: [`cuCtxSetLimit`](fn@cuda_sys::cuCtxSetLimit).
     ///
     /// ```no_run
-    /// use cuda_safe::{Context, Device, Limit};
+    /// use cuda_safe::{Context, Device};
+    /// use cuda_safe::context::Limit;
     ///
     /// let context = Context::primary(&Device::get(0)?)?;
     /// // The kernels of this program print a lot.

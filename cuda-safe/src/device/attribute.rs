@@ -1,7 +1,8 @@
 //! Device attributes, each with the type of its value.
 //!
 //! ```no_run
-//! use cuda_safe::{Device, attribute};
+//! use cuda_safe::Device;
+//! use cuda_safe::device::attribute;
 //!
 //! let device = Device::get(0)?;
 //! if device.attribute(attribute::COOPERATIVE_LAUNCH)? {

@@ -32,7 +32,8 @@ use std::fmt;
 /// Get one with [`Device::get`] or [`Device::all`].
 ///
 /// ```no_run
-/// use cuda_safe::{Device, attribute};
+/// use cuda_safe::Device;
+/// use cuda_safe::device::attribute;
 ///
 /// for device in Device::all()? {
 ///     let sms = device.attribute(attribute::MULTIPROCESSOR_COUNT)?;

@@ -15,7 +15,8 @@ use std::fmt;
 /// It consists of 64 bytes, which the processes may transfer in any way.
 ///
 /// ```no_run
-/// use cuda_safe::{Context, Device, EventIpcHandle, EventOptions};
+/// use cuda_safe::{Context, Device, EventOptions};
+/// use cuda_safe::event::EventIpcHandle;
 ///
 /// # fn send(_: &[u8; 64]) {}
 /// # fn receive() -> [u8; 64] { [0; 64] }
@@ -60,7 +61,7 @@ impl Event {
     /// # Errors
     /// `CUDA_ERROR_INVALID_HANDLE` for an event without
     /// [`interprocess`](crate::EventOptions::interprocess); `CUDA_ERROR_NOT_SUPPORTED` on devices
-    /// without [`IPC_EVENT_SUPPORTED`](crate::attribute::IPC_EVENT_SUPPORTED).
+    /// without [`IPC_EVENT_SUPPORTED`](crate::device::attribute::IPC_EVENT_SUPPORTED).
     ///
     /// Since CUDA 4.1. Raw: [`cuIpcGetEventHandle`](fn@cuda_sys::cuIpcGetEventHandle).
     #[doc(alias = "cuIpcGetEventHandle")]
@@ -85,7 +86,7 @@ impl Context {
     ///
     /// # Errors
     /// Errors of the driver about the handle; `CUDA_ERROR_NOT_SUPPORTED` on devices without
-    /// [`IPC_EVENT_SUPPORTED`](crate::attribute::IPC_EVENT_SUPPORTED), and on the software driver for an event of
+    /// [`IPC_EVENT_SUPPORTED`](crate::device::attribute::IPC_EVENT_SUPPORTED), and on the software driver for an event of
     /// a real process.
     ///
     /// # Safety

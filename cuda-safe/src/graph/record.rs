@@ -240,7 +240,7 @@ impl GraphRecorder {
     /// Adds the work that `record` enqueues in the recorder's stream, for libraries that enqueue work in
     /// a stream themselves. Calls [`Stream::capture_into`].
     ///
-    /// `record` gets the stream, which is capturing. [`GraphBuffer::as_raw`](crate::GraphBuffer::as_raw)
+    /// `record` gets the stream, which is capturing. [`GraphBuffer::as_raw`](crate::graph::GraphBuffer::as_raw)
     /// returns the addresses to pass to the library.
     ///
     /// In contrast to [`Graph::assume_owned`], which is a promise about the whole graph, the promise of
@@ -271,7 +271,8 @@ impl GraphRecorder {
     /// Since CUDA 12.3.
     ///
     /// ```no_run
-    /// use cuda_safe::{CaptureMode, Context, Device, Error, Graph};
+    /// use cuda_safe::{Context, Device, Error, Graph};
+    /// use cuda_safe::capture::CaptureMode;
     /// # unsafe fn library_sort(stream: cuda_safe::sys::CUstream, data: u64, len: usize) {}
     ///
     /// let context = Context::primary(&Device::get(0)?)?;

@@ -58,7 +58,8 @@ impl Graph {
     /// [`assume_owned`](Self::assume_owned).
     ///
     /// ```no_run
-    /// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer};
+    /// use cuda_safe::{Context, Device, DeviceBuffer};
+    /// use cuda_safe::capture::CaptureMode;
     /// use std::sync::{Arc, Mutex};
     ///
     /// let stream = Context::primary(&Device::get(0)?)?.stream()?;

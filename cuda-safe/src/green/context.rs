@@ -345,7 +345,7 @@ impl GreenContext {
     ///
     /// The result depends on the [`SplitFlags`]: groups that ignore co-scheduling support no large
     /// clusters. Sizes above the portable maximum require the kernel attribute
-    /// [`NON_PORTABLE_CLUSTER_SIZE_ALLOWED`](crate::kernel_attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED).
+    /// [`NON_PORTABLE_CLUSTER_SIZE_ALLOWED`](crate::module::attribute::NON_PORTABLE_CLUSTER_SIZE_ALLOWED).
     ///
     /// This creates a temporary [`stream`](Self::stream) and destroys it.
     /// [`Kernel::max_cluster_size_on`] uses an existing stream and accepts attributes.

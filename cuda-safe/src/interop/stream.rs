@@ -56,7 +56,7 @@ impl ExportedStream {
     /// For each of the other streams, an event is created, recorded in it (`cuEventRecord`) and
     /// waited for (`cuStreamWaitEvent`). The host does not wait. The others may belong to another
     /// context or device. Join work on a default stream with
-    /// [`DefaultStream::record_event`](crate::DefaultStream::record_event) and [`Stream::wait_event`].
+    /// [`DefaultStream::record_event`](crate::stream::DefaultStream::record_event) and [`Stream::wait_event`].
     ///
     /// ```no_run
     /// use cuda_safe::interop::ExportedStream;

@@ -25,7 +25,8 @@ use std::mem::MaybeUninit;
 /// nothing either.
 ///
 /// ```no_run
-/// use cuda_safe::{LaunchAttributes, LaunchConfig, TypedKernel};
+/// use cuda_safe::{LaunchConfig, TypedKernel};
+/// use cuda_safe::launch::LaunchAttributes;
 ///
 /// # let context = cuda_safe::Context::primary(&cuda_safe::Device::get(0)?)?;
 /// # let stream = context.stream()?;
@@ -86,7 +87,7 @@ pub struct LaunchAttributes<'a> {
     /// Whether a range of global memory should stay in the L2 cache. This is a hint.
     pub access_policy: Option<AccessPolicyWindow>,
     /// The preferred shared memory carveout in percent, instead of the kernel's
-    /// [`CARVEOUT`](crate::kernel_attribute::CARVEOUT). This is a hint. Since CUDA 12.5.
+    /// [`CARVEOUT`](crate::module::attribute::CARVEOUT). This is a hint. Since CUDA 12.5.
     pub carveout: Option<u8>,
     /// Whether blocks may have more shared memory than every device of the architecture supports. Since
     /// CUDA 13.2.
@@ -113,7 +114,7 @@ pub struct ProgrammaticEvent<'a> {
 
 /// A mapping from logical domains to the device's memory synchronization domains
 /// (`CUlaunchMemSyncDomainMap`). The device attribute
-/// [`MEM_SYNC_DOMAIN_COUNT`](crate::attribute::MEM_SYNC_DOMAIN_COUNT) is their number.
+/// [`MEM_SYNC_DOMAIN_COUNT`](crate::device::attribute::MEM_SYNC_DOMAIN_COUNT) is their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemoryDomainMap {
     /// The domain for `CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT`.
@@ -129,7 +130,7 @@ pub struct AccessPolicyWindow {
     /// The device address at which the range starts.
     pub address: CUdeviceptr,
     /// The length of the range in bytes, at most
-    /// [`MAX_ACCESS_POLICY_WINDOW_SIZE`](crate::attribute::MAX_ACCESS_POLICY_WINDOW_SIZE).
+    /// [`MAX_ACCESS_POLICY_WINDOW_SIZE`](crate::device::attribute::MAX_ACCESS_POLICY_WINDOW_SIZE).
     pub bytes: usize,
     /// The fraction of accesses that are treated as hits, from 0 to 1. The driver chooses which ones.
     pub hit_ratio: f32,

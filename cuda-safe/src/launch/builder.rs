@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 /// A launch whose arguments are added one by one. Returned by [`Kernel::launch_builder`].
 ///
 /// It is for kernels whose parameter types are known only at run time, and for kernels with more
-/// parameters than [`Params`](crate::Params) supports. For other kernels, [`Kernel::typed`] compares the
+/// parameters than [`Params`](crate::launch::Params) supports. For other kernels, [`Kernel::typed`] compares the
 /// types with the kernel's parameters once, and a launch costs less.
 ///
 /// Arguments are checked as in [`TypedKernel::launch`](crate::TypedKernel::launch). The builder copies
@@ -80,7 +80,8 @@ pub struct LaunchBuilder<'a> {
 /// Types that convert to a slice of device memory can implement this trait:
 ///
 /// ```
-/// use cuda_safe::{DeviceBuffer, DeviceSlice, LaunchArgument};
+/// use cuda_safe::{DeviceBuffer, DeviceSlice};
+/// use cuda_safe::launch::LaunchArgument;
 ///
 /// struct Matrix {
 ///     elements: DeviceBuffer<f32>,
@@ -100,7 +101,7 @@ pub struct LaunchBuilder<'a> {
     message = "`{Self}` cannot be passed to a kernel",
     label = "not an argument of a launch",
     note = "pass `&DeviceBuffer` for a pointer that the kernel reads, and `&mut DeviceBuffer` for one that it writes",
-    note = "pass numbers and `bool` by value, and a `repr(C)` struct as `cuda_safe::Value`"
+    note = "pass numbers and `bool` by value, and a `repr(C)` struct as `cuda_safe::launch::Value`"
 )]
 pub trait LaunchArgument: Argument<<Self as LaunchArgument>::Param> {
     /// The type of the parameter for which the argument is passed.

@@ -15,6 +15,7 @@ mod params;
 pub(crate) use attributes::List;
 pub use attributes::{AccessPolicyWindow, LaunchAttributes, MemoryDomainMap, ProgrammaticEvent};
 pub use builder::{LaunchArgument, LaunchBuilder};
+pub use occupancy::{OccupancyOptions, SuggestedBlock};
 pub(crate) use params::sealed;
 pub use params::{Argument, Arguments, KernelValue, Param, Params, Value};
 
@@ -321,7 +322,7 @@ impl<P: Params> TypedKernel<P> {
     ///   [is writable](crate::tensor_map::TensorMap::is_writable);
     /// - access no other memory except its own: local memory, static shared memory, the dynamic shared
     ///   memory of the launch, and variables of its module. Launches on other streams and
-    ///   [buffers](crate::Global::buffer) of these variables must not race with it;
+    ///   [buffers](crate::module::Global::buffer) of these variables must not race with it;
     /// - have parameters of the types in `P`, because sizes do not distinguish types. On drivers before
     ///   CUDA 12.4, the number and sizes of the parameters must match too;
     /// - leave only bits in the buffers that are valid for their element types.
@@ -377,7 +378,8 @@ impl<P: Params> TypedKernel<P> {
     /// [`cuLaunchKernelEx`](fn@cuda_sys::cuLaunchKernelEx).
     ///
     /// ```no_run
-    /// use cuda_safe::{LaunchAttributes, LaunchConfig, TypedKernel};
+    /// use cuda_safe::{LaunchConfig, TypedKernel};
+    /// use cuda_safe::launch::LaunchAttributes;
     ///
     /// # let context = cuda_safe::Context::primary(&cuda_safe::Device::get(0)?)?;
     /// # let stream = context.stream()?;

@@ -23,7 +23,7 @@ use cuda_sys::{CUdeviceptr, CUtensorMap};
     message = "`{Self}` is not the type of a kernel parameter",
     label = "not a kernel parameter",
     note = "use `&[T]` for a pointer that the kernel reads, and `&mut [T]` for one that it writes",
-    note = "use `cuda_safe::Value<T>` for a `repr(C)` struct that is passed by value"
+    note = "use `cuda_safe::launch::Value<T>` for a `repr(C)` struct that is passed by value"
 )]
 pub trait Param: sealed::Sealed {
     /// The representation that the driver copies.
@@ -47,7 +47,7 @@ pub trait Argument<P: Param> {
 
 /// The types of all parameters of a kernel: a tuple of up to 24 [`Param`]s. This trait is sealed.
 ///
-/// A [`LaunchBuilder`](crate::LaunchBuilder) launches kernels with more parameters.
+/// A [`LaunchBuilder`](crate::launch::LaunchBuilder) launches kernels with more parameters.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a list of kernel parameters",
     label = "not a tuple of up to 24 kernel parameters",
@@ -127,7 +127,7 @@ pub struct Value<T>(pub T);
 /// Implement it for a struct with padding:
 ///
 /// ```
-/// use cuda_safe::{KernelValue, Param, Value};
+/// use cuda_safe::launch::{KernelValue, Param, Value};
 ///
 /// #[derive(Clone, Copy)]
 /// #[repr(C)]
@@ -152,7 +152,7 @@ pub struct Value<T>(pub T);
     message = "`{Self}` cannot be passed to a kernel by value",
     label = "may have padding or no defined layout",
     note = "derive `bytemuck::NoUninit` for a `repr(C)` struct without padding",
-    note = "write `unsafe impl cuda_safe::KernelValue for {Self} {{}}` for a `repr(C)` struct with padding"
+    note = "write `unsafe impl cuda_safe::launch::KernelValue for {Self} {{}}` for a `repr(C)` struct with padding"
 )]
 pub unsafe trait KernelValue: Copy + 'static {}
 

@@ -26,7 +26,7 @@ pub fn in_host_function() -> bool {
 }
 
 /// Returns whether this thread runs the [report hook](crate::set_report_hook) or the closure of a
-/// [`LogCallback`](crate::logs::LogCallback), which can be called in the middle of any operation, also of
+/// [`LogCallback`](crate::process::logs::LogCallback), which can be called in the middle of any operation, also of
 /// the manager itself. Makes no driver call.
 pub fn in_report_hook() -> bool {
     zone::in_report_hook()

@@ -16,7 +16,7 @@ use std::fmt;
 /// with serde if the feature `serde` is enabled.
 ///
 /// Synchronous memory is opened by a [context](Context::open_memory). Memory of a memory pool is opened
-/// by the pool that the other process has [imported](crate::pool::ImportedPool).
+/// by the pool that the other process has [imported](crate::memory::pool::ImportedPool).
 ///
 /// ```no_run
 /// use cuda_safe::manager::{AutoFreePointer, DriverManager, IpcHandle, MemoryPointer};

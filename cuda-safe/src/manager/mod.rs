@@ -3,10 +3,10 @@
 //! Without a memory manager, buffers are allocated directly from the driver. If one is
 //! [set](set_memory_manager) before a context is created, it serves every allocation, registration and
 //! free of this crate in that context: [`DeviceBuffer`](crate::DeviceBuffer),
-//! [`PinnedBuffer`](crate::PinnedBuffer), [`ManagedBuffer`](crate::ManagedBuffer),
-//! [`PitchedBuffer`](crate::PitchedBuffer), and the untyped [`MemoryPointer`], [`PinnedMemory`] and
+//! [`PinnedBuffer`](crate::PinnedBuffer), [`ManagedBuffer`](crate::memory::ManagedBuffer),
+//! [`PitchedBuffer`](crate::memory::PitchedBuffer), and the untyped [`MemoryPointer`], [`PinnedMemory`] and
 //! [`MappedMemory`] for other libraries of the process. The exception is memory that is allocated from
-//! an explicit [`MemoryPool`](crate::MemoryPool).
+//! an explicit [`MemoryPool`](crate::memory::MemoryPool).
 //!
 //! ```no_run
 //! use cuda_safe::manager::{DriverManager, set_memory_manager};
@@ -44,8 +44,8 @@
 //! # Other processes
 //! [`AutoFreePointer::export`] creates a [handle](IpcHandle) for synchronous memory, which another
 //! process [opens](crate::Context::open_memory). Stream-ordered memory has a handle if its pool is
-//! [shareable](crate::MemoryPoolOptions::shareable). The other process opens that handle with the
-//! [imported pool](crate::pool::ImportedPool). Managed memory has no handle.
+//! [shareable](crate::memory::MemoryPoolOptions::shareable). The other process opens that handle with the
+//! [imported pool](crate::memory::pool::ImportedPool). Managed memory has no handle.
 //!
 //! # Writing a manager
 //! A manager is called in places where most code is not: in host functions and other callbacks of the

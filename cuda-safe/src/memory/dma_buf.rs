@@ -40,7 +40,7 @@ impl<T> DeviceSlice<'_, T> {
     /// # Errors
     /// - [`Invalid::DmaBuf`] if the memory does not consist of whole pages, or is of another kind.
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without
-    ///   [`DMA_BUF_SUPPORTED`](crate::attribute::DMA_BUF_SUPPORTED).
+    ///   [`DMA_BUF_SUPPORTED`](crate::device::attribute::DMA_BUF_SUPPORTED).
     ///
     /// Since CUDA 11.7. Raw:
     /// [`cuMemGetHandleForAddressRange`](fn@cuda_sys::cuMemGetHandleForAddressRange).

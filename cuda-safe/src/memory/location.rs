@@ -14,7 +14,7 @@ pub enum MemoryLocation {
     /// The memory of a device.
     Device(Device),
     /// The part of a device's memory that is close to some of its SMs, by the number of the locality
-    /// domain ([`LOCALITY_DOMAIN_COUNT`](crate::attribute::LOCALITY_DOMAIN_COUNT)). Since CUDA 13.4.
+    /// domain ([`LOCALITY_DOMAIN_COUNT`](crate::device::attribute::LOCALITY_DOMAIN_COUNT)). Since CUDA 13.4.
     /// Unverified (from documentation).
     LocalityDomain {
         /// The device.

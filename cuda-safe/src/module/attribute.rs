@@ -1,7 +1,9 @@
 //! Attributes of kernels, each with its type. Some can be set.
 //!
 //! ```no_run
-//! use cuda_safe::{Context, Device, Module, attribute, kernel_attribute};
+//! use cuda_safe::{Context, Device, Module};
+//! use cuda_safe::device::attribute;
+//! use cuda_safe::module::attribute as kernel_attribute;
 //!
 //! # let ptx = "";
 //! let device = Device::get(0)?;
@@ -165,7 +167,7 @@ attributes! {
     CACHE_MODE_CA: bool, false = CU_FUNC_ATTRIBUTE_CACHE_MODE_CA, 0;
     /// The maximum dynamic shared memory per block of a launch, in bytes. The default is 48 KiB minus
     /// the static shared memory. Static and dynamic shared memory together must not exceed the device's
-    /// [`MAX_SHARED_MEMORY_PER_BLOCK_OPTIN`](crate::attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN).
+    /// [`MAX_SHARED_MEMORY_PER_BLOCK_OPTIN`](crate::device::attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN).
     MAX_DYNAMIC_SHARED_BYTES: u32, true = CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 0;
     /// The preferred shared memory carveout.
     CARVEOUT: Carveout, true = CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 0;
@@ -233,7 +235,7 @@ impl Kernel {
     /// ```compile_fail,E0308
     /// # fn f(kernel: cuda_safe::Kernel) {
     /// // The compiler chose the number of registers, so it cannot be set.
-    /// let _ = kernel.set_attribute(cuda_safe::kernel_attribute::REGISTERS, 32);
+    /// let _ = kernel.set_attribute(cuda_safe::module::attribute::REGISTERS, 32);
     /// # }
     /// ```
     #[doc(alias = "cuFuncSetAttribute")]
@@ -272,7 +274,7 @@ impl Kernel {
 
     /// Loads the kernel's code onto the device now. Calls `cuFuncLoad`.
     ///
-    /// With [lazy loading](crate::LoadingMode), the first launch then does not have to load it.
+    /// With [lazy loading](crate::module::LoadingMode), the first launch then does not have to load it.
     ///
     /// # Errors
     /// `CUDA_ERROR_OUT_OF_MEMORY`; the driver is too old.

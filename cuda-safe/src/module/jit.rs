@@ -17,7 +17,8 @@ use cuda_sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option as Key, CUjit_targe
 /// does not recompile code that is in its cache.
 ///
 /// ```no_run
-/// use cuda_safe::{Context, Device, JitOptions, Module};
+/// use cuda_safe::{Context, Device, Module};
+/// use cuda_safe::module::JitOptions;
 ///
 /// # let ptx = "";
 /// let context = Context::primary(&Device::get(0)?)?;

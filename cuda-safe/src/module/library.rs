@@ -25,7 +25,8 @@ use std::sync::Arc;
 /// Since CUDA 12.0. [`Module`](super::Module) is available on every driver.
 ///
 /// ```no_run
-/// use cuda_safe::{Context, Device, Library};
+/// use cuda_safe::{Context, Device};
+/// use cuda_safe::module::Library;
 ///
 /// # let ptx = "";
 /// let library = Library::from_ptx(ptx)?;

@@ -21,7 +21,8 @@ use std::sync::Arc;
 /// [target](JitOptions::target).
 ///
 /// ```no_run
-/// use cuda_safe::{Context, Device, Linker, Module};
+/// use cuda_safe::{Context, Device, Module};
+/// use cuda_safe::module::Linker;
 ///
 /// # let (kernels, functions) = ("", ".version 6.0\n.target sm_52\n.address_size 64\n");
 /// let context = Context::primary(&Device::get(0)?)?;

@@ -187,7 +187,7 @@ impl Module {
     /// dropped.
     ///
     /// # Errors
-    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    /// [`Invalid::Handle`] if `raw` is null.
     ///
     /// # Safety
     /// `raw` must be a loaded module of `context` that no other code unloads.
@@ -198,7 +198,7 @@ impl Module {
     /// Wraps a module that foreign code owns. It is never unloaded here.
     ///
     /// # Errors
-    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null.
+    /// [`Invalid::Handle`] if `raw` is null.
     ///
     /// # Safety
     /// `raw` must be a module of `context` that stays loaded until the last clone of the returned
@@ -211,7 +211,7 @@ impl Module {
     /// the last clone of the returned object and its last kernel.
     ///
     /// # Errors
-    /// [`Invalid::Handle`](crate::Invalid::Handle) if `raw` is null. `owner` is then dropped.
+    /// [`Invalid::Handle`] if `raw` is null. `owner` is then dropped.
     ///
     /// # Safety
     /// `raw` must be a module of `context` that stays loaded as long as `owner` is alive.

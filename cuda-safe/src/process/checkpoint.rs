@@ -12,7 +12,7 @@
 //! host memory of a process, such as CRIU, this makes a whole process portable between machines.
 //!
 //! ```no_run
-//! use cuda_safe::checkpoint::RunningProcess;
+//! use cuda_safe::process::checkpoint::RunningProcess;
 //! use std::time::Duration;
 //!
 //! # cuda_safe::init()?;

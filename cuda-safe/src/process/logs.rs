@@ -1,6 +1,6 @@
 //! The log that the driver keeps about failed calls, for CUDA 12.9 and later.
 //!
-//! An [`Error`](crate::Error) contains the entries of its own call: see [`DriverError::log`]. This module
+//! An [`Error`] contains the entries of its own call: see [`DriverError::log`]. This module
 //! reads the log as a whole, and passes each entry to a closure when it is written.
 //!
 //! The driver keeps one log for the process. It has the last 100 entries of all threads, including calls
@@ -9,7 +9,7 @@
 //! A fault of a kernel has no reason, and is logged by the call that reports it.
 //!
 //! ```no_run
-//! use cuda_safe::logs::LogCallback;
+//! use cuda_safe::process::logs::LogCallback;
 //!
 //! let callback = LogCallback::new(|level, text| eprintln!("cuda {level:?}: {text}"))?;
 //! // From here on, failed calls print their reasons.
@@ -17,7 +17,7 @@
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 //!
-//! [`DriverError::log`]: crate::DriverError::log
+//! [`DriverError::log`]: crate::error::DriverError::log
 
 use crate::call::closures::{Closures, argument};
 use crate::call::driver_log;
@@ -210,7 +210,7 @@ pub fn entries() -> Result<String> {
 /// A position in the driver's log (`CUlogIterator`). Reading from it moves it to the end of the log.
 ///
 /// ```no_run
-/// use cuda_safe::logs::LogPosition;
+/// use cuda_safe::process::logs::LogPosition;
 ///
 /// let mut position = LogPosition::end()?;
 /// // ... calls that may fail ...

@@ -104,9 +104,9 @@ pub mod releases {
     //! [`Array`]: crate::array::Array
     //! [`Context`]: crate::Context
     //! [`Context::event`]: crate::Context::event
-    //! [`CopyBatch::enqueue`]: crate::CopyBatch::enqueue
-    //! [`CopyScope`]: crate::CopyScope
-    //! [`CopyScope::enqueue`]: crate::CopyScope::enqueue
+    //! [`CopyBatch::enqueue`]: crate::memory::CopyBatch::enqueue
+    //! [`CopyScope`]: crate::memory::CopyScope
+    //! [`CopyScope::enqueue`]: crate::memory::CopyScope::enqueue
     //! [`DeviceBuffer`]: crate::DeviceBuffer
     //! [`DeviceBuffer::copy_from`]: crate::DeviceBuffer::copy_from
     //! [`DeviceBuffer::copy_from_pinned`]: crate::DeviceBuffer::copy_from_pinned
@@ -125,19 +125,19 @@ pub mod releases {
     //! [`GreenPool`]: crate::green::GreenPool
     //! [`Imported`]: crate::interop::Imported
     //! [`ImportedArray`]: crate::interop::ImportedArray
-    //! [`IpcMemory`]: crate::memory::ipc::open::IpcMemory
-    //! [`Library`]: crate::Library
-    //! [`Linker`]: crate::Linker
-    //! [`ManagedBuffer`]: crate::ManagedBuffer
-    //! [`MappedBuffer`]: crate::MappedBuffer
-    //! [`MemoryPool`]: crate::MemoryPool
+    //! [`IpcMemory`]: crate::memory::IpcMemory
+    //! [`Library`]: crate::module::Library
+    //! [`Linker`]: crate::module::Linker
+    //! [`ManagedBuffer`]: crate::memory::ManagedBuffer
+    //! [`MappedBuffer`]: crate::memory::MappedBuffer
+    //! [`MemoryPool`]: crate::memory::MemoryPool
     //! [`MipmappedArray`]: crate::array::MipmappedArray
     //! [`Module`]: crate::Module
-    //! [`Pending`]: crate::Pending
-    //! [`Pending::synchronize`]: crate::Pending::synchronize
+    //! [`Pending`]: crate::memory::Pending
+    //! [`Pending::synchronize`]: crate::memory::Pending::synchronize
     //! [`PinnedBuffer`]: crate::PinnedBuffer
-    //! [`PinnedRange`]: crate::PinnedRange
-    //! [`PitchedBuffer`]: crate::PitchedBuffer
+    //! [`PinnedRange`]: crate::memory::PinnedRange
+    //! [`PitchedBuffer`]: crate::memory::PitchedBuffer
     //! [`SharedBuffer`]: crate::SharedBuffer
     //! [`Stream`]: crate::Stream
     //! [`Stream::copy_scope`]: crate::Stream::copy_scope
@@ -161,7 +161,7 @@ pub mod devices {
     //! |---|---|
     //! | [`DeviceBuffer`] and its slices, in copies, launches and [`rebind`] | error: a buffer is bound to its stream |
     //! | [`MappedBuffer`], [`ManagedBuffer`] and their slices | error: they are bound to their stream |
-    //! | [`MemoryPool`], for a new buffer | works if the pool [grants access](crate::MemoryPool::grant_access) to the device; otherwise [`Invalid::NoAccessToPool`] |
+    //! | [`MemoryPool`], for a new buffer | works if the pool [grants access](crate::memory::MemoryPool::grant_access) to the device; otherwise [`Invalid::NoAccessToPool`] |
     //! | [`SharedBuffer::on`] | error: the stream must be of the buffer's context |
     //! | [`SharedBuffer::on_peer`] | works as the source of a copy; for kernels it is `unsafe`, as the device needs [peer access](crate::Context::enable_peer_access) |
     //! | [`PinnedBuffer`], [`PinnedRange`], in copies | works |
@@ -184,14 +184,14 @@ pub mod devices {
     //! [`Invalid::OtherContext`]: crate::Invalid::OtherContext
     //! [`Invalid::OtherStream`]: crate::Invalid::OtherStream
     //! [`Kernel`]: crate::Kernel
-    //! [`Library`]: crate::Library
-    //! [`Library::kernel`]: crate::Library::kernel
-    //! [`ManagedBuffer`]: crate::ManagedBuffer
-    //! [`MappedBuffer`]: crate::MappedBuffer
-    //! [`MemoryPool`]: crate::MemoryPool
+    //! [`Library`]: crate::module::Library
+    //! [`Library::kernel`]: crate::module::Library::kernel
+    //! [`ManagedBuffer`]: crate::memory::ManagedBuffer
+    //! [`MappedBuffer`]: crate::memory::MappedBuffer
+    //! [`MemoryPool`]: crate::memory::MemoryPool
     //! [`Module`]: crate::Module
     //! [`PinnedBuffer`]: crate::PinnedBuffer
-    //! [`PinnedRange`]: crate::PinnedRange
+    //! [`PinnedRange`]: crate::memory::PinnedRange
     //! [`SharedBuffer::on`]: crate::SharedBuffer::on
     //! [`SharedBuffer::on_peer`]: crate::SharedBuffer::on_peer
     //! [`Stream::wait_event`]: crate::Stream::wait_event
@@ -232,8 +232,8 @@ pub mod threads {
     //! | [`Graph`] | yes | no | the driver does not lock graphs |
     //! | [`ExecutableGraph`] | yes | yes | the driver locks executable graphs |
     //! | [`Error`](crate::Error) | yes | yes | it holds no handle |
-    //! | [`LogCallback`](crate::logs::LogCallback), [`DumpCallback`](crate::coredump::DumpCallback), [`CoredumpGuard`](crate::coredump::CoredumpGuard), [`ProfilerRange`](crate::profiler::ProfilerRange) | yes | yes | they can only be ended |
-    //! | [`RunningProcess`](crate::checkpoint::RunningProcess), [`LockedProcess`](crate::checkpoint::LockedProcess), [`CheckpointedProcess`](crate::checkpoint::CheckpointedProcess) | yes | yes | they hold the id of a process |
+    //! | [`LogCallback`](crate::process::logs::LogCallback), [`DumpCallback`](crate::process::coredump::DumpCallback), [`CoredumpGuard`](crate::process::coredump::CoredumpGuard), [`ProfilerRange`](crate::process::profiler::ProfilerRange) | yes | yes | they can only be ended |
+    //! | [`RunningProcess`](crate::process::checkpoint::RunningProcess), [`LockedProcess`](crate::process::checkpoint::LockedProcess), [`CheckpointedProcess`](crate::process::checkpoint::CheckpointedProcess) | yes | yes | they hold the id of a process |
     //! | [`Capture`] | no | no | a capture must end on the thread that began it |
     //! | [`CurrentContext`], [`CurrentGreenContext`], [`DefaultStream`] | no | no | the current context belongs to one thread |
     //! | [`CopyScope`] | no | no | one thread borrows it |
@@ -242,16 +242,16 @@ pub mod threads {
     //! [`ArrayView`]: crate::interop::ArrayView
     //! [`ArrayViewMut`]: crate::interop::ArrayViewMut
     //! [`AutoFreePointer`]: crate::manager::AutoFreePointer
-    //! [`Capture`]: crate::Capture
+    //! [`Capture`]: crate::capture::Capture
     //! [`CleanupGuard`]: crate::manager::CleanupGuard
     //! [`Context`]: crate::Context
-    //! [`CopyScope`]: crate::CopyScope
-    //! [`CurrentContext`]: crate::CurrentContext
+    //! [`CopyScope`]: crate::memory::CopyScope
+    //! [`CurrentContext`]: crate::context::CurrentContext
     //! [`CurrentGreenContext`]: crate::green::CurrentGreenContext
-    //! [`DefaultStream`]: crate::DefaultStream
+    //! [`DefaultStream`]: crate::stream::DefaultStream
     //! [`DeviceBuffer`]: crate::DeviceBuffer
-    //! [`DeviceChunksExact`]: crate::DeviceChunksExact
-    //! [`DeviceChunksExactMut`]: crate::DeviceChunksExactMut
+    //! [`DeviceChunksExact`]: crate::memory::DeviceChunksExact
+    //! [`DeviceChunksExactMut`]: crate::memory::DeviceChunksExactMut
     //! [`DeviceSlice`]: crate::DeviceSlice
     //! [`DeviceSliceMut`]: crate::DeviceSliceMut
     //! [`DriverMemory`]: crate::manager::DriverMemory
@@ -259,58 +259,62 @@ pub mod threads {
     //! [`ExecutableGraph`]: crate::ExecutableGraph
     //! [`Export`]: crate::interop::dlpack::Export
     //! [`FreeCounter`]: crate::manager::FreeCounter
-    //! [`Global`]: crate::Global
+    //! [`Global`]: crate::module::Global
     //! [`Graph`]: crate::Graph
     //! [`GreenContext`]: crate::green::GreenContext
     //! [`GreenPool`]: crate::green::GreenPool
     //! [`Imported`]: crate::interop::Imported
     //! [`ImportedArray`]: crate::interop::ImportedArray
-    //! [`ImportedPool`]: crate::ImportedPool
-    //! [`IpcMemory`]: crate::memory::ipc::open::IpcMemory
+    //! [`ImportedPool`]: crate::memory::ImportedPool
+    //! [`IpcMemory`]: crate::memory::IpcMemory
     //! [`Kernel`]: crate::Kernel
-    //! [`LaunchBuilder`]: crate::LaunchBuilder
+    //! [`LaunchBuilder`]: crate::launch::LaunchBuilder
     //! [`Lease`]: crate::green::Lease
-    //! [`Library`]: crate::Library
-    //! [`Linked`]: crate::Linked
-    //! [`Linker`]: crate::Linker
-    //! [`ManagedBuffer`]: crate::ManagedBuffer
-    //! [`ManagedRange`]: crate::ManagedRange
+    //! [`Library`]: crate::module::Library
+    //! [`Linked`]: crate::module::Linked
+    //! [`Linker`]: crate::module::Linker
+    //! [`ManagedBuffer`]: crate::memory::ManagedBuffer
+    //! [`ManagedRange`]: crate::memory::ManagedRange
     //! [`ManagedTensor`]: crate::interop::dlpack::ManagedTensor
-    //! [`MappedBuffer`]: crate::MappedBuffer
+    //! [`MappedBuffer`]: crate::memory::MappedBuffer
     //! [`MappedMemory`]: crate::manager::MappedMemory
     //! [`MemoryManager`]: crate::manager::MemoryManager
     //! [`MemoryPointer`]: crate::manager::MemoryPointer
-    //! [`MemoryPool`]: crate::MemoryPool
+    //! [`MemoryPool`]: crate::memory::MemoryPool
     //! [`Module`]: crate::Module
     //! [`OrderEvent`]: crate::manager::OrderEvent
-    //! [`PeerReader`]: crate::PeerReader
-    //! [`Pending`]: crate::Pending
+    //! [`PeerReader`]: crate::memory::PeerReader
+    //! [`Pending`]: crate::memory::Pending
     //! [`PinnedBuffer`]: crate::PinnedBuffer
     //! [`PinnedMemory`]: crate::manager::PinnedMemory
-    //! [`PinnedRange`]: crate::PinnedRange
-    //! [`PitchedBuffer`]: crate::PitchedBuffer
-    //! [`PointerInfo`]: crate::PointerInfo
+    //! [`PinnedRange`]: crate::memory::PinnedRange
+    //! [`PitchedBuffer`]: crate::memory::PitchedBuffer
+    //! [`PointerInfo`]: crate::memory::PointerInfo
     //! [`PooledPartition`]: crate::green::PooledPartition
     //! [`SharedBuffer`]: crate::SharedBuffer
-    //! [`SharedReader`]: crate::SharedReader
+    //! [`SharedReader`]: crate::memory::SharedReader
     //! [`SmGroup`]: crate::green::SmGroup
     //! [`SmProbe`]: crate::green::SmProbe
     //! [`SmProbing`]: crate::green::SmProbing
     //! [`SmResource`]: crate::green::SmResource
     //! [`Stream`]: crate::Stream
-    //! [`StreamFuture`]: crate::StreamFuture
+    //! [`StreamFuture`]: crate::stream::StreamFuture
     //! [`TypedKernel`]: crate::TypedKernel
-    //! [`WeakStream`]: crate::WeakStream
+    //! [`WeakStream`]: crate::stream::WeakStream
     //! [`Workqueues`]: crate::green::Workqueues
 
     const _: () = {
+        use crate::memory::{
+            DeviceChunksExact, DeviceChunksExactMut, ImportedPool, ManagedBuffer, ManagedRange,
+            MappedBuffer, MemoryPool, PeerReader, Pending, PinnedRange, PitchedBuffer, PointerInfo,
+            SharedReader,
+        };
+        use crate::module::{Global, Library, Linked, Linker};
+        use crate::stream::{StreamFuture, WeakStream};
         use crate::{
-            Context, DeviceBuffer, DeviceChunksExact, DeviceChunksExactMut, DeviceSlice,
-            DeviceSliceMut, Error, Event, ExecutableGraph, Global, Graph, ImportedPool, Kernel,
-            Library, Linked, Linker, ManagedBuffer, ManagedRange, MappedBuffer, MemoryPool, Module,
-            PeerReader, Pending, PinnedBuffer, PinnedRange, PitchedBuffer, PointerInfo,
-            SharedBuffer, SharedReader, Stream, StreamFuture, TypedKernel, WeakStream, green,
-            interop, manager, virtual_memory,
+            Context, DeviceBuffer, DeviceSlice, DeviceSliceMut, Error, Event, ExecutableGraph,
+            Graph, Kernel, Module, PinnedBuffer, SharedBuffer, Stream, TypedKernel, green, interop,
+            manager, virtual_memory,
         };
 
         const fn send<T: Send>() {}
@@ -355,13 +359,13 @@ pub mod threads {
         send_and_sync::<Pending<f32>>();
         send_and_sync::<Pending<f32, PinnedRange<f32>>>();
         send_and_sync::<MappedBuffer<f32>>();
-        send_and_sync::<crate::logs::LogCallback>();
-        send_and_sync::<crate::coredump::DumpCallback>();
-        send_and_sync::<crate::coredump::CoredumpGuard>();
-        send_and_sync::<crate::profiler::ProfilerRange>();
-        send_and_sync::<crate::checkpoint::RunningProcess>();
-        send_and_sync::<crate::checkpoint::LockedProcess>();
-        send_and_sync::<crate::checkpoint::CheckpointedProcess>();
+        send_and_sync::<crate::process::logs::LogCallback>();
+        send_and_sync::<crate::process::coredump::DumpCallback>();
+        send_and_sync::<crate::process::coredump::CoredumpGuard>();
+        send_and_sync::<crate::process::profiler::ProfilerRange>();
+        send_and_sync::<crate::process::checkpoint::RunningProcess>();
+        send_and_sync::<crate::process::checkpoint::LockedProcess>();
+        send_and_sync::<crate::process::checkpoint::CheckpointedProcess>();
         send_and_sync::<virtual_memory::PhysicalMemory>();
         send_and_sync::<virtual_memory::Reservation>();
         send_and_sync::<virtual_memory::Mapping>();
@@ -410,15 +414,15 @@ pub mod driver_bugs {
     //!   1.7 MiB of host memory stay allocated each time. A [`GreenPool`] reuses green contexts
     //!   instead.
     //! - `cuLogsUnregisterCallback` crashes if a callback is unregistered twice. A
-    //!   [`LogCallback`](crate::logs::LogCallback) is unregistered once.
+    //!   [`LogCallback`](crate::process::logs::LogCallback) is unregistered once.
     //! - The driver crashes if core dumps are enabled before `cuInit`. [`CoredumpSettings::apply`] calls
     //!   it first.
     //!
     //! # Bugs that the caller must avoid
     //!
-    //! - While [core dumps](crate::coredump) are on, the first wait after a fault of a kernel succeeds.
+    //! - While [core dumps](crate::process::coredump) are on, the first wait after a fault of a kernel succeeds.
     //! - A process that imported memory of another process by a file descriptor or an IPC handle can be
-    //!   [checkpointed](crate::checkpoint), but never restored.
+    //!   [checkpointed](crate::process::checkpoint), but never restored.
     //! - `cuGraphInstantiate` crashes if a module whose kernels are in the graph was unloaded. The
     //!   caller of [`TypedKernel::launch`] promises that the module of a captured kernel stays
     //!   loaded.
@@ -428,9 +432,9 @@ pub mod driver_bugs {
     //!   (`cuMemcpyHtoDAsync`) while the other context is current. Use one context per device, the
     //!   primary context, and partition the device with [green contexts](crate::green).
     //!
-    //! [`CopyBatch`]: crate::CopyBatch
-    //! [`CoredumpSettings::apply`]: crate::coredump::CoredumpSettings::apply
+    //! [`CopyBatch`]: crate::memory::CopyBatch
+    //! [`CoredumpSettings::apply`]: crate::process::coredump::CoredumpSettings::apply
     //! [`GreenPool`]: crate::green::GreenPool
-    //! [`MemoryPool`]: crate::MemoryPool
+    //! [`MemoryPool`]: crate::memory::MemoryPool
     //! [`TypedKernel::launch`]: crate::TypedKernel::launch
 }

@@ -55,42 +55,41 @@
 //!
 //! [`Attribute`]: crate::device::Attribute
 //! [`Context`]: crate::Context
-//! [`DefaultStream`]: crate::DefaultStream
+//! [`DefaultStream`]: crate::stream::DefaultStream
 //! [`Device`]: crate::Device
 //! [`Device::get`]: crate::Device::get
 //! [`DeviceBuffer`]: crate::DeviceBuffer
 //! [`Event`]: crate::Event
 //! [`ExecutableGraph`]: crate::ExecutableGraph
 //! [`Export`]: crate::interop::dlpack::Export
-//! [`Global`]: crate::Global
+//! [`Global`]: crate::module::Global
 //! [`Graph`]: crate::Graph
 //! [`GreenContext`]: crate::green::GreenContext
 //! [`ImportedArray`]: crate::interop::ImportedArray
-//! [`ImportedPool`]: crate::ImportedPool
-//! [`IpcMemory`]: crate::memory::ipc::open::IpcMemory
+//! [`ImportedPool`]: crate::memory::ImportedPool
+//! [`IpcMemory`]: crate::memory::IpcMemory
 //! [`Kernel`]: crate::Kernel
-//! [`KernelAttribute`]: crate::kernel_attribute::KernelAttribute
-//! [`Library`]: crate::Library
-//! [`Linker`]: crate::Linker
-//! [`ManagedBuffer`]: crate::ManagedBuffer
-//! [`ManagedRange`]: crate::ManagedRange
+//! [`KernelAttribute`]: crate::module::attribute::KernelAttribute
+//! [`Library`]: crate::module::Library
+//! [`Linker`]: crate::module::Linker
+//! [`ManagedBuffer`]: crate::memory::ManagedBuffer
+//! [`ManagedRange`]: crate::memory::ManagedRange
 //! [`ManagedTensor`]: crate::interop::dlpack::ManagedTensor
-//! [`MappedBuffer`]: crate::MappedBuffer
+//! [`MappedBuffer`]: crate::memory::MappedBuffer
 //! [`MappedMemory`]: crate::manager::MappedMemory
 //! [`MemoryPointer`]: crate::manager::MemoryPointer
-//! [`MemoryPool`]: crate::MemoryPool
+//! [`MemoryPool`]: crate::memory::MemoryPool
 //! [`Module`]: crate::Module
 //! [`PinnedMemory`]: crate::manager::PinnedMemory
-//! [`PoolAttribute`]: crate::pool::attribute::PoolAttribute
+//! [`PoolAttribute`]: crate::memory::pool::attribute::PoolAttribute
 //! [`Stream`]: crate::Stream
 
 /// Checks the signatures of the first table.
 const _: () = {
     use crate::green::GreenContext;
-    use crate::{
-        Context, DeviceBuffer, Event, ExecutableGraph, Graph, Library, ManagedBuffer, MemoryPool,
-        Module, Result, Stream,
-    };
+    use crate::memory::{ManagedBuffer, MemoryPool};
+    use crate::module::Library;
+    use crate::{Context, DeviceBuffer, Event, ExecutableGraph, Graph, Module, Result, Stream};
     use cuda_sys::{
         CUcontext, CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUgreenCtx, CUlibrary, CUmemoryPool,
         CUmodule, CUstream,

@@ -69,7 +69,7 @@ values! {
         /// Streaming: less likely to stay, because the data will not be accessed again.
         Streaming = CU_ACCESS_PROPERTY_STREAMING,
         /// Persisting: more likely to stay, in the part of the cache that is
-        /// [set aside](crate::Limit::PersistingL2CacheSize) for this.
+        /// [set aside](crate::context::Limit::PersistingL2CacheSize) for this.
         Persisting = CU_ACCESS_PROPERTY_PERSISTING,
     }
 }
@@ -116,7 +116,7 @@ impl Default for AccessWindow {
 }
 
 /// The map from logical to physical memory synchronization domains (`CUlaunchMemSyncDomainMap`). The
-/// device has [`MEM_SYNC_DOMAIN_COUNT`](crate::attribute::MEM_SYNC_DOMAIN_COUNT) physical domains.
+/// device has [`MEM_SYNC_DOMAIN_COUNT`](crate::device::attribute::MEM_SYNC_DOMAIN_COUNT) physical domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemorySyncDomainMap {
     /// The physical domain of [`MemorySyncDomain::Default`].

@@ -40,7 +40,7 @@ pub enum MemoryOperation {
     },
     /// Writes 8 bytes. Earlier writes of the stream become visible to the whole system before this
     /// write. Needs a device with
-    /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
+    /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::device::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
     Write64 {
         /// The address of the word.
         address: CUdeviceptr,
@@ -56,11 +56,11 @@ pub enum MemoryOperation {
         /// The condition for the word and the value.
         condition: WaitCondition,
         /// Whether earlier remote writes through PCIe become visible to later work after the wait.
-        /// Needs a device with [`CAN_FLUSH_REMOTE_WRITES`](crate::attribute::CAN_FLUSH_REMOTE_WRITES).
+        /// Needs a device with [`CAN_FLUSH_REMOTE_WRITES`](crate::device::attribute::CAN_FLUSH_REMOTE_WRITES).
         flush: bool,
     },
     /// Makes later work wait until a word of 8 bytes satisfies a condition. Needs a device with
-    /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
+    /// [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::device::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
     Wait64 {
         /// The address of the word.
         address: CUdeviceptr,
@@ -69,7 +69,7 @@ pub enum MemoryOperation {
         /// The condition for the word and the value.
         condition: WaitCondition,
         /// Whether earlier remote writes through PCIe become visible to later work after the wait.
-        /// Needs a device with [`CAN_FLUSH_REMOTE_WRITES`](crate::attribute::CAN_FLUSH_REMOTE_WRITES).
+        /// Needs a device with [`CAN_FLUSH_REMOTE_WRITES`](crate::device::attribute::CAN_FLUSH_REMOTE_WRITES).
         flush: bool,
     },
     /// Makes earlier remote writes visible to later work, like `flush` of a wait, but without a wait.
@@ -77,7 +77,7 @@ pub enum MemoryOperation {
     /// A memory barrier: earlier writes become visible before later writes.
     Barrier(BarrierScope),
     /// Changes a word of 4 bytes by an atomic operation. Needs CUDA 13.1, and a device with
-    /// [`ATOMIC_REDUCTION_SUPPORTED`](crate::attribute::ATOMIC_REDUCTION_SUPPORTED). Unverified (from
+    /// [`ATOMIC_REDUCTION_SUPPORTED`](crate::device::attribute::ATOMIC_REDUCTION_SUPPORTED). Unverified (from
     /// documentation).
     Reduce32 {
         /// The address of the word.
@@ -88,7 +88,7 @@ pub enum MemoryOperation {
         reduction: AtomicReduction,
     },
     /// Changes a word of 8 bytes by an atomic operation. Needs CUDA 13.1, and a device with
-    /// [`ATOMIC_REDUCTION_SUPPORTED`](crate::attribute::ATOMIC_REDUCTION_SUPPORTED). Unverified (from
+    /// [`ATOMIC_REDUCTION_SUPPORTED`](crate::device::attribute::ATOMIC_REDUCTION_SUPPORTED). Unverified (from
     /// documentation).
     Reduce64 {
         /// The address of the word.
@@ -137,7 +137,7 @@ pub enum WaitCondition {
     /// `w & v != 0`: at least one bit of `v` is set in `w`.
     AnyBit,
     /// `!(w | v) != 0`: at least one bit is set in neither `w` nor `v`. Needs a device with
-    /// [`CAN_USE_STREAM_WAIT_VALUE_NOR`](crate::attribute::CAN_USE_STREAM_WAIT_VALUE_NOR).
+    /// [`CAN_USE_STREAM_WAIT_VALUE_NOR`](crate::device::attribute::CAN_USE_STREAM_WAIT_VALUE_NOR).
     Nor,
 }
 
@@ -273,7 +273,8 @@ impl Stream {
     /// Since CUDA 11.7. Raw: [`cuStreamBatchMemOp_v2`](fn@cuda_sys::cuStreamBatchMemOp_v2).
     ///
     /// ```no_run
-    /// use cuda_safe::{Context, Device, DeviceBuffer, MemoryOperation, WaitCondition};
+    /// use cuda_safe::{Context, Device, DeviceBuffer};
+    /// use cuda_safe::stream::{MemoryOperation, WaitCondition};
     ///
     /// let context = Context::primary(&Device::get(0)?)?;
     /// let (producer, consumer) = (context.stream()?, context.stream()?);

@@ -2,7 +2,7 @@
 
 mod attributes;
 mod borrow;
-mod capture_mode;
+pub(crate) mod capture_mode;
 mod completion;
 mod default;
 mod end;
@@ -16,7 +16,7 @@ mod retained;
 pub use attributes::{
     AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
 };
-pub use capture_mode::CaptureMode;
+pub(crate) use capture_mode::CaptureMode;
 pub use completion::StreamFuture;
 pub use default::DefaultStream;
 pub(crate) use host::run_inside;
@@ -424,7 +424,7 @@ impl Stream {
     /// Returns the actual priority of the stream. Calls `cuStreamGetPriority`.
     ///
     /// # Errors
-    /// Only the errors that every call can return. See [`Error`](crate::Error).
+    /// Only the errors that every call can return. See [`Error`].
     ///
     /// Since CUDA 5.5. Raw: [`cuStreamGetPriority`](fn@cuda_sys::cuStreamGetPriority).
     #[doc(alias = "cuStreamGetPriority")]

@@ -39,7 +39,7 @@ use std::marker::PhantomData;
 ///
 /// The map borrows the memory of the tensor, and is bound to its stream. A reference to it is the argument
 /// of a kernel parameter `const __grid_constant__ CUtensorMap`, whose type in Rust is
-/// [`CUtensorMap`](crate::sys::CUtensorMap).
+/// [`CUtensorMap`].
 ///
 /// NVIDIA's driver checks the shape of a tensor, but not whether the tensor is in memory, and a kernel
 /// that accesses other memory through a map ends the context. This type checks it. A kernel can therefore

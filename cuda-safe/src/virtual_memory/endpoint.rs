@@ -38,7 +38,7 @@ impl EndpointIds {
     /// # Errors
     /// [`Error::Missing`](crate::Error::Missing) before CUDA 13.3; `CUDA_ERROR_NOT_SUPPORTED` if no device
     /// has logical endpoints
-    /// ([`LOGICAL_ENDPOINT_UNICAST_SUPPORTED`](crate::attribute::LOGICAL_ENDPOINT_UNICAST_SUPPORTED));
+    /// ([`LOGICAL_ENDPOINT_UNICAST_SUPPORTED`](crate::device::attribute::LOGICAL_ENDPOINT_UNICAST_SUPPORTED));
     /// `CUDA_ERROR_INVALID_VALUE` if `count` is 0.
     ///
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointIdReserve`](fn@cuda_sys::cuLogicalEndpointIdReserve),
@@ -158,7 +158,7 @@ pub struct EndpointOptions {
     /// Whether the endpoint can be [exported](LogicalEndpoint::export) over the fabric.
     pub shareable: bool,
     /// Whether the endpoint counts operations
-    /// ([`LOGICAL_ENDPOINT_COUNTED_OPS_SUPPORTED`](crate::attribute::LOGICAL_ENDPOINT_COUNTED_OPS_SUPPORTED)).
+    /// ([`LOGICAL_ENDPOINT_COUNTED_OPS_SUPPORTED`](crate::device::attribute::LOGICAL_ENDPOINT_COUNTED_OPS_SUPPORTED)).
     pub counted: bool,
 }
 

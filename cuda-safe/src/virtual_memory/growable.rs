@@ -38,7 +38,7 @@ use std::time::Duration;
 /// without one, driver 580 rejects copies to and from host memory with `CUDA_ERROR_INVALID_VALUE`.
 ///
 /// Use it where the final length is unknown, such as a cache of keys and values; memory that is allocated
-/// and freed often belongs to a [pool](crate::MemoryPool).
+/// and freed often belongs to a [pool](crate::memory::MemoryPool).
 ///
 /// # Drop
 /// Dropping does not block: the memory is unmapped after the work on the stream. If the stream is

@@ -56,7 +56,7 @@ impl MulticastOptions {
     ///
     /// # Errors
     /// `CUDA_ERROR_NOT_SUPPORTED` if the devices have no multicast
-    /// ([`MULTICAST_SUPPORTED`](crate::attribute::MULTICAST_SUPPORTED)).
+    /// ([`MULTICAST_SUPPORTED`](crate::device::attribute::MULTICAST_SUPPORTED)).
     ///
     /// Since CUDA 12.1. Raw: [`cuMulticastGetGranularity`](fn@cuda_sys::cuMulticastGetGranularity).
     #[doc(alias = "cuMulticastGetGranularity")]
@@ -106,7 +106,8 @@ impl MulticastOptions {
 /// use cuda_safe::virtual_memory::{
 ///     MulticastOptions, MulticastTeam, PhysicalMemory, Reservation,
 /// };
-/// use cuda_safe::{Device, MemoryAccess};
+/// use cuda_safe::Device;
+/// use cuda_safe::memory::MemoryAccess;
 ///
 /// let devices = [Device::get(0)?, Device::get(1)?];
 /// let size = MulticastOptions::new(2, 2 << 20).granularity()?;

@@ -23,11 +23,11 @@ pub struct PhysicalOptions {
     /// How the memory can be shared with other processes.
     pub shareable: Shareable,
     /// Whether the device may compress the memory
-    /// ([`GENERIC_COMPRESSION_SUPPORTED`](crate::attribute::GENERIC_COMPRESSION_SUPPORTED)). The driver
+    /// ([`GENERIC_COMPRESSION_SUPPORTED`](crate::device::attribute::GENERIC_COMPRESSION_SUPPORTED)). The driver
     /// decides; [`PhysicalMemory::properties`](super::PhysicalMemory::properties) returns the result.
     pub compressible: bool,
     /// Whether other PCI devices can access the memory
-    /// ([`GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`](crate::attribute::GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)).
+    /// ([`GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED`](crate::device::attribute::GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)).
     pub gpu_direct_rdma: bool,
     /// Whether the memory is for tiles of sparse arrays only.
     pub(super) is_tile_pool: bool,

@@ -61,7 +61,8 @@ static IS_ON: AtomicBool = AtomicBool::new(false);
 /// arrays, that is, for options. The memory that a copy moves is not recorded.
 ///
 /// ```
-/// use cuda_safe::{Context, Device, Limit};
+/// use cuda_safe::{Context, Device};
+/// use cuda_safe::context::Limit;
 /// use cuda_sys::CUlimit;
 ///
 /// # cuda_sim::install(cuda_sim::Profile::h200()).expect("nothing was called before");

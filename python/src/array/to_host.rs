@@ -8,7 +8,7 @@ use super::dlpack::{self, Exported, Request, capsule_of, refused};
 use super::memory::{Memory, host_address};
 use super::{Array, PyDeviceArray};
 use crate::error::Result;
-use cuda_safe::attribute::CONCURRENT_MANAGED_ACCESS;
+use cuda_safe::device::attribute::CONCURRENT_MANAGED_ACCESS;
 use cuda_safe::interop::Layout;
 use cuda_safe::interop::dlpack::{Export, MemoryKind};
 use pyo3::exceptions::PyMemoryError;

@@ -19,11 +19,14 @@ use crate::hold::Owner;
 use crate::once::intern;
 use crate::primary::is_gone;
 use crate::stream_handle::{Handle, StreamHandle};
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::context::MemoryInfo;
 use cuda_safe::manager::{
     Block, CleanupGuard, DeferOptions, DriverMemory, HostBlock, INTERFACE_VERSION, IpcHandle,
     MemoryManager, Order,
 };
-use cuda_safe::{CaptureMode, Context, Error, Event, MemoryInfo, PinnedFlags};
+use cuda_safe::memory::PinnedFlags;
+use cuda_safe::{Context, Error, Event};
 use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};

@@ -4,9 +4,10 @@ use super::{Caching, Ordered, Plain, Plugin, manager_of};
 use crate::ending::calling;
 use crate::error::Result;
 use cuda_memory::Statistics;
+use cuda_safe::Context;
+use cuda_safe::context::MemoryInfo;
 use cuda_safe::manager::MemoryManager;
-use cuda_safe::pool::attribute::{RESERVED_CURRENT, RESERVED_HIGH};
-use cuda_safe::{Context, MemoryInfo};
+use cuda_safe::memory::pool::attribute::{RESERVED_CURRENT, RESERVED_HIGH};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 

@@ -7,8 +7,9 @@ use crate::common::random::Random;
 use cuda_safe::manager::{
     AutoFreePointer, CleanupGuard, HostPointer, MappedMemory, MemoryPointer, Order, PinnedMemory,
 };
+use cuda_safe::memory::PinnedFlags;
 use cuda_safe::sys::cuMemcpyDtoHAsync_v2;
-use cuda_safe::{Context, DeviceBuffer, PinnedFlags, Result, Stream};
+use cuda_safe::{Context, DeviceBuffer, Result, Stream};
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;

@@ -1,9 +1,11 @@
 //! A ledger of a manager: which memory it has allocated and freed.
 
+use cuda_safe::Result;
+use cuda_safe::context::MemoryInfo;
 use cuda_safe::manager::{
     Block, CleanupGuard, DriverMemory, HostBlock, IpcHandle, MemoryManager, Order,
 };
-use cuda_safe::{MemoryInfo, PinnedFlags, Result};
+use cuda_safe::memory::PinnedFlags;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;

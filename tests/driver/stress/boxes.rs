@@ -2,7 +2,8 @@
 
 use super::buffers::with_buffer;
 use super::worker::{Item, Known, Worker};
-use cuda_safe::{CopyBatch, DeviceBuffer, Extent, PitchedBuffer, Region, Result};
+use cuda_safe::memory::{CopyBatch, Extent, PitchedBuffer, Region};
+use cuda_safe::{DeviceBuffer, Result};
 
 /// Returns a plane of the given width over the first elements of a buffer.
 fn plane(worker: &mut Worker<'_>, len: usize) -> Extent {

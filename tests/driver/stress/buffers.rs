@@ -1,7 +1,8 @@
 //! Buffers with known contents.
 
 use super::worker::{Item, Known, Worker};
-use cuda_safe::{DeviceBuffer, MemoryPool, MemoryPoolOptions, Result, Stream};
+use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
+use cuda_safe::{DeviceBuffer, Result, Stream};
 
 pub(super) fn make(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;

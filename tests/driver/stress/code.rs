@@ -3,8 +3,10 @@
 
 use super::worker::Worker;
 use crate::kernels::{APPLY, GLOBALS, TWICE, kernel_of, nothing};
-use cuda_safe::kernel_attribute as of;
-use cuda_safe::{DeviceBuffer, LaunchAttributes, LaunchConfig, Linker, Module, Result};
+use cuda_safe::launch::LaunchAttributes;
+use cuda_safe::module::Linker;
+use cuda_safe::module::attribute as of;
+use cuda_safe::{DeviceBuffer, LaunchConfig, Module, Result};
 
 const ONE: LaunchConfig = LaunchConfig::linear(1, 1);
 

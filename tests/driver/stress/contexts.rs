@@ -3,8 +3,9 @@
 use super::worker::Worker;
 use super::{buffers, events};
 use crate::common;
-use cuda_safe::pool::attribute::{RESERVED_CURRENT, USED_CURRENT};
-use cuda_safe::{Context, Limit, Result};
+use cuda_safe::context::Limit;
+use cuda_safe::memory::pool::attribute::{RESERVED_CURRENT, USED_CURRENT};
+use cuda_safe::{Context, Result};
 use std::sync::PoisonError;
 
 fn context(worker: &mut Worker<'_>) -> Context {

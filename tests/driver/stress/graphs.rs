@@ -2,7 +2,8 @@
 
 use super::Arena;
 use super::worker::{Item, Known, Worker};
-use cuda_safe::{CaptureMode, DeviceBuffer, Event, ExecutableGraph, Result, Stream};
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::{DeviceBuffer, Event, ExecutableGraph, Result, Stream};
 use std::sync::PoisonError;
 
 /// A graph with all objects that it uses, which nothing else uses.

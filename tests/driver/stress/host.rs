@@ -2,8 +2,12 @@
 
 use super::buffers::with_buffer;
 use super::worker::{Item, Worker};
-use cuda_safe::{Advice, CUresult, DeviceBuffer, ManagedBuffer, MappedBuffer, MemoryLocation};
-use cuda_safe::{PinnedBuffer, PinnedOptions, RegisterOptions, Rejected, Result, attribute};
+use cuda_safe::device::attribute;
+use cuda_safe::error::Rejected;
+use cuda_safe::memory::{Advice, ManagedBuffer, MappedBuffer, MemoryLocation};
+use cuda_safe::memory::{PinnedOptions, RegisterOptions};
+use cuda_safe::{CUresult, DeviceBuffer};
+use cuda_safe::{PinnedBuffer, Result};
 
 pub(super) fn pinned_in(worker: &mut Worker<'_>) -> Result<()> {
     with_buffer(worker, |worker, known| {

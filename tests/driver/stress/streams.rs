@@ -2,8 +2,9 @@
 
 use super::worker::{Item, Worker};
 use crate::common;
-use cuda_safe::{DeviceBuffer, MemoryOperation, Result, StreamFuture, StreamOptions};
-use cuda_safe::{SynchronizationPolicy, WaitCondition};
+use cuda_safe::stream::{MemoryOperation, StreamFuture};
+use cuda_safe::stream::{SynchronizationPolicy, WaitCondition};
+use cuda_safe::{DeviceBuffer, Result, StreamOptions};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;

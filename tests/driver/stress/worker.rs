@@ -4,8 +4,10 @@ use super::actions::Action;
 use super::graphs::Recorded;
 use super::{Arena, Home};
 use crate::common::random::Random;
-use cuda_safe::{DeviceBuffer, Event, ManagedBuffer, MappedBuffer, Pending};
-use cuda_safe::{Result, SharedBuffer, SharedReader, Stream};
+use cuda_safe::memory::SharedReader;
+use cuda_safe::memory::{ManagedBuffer, MappedBuffer, Pending};
+use cuda_safe::{DeviceBuffer, Event};
+use cuda_safe::{Result, SharedBuffer, Stream};
 
 /// An object with its expected contents.
 pub(super) enum Item {

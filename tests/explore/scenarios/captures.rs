@@ -1,7 +1,8 @@
 //! The captures that run while an operation runs.
 
 use super::{Part, Stage, keeping};
-use cuda_safe::{CaptureMode, DeviceBuffer, Graph, Result};
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::{DeviceBuffer, Graph, Result};
 
 /// How one thread captures a stream while another thread uses it.
 #[derive(Clone, Copy)]

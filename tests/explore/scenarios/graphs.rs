@@ -2,10 +2,9 @@
 
 use super::pairs::expect_contents;
 use super::{LEN, Scenario, VECTOR, context};
-use cuda_safe::{
-    CaptureMode, Context, DeviceBuffer, ExecutableGraph, Graph, GraphBuffer, LaunchConfig, Module,
-    Stream,
-};
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::graph::GraphBuffer;
+use cuda_safe::{Context, DeviceBuffer, ExecutableGraph, Graph, LaunchConfig, Module, Stream};
 use cuda_sim::explore;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -4,12 +4,12 @@ use super::managers::small_slabs;
 use super::objects::green;
 use super::{Flag, LEN, Scenario, Stage, context};
 use cuda_memory::CachingManager;
+use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::green::SmProbe;
 use cuda_safe::interop::{ExportedStream, StreamSync};
 use cuda_safe::manager::{MemoryManager, Order};
-use cuda_safe::{
-    CaptureMode, CaptureStatus, Context, ContextFlags, Device, DeviceBuffer, MemoryPool, Result,
-};
+use cuda_safe::memory::MemoryPool;
+use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, Result};
 use cuda_sim::explore;
 use std::sync::{Arc, Mutex};
 
@@ -216,7 +216,7 @@ fn release_blocks_a_capture() {
         let stream = stage.stream.clone();
         Box::new(move || {
             let capture = stream.begin_capture(CaptureMode::ThreadLocal);
-            let _ = capture.and_then(cuda_safe::Capture::end);
+            let _ = capture.and_then(cuda_safe::capture::Capture::end);
         })
     });
 }
@@ -264,7 +264,7 @@ fn pool_in_a_capture() {
     let stream = stage.stream.clone();
     let captures = explore::spawn("the capture", move || {
         let capture = stream.begin_capture(CaptureMode::ThreadLocal);
-        let _ = capture.and_then(cuda_safe::Capture::end);
+        let _ = capture.and_then(cuda_safe::capture::Capture::end);
     });
     frees.join();
     captures.join();
@@ -282,7 +282,7 @@ fn uninitialized_memory() {
     let (stream, done) = (stage.stream.clone(), stage.done.clone());
     let captures = explore::spawn("the capture", move || {
         let capture = stream.begin_capture(CaptureMode::ThreadLocal);
-        let _ = capture.and_then(cuda_safe::Capture::end);
+        let _ = capture.and_then(cuda_safe::capture::Capture::end);
         done.set();
     });
     captures.join();

@@ -2,9 +2,8 @@
 
 use super::pairs::{Operation, expect_contents};
 use super::{LEN, Part, Stage, context, keeping, part, pinned};
-use cuda_safe::{
-    DeviceBuffer, ManagedBuffer, MappedBuffer, MemoryPool, PinnedBuffer, PitchedBuffer,
-};
+use cuda_safe::memory::{ManagedBuffer, MappedBuffer, MemoryPool, PitchedBuffer};
+use cuda_safe::{DeviceBuffer, PinnedBuffer};
 
 pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("allocate-zeroed", allocate_zeroed),

@@ -3,11 +3,13 @@
 use super::pairs::Operation;
 use super::{LEN, Part, Stage, VECTOR, part};
 use cuda_safe::array::{Array, ArrayShape, ReadMode, Sampler, Texture};
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::{
     GreenContext, GreenPool, GreenPoolOptions, PartitionRequest, PartitionSize, SmResource,
     SplitByCount,
 };
-use cuda_safe::{CaptureMode, Context, ContextFlags, DeviceBuffer, Graph, Library, Module};
+use cuda_safe::module::Library;
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Graph, Module};
 
 pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("destroy-event", destroy_event),

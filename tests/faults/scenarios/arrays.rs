@@ -6,9 +6,9 @@ use cuda_safe::array::{
     Array, ArrayOptions, ArrayShape, MipmappedArray, ReadMode, Sampler, SparseArray, Surface,
     SurfaceObject, Texture, TextureObject,
 };
+use cuda_safe::memory::{Extent, PitchedBuffer};
 use cuda_safe::{
-    DeviceBuffer, Extent, LaunchConfig, Module, PinnedBuffer, PitchedBuffer, Result,
-    attempt_deferred_releases,
+    DeviceBuffer, LaunchConfig, Module, PinnedBuffer, Result, attempt_deferred_releases,
 };
 
 const TEXTURE: &str = include_str!("../../kernels/texture.ptx");

@@ -2,9 +2,8 @@
 
 use super::primary;
 use crate::trace::Trace;
-use cuda_safe::{
-    Context, ContextFlags, CopyBatch, Device, DeviceBuffer, Extent, PinnedBuffer, Region, Result,
-};
+use cuda_safe::memory::{CopyBatch, Extent, Region};
+use cuda_safe::{Context, ContextFlags, Device, DeviceBuffer, PinnedBuffer, Result};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;

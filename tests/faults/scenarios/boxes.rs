@@ -2,7 +2,8 @@
 
 use super::primary;
 use crate::trace::Trace;
-use cuda_safe::{CopyBatch, DeviceBuffer, Extent, PitchedBuffer, Region, Result};
+use cuda_safe::memory::{CopyBatch, Extent, PitchedBuffer, Region};
+use cuda_safe::{DeviceBuffer, Result};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;

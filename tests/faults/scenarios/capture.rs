@@ -4,7 +4,8 @@
 use super::{VECTOR, primary, raw};
 use crate::trace::Trace;
 use core::ffi::c_void;
-use cuda_safe::{CaptureMode, DeviceBuffer, Error, Module, PinnedBuffer, Result};
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::{DeviceBuffer, Error, Module, PinnedBuffer, Result};
 use std::any::Any;
 use std::sync::{Mutex, PoisonError};
 

@@ -2,7 +2,8 @@
 
 use super::primary;
 use crate::trace::Trace;
-use cuda_safe::{Context, ContextFlags, Device, Limit, Result};
+use cuda_safe::context::Limit;
+use cuda_safe::{Context, ContextFlags, Device, Result};
 
 pub(super) fn contexts(trace: &mut Trace) -> Result<()> {
     let device = Device::get(0)?;

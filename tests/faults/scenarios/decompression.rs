@@ -2,8 +2,9 @@
 
 use super::primary;
 use crate::trace::Trace;
+use cuda_safe::memory::{CompressionFormat, DecompressBatch};
 use cuda_safe::sys::CUresult;
-use cuda_safe::{CompressionFormat, DecompressBatch, DeviceBuffer, Error, Result};
+use cuda_safe::{DeviceBuffer, Error, Result};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;

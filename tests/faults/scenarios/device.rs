@@ -2,10 +2,10 @@
 
 use super::{expect, if_there_is, invalid};
 use crate::trace::Trace;
+use cuda_safe::context::GraphicsClient;
+use cuda_safe::device::attribute;
 use cuda_safe::device::{AtomicOperation, PeerAttribute};
-use cuda_safe::{
-    CUresult, Context, ContextFlags, Device, Error, GraphicsClient, Invalid, Result, attribute,
-};
+use cuda_safe::{CUresult, Context, ContextFlags, Device, Error, Invalid, Result};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     cuda_safe::init()?;

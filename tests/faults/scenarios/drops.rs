@@ -3,9 +3,10 @@
 use super::{VECTOR, primary};
 use crate::trace::Trace;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+use cuda_safe::module::Library;
 use cuda_safe::{
-    Context, ContextFlags, DeviceBuffer, Event, LaunchConfig, Library, Module, PinnedBuffer,
-    Result, Stream, TypedKernel,
+    Context, ContextFlags, DeviceBuffer, Event, LaunchConfig, Module, PinnedBuffer, Result, Stream,
+    TypedKernel,
 };
 
 type Scale = TypedKernel<(&'static mut [i32], i32, i32, u32)>;

@@ -2,9 +2,8 @@
 
 use super::{expect, invalid, primary};
 use crate::trace::Trace;
-use cuda_safe::{
-    CUresult, Context, ContextFlags, DeviceBuffer, EventIpcHandle, EventOptions, Invalid, Result,
-};
+use cuda_safe::event::EventIpcHandle;
+use cuda_safe::{CUresult, Context, ContextFlags, DeviceBuffer, EventOptions, Invalid, Result};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;

@@ -2,13 +2,12 @@
 
 use super::{SMID, VECTOR, if_there_is, raw};
 use crate::trace::Trace;
-use cuda_safe::attribute;
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::device::attribute;
 use cuda_safe::graph::kind;
 use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, PartitionRequest};
 use cuda_safe::green::{PartitionSize, SmResource, SplitByCount, SplitFlags};
-use cuda_safe::{
-    CaptureMode, Context, Device, DeviceBuffer, LaunchConfig, Module, Result, StreamOptions,
-};
+use cuda_safe::{Context, Device, DeviceBuffer, LaunchConfig, Module, Result, StreamOptions};
 use std::collections::BTreeSet;
 
 pub(super) fn devices(_: &mut Trace) -> Result<()> {

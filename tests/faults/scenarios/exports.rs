@@ -2,7 +2,8 @@
 
 use super::primary;
 use crate::trace::Trace;
-use cuda_safe::{DeviceBuffer, DmaBufOptions, Error, ManagedBuffer, Result};
+use cuda_safe::memory::{DmaBufOptions, ManagedBuffer};
+use cuda_safe::{DeviceBuffer, Error, Result};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;

@@ -2,7 +2,8 @@
 
 use super::{VECTOR, primary, raw};
 use crate::trace::Trace;
-use cuda_safe::{Context, DeviceBuffer, Event, Library, Module, Result, Stream};
+use cuda_safe::module::Library;
+use cuda_safe::{Context, DeviceBuffer, Event, Module, Result, Stream};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let primary = primary()?;

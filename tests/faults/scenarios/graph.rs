@@ -2,9 +2,10 @@
 
 use super::{expect, invalid, primary, raw};
 use crate::trace::Trace;
+use cuda_safe::capture::{CaptureMode, CaptureStatus};
 use cuda_safe::graph::{EdgeKind, InstantiateOptions};
 use cuda_safe::sys::CUgraphDebugDot_flags;
-use cuda_safe::{CUresult, CaptureMode, CaptureStatus, CudaVersion, DeviceBuffer, Error, Graph};
+use cuda_safe::{CUresult, CudaVersion, DeviceBuffer, Error, Graph};
 use cuda_safe::{Invalid, LaunchConfig, Module, PinnedBuffer, Result};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {

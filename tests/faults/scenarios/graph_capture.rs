@@ -3,8 +3,9 @@
 use super::{primary, raw};
 use crate::trace::Trace;
 use cuda_safe::Result;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::graph::EdgeKind;
-use cuda_safe::{CaptureMode, DeviceBuffer, Error, Graph, LaunchConfig, Module, PinnedBuffer};
+use cuda_safe::{DeviceBuffer, Error, Graph, LaunchConfig, Module, PinnedBuffer};
 
 const MODE: CaptureMode = CaptureMode::ThreadLocal;
 

@@ -2,8 +2,9 @@
 
 use super::{expect, invalid, primary};
 use crate::trace::Trace;
+use cuda_safe::graph::GraphAllocation;
 use cuda_safe::graph::{AllocOptions, InstantiateOptions};
-use cuda_safe::{Context, Device, Graph, GraphAllocation, Invalid, Result};
+use cuda_safe::{Context, Device, Graph, Invalid, Result};
 
 /// Builds a graph that frees one allocation and keeps another, which is returned.
 fn build(context: &Context) -> Result<(Graph, GraphAllocation<u32>)> {

@@ -3,7 +3,8 @@
 use super::primary;
 use crate::trace::Trace;
 use cuda_safe::graph::node_attribute;
-use cuda_safe::{DeviceBuffer, Graph, LaunchConfig, MemoryOperation, Module, Result};
+use cuda_safe::stream::MemoryOperation;
+use cuda_safe::{DeviceBuffer, Graph, LaunchConfig, Module, Result};
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;

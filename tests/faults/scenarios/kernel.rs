@@ -2,9 +2,12 @@
 
 use super::{HOPPER, SHARED, invalid, primary};
 use crate::trace::Trace;
-use cuda_safe::kernel_attribute as of;
-use cuda_safe::{CUresult, CachePreference, Invalid, Module, OccupancyOptions, Result};
-use cuda_safe::{LaunchAttributes, LaunchConfig};
+use cuda_safe::LaunchConfig;
+use cuda_safe::context::CachePreference;
+use cuda_safe::launch::LaunchAttributes;
+use cuda_safe::launch::OccupancyOptions;
+use cuda_safe::module::attribute as of;
+use cuda_safe::{CUresult, Invalid, Module, Result};
 
 pub(super) fn attributes(trace: &mut Trace) -> Result<()> {
     let context = primary()?;

@@ -2,12 +2,12 @@
 
 use super::{VECTOR, expect, if_there_is, invalid, primary};
 use crate::trace::Trace;
-use cuda_safe::pool::attribute::{RELEASE_THRESHOLD, USED_CURRENT, USED_HIGH};
-use cuda_safe::{
-    Advice, DeviceBuffer, Invalid, LaunchConfig, ManagedBuffer, MappedBuffer, MemoryAccess,
-    MemoryLocation, MemoryPool, MemoryPoolOptions, Module, PinnedBuffer, PinnedOptions,
-    RegisterOptions, Result,
+use cuda_safe::memory::pool::attribute::{RELEASE_THRESHOLD, USED_CURRENT, USED_HIGH};
+use cuda_safe::memory::{
+    Advice, ManagedBuffer, MappedBuffer, MemoryAccess, MemoryLocation, MemoryPool,
+    MemoryPoolOptions, PinnedOptions, RegisterOptions,
 };
+use cuda_safe::{DeviceBuffer, Invalid, LaunchConfig, Module, PinnedBuffer, Result};
 
 pub(super) fn pinned(trace: &mut Trace) -> Result<()> {
     let context = primary()?;

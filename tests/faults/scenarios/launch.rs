@@ -2,9 +2,10 @@
 
 use super::{HOPPER, VECTOR, expect, invalid, primary};
 use crate::trace::Trace;
+use cuda_safe::launch::{LaunchAttributes, ProgrammaticEvent, Value};
+use cuda_safe::module::Library;
 use cuda_safe::{
-    CUresult, DeviceBuffer, Invalid, LaunchAttributes, LaunchConfig, Library, Module,
-    ProgrammaticEvent, Result, Stream, TypedKernel, Value,
+    CUresult, DeviceBuffer, Invalid, LaunchConfig, Module, Result, Stream, TypedKernel,
 };
 
 pub(super) fn run(trace: &mut Trace) -> Result<()> {

@@ -2,7 +2,8 @@
 
 use super::{APPLY, TWICE, VECTOR, expect, invalid, primary};
 use crate::trace::Trace;
-use cuda_safe::{Error, Invalid, JitOptions, Library, LinkInput, Linked, Linker, Module, Result};
+use cuda_safe::module::{JitOptions, Library, LinkInput, Linked, Linker};
+use cuda_safe::{Error, Invalid, Module, Result};
 
 pub(super) fn options(trace: &mut Trace) -> Result<()> {
     let context = primary()?;

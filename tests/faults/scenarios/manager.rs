@@ -10,11 +10,11 @@ use cuda_safe::manager::{
     AutoFreePointer, DriverManager, IpcHandle, MappedMemory, MemoryManager, MemoryPointer, Order,
     PinnedMemory, clear_memory_manager, set_memory_manager,
 };
-use cuda_safe::pool::attribute::USED_CURRENT;
-use cuda_safe::{
-    Context, DeviceBuffer, ImportedPool, ManagedBuffer, MappedBuffer, MemoryPoolOptions,
-    PinnedBuffer, PinnedFlags, Result,
+use cuda_safe::memory::pool::attribute::USED_CURRENT;
+use cuda_safe::memory::{
+    ImportedPool, ManagedBuffer, MappedBuffer, MemoryPoolOptions, PinnedFlags,
 };
+use cuda_safe::{Context, DeviceBuffer, PinnedBuffer, Result};
 use std::ptr::NonNull;
 
 /// The choice of a manager, for one scenario.

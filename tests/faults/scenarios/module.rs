@@ -2,8 +2,10 @@
 
 use super::{GLOBALS, SMID, VECTOR, expect, if_there_is, invalid, primary};
 use crate::trace::Trace;
-use cuda_safe::{CUresult, Context, ContextFlags, DeviceBuffer, Error, Invalid, JitOptions};
-use cuda_safe::{LaunchConfig, Library, LinkInput, Linker, Module, Result, kernel_attribute};
+use cuda_safe::module::JitOptions;
+use cuda_safe::module::{Library, LinkInput, Linker, attribute as kernel_attribute};
+use cuda_safe::{CUresult, Context, ContextFlags, DeviceBuffer, Error, Invalid};
+use cuda_safe::{LaunchConfig, Module, Result};
 
 fn no_such_kernel(error: &Error) -> bool {
     invalid(|why| matches!(why, Invalid::NoSuchKernel { .. }))(error)

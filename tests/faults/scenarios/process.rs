@@ -2,12 +2,13 @@
 
 use super::{expect, if_there_is, primary};
 use crate::trace::Trace;
-use cuda_safe::checkpoint::{
+use cuda_safe::context::RdmaScope;
+use cuda_safe::process::checkpoint::{
     CheckpointedProcess, LockedProcess, ProcessState, RunningProcess, restore_thread_of,
 };
-use cuda_safe::coredump::{CoredumpSettings, DumpCallback, DumpFlags};
-use cuda_safe::logs::{LogCallback, LogPosition, entries};
-use cuda_safe::{CUresult, Device, RdmaScope, Result};
+use cuda_safe::process::coredump::{CoredumpSettings, DumpCallback, DumpFlags};
+use cuda_safe::process::logs::{LogCallback, LogPosition, entries};
+use cuda_safe::{CUresult, Device, Result};
 use cuda_sim::CudaProcess;
 use std::time::Duration;
 

@@ -1,11 +1,12 @@
 //! Objects that other code creates, with raw calls whose errors are converted to errors of this
 //! crate.
 
+use cuda_safe::error::DriverError;
 use cuda_safe::sys::{
     self, CUcontext, CUdeviceptr, CUevent, CUgraph, CUhostFn, CUlibrary, CUmodule, CUresult,
     CUstream, CUstreamCaptureMode,
 };
-use cuda_safe::{Context, Device, DriverError, Error, Result, Stream};
+use cuda_safe::{Context, Device, Error, Result, Stream};
 use std::ffi::CString;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -2,10 +2,11 @@
 
 use super::{expect, invalid, primary};
 use crate::trace::Trace;
-use cuda_safe::{
-    AccessWindow, BarrierScope, Context, ContextFlags, DeviceBuffer, Invalid, MemoryOperation,
-    MemorySyncDomain, MemorySyncDomainMap, Result, Stream, SynchronizationPolicy, WaitCondition,
+use cuda_safe::stream::{
+    AccessWindow, BarrierScope, MemoryOperation, MemorySyncDomain, MemorySyncDomainMap,
+    SynchronizationPolicy, WaitCondition,
 };
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Invalid, Result, Stream};
 
 pub(super) fn attributes(trace: &mut Trace) -> Result<()> {
     let context = primary()?;

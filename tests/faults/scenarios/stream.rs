@@ -2,9 +2,8 @@
 
 use super::{expect, if_there_is, invalid, primary};
 use crate::trace::Trace;
-use cuda_safe::{
-    Context, ContextFlags, DeviceBuffer, Invalid, Result, Stream, StreamFuture, StreamOptions,
-};
+use cuda_safe::stream::StreamFuture;
+use cuda_safe::{Context, ContextFlags, DeviceBuffer, Invalid, Result, Stream, StreamOptions};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use super::primary;
 use crate::trace::Trace;
-use cuda_safe::pool::MemoryAccess;
+use cuda_safe::memory::pool::MemoryAccess;
 use cuda_safe::virtual_memory::{
     EndpointDevices, EndpointIds, EndpointOptions, FabricCopyBatch, GrowableBuffer,
     MulticastOptions, MulticastTeam, PhysicalMemory, PhysicalOptions, Reservation,

@@ -2,14 +2,12 @@
 
 use super::{On, Row, Stage, array, field, value};
 use cuda_safe::array::{Array, ArrayShape};
+use cuda_safe::memory::{CopyAttributes, CopyBatch, Extent, MemoryLocation, Region, SourceOrder};
 use cuda_safe::sys::{
     CUDA_MEMCPY3D_BATCH_OP, CUDA_MEMCPY3D_PEER, CUmemcpy3DOperand, CUmemcpy3DOperandType,
     CUmemcpyAttributes, CUmemcpyFlags, CUmemcpySrcAccessOrder, CUmemorytype,
 };
-use cuda_safe::{
-    Context, CopyAttributes, CopyBatch, DeviceBuffer, Extent, MemoryLocation, PinnedBuffer, Region,
-    Result, SourceOrder,
-};
+use cuda_safe::{Context, DeviceBuffer, PinnedBuffer, Result};
 
 /// A part of a volume, in which every number is different.
 const PLACE: Region = Region {

@@ -2,12 +2,13 @@
 
 use super::{On, Row, Stage, field, value};
 use core::ffi::c_void;
+use cuda_safe::capture::{Capture, CaptureMode, GraphicsCommands};
 use cuda_safe::graph::EdgeKind;
 use cuda_safe::sys::{
     CUgraphEdgeData, CUstreamCaptureMode, CUstreamCigCaptureParams, CUstreamCigDataType,
     CUstreamCigParam, CUstreamUpdateCaptureDependencies_flags,
 };
-use cuda_safe::{Capture, CaptureMode, Graph, GraphicsCommands, Result};
+use cuda_safe::{Graph, Result};
 use std::ptr::without_provenance_mut;
 
 const MODE: CaptureMode = CaptureMode::Relaxed;

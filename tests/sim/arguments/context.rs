@@ -2,11 +2,12 @@
 
 use super::{Act, On, Row, Stage, field, value};
 use core::ffi::{c_int, c_uint, c_void};
+use cuda_safe::context::{CachePreference, GraphicsClient, Limit};
 use cuda_safe::sys::{
     CUcigDataType, CUctxCigParam, CUctxCreateParams, CUexecAffinityParam, CUexecAffinityType,
     CUfunc_cache, CUlimit,
 };
-use cuda_safe::{CachePreference, Context, ContextFlags, GraphicsClient, Limit, Result};
+use cuda_safe::{Context, ContextFlags, Result};
 use std::ptr::without_provenance_mut;
 
 const LIMITS: [(&str, Limit, CUlimit); 11] = [

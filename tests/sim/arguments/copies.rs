@@ -1,11 +1,12 @@
 //! Copies and fills of lines, planes and volumes.
 
 use super::{On, Row, Stage, array, field, value};
+use cuda_safe::memory::{CopyBatch, Extent, Region};
 use cuda_safe::sys::{
     CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemcpyAttributes, CUmemcpySrcAccessOrder,
     CUmemorytype,
 };
-use cuda_safe::{Context, CopyBatch, DeviceBuffer, Extent, PinnedBuffer, Region, Result};
+use cuda_safe::{Context, DeviceBuffer, PinnedBuffer, Result};
 
 const ROOM: usize = 512;
 

@@ -1,8 +1,9 @@
 //! Batches of decompressions. The device has no engine, so that it refuses them.
 
 use super::{Row, Stage, array, value};
+use cuda_safe::memory::{CompressionFormat, DecompressBatch};
 use cuda_safe::sys::{CUmemDecompressAlgorithm, CUmemDecompressParams};
-use cuda_safe::{CompressionFormat, DecompressBatch, DeviceBuffer, Result};
+use cuda_safe::{DeviceBuffer, Result};
 
 const BATCH: &str = "cuMemBatchDecompressAsync";
 

@@ -1,7 +1,9 @@
 //! Events: creation, records and waits.
 
 use super::{On, Row, Stage, value};
-use cuda_safe::{CaptureMode, DeviceBuffer, EventIpcHandle, EventOptions, Result};
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::event::EventIpcHandle;
+use cuda_safe::{DeviceBuffer, EventOptions, Result};
 
 /// Creates an event for ordering only, unless the options say otherwise.
 const DISABLE_TIMING: u32 = 2;

@@ -1,8 +1,9 @@
 //! Device memory as a DMA-BUF, and the locations of managed memory.
 
 use super::{Row, Stage, value};
+use cuda_safe::memory::{DmaBufOptions, ManagedBuffer};
 use cuda_safe::sys::{CUmemRangeFlags, CUmemRangeHandleType};
-use cuda_safe::{DeviceBuffer, DmaBufOptions, ManagedBuffer, Result};
+use cuda_safe::{DeviceBuffer, Result};
 
 const RANGE: &str = "cuMemGetHandleForAddressRange";
 const LOCATIONS: &str = "cuMemGetLocationInfo";

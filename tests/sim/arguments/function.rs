@@ -1,11 +1,13 @@
 //! Kernels: attributes, and occupancy queries.
 
 use super::{Row, Stage, field, value};
-use cuda_safe::kernel_attribute::{self, Carveout, KernelAttribute, KernelAttributeValue};
+use cuda_safe::launch::{LaunchAttributes, OccupancyOptions};
+use cuda_safe::module::attribute as kernel_attribute;
+use cuda_safe::module::attribute::{Carveout, KernelAttribute, KernelAttributeValue};
 use cuda_safe::sys::{
     CUclusterSchedulingPolicy, CUfunction_attribute, CUlaunchConfig, CUsharedMemoryMode,
 };
-use cuda_safe::{LaunchAttributes, LaunchConfig, OccupancyOptions, Result};
+use cuda_safe::{LaunchConfig, Result};
 use cuda_sim::Call;
 
 const PREFIX: &str = "CU_FUNC_ATTRIBUTE_";

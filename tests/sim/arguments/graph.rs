@@ -2,14 +2,13 @@
 
 use super::{On, Row, Stage, field, value};
 use cuda_safe::graph::{AllocOptions, ConditionalHandle, EdgeKind, InstantiateOptions, Node, kind};
+use cuda_safe::graph::{GraphAllocation, GraphBuffer};
+use cuda_safe::memory::MemoryAccess;
 use cuda_safe::sys::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUDA_MEM_ALLOC_NODE_PARAMS_v1, CUgraphDebugDot_flags,
     CUgraphEdgeData, CUgraphNodeParams,
 };
-use cuda_safe::{
-    Device, DeviceBuffer, ExecutableGraph, Graph, GraphAllocation, GraphBuffer, LaunchConfig,
-    MemoryAccess, Result,
-};
+use cuda_safe::{Device, DeviceBuffer, ExecutableGraph, Graph, LaunchConfig, Result};
 
 /// A graph with a node of each kind, and what its nodes use.
 struct All {

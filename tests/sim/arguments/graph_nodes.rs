@@ -2,15 +2,15 @@
 
 use super::{Row, Stage, field, value};
 use cuda_safe::graph::{Node, NodeAttribute, kind, node_attribute};
+use cuda_safe::launch::{AccessPolicyWindow, MemoryDomainMap};
+use cuda_safe::stream::MemoryOperation;
 use cuda_safe::sys::{
     CUDA_BATCH_MEM_OP_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS,
     CUaccessProperty, CUclusterSchedulingPolicy, CUevent, CUgraphNode, CUkernelNodeAttrID,
     CUkernelNodeAttrValue, CUlaunchAttributePortableClusterMode, CUlaunchMemSyncDomain,
     CUsharedMemoryMode,
 };
-use cuda_safe::{
-    AccessPolicyWindow, DeviceBuffer, Graph, LaunchConfig, MemoryDomainMap, MemoryOperation, Result,
-};
+use cuda_safe::{DeviceBuffer, Graph, LaunchConfig, Result};
 
 /// A kernel node in which every number is different.
 const CONFIG: LaunchConfig = LaunchConfig::new([14, 2, 3], [4, 5, 6]).with_shared_bytes(768);

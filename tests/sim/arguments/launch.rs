@@ -1,14 +1,13 @@
 //! Launches: shapes and attributes.
 
 use super::{Row, Stage, field, value};
+use cuda_safe::launch::{AccessPolicyWindow, LaunchAttributes, MemoryDomainMap, ProgrammaticEvent};
 use cuda_safe::sys::{
     CUaccessProperty, CUclusterSchedulingPolicy, CUlaunchAttribute, CUlaunchAttributeID,
     CUlaunchAttributePortableClusterMode, CUlaunchAttributeValue, CUlaunchConfig,
     CUlaunchMemSyncDomain, CUsharedMemoryMode,
 };
-use cuda_safe::{
-    AccessPolicyWindow, LaunchAttributes, LaunchConfig, MemoryDomainMap, ProgrammaticEvent, Result,
-};
+use cuda_safe::{LaunchConfig, Result};
 use cuda_sim::Call;
 use std::fmt::Debug;
 

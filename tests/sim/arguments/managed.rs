@@ -1,8 +1,9 @@
 //! Managed memory: attachment, advice, prefetches and locations.
 
 use super::{On, Row, Stage, array, value};
+use cuda_safe::Result;
+use cuda_safe::memory::{Advice, ManagedBuffer, ManagedRange, MemoryLocation};
 use cuda_safe::sys::{CUmem_advise, CUmem_range_attribute, CUmemLocation, CUmemLocationType};
-use cuda_safe::{Advice, ManagedBuffer, ManagedRange, MemoryLocation, Result};
 
 fn buffer(s: &Stage) -> Result<ManagedBuffer<u32>> {
     ManagedBuffer::zeroed(&s.stream, 32)

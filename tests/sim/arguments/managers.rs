@@ -2,7 +2,8 @@
 
 use super::{On, Row, Stage, value};
 use cuda_safe::manager::{MappedMemory, MemoryPointer, PinnedMemory};
-use cuda_safe::{PinnedBuffer, PinnedFlags, PinnedOptions, RegisterOptions, Result};
+use cuda_safe::memory::{PinnedFlags, PinnedOptions, RegisterOptions};
+use cuda_safe::{PinnedBuffer, Result};
 use std::ptr::NonNull;
 
 fn pinned() -> impl Iterator<Item = Row> {

@@ -2,11 +2,9 @@
 
 use super::{Row, Stage, array, value};
 use cuda_safe::manager::{Block, IpcHandle};
+use cuda_safe::memory::{MappedBuffer, PinnedOptions, PitchedBuffer, RegisterOptions};
 use cuda_safe::sys::CUpointer_attribute;
-use cuda_safe::{
-    Context, DeviceBuffer, MappedBuffer, PinnedBuffer, PinnedOptions, PitchedBuffer,
-    RegisterOptions, Result,
-};
+use cuda_safe::{Context, DeviceBuffer, PinnedBuffer, Result};
 
 /// Options that correspond to none of the flags.
 fn pinned_without_flags() -> PinnedOptions {

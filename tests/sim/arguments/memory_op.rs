@@ -1,13 +1,12 @@
 //! Memory operations of streams.
 
 use super::{Row, Stage, array, value};
+use cuda_safe::stream::{AtomicReduction, BarrierScope, MemoryOperation, WaitCondition};
 use cuda_safe::sys::{
     CUstreamAtomicReductionDataType as Word, CUstreamAtomicReductionOpType as Reduction,
     CUstreamBatchMemOpParams, CUstreamBatchMemOpType as Type,
 };
-use cuda_safe::{
-    AtomicReduction, BarrierScope, DeviceBuffer, MemoryOperation, Result, WaitCondition,
-};
+use cuda_safe::{DeviceBuffer, Result};
 use cuda_sim::Call;
 
 /// Returns an 8-byte word with all bits set.

@@ -2,8 +2,9 @@
 
 use super::{Act, Row, Stage, VECTOR, value};
 use core::ffi::c_void;
+use cuda_safe::module::{JitOptions, Library, LinkInput, Linker};
 use cuda_safe::sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option, CUjit_target, CUjitInputType};
-use cuda_safe::{JitOptions, Library, LinkInput, Linker, Module, Result};
+use cuda_safe::{Module, Result};
 use cuda_sim::Call;
 
 const GLOBALS: &str = include_str!("../../kernels/globals.ptx");

@@ -2,6 +2,7 @@
 
 use super::{Row, Stage, array, field, value};
 use core::ffi::c_int;
+use cuda_safe::memory::MemoryLocation;
 use cuda_safe::sys::{
     CUDA_FABRIC_COPY_BATCH_OP, CUfabricCpyOperandType, CUlogicalEndpointProp,
     CUlogicalEndpointType, CUmemAllocationProp, CUmemLocationType, CUmulticastGranularity_flags,
@@ -11,7 +12,7 @@ use cuda_safe::virtual_memory::{
     EndpointDevices, EndpointIds, EndpointOptions, FabricCopyBatch, LogicalEndpoint, Mapping,
     MulticastOptions, MulticastTeam, PendingEndpoint, PhysicalMemory, Reservation, Shareable,
 };
-use cuda_safe::{Device, DeviceBuffer, MemoryLocation, Result};
+use cuda_safe::{Device, DeviceBuffer, Result};
 use std::fmt::Debug;
 
 const SIZE: usize = 2 << 20;

@@ -1,14 +1,13 @@
 //! Memory pools: creation, attributes, access and sharing.
 
 use super::{Act, Row, Stage, array, field, value};
-use cuda_safe::pool::attribute::{self, PoolAttribute, PoolValue};
+use cuda_safe::memory::pool::attribute::{self, PoolAttribute, PoolValue};
+use cuda_safe::memory::{MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions};
 use cuda_safe::sys::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationHandleType, CUmemAllocationType,
     CUmemLocation, CUmemLocationType, CUmemPool_attribute, CUmemPoolProps,
 };
-use cuda_safe::{
-    DeviceBuffer, MemoryAccess, MemoryLocation, MemoryPool, MemoryPoolOptions, Result,
-};
+use cuda_safe::{DeviceBuffer, Result};
 use std::fmt::Debug;
 
 const DEVICE: CUmemLocationType = CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
@@ -336,8 +335,8 @@ fn calls() -> Vec<Row> {
 
 #[cfg(unix)]
 fn shared() -> Vec<Row> {
-    use cuda_safe::ImportedPool;
     use cuda_safe::manager::IpcHandle;
+    use cuda_safe::memory::ImportedPool;
     use cuda_sim::{pool_memory_shared_by_another, pool_shared_by_another};
 
     let shareable = |s: &Stage| {

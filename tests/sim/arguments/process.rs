@@ -2,17 +2,18 @@
 
 use super::{Row, Stage, array, field, value};
 use core::ffi::c_int;
-use cuda_safe::checkpoint::{
+use cuda_safe::Result;
+use cuda_safe::context::RdmaScope;
+use cuda_safe::process::checkpoint::{
     CheckpointedProcess, GpuPair, LockedProcess, ProcessState, RunningProcess, restore_thread_of,
 };
-use cuda_safe::coredump::{CoredumpSettings, DumpCallback, DumpFlags};
-use cuda_safe::logs::{LogCallback, LogPosition, entries};
+use cuda_safe::process::coredump::{CoredumpSettings, DumpCallback, DumpFlags};
+use cuda_safe::process::logs::{LogCallback, LogPosition, entries};
 use cuda_safe::sys::{
     CUcheckpointGpuPair, CUcheckpointLockArgs, CUcheckpointRestoreArgs, CUcoredumpSettings,
     CUflushGPUDirectRDMAWritesScope as Scope, CUflushGPUDirectRDMAWritesTarget as Target,
     CUlogIterator,
 };
-use cuda_safe::{RdmaScope, Result};
 use cuda_sim::CudaProcess;
 use std::time::Duration;
 

@@ -1,6 +1,10 @@
 //! Streams: creation, attributes and captures.
 
 use super::{On, Row, Stage, field, value};
+use cuda_safe::capture::CaptureMode;
+use cuda_safe::stream::{
+    AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
+};
 use cuda_safe::sys::{
     CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN,
     CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, CU_STREAM_ATTRIBUTE_PRIORITY,
@@ -8,10 +12,7 @@ use cuda_safe::sys::{
     CUlaunchMemSyncDomain, CUlaunchMemSyncDomainMap, CUstreamAttrID, CUstreamAttrValue,
     CUstreamCaptureMode, CUsynchronizationPolicy,
 };
-use cuda_safe::{
-    AccessProperty, AccessWindow, CaptureMode, DeviceBuffer, MemorySyncDomain, MemorySyncDomainMap,
-    Result, Stream, StreamOptions, SynchronizationPolicy,
-};
+use cuda_safe::{DeviceBuffer, Result, Stream, StreamOptions};
 use cuda_sim::Call;
 
 fn made(options: StreamOptions) -> impl Fn(&Stage) -> Result<()> {

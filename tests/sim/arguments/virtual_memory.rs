@@ -2,7 +2,9 @@
 
 use super::{Row, Stage, field, value};
 use core::ffi::c_void;
-use cuda_safe::pool::MemoryAccess;
+use cuda_safe::Result;
+use cuda_safe::memory::MemoryLocation;
+use cuda_safe::memory::pool::MemoryAccess;
 use cuda_safe::sys::{
     CUmemAccess_flags, CUmemAccessDesc, CUmemAllocationGranularity_flags,
     CUmemAllocationHandleType, CUmemAllocationProp, CUmemLocation, CUmemLocationType,
@@ -10,7 +12,6 @@ use cuda_safe::sys::{
 use cuda_safe::virtual_memory::{
     Mapping, PhysicalMemory, PhysicalOptions, Reservation, ReservationOptions, Shareable,
 };
-use cuda_safe::{MemoryLocation, Result};
 use cuda_sim::Call;
 use std::fmt::Debug;
 

@@ -4,6 +4,7 @@
 use super::{PROFILE, driver, green, offers, on_each, refusal, resource};
 use crate::planted::well;
 use crate::{common, context, start};
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount, SplitFlags};
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUevent_flags, CUgreenCtx, CUpointer_attribute,
@@ -12,8 +13,7 @@ use cuda_safe::sys::{
     cuStreamGetCtx, cuStreamGetGreenCtx, cuStreamQuery, cuStreamSynchronize,
 };
 use cuda_safe::{
-    CaptureMode, Context, ContextFlags, Device, Invalid, LaunchConfig, Module, Stream,
-    StreamOptions,
+    Context, ContextFlags, Device, Invalid, LaunchConfig, Module, Stream, StreamOptions,
 };
 use cuda_sim::Profile;
 use std::ptr::null_mut;

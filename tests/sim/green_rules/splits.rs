@@ -289,7 +289,7 @@ fn groups_are_pinned_to_locality_domains() {
         }
         let domains = context
             .device()
-            .attribute(cuda_safe::attribute::LOCALITY_DOMAIN_COUNT);
+            .attribute(cuda_safe::device::attribute::LOCALITY_DOMAIN_COUNT);
         assert_eq!(domains.expect("13.4"), 2);
         let asked = [pinned(0, 0), pinned(1, 64)];
         let found = whole().discover(&asked).expect("an answer");

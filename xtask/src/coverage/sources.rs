@@ -37,9 +37,9 @@ pub(super) struct Sources {
 
 /// The files with a table of attributes, with their public modules.
 const ATTRIBUTES: [(&str, &str); 3] = [
-    ("device/attributes.rs", "attribute"),
-    ("module/attribute.rs", "kernel_attribute"),
-    ("pool/attribute.rs", "pool::attribute"),
+    ("device/attributes.rs", "device::attribute"),
+    ("module/attribute.rs", "module::attribute"),
+    ("pool/attribute.rs", "memory::pool::attribute"),
 ];
 
 /// Returns the file of a module that the file `parent` declares.
@@ -137,7 +137,7 @@ impl Sources {
     pub(super) fn path(&self, name: &str) -> String {
         // Only public through its module.
         if name == "Carveout" {
-            return "kernel_attribute::Carveout".to_owned();
+            return "module::attribute::Carveout".to_owned();
         }
         match self.public.get(name) {
             Some(module) => format!("{module}{name}"),

@@ -63,7 +63,7 @@ pub enum LaunchLimit {
         /// The dynamic shared memory of a block.
         given: u32,
         /// The limit of the kernel: its attribute
-        /// [`MAX_DYNAMIC_SHARED_BYTES`](crate::kernel_attribute::MAX_DYNAMIC_SHARED_BYTES).
+        /// [`MAX_DYNAMIC_SHARED_BYTES`](crate::module::attribute::MAX_DYNAMIC_SHARED_BYTES).
         max: u32,
         /// The largest value that the attribute can have on this device.
         settable: u32,

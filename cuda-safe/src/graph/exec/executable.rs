@@ -242,7 +242,7 @@ impl ExecutableGraph {
     /// dropping these objects. See [`RetainedObjects`].
     ///
     /// Memory that the graph owns cannot be used by another executable graph any more. Memory that the last
-    /// launch [keeps](crate::GraphAllocation) is not freed.
+    /// launch [keeps](crate::graph::GraphAllocation) is not freed.
     pub fn into_raw(mut self) -> (CUgraphExec, RetainedObjects) {
         self.publish();
         let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
@@ -276,7 +276,7 @@ impl ExecutableGraph {
     /// # Errors
     /// - [`Invalid::GraphBorrows`] for a captured graph, which does not own the memory that it uses:
     ///   see [`launch_unchecked`](Self::launch_unchecked) and
-    ///   [`GraphRecorder`](crate::GraphRecorder).
+    ///   [`GraphRecorder`](crate::graph::GraphRecorder).
     /// - [`Invalid::BorrowedStream`] for a [borrowed](Stream::borrow_raw) stream.
     /// - [`Invalid::StreamIsCaptured`], because a driver (580) refuses such a launch and invalidates the
     ///   capture. [`Graph::add_child`](crate::Graph::add_child) adds a graph to another one.
@@ -285,7 +285,7 @@ impl ExecutableGraph {
     ///   kernels and none of them runs in that green context: they would use SMs outside of the
     ///   partition. Launch on a stream of the ordinary context instead.
     /// - [`Invalid::AllocationAlive`] if an allocation of an earlier launch is not freed. See
-    ///   [`GraphAllocation`](crate::GraphAllocation).
+    ///   [`GraphAllocation`](crate::graph::GraphAllocation).
     /// - Errors of earlier work.
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphLaunch`](fn@cuda_sys::cuGraphLaunch).
@@ -329,7 +329,7 @@ impl ExecutableGraph {
     ///   bits that the kernels leave in buffers;
     /// - host memory, and host functions that code outside this crate captured, must be usable again;
     /// - the work must be ordered as the caller expects, also after
-    ///   [`Capture::set_dependencies`](crate::Capture::set_dependencies).
+    ///   [`Capture::set_dependencies`](crate::capture::Capture::set_dependencies).
     ///
     /// If `stream` is [borrowed](Stream::borrow_raw), the launch must be complete before this executable
     /// graph is changed or dropped, or its [`RetainedObjects`] are, and before memory of the graph is
@@ -338,7 +338,8 @@ impl ExecutableGraph {
     /// Since CUDA 10.0. Raw: [`cuGraphLaunch`](fn@cuda_sys::cuGraphLaunch).
     ///
     /// ```no_run
-    /// use cuda_safe::{CaptureMode, Context, Device, DeviceBuffer};
+    /// use cuda_safe::{Context, Device, DeviceBuffer};
+    /// use cuda_safe::capture::CaptureMode;
     ///
     /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
     /// let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 1000)?;

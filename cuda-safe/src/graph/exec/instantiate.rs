@@ -21,7 +21,7 @@ use cuda_sys::{
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InstantiateOptions<'a> {
     /// Whether a launch first frees the allocations of the previous launch that were not freed
-    /// (`CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`). See [`GraphAllocation`](crate::GraphAllocation).
+    /// (`CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`). See [`GraphAllocation`](crate::graph::GraphAllocation).
     pub auto_free_on_launch: bool,
     /// The stream on which the graph is uploaded to the device
     /// (`CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD`). Since CUDA 12.0. See

@@ -87,7 +87,8 @@ impl ExecutableGraph {
     /// See [`access`](Self::access).
     ///
     /// ```no_run
-    /// use cuda_safe::{ExecutableGraph, GraphBuffer, Result, Stream};
+    /// use cuda_safe::{ExecutableGraph, Result, Stream};
+    /// use cuda_safe::graph::GraphBuffer;
     ///
     /// fn result(graph: &mut ExecutableGraph, sums: &GraphBuffer<f32>, stream: &Stream) -> Result<Vec<f32>> {
     ///     graph.read_access(sums, stream)?.as_slice().to_vec()

@@ -88,11 +88,11 @@ impl Graph {
     /// see [`Device::trim_graph_memory`].
     ///
     /// # Errors
-    /// - [`Invalid::EmptyNode`] if there are no bytes to allocate; [`Invalid::TooLarge`](crate::Invalid::TooLarge).
+    /// - [`Invalid::EmptyNode`] if there are no bytes to allocate; [`Invalid::TooLarge`].
     /// - `CUDA_ERROR_OUT_OF_MEMORY` if no device has as much memory. If there is too little memory, a launch
     ///   returns this error.
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without memory pools
-    ///   ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)).
+    ///   ([`MEMORY_POOLS_SUPPORTED`](crate::device::attribute::MEMORY_POOLS_SUPPORTED)).
     /// - See also [`add_empty`](Self::add_empty).
     ///
     /// Since CUDA 11.4. Raw: [`cuGraphAddMemAllocNode`](fn@cuda_sys::cuGraphAddMemAllocNode).
@@ -201,7 +201,7 @@ impl Graph {
     ///
     /// # Errors
     /// - [`Invalid::FreedTwice`] if the memory has a free node.
-    /// - [`Invalid::BufferOfOtherGraph`](crate::Invalid::BufferOfOtherGraph) if another graph allocates
+    /// - [`Invalid::BufferOfOtherGraph`] if another graph allocates
     ///   the memory.
     /// - See also [`add_empty`](Self::add_empty).
     ///
@@ -239,8 +239,8 @@ impl Graph {
     /// Returns the parameters of an allocation node. Calls `cuGraphMemAllocNodeGetParams`.
     ///
     /// # Errors
-    /// [`Invalid::OtherGraphNode`](crate::Invalid::OtherGraphNode);
-    /// [`Invalid::NoSuchNode`](crate::Invalid::NoSuchNode).
+    /// [`Invalid::OtherGraphNode`];
+    /// [`Invalid::NoSuchNode`].
     ///
     /// Since CUDA 11.4. Raw:
     /// [`cuGraphMemAllocNodeGetParams`](fn@cuda_sys::cuGraphMemAllocNodeGetParams).
@@ -273,8 +273,8 @@ impl Graph {
     /// Returns the address that a free node frees. Calls `cuGraphMemFreeNodeGetParams`.
     ///
     /// # Errors
-    /// [`Invalid::OtherGraphNode`](crate::Invalid::OtherGraphNode);
-    /// [`Invalid::NoSuchNode`](crate::Invalid::NoSuchNode).
+    /// [`Invalid::OtherGraphNode`];
+    /// [`Invalid::NoSuchNode`].
     ///
     /// Since CUDA 11.4. Raw:
     /// [`cuGraphMemFreeNodeGetParams`](fn@cuda_sys::cuGraphMemFreeNodeGetParams).

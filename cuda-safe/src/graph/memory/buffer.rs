@@ -36,7 +36,7 @@ pub struct GraphBuffer<T> {
     elements: PhantomData<T>,
 }
 
-/// A part of a [`GraphBuffer`] or a [`GraphAllocation`](super::GraphAllocation), for nodes that read it.
+/// A part of a [`GraphBuffer`] or a [`GraphAllocation`](crate::graph::GraphAllocation), for nodes that read it.
 pub struct GraphSlice<'a, T> {
     memory: &'a dyn NodeMemory,
     start: usize,
@@ -44,7 +44,7 @@ pub struct GraphSlice<'a, T> {
     elements: PhantomData<&'a T>,
 }
 
-/// A part of a [`GraphBuffer`] or a [`GraphAllocation`](super::GraphAllocation), for nodes that write it.
+/// A part of a [`GraphBuffer`] or a [`GraphAllocation`](crate::graph::GraphAllocation), for nodes that write it.
 pub struct GraphSliceMut<'a, T> {
     whole: GraphSlice<'a, T>,
     elements: PhantomData<&'a mut T>,

@@ -153,7 +153,7 @@ impl Graph {
     ///
     /// # Errors
     /// - [`Invalid::Lengths`] if the lengths differ; [`Invalid::EmptyNode`] if there is nothing to copy.
-    /// - [`Invalid::BufferOfOtherGraph`]; [`Invalid::OtherContext`](crate::Invalid::OtherContext) if
+    /// - [`Invalid::BufferOfOtherGraph`]; [`Invalid::OtherContext`] if
     ///   device memory does not belong to the context of the graph.
     /// - See also [`add_empty`](Self::add_empty).
     ///

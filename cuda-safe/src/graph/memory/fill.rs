@@ -17,7 +17,7 @@ impl Graph {
     /// # Errors
     /// - [`Invalid::FillSize`] if the size of `T` is not 1, 2 or 4 bytes; [`Invalid::EmptyNode`] if
     ///   there are no elements.
-    /// - [`Invalid::BufferOfOtherGraph`]; [`Invalid::OtherContext`](crate::Invalid::OtherContext) if the
+    /// - [`Invalid::BufferOfOtherGraph`]; [`Invalid::OtherContext`] if the
     ///   memory does not belong to the context of the graph.
     /// - See also [`add_empty`](Self::add_empty).
     ///

@@ -37,7 +37,8 @@ impl Graph {
     /// Since CUDA 11.7. Raw: [`cuGraphAddBatchMemOpNode`](fn@cuda_sys::cuGraphAddBatchMemOpNode).
     ///
     /// ```no_run
-    /// use cuda_safe::{Context, Device, DeviceBuffer, Graph, MemoryOperation};
+    /// use cuda_safe::{Context, Device, DeviceBuffer, Graph};
+    /// use cuda_safe::stream::MemoryOperation;
     ///
     /// let context = Context::primary(&Device::get(0)?)?;
     /// let stream = context.stream()?;

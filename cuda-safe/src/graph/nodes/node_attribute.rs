@@ -1,6 +1,6 @@
 //! Attributes of kernel nodes, each with its type.
 //!
-//! A node has the attributes that a launch has as [`LaunchAttributes`](crate::LaunchAttributes), except
+//! A node has the attributes that a launch has as [`LaunchAttributes`](crate::launch::LaunchAttributes), except
 //! those about the order of work in a stream and about events. An edge of the kind
 //! [`EdgeKind::Programmatic`](crate::graph::EdgeKind::Programmatic) expresses programmatic dependent launch.
 //!
@@ -163,7 +163,7 @@ attributes! {
 }
 
 /// The handle with which device code updates a kernel node (`CUgraphDeviceNode`, in CUDA C++
-/// `cudaGraphDeviceNode_t`). It can be passed to a kernel in a [`Value`](crate::Value).
+/// `cudaGraphDeviceNode_t`). It can be passed to a kernel in a [`Value`](crate::launch::Value).
 ///
 /// [`Graph::make_device_updatable`] returns one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

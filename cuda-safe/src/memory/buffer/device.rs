@@ -27,7 +27,7 @@ use std::ops::RangeBounds;
 /// another stream. [`slice`](Self::slice) borrows a part of the buffer.
 ///
 /// [`zeroed`](Self::zeroed), [`from_slice`](Self::from_slice) and [`uninit`](Self::uninit) allocate
-/// stream-ordered memory from the device's current [memory pool](crate::MemoryPool), and
+/// stream-ordered memory from the device's current [memory pool](crate::memory::MemoryPool), and
 /// [`uninit_from_pool`](Self::uninit_from_pool) from any other pool. Freeing it does not block.
 /// [`zeroed_sync`](Self::zeroed_sync) and [`uninit_sync`](Self::uninit_sync) make a synchronous
 /// allocation, for drivers and devices without memory pools. Freeing that memory waits for *all*
@@ -61,7 +61,7 @@ impl<T> DeviceBuffer<T> {
     /// # Errors
     /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without memory pools
-    ///   ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)).
+    ///   ([`MEMORY_POOLS_SUPPORTED`](crate::device::attribute::MEMORY_POOLS_SUPPORTED)).
     /// - [`Invalid::TooLarge`] if `len` elements do not fit in the address space.
     /// - [`Invalid::StreamIsCaptured`].
     ///
@@ -389,7 +389,7 @@ impl<T> DeviceBuffer<T> {
     /// except for a synchronous allocation.
     ///
     /// Enqueues the copy of the elements on the stream. The new memory is allocated as the buffer
-    /// was: synchronously, from the same [memory pool](crate::MemoryPool), or from the context's
+    /// was: synchronously, from the same [memory pool](crate::memory::MemoryPool), or from the context's
     /// [memory manager](crate::manager). The copy of memory that other code owns is allocated as by
     /// [`uninit`](Self::uninit).
     ///

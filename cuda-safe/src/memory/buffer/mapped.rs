@@ -26,7 +26,8 @@ use std::fmt;
 /// [`into_pinned`]: Self::into_pinned
 ///
 /// ```no_run
-/// use cuda_safe::{Context, Device, MappedBuffer, PinnedBuffer};
+/// use cuda_safe::{Context, Device, PinnedBuffer};
+/// use cuda_safe::memory::MappedBuffer;
 ///
 /// let context = Context::primary(&Device::get(0)?)?;
 /// let stream = context.stream()?;
@@ -52,7 +53,7 @@ impl<T: AnyBitPattern> MappedBuffer<T> {
     /// - [`Invalid::OtherContext`](crate::Invalid::OtherContext) if the stream belongs to another
     ///   context than the memory ([`PinnedBuffer::context`]).
     /// - `CUDA_ERROR_INVALID_VALUE` if the memory is not mapped
-    ///   ([`PinnedOptions::mapped`](crate::PinnedOptions::mapped)) and addressing is not unified.
+    ///   ([`PinnedOptions::mapped`](crate::memory::PinnedOptions::mapped)) and addressing is not unified.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemHostGetDevicePointer_v2`](fn@cuda_sys::cuMemHostGetDevicePointer_v2).
     #[doc(alias = "cuMemHostGetDevicePointer")]

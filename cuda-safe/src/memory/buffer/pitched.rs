@@ -23,7 +23,8 @@ use std::fmt;
 /// [`pitch`](Self::pitch).
 ///
 /// ```no_run
-/// use cuda_safe::{Context, Device, PitchedBuffer};
+/// use cuda_safe::{Context, Device};
+/// use cuda_safe::memory::PitchedBuffer;
 ///
 /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
 /// let mut plane = PitchedBuffer::<f32>::zeroed(&stream, 1000, 100)?;

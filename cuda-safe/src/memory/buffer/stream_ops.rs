@@ -12,7 +12,8 @@ impl Stream {
     /// is set. The policy then applies to later allocations at the same addresses.
     ///
     /// ```no_run
-    /// # use cuda_safe::{AccessProperty, AccessWindow, Context, Device, DeviceBuffer};
+    /// # use cuda_safe::{Context, Device, DeviceBuffer};
+    /// # use cuda_safe::stream::{AccessProperty, AccessWindow};
     /// # let stream = Context::primary(&Device::get(0)?)?.stream()?;
     /// let table = DeviceBuffer::<f32>::zeroed(&stream, 1024)?;
     /// stream.set_access_window(&table, AccessWindow {
@@ -25,7 +26,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Invalid::OtherContext`](crate::Invalid::OtherContext); [`Invalid::AccessWindow`](crate::Invalid::AccessWindow); `CUDA_ERROR_INVALID_VALUE` for more bytes
-    /// than [`MAX_ACCESS_POLICY_WINDOW_SIZE`](crate::attribute::MAX_ACCESS_POLICY_WINDOW_SIZE).
+    /// than [`MAX_ACCESS_POLICY_WINDOW_SIZE`](crate::device::attribute::MAX_ACCESS_POLICY_WINDOW_SIZE).
     ///
     /// Since CUDA 11.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
@@ -70,7 +71,7 @@ impl DeviceSliceMut<'_, u64> {
     /// - [`Invalid::NoMemoryOperations`](crate::Invalid::NoMemoryOperations) for stream-ordered or managed memory. Use a buffer of
     ///   [`zeroed_sync`](crate::DeviceBuffer::zeroed_sync) or mapped pinned memory.
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without
-    ///   [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
+    ///   [`CAN_USE_64_BIT_STREAM_MEM_OPS`](crate::device::attribute::CAN_USE_64_BIT_STREAM_MEM_OPS).
     ///
     /// Since CUDA 11.7. Raw: [`cuStreamWriteValue64_v2`](fn@cuda_sys::cuStreamWriteValue64_v2).
     #[doc(alias = "cuStreamWriteValue64")]

@@ -13,18 +13,20 @@ use std::marker::PhantomData;
 /// A batch of decompressions that the decompression engine of a device makes, while its SMs do other work.
 ///
 /// The engine accesses only memory for which
-/// [`PointerInfo::hw_decompress`](crate::PointerInfo::hw_decompress) is true: memory of a pool with
-/// [`MemoryPoolOptions::hw_decompress`](crate::MemoryPoolOptions::hw_decompress), and synchronous allocations
+/// [`PointerInfo::hw_decompress`](crate::memory::PointerInfo::hw_decompress) is true: memory of a pool with
+/// [`MemoryPoolOptions::hw_decompress`](crate::memory::MemoryPoolOptions::hw_decompress), and synchronous allocations
 /// ([`DeviceBuffer::zeroed_sync`](crate::DeviceBuffer::zeroed_sync)). A device has an engine if
-/// [`attribute::MEM_DECOMPRESS_ALGORITHM_MASK`](crate::attribute::MEM_DECOMPRESS_ALGORITHM_MASK) is not
+/// [`attribute::MEM_DECOMPRESS_ALGORITHM_MASK`](crate::device::attribute::MEM_DECOMPRESS_ALGORITHM_MASK) is not
 /// zero, and the mask says which formats it knows.
-/// [`attribute::MEM_DECOMPRESS_MAXIMUM_LENGTH`](crate::attribute::MEM_DECOMPRESS_MAXIMUM_LENGTH) limits the
+/// [`attribute::MEM_DECOMPRESS_MAXIMUM_LENGTH`](crate::device::attribute::MEM_DECOMPRESS_MAXIMUM_LENGTH) limits the
 /// size of each decompression.
 ///
 /// Unverified, from documentation: no test ran on a device with an engine.
 ///
 /// ```no_run
-/// use cuda_safe::{CompressionFormat, Context, DecompressBatch, Device, DeviceBuffer, attribute};
+/// use cuda_safe::{Context, Device, DeviceBuffer};
+/// use cuda_safe::device::attribute;
+/// use cuda_safe::memory::{CompressionFormat, DecompressBatch};
 ///
 /// let context = Context::primary(&Device::get(0)?)?;
 /// let formats = context.device().attribute(attribute::MEM_DECOMPRESS_ALGORITHM_MASK)?;
@@ -65,7 +67,7 @@ pub enum CompressionFormat {
 
 impl CompressionFormat {
     /// Returns the bit of this format in
-    /// [`attribute::MEM_DECOMPRESS_ALGORITHM_MASK`](crate::attribute::MEM_DECOMPRESS_ALGORITHM_MASK).
+    /// [`attribute::MEM_DECOMPRESS_ALGORITHM_MASK`](crate::device::attribute::MEM_DECOMPRESS_ALGORITHM_MASK).
     pub const fn mask(self) -> CUmemDecompressAlgorithm {
         match self {
             Self::Deflate => CUmemDecompressAlgorithm::CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE,

@@ -47,7 +47,8 @@ use std::mem::ManuallyDrop;
 /// waited for one by one, so that the host works on one part while the others are copied:
 ///
 /// ```no_run
-/// use cuda_safe::{DeviceBuffer, Pending, PinnedBuffer, PinnedRange, Result};
+/// use cuda_safe::{DeviceBuffer, PinnedBuffer, Result};
+/// use cuda_safe::memory::{Pending, PinnedRange};
 /// use std::collections::VecDeque;
 ///
 /// /// Copies the elements to the host in parts, with at most two copies in progress.

@@ -173,7 +173,8 @@ impl<'scope> CopyScope<'scope, '_> {
     /// - The errors of [`CopyBatch::enqueue`].
     ///
     /// ```no_run
-    /// use cuda_safe::{Context, CopyBatch, Device, DeviceBuffer, PinnedBuffer};
+    /// use cuda_safe::{Context, Device, DeviceBuffer, PinnedBuffer};
+    /// use cuda_safe::memory::CopyBatch;
     ///
     /// let context = Context::primary(&Device::get(0)?)?;
     /// let stream = context.stream()?;

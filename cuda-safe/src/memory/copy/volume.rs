@@ -33,7 +33,8 @@ impl<T> DeviceSliceMut<'_, T> {
     /// [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
     ///
     /// ```no_run
-    /// # use cuda_safe::{Context, Device, DeviceBuffer, Extent, Region};
+    /// # use cuda_safe::{Context, Device, DeviceBuffer};
+    /// # use cuda_safe::memory::{Extent, Region};
     /// # let stream = Context::primary(&Device::get(0)?)?.stream()?;
     /// // The first two columns of a matrix.
     /// let matrix = DeviceBuffer::<f32>::zeroed(&stream, 100 * 80)?;

@@ -80,7 +80,7 @@ impl Stream {
     /// # Safety
     /// After a discard, the contents of a range are undefined and may change at any time until the
     /// range is written again. Until then, no device or host code may read the range. Creating a
-    /// slice over the range with [`ManagedBuffer::host`](crate::ManagedBuffer::host) counts as a
+    /// slice over the range with [`ManagedBuffer::host`](crate::memory::ManagedBuffer::host) counts as a
     /// read.
     ///
     /// Since CUDA 13.0. Raw: [`cuMemDiscardBatchAsync`](fn@cuda_sys::cuMemDiscardBatchAsync).

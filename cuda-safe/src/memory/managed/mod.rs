@@ -45,7 +45,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// manager](crate::manager), the manager allocates and frees the memory.
 ///
 /// ```no_run
-/// use cuda_safe::{Context, Device, ManagedBuffer, MemoryLocation};
+/// use cuda_safe::{Context, Device};
+/// use cuda_safe::memory::{ManagedBuffer, MemoryLocation};
 ///
 /// let device = Device::get(0)?;
 /// let stream = Context::primary(&device)?.stream()?;
@@ -73,7 +74,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
     /// # Errors
     /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without managed memory
-    ///   ([`MANAGED_MEMORY`](crate::attribute::MANAGED_MEMORY)).
+    ///   ([`MANAGED_MEMORY`](crate::device::attribute::MANAGED_MEMORY)).
     /// - [`Invalid::TooLarge`](crate::Invalid::TooLarge) if `len` elements do not fit in the
     ///   address space.
     /// - [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
@@ -97,7 +98,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
     /// # Errors
     /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without managed memory
-    ///   ([`MANAGED_MEMORY`](crate::attribute::MANAGED_MEMORY)).
+    ///   ([`MANAGED_MEMORY`](crate::device::attribute::MANAGED_MEMORY)).
     ///
     /// Since CUDA 6.0. Raw: [`cuMemAllocManaged`](fn@cuda_sys::cuMemAllocManaged).
     #[doc(alias = "cuMemAllocManaged")]

@@ -25,10 +25,11 @@ use std::sync::Arc;
 ///
 /// [`DeviceSlice::copy_to_pinned`]: crate::DeviceSlice::copy_to_pinned
 /// [`DeviceSliceMut::copy_from_pinned`]: crate::DeviceSliceMut::copy_from_pinned
-/// [`Pending::synchronize`]: crate::Pending::synchronize
+/// [`Pending::synchronize`]: crate::memory::Pending::synchronize
 ///
 /// ```no_run
-/// use cuda_safe::{Context, Device, DeviceBuffer, PinnedBuffer, PinnedRange};
+/// use cuda_safe::{Context, Device, DeviceBuffer, PinnedBuffer};
+/// use cuda_safe::memory::PinnedRange;
 ///
 /// let context = Context::primary(&Device::get(0)?)?;
 /// let stream = context.stream()?;

@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 pub struct RegisterOptions {
     /// Whether all contexts of the process treat the memory as pinned. The default is true.
     pub portable: bool,
-    /// Whether kernels can access the memory as a [`MappedBuffer`](crate::MappedBuffer). The
+    /// Whether kernels can access the memory as a [`MappedBuffer`](crate::memory::MappedBuffer). The
     /// default is false. (With unified addressing, which all current platforms have, kernels can
     /// always access it.)
     pub mapped: bool,
@@ -97,7 +97,7 @@ impl<T: Copy> PinnedBuffer<T> {
     ///   Drivers may check this for whole pages.
     /// - [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices that cannot register memory
-    ///   ([`HOST_REGISTER_SUPPORTED`](crate::attribute::HOST_REGISTER_SUPPORTED)).
+    ///   ([`HOST_REGISTER_SUPPORTED`](crate::device::attribute::HOST_REGISTER_SUPPORTED)).
     ///
     /// Since CUDA 4.0 (from 6.5 on through `cuMemHostRegister_v2`). Raw:
     /// [`cuMemHostRegister_v2`](fn@cuda_sys::cuMemHostRegister_v2).

@@ -1,9 +1,10 @@
-//! Attributes of memory pools, for [`MemoryPool::attribute`](crate::MemoryPool::attribute) and
-//! [`MemoryPool::set_attribute`](crate::MemoryPool::set_attribute).
+//! Attributes of memory pools, for [`MemoryPool::attribute`](crate::memory::MemoryPool::attribute) and
+//! [`MemoryPool::set_attribute`](crate::memory::MemoryPool::set_attribute).
 //!
 //! ```no_run
-//! use cuda_safe::pool::attribute::{RELEASE_THRESHOLD, RESERVED_CURRENT, USED_HIGH};
-//! use cuda_safe::{Context, Device, MemoryPool};
+//! use cuda_safe::memory::pool::attribute::{RELEASE_THRESHOLD, RESERVED_CURRENT, USED_HIGH};
+//! use cuda_safe::{Context, Device};
+//! use cuda_safe::memory::MemoryPool;
 //!
 //! let context = Context::primary(&Device::get(0)?)?;
 //! let pool = MemoryPool::default_of(&context)?;
@@ -40,12 +41,12 @@ pub struct PoolAttribute<T, A = ReadOnly> {
 pub enum ReadOnly {}
 
 /// Marks attributes that can be set with
-/// [`MemoryPool::set_attribute`](crate::MemoryPool::set_attribute).
+/// [`MemoryPool::set_attribute`](crate::memory::MemoryPool::set_attribute).
 #[derive(Debug)]
 pub enum Settable {}
 
 /// Marks high-water marks, which can be reset with
-/// [`MemoryPool::reset_high_water`](crate::MemoryPool::reset_high_water).
+/// [`MemoryPool::reset_high_water`](crate::memory::MemoryPool::reset_high_water).
 #[derive(Debug)]
 pub enum HighWater {}
 

@@ -3,8 +3,9 @@
 //! [`MemoryPool`] explains how pools are used. [`attribute`] lists the attributes of a pool.
 //!
 //! ```no_run
-//! use cuda_safe::pool::attribute::USED_CURRENT;
-//! use cuda_safe::{Context, Device, DeviceBuffer, MemoryPool};
+//! use cuda_safe::memory::pool::attribute::USED_CURRENT;
+//! use cuda_safe::{Context, Device, DeviceBuffer};
+//! use cuda_safe::memory::MemoryPool;
 //!
 //! // `DeviceBuffer::zeroed` allocates from the device's current pool.
 //! let context = Context::primary(&Device::get(0)?)?;
@@ -67,8 +68,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// [released](DeviceBuffer::into_raw), because it is then unknown when its memory is freed.
 ///
 /// ```no_run
-/// use cuda_safe::pool::attribute::{RELEASE_THRESHOLD, USED_CURRENT};
-/// use cuda_safe::{Context, DeviceBuffer, Device, MemoryPool, MemoryPoolOptions};
+/// use cuda_safe::memory::pool::attribute::{RELEASE_THRESHOLD, USED_CURRENT};
+/// use cuda_safe::{Context, Device, DeviceBuffer};
+/// use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};
 ///
 /// let context = Context::primary(&Device::get(0)?)?;
 /// let stream = context.stream()?;
@@ -118,7 +120,7 @@ impl MemoryPool {
     ///
     /// # Errors
     /// - `CUDA_ERROR_NOT_SUPPORTED` on devices without memory pools
-    ///   ([`MEMORY_POOLS_SUPPORTED`](crate::attribute::MEMORY_POOLS_SUPPORTED)).
+    ///   ([`MEMORY_POOLS_SUPPORTED`](crate::device::attribute::MEMORY_POOLS_SUPPORTED)).
     /// - `CUDA_ERROR_INVALID_VALUE` for a location that cannot have a pool.
     /// - [`Invalid::NeedsNewerDriver`](crate::Invalid::NeedsNewerDriver) if the driver does not
     ///   know an option.

@@ -11,7 +11,7 @@ use cuda_sys::{
     CUmemPoolProps, CudaVersion,
 };
 
-/// Options for [`MemoryPool::new`](crate::MemoryPool::new). The default is a pool on the context's
+/// Options for [`MemoryPool::new`](crate::memory::MemoryPool::new). The default is a pool on the context's
 /// device, without a size limit.
 ///
 /// Later versions may add fields: end each value with `..Default::default()`.
@@ -19,17 +19,17 @@ use cuda_sys::{
 pub struct MemoryPoolOptions {
     /// The location of the pool's memory. `None` is the context's device. A pool on the host
     /// requires CUDA 12.2, a
-    /// [device that supports it](crate::attribute::HOST_MEMORY_POOLS_SUPPORTED), and
-    /// [access](crate::MemoryPool::grant_access) for each device.
+    /// [device that supports it](crate::device::attribute::HOST_MEMORY_POOLS_SUPPORTED), and
+    /// [access](crate::memory::MemoryPool::grant_access) for each device.
     pub location: Option<MemoryLocation>,
     /// Whether the pool is of managed memory, for which the location is the preferred location. Such a pool
     /// has no maximum size and is not shareable. Since CUDA 13.0.
     pub managed: bool,
     /// The maximum size of the pool in bytes. 0 means the limit of the system. Since CUDA 12.2.
     pub max_size: usize,
-    /// Whether other processes can [open](crate::pool::ImportedPool) the pool's memory. The pool is
+    /// Whether other processes can [open](crate::memory::pool::ImportedPool) the pool's memory. The pool is
     /// shared by a POSIX file descriptor, on
-    /// [devices that support it](crate::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES). A driver may
+    /// [devices that support it](crate::device::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES). A driver may
     /// keep the reserved memory of a shareable pool until the pool is destroyed. A pool on the host
     /// as a whole ([`MemoryLocation::Host`]) cannot be shared.
     pub shareable: bool,

@@ -14,7 +14,7 @@ use cuda_sys::{CUdeviceptr, CUmemoryPool};
 use std::fmt;
 
 impl MemoryPool {
-    /// Exports a [shareable](crate::MemoryPoolOptions::shareable) pool as a file descriptor, from
+    /// Exports a [shareable](crate::memory::MemoryPoolOptions::shareable) pool as a file descriptor, from
     /// which another process can [import](ImportedPool::import) the pool.
     ///
     /// Calls `cuMemPoolExportToShareableHandle(&descriptor, pool, POSIX_FILE_DESCRIPTOR, 0)`. The
@@ -118,8 +118,8 @@ impl MemoryPool {
 }
 
 impl IpcHandle {
-    /// Returns the handle of memory of a [shareable](crate::MemoryPoolOptions::shareable) memory pool, for
-    /// a process that has [imported](crate::pool::ImportedPool::import) the pool. The block is a part of the
+    /// Returns the handle of memory of a [shareable](crate::memory::MemoryPoolOptions::shareable) memory pool, for
+    /// a process that has [imported](crate::memory::pool::ImportedPool::import) the pool. The block is a part of the
     /// allocation that begins at `start`. Calls `cuMemPoolExportPointer`; see
     /// [`MemoryPool::handle_of`].
     ///
@@ -155,7 +155,8 @@ pub(super) type Exported = std::sync::OnceLock<std::os::fd::OwnedFd>;
 ///
 /// ```no_run
 /// use cuda_safe::manager::IpcHandle;
-/// use cuda_safe::{Context, Device, DeviceBuffer, ImportedPool, MemoryPool, MemoryPoolOptions};
+/// use cuda_safe::{Context, Device, DeviceBuffer};
+/// use cuda_safe::memory::{ImportedPool, MemoryPool, MemoryPoolOptions};
 ///
 /// # fn send(_: &[u8]) {}
 /// # fn receive() -> [u8; IpcHandle::BYTES] { [0; IpcHandle::BYTES] }

@@ -5,7 +5,7 @@
 //! same without a change of the program, and take precedence over the settings here.
 //!
 //! ```no_run
-//! use cuda_safe::coredump::{CoredumpSettings, DumpFlags};
+//! use cuda_safe::process::coredump::{CoredumpSettings, DumpFlags};
 //!
 //! let settings = CoredumpSettings {
 //!     on_exception: Some(true),

@@ -10,8 +10,9 @@ mod software;
 mod support;
 
 use cuda_memory::CachingManager;
+use cuda_safe::Device;
+use cuda_safe::device::attribute;
 use cuda_safe::manager::set_memory_manager;
-use cuda_safe::{Device, attribute};
 use lexopt::{Arg, Parser, ValueExt};
 use serde::Serialize;
 use std::process::ExitCode;

@@ -1,10 +1,11 @@
 //! Where the work of the tenants runs.
 
 use crate::error::{Error, Result};
+use cuda_safe::device::attribute;
 use cuda_safe::green::{
     GreenPool, GreenPoolOptions, Lease, PartitionRequest, PartitionSize, PooledPartition, SmProbe,
 };
-use cuda_safe::{Context, Device, Stream, attribute};
+use cuda_safe::{Context, Device, Stream};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};

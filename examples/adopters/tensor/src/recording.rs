@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use crate::executor::Run;
 use crate::kernels::Kernel;
 use crate::tensor::Tensor;
-use cuda_safe::{ExecutableGraph, GraphBuffer, GraphRecorder, LaunchConfig, Stream};
+use cuda_safe::graph::{GraphBuffer, GraphRecorder};
+use cuda_safe::{ExecutableGraph, LaunchConfig, Stream};
 
 /// Records operations as a graph, which owns the memory of all its tensors. Returned by
 /// [`Backend::record`].

@@ -3,9 +3,9 @@
 use crate::memory::MemoryLocation;
 use cuda_sys::{CUmemLocation, CUmemcpyAttributes, CUmemcpyFlags, CUmemcpySrcAccessOrder};
 
-/// Attributes of copies in a [`CopyBatch`](crate::CopyBatch) (`CUmemcpyAttributes`).
+/// Attributes of copies in a [`CopyBatch`](crate::memory::CopyBatch) (`CUmemcpyAttributes`).
 ///
-/// [`CopyBatch::set_attributes`](crate::CopyBatch::set_attributes) sets them.
+/// [`CopyBatch::set_attributes`](crate::memory::CopyBatch::set_attributes) sets them.
 ///
 /// Later versions may add fields: end each value with `..Default::default()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -25,7 +25,7 @@ pub struct CopyAttributes {
     pub _non_exhaustive: (),
 }
 
-/// When a copy of a [`CopyBatch`](crate::CopyBatch) reads a source in pinned memory
+/// When a copy of a [`CopyBatch`](crate::memory::CopyBatch) reads a source in pinned memory
 /// (`CUmemcpySrcAccessOrder`).
 ///
 /// The order of other sources follows from their kind. Device memory is always read in stream order. A

@@ -28,7 +28,7 @@ use volume::Volume;
 /// ([`push_3d`](Self::push_3d)). [`push_to_array`](Self::push_to_array),
 /// [`push_from_array`](Self::push_from_array) and [`push_array`](Self::push_array) add copies of texels.
 /// [`enqueue`](Self::enqueue) makes the call.
-/// [`CopyScope::enqueue`](crate::CopyScope::enqueue) makes it without waiting for the host memory.
+/// [`CopyScope::enqueue`](crate::memory::CopyScope::enqueue) makes it without waiting for the host memory.
 ///
 /// The copies run after earlier work on the stream and before later work. They are not ordered
 /// among each other, which makes no difference, because every target is borrowed mutably.
@@ -38,7 +38,8 @@ use volume::Volume;
 /// on one thread and on eight (`cuda-bench --copies --threads 8`).
 ///
 /// ```no_run
-/// use cuda_safe::{Context, CopyBatch, Device, DeviceBuffer};
+/// use cuda_safe::{Context, Device, DeviceBuffer};
+/// use cuda_safe::memory::CopyBatch;
 ///
 /// let stream = Context::primary(&Device::get(0)?)?.stream()?;
 /// let from = DeviceBuffer::from_slice(&stream, &[1u32, 2, 3, 4])?;
@@ -194,7 +195,7 @@ impl<'a> CopyBatch<'a> {
     /// If the batch uses host memory, this blocks the host until all copies and all earlier work on the
     /// stream have completed. A batch whose only host memory are slices of at most 64 KiB in total
     /// ([`push_from_slice`](Self::push_from_slice)) blocks the host only until the slices have been read.
-    /// [`CopyScope::enqueue`](crate::CopyScope::enqueue) does not wait.
+    /// [`CopyScope::enqueue`](crate::memory::CopyScope::enqueue) does not wait.
     ///
     /// Calls `cuMemcpyBatchAsync(targets, sources, sizes, count, …, stream)`, and for 2-D and 3-D regions
     /// `cuMemcpy3DBatchAsync(count, copies, 0, stream)`. A batch of one copy calls

@@ -14,10 +14,10 @@ use cuda_sys::{
     CU_DEVICE_INVALID, CUdeviceptr, CUmem_advise, CUmem_range_attribute as Attribute, CudaVersion,
 };
 
-/// A borrowed range of bytes of a [`ManagedBuffer`](crate::ManagedBuffer), for advice and
+/// A borrowed range of bytes of a [`ManagedBuffer`](crate::memory::ManagedBuffer), for advice and
 /// prefetches.
 ///
-/// [`ManagedBuffer::range`](crate::ManagedBuffer::range) returns one. Operations on the range
+/// [`ManagedBuffer::range`](crate::memory::ManagedBuffer::range) returns one. Operations on the range
 /// migrate the memory but do not change its contents, except for the discards, which are unsafe.
 #[derive(Clone, Copy, Debug)]
 pub struct ManagedRange<'a> {

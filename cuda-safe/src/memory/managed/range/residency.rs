@@ -19,7 +19,7 @@ impl ManagedRange<'_> {
     /// - [`Invalid::Residency`] if `part_bytes` is 0 or greater than the range, or if `sample_bytes` is
     ///   greater than `part_bytes`.
     /// - `CUDA_ERROR_NOT_SUPPORTED` unless all devices have
-    ///   [`CONCURRENT_MANAGED_ACCESS`](crate::attribute::CONCURRENT_MANAGED_ACCESS).
+    ///   [`CONCURRENT_MANAGED_ACCESS`](crate::device::attribute::CONCURRENT_MANAGED_ACCESS).
     ///
     /// Since CUDA 13.4. Raw: [`cuMemGetLocationInfo`](fn@cuda_sys::cuMemGetLocationInfo).
     #[doc(alias = "cuMemGetLocationInfo")]
