@@ -71,6 +71,22 @@
 //! GPUs](_guide::chapter_11_several_gpus), [raw calls](_guide::chapter_12_raw_calls), and [moving from
 //! cudarc](_guide::moving_from_cudarc).
 //!
+//! # Features
+//!
+//! | feature | module |
+//! |---|---|
+//! | `array` | [`array`]: CUDA arrays, textures and surfaces |
+//! | `graph` | [`graph`] and [`capture`] |
+//! | `interop` | [`interop`]: the CUDA Array Interface and DLPack |
+//! | `process` | [`process`]: the log of the driver, core dumps, checkpoints, the profiler |
+//! | `tensor-map` | [`tensor_map`] |
+//! | `virtual-memory` | [`virtual_memory`] |
+//! | `serde` | descriptions of arrays are serializable |
+//! | `tracing` | entries of the driver's log are events of `tracing` |
+//!
+//! All but `serde` and `tracing` are enabled by default. Without them the crate compiles in about half the time,
+//! and has devices, contexts, streams, events, modules, launches, memory, memory managers and green contexts.
+//!
 //! # Reference
 //!
 //! | page | contents |
@@ -88,29 +104,48 @@
 //! This crate has no kernel compiler: kernels come from nvcc, NVRTC (the crate `cuda-nvrtc`) or Rust for
 //! `nvptx64`, as PTX, cubin or fatbin images. It is not an array library, and it does not wrap the runtime API.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(feature = "default"),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "the rooms with a feature use parts of the rooms below that nothing else uses"
+    )
+)]
+
+#[cfg(feature = "default")]
 pub mod _guide;
+#[cfg(feature = "array")]
 pub mod array;
 mod call;
+#[cfg(feature = "graph")]
 pub mod capture;
 mod capture_state;
 pub mod context;
 pub mod device;
 pub mod event;
+#[cfg(feature = "graph")]
 pub mod graph;
 pub mod green;
+#[cfg(feature = "interop")]
 pub mod interop;
 pub mod launch;
 pub mod manager;
 pub mod memory;
 pub mod module;
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "default"))]
 mod must_not_compile;
+#[cfg(feature = "process")]
 pub mod process;
+#[cfg(feature = "default")]
 pub mod reference;
 mod release;
 pub mod stream;
 mod sync;
+#[cfg(feature = "tensor-map")]
 pub mod tensor_map;
+#[cfg(feature = "virtual-memory")]
 pub mod virtual_memory;
 
 pub use bytemuck;
@@ -125,6 +160,7 @@ pub use cuda_sys as sys;
 pub use cuda_sys::{CUresult, CudaVersion};
 pub use device::Device;
 pub use event::{Event, EventOptions};
+#[cfg(feature = "graph")]
 pub use graph::{ExecutableGraph, Graph};
 pub use launch::{LaunchConfig, TypedKernel};
 pub use memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut, PinnedBuffer, SharedBuffer};

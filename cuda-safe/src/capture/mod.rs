@@ -8,7 +8,7 @@ mod into;
 pub(crate) mod recapture;
 mod retaining;
 
-pub use crate::stream::capture_mode::CaptureMode;
+pub use crate::stream::CaptureMode;
 pub use graphics::{GraphicsCapture, GraphicsCommands};
 pub use recapture::{Recapture, RecapturedNode};
 

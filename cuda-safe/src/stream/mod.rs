@@ -2,7 +2,7 @@
 
 mod attributes;
 mod borrow;
-pub(crate) mod capture_mode;
+mod capture_mode;
 mod completion;
 mod default;
 mod end;
@@ -16,7 +16,7 @@ mod retained;
 pub use attributes::{
     AccessProperty, AccessWindow, MemorySyncDomain, MemorySyncDomainMap, SynchronizationPolicy,
 };
-pub(crate) use capture_mode::CaptureMode;
+pub use capture_mode::CaptureMode;
 pub use completion::StreamFuture;
 pub use default::DefaultStream;
 pub(crate) use host::run_inside;

@@ -11,9 +11,11 @@
 
 mod check;
 mod encode;
+#[cfg(feature = "graph")]
 mod graph;
 mod options;
 
+#[cfg(feature = "graph")]
 pub use graph::GraphTensorMap;
 
 pub use options::{
