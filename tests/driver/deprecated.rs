@@ -35,7 +35,6 @@ fn attach(flags: u32) -> (CUresult, CUcontext) {
     (code, context)
 }
 
-/// On the software driver this behavior follows the documentation and is unverified.
 #[test]
 fn a_created_context_is_destroyed_with_its_last_use() {
     need!(common::gpu());
@@ -50,6 +49,31 @@ fn a_created_context_is_destroyed_with_its_last_use() {
         // SAFETY: as above, and the context is empty.
         well(unsafe { cuCtxDetach(context) });
         assert!(current().is_null(), "it was destroyed");
+    });
+}
+
+#[test]
+fn detaching_a_primary_context_beyond_its_uses_has_no_effect() {
+    need!(common::gpu());
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let stream = context.stream().expect("a stream");
+        let primary = context.as_raw();
+        let detached = context.with_current(|_| {
+            let (code, attached) = attach(0);
+            well(code);
+            assert_eq!(attached, primary);
+            for _ in 0..3 {
+                // SAFETY: the context is current, and its retain keeps it alive, which this test
+                // checks. If the driver destroys it, only the child process ends.
+                well(unsafe { cuCtxDetach(primary) });
+                assert_eq!(current(), primary);
+            }
+        });
+        detached.expect("a guard");
+        let state = context.device().primary_state().expect("known");
+        assert!(state.active);
+        stream.synchronize().expect("the stream is alive");
     });
 }
 

@@ -137,7 +137,7 @@ functions! {
     #[doc(alias = "cuCtxDestroy")]
     33 cuCtxDestroy_v2(ctx: CUcontext);
 
-    /// Subtracts one from the use count of a context; deprecated in favor of `cuCtxDestroy`.
+    /// Subtracts one from the use count of the current context, and destroys a created context with its last use; deprecated in favor of `cuCtxDestroy`.
     ///
     /// Since CUDA 2.0. [NVIDIA's page](https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__CTX__DEPRECATED.html)
     34 cuCtxDetach(ctx: CUcontext);
