@@ -1,13 +1,19 @@
 use crate::common::{self, child};
 use crate::green::{alone, refusal, resource, smallest};
+use crate::kernels::{RecordSmid, SMID, kernel};
 use crate::need;
+use crate::raw::well;
+use core::ffi::c_void;
 use cuda_safe::green::{Descriptor, GreenContext, WorkqueueScope, Workqueues};
+use cuda_safe::stream::{MemoryOperation, WaitCondition};
 use cuda_safe::stream::{MemoryOperation, WaitCondition};
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUgreenCtx, CUresult, CUstream, CUstream_flags,
-    cuStreamCreate, cuStreamGetGreenCtx,
+    cuLaunchKernel, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2,
+    cuStreamGetGreenCtx,
 };
 use cuda_safe::{Context, CudaVersion, DeviceBuffer, Invalid, Stream};
+use std::collections::BTreeSet;
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
 
@@ -93,10 +99,72 @@ fn a_stream_reports_its_partition_or_none() {
     assert_eq!(found, Some(one));
 }
 
-/// Returns the green context of a default stream, or the driver's error code.
+/// A C library would create its streams with these functions, in the current context.
+#[test]
+fn a_stream_of_foreign_code_reports_the_partition_that_was_current() {
+    let _alone = alone();
+    let [one, _] = need!(two());
+    let created = |expected: CUgreenCtx| {
+        for flags in [
+            CUstream_flags::CU_STREAM_NON_BLOCKING.0,
+            CUstream_flags::CU_STREAM_DEFAULT.0,
+        ] {
+            let (mut plain, mut with_priority) = (null_mut(), null_mut());
+            // SAFETY: the pointer refers to a local variable.
+            well(unsafe { cuStreamCreate(&raw mut plain, flags) });
+            // SAFETY: as above.
+            well(unsafe { cuStreamCreateWithPriority(&raw mut with_priority, flags, -1) });
+            for stream in [plain, with_priority] {
+                assert_eq!(green_of(stream), Ok(expected), "flags {flags}");
+                // SAFETY: the stream was created above, and nothing uses it.
+                well(unsafe { cuStreamDestroy_v2(stream) });
+            }
+        }
+    };
+    let under_partition = one.with_current(|_| created(one.as_raw()));
+    under_partition.expect("a guard");
+    let under_context = one.context().with_current(|_| created(null_mut()));
+    under_context.expect("a guard");
+}
+
+#[test]
+fn the_default_stream_of_a_partition_runs_on_its_sms() {
+    const BLOCKS: u32 = 64 * 132;
+    need!(resource());
+    child::in_child(&[], || {
+        let [one, _] = need!(two());
+        let context = one.context();
+        let its = RecordSmid::new(context).sms(&one.stream().expect("a stream"));
+        let record = kernel::<(&'static mut [u32], u32)>(context, SMID, "record_smid");
+        let function = record.kernel().as_raw();
+        let stream = context.stream().expect("a stream");
+        let smids = DeviceBuffer::<u32>::zeroed(&stream, BLOCKS as usize).expect("memory");
+        stream.synchronize().expect("a wait");
+        let launched = one.with_current(|current| {
+            let (mut address, mut cycles) = (smids.as_raw(), 50_000u32);
+            let mut arguments: [*mut c_void; 2] =
+                [(&raw mut address).cast(), (&raw mut cycles).cast()];
+            let (list, none) = (arguments.as_mut_ptr(), null_mut());
+            let legacy = CU_STREAM_LEGACY;
+            // SAFETY: the kernel writes one element for each block, and the memory has that many and
+            // stays alive.
+            well(unsafe {
+                cuLaunchKernel(function, BLOCKS, 1, 1, 32, 1, 1, 0, legacy, list, none)
+            });
+            current.legacy_stream().synchronize().expect("a wait");
+        });
+        launched.expect("a guard");
+        let there = smids.to_vec().expect("the SM numbers");
+        let there: BTreeSet<u32> = there.into_iter().collect();
+        assert_eq!(there, its);
+        assert_eq!(there.len(), one.sm_count() as usize);
+    });
+}
+
+/// Returns the green context of a stream, or the driver's error code.
 fn green_of(stream: CUstream) -> Result<CUgreenCtx, CUresult> {
     let mut green = null_mut();
-    // SAFETY: the handle is a default stream, and the pointer refers to a local variable.
+    // SAFETY: the stream is alive or a default stream, and the pointer refers to a local variable.
     let code = unsafe { cuStreamGetGreenCtx(stream, &raw mut green) };
     if code.is_success() {
         Ok(green)
@@ -341,11 +409,13 @@ mod provoked {
     use crate::need;
     use cuda_safe::Invalid;
     use cuda_safe::capture::CaptureMode;
+    use cuda_safe::capture::CaptureMode;
     use cuda_safe::sys::{
         CUdevResource, CUdevResourceType, CUevent, CUgreenCtx, CUresult, CUstream_flags,
         cuCtxFromGreenCtx, cuGreenCtxDestroy, cuGreenCtxGetDevResource, cuGreenCtxGetId,
         cuGreenCtxRecordEvent, cuGreenCtxStreamCreate, cuGreenCtxWaitEvent,
     };
+    use cuda_safe::{Invalid, Stream};
     use std::ptr::null_mut;
 
     /// Calls six functions that take a green context with this handle, and returns their codes.
@@ -387,12 +457,11 @@ mod provoked {
             let destroyed = unsafe { cuGreenCtxDestroy(null_mut()) };
             let others = codes(null_mut(), event.as_raw());
             for (name, code) in others.into_iter().chain([("cuGreenCtxDestroy", destroyed)]) {
-                let refused = match common::is_software() {
-                    true => code == CUresult::CUDA_ERROR_INVALID_CONTEXT,
-                    false => {
-                        eprintln!("note: {name} of a null green context: {code:?}");
-                        !code.is_success()
-                    }
+                // Not measured with a real driver.
+                let may_differ = name == "cuGreenCtxGetId" && !common::is_software();
+                let refused = match may_differ {
+                    false => code == CUresult::CUDA_ERROR_INVALID_CONTEXT,
+                    true => !code.is_success(),
                 };
                 assert!(refused, "{name}: {code:?}");
             }
@@ -413,14 +482,7 @@ mod provoked {
             // SAFETY: the driver must recognize the destroyed handle, which this test checks. If it
             // does not, the behavior is undefined, but only in the child process.
             let again = unsafe { cuGreenCtxDestroy(raw) };
-            eprintln!("note: a second cuGreenCtxDestroy: {again:?}");
-            let destroyed = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
-            let invalid = CUresult::CUDA_ERROR_INVALID_CONTEXT;
-            let refused = match common::is_software() {
-                true => again == destroyed,
-                false => [destroyed, invalid].contains(&again),
-            };
-            assert!(refused, "{again:?}");
+            assert_eq!(again, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED);
             let stream = other.stream().expect("the other partition is alive");
             stream.synchronize().expect("a wait");
         });
@@ -446,5 +508,35 @@ mod provoked {
             captured.expect_err("the capture is invalidated");
         }
         stream.synchronize().expect("the stream is free");
+    }
+
+    #[test]
+    fn recording_an_event_of_a_partition_or_waiting_invalidates_all_of_its_captures() {
+        let _alone = alone();
+        let [one, other] = need!(two());
+        let event = one.context().event().expect("an event");
+        let streams = [one.stream(), one.stream()].map(|stream| stream.expect("a stream"));
+        let unrelated = other.stream().expect("a stream");
+        for wait in [false, true] {
+            let begin = |stream: &Stream| stream.begin_capture(CaptureMode::ThreadLocal);
+            let captures =
+                [&streams[0], &streams[1]].map(|stream| begin(stream).expect("a capture"));
+            let apart = begin(&unrelated).expect("a capture");
+            let refused = match wait {
+                true => one.wait_event(&event),
+                false => one.record_event(&event),
+            };
+            let why = refusal(refused.expect_err("two streams are being captured"));
+            assert_eq!(why, Invalid::GreenContextIsCaptured);
+            let invalidated = Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+            for capture in captures {
+                let error = capture.end().expect_err("it is invalidated");
+                assert_eq!(error.code(), invalidated, "{error}");
+            }
+            apart.end().expect("a graph of another partition");
+        }
+        for stream in &streams {
+            stream.synchronize().expect("the stream is free");
+        }
     }
 }

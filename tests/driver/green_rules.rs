@@ -202,14 +202,18 @@ fn the_legacy_stream_does_not_wait_for_a_green_stream() {
 mod provoked {
     //! The driver refuses invalid contexts, devices and resource types.
 
-    use super::two;
-    use crate::common::child;
+    use super::{SM, raw_resource, two};
+    use crate::common::{self, child};
     use crate::green::{alone, resource};
     use crate::need;
+    use crate::raw::current;
     use cuda_safe::sys::{
-        CUdevResource, CUdevResourceType, CUresult, cuCtxGetDevResource, cuCtxPushCurrent_v2,
-        cuDeviceGetDevResource, cuGreenCtxGetDevResource,
+        CUcontext, CUdevResource, CUdevResourceType, CUresult, cuCtxDestroy_v2,
+        cuCtxGetDevResource, cuCtxPushCurrent_v2, cuCtxRecordEvent, cuCtxSetCurrent,
+        cuCtxWaitEvent, cuDevSmResourceSplitByCount, cuDeviceGetDevResource,
+        cuGreenCtxGetDevResource,
     };
+    use std::ptr::null_mut;
 
     #[test]
     fn resources_of_unknown_types_and_devices_are_refused() {
@@ -231,14 +235,68 @@ mod provoked {
         assert_eq!(of_no_device, CUresult::CUDA_ERROR_INVALID_DEVICE);
     }
 
+    /// The types are no resource, those of work queues, and an unknown one.
+    #[test]
+    fn a_split_of_another_resource_than_sms_is_refused() {
+        need!(resource());
+        child::in_child(&[], || {
+            let device = need!(resource()).device();
+            for kind in [0, 1000, 10_000, 77] {
+                let kind = CUdevResourceType(kind);
+                assert_ne!(kind, SM);
+                let input = CUdevResource {
+                    type_: kind,
+                    ..raw_resource(&device)
+                };
+                let (mut group, mut count) = (CUdevResource::default(), 1);
+                let (first, count) = (&raw mut group, &raw mut count);
+                let no_remainder = null_mut();
+                // SAFETY: the array has room for one group, and the pointers refer to local variables.
+                let refused = unsafe {
+                    cuDevSmResourceSplitByCount(first, count, &raw const input, no_remainder, 0, 0)
+                };
+                let expected = CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE;
+                assert_eq!(refused, expected, "{kind:?}");
+            }
+        });
+    }
+
     #[test]
     fn an_unconverted_green_context_is_refused_as_a_context() {
         need!(resource());
         child::in_child(&[], || {
             let [one, _] = need!(two());
+            let event = one.context().event().expect("an event");
+            let green: CUcontext = one.as_raw().cast();
+            let mut resource = CUdevResource::default();
             // SAFETY: the driver compares the handle with those of its contexts and rejects it.
-            let refused = unsafe { cuCtxPushCurrent_v2(one.as_raw().cast()) };
-            assert_eq!(refused, CUresult::CUDA_ERROR_INVALID_CONTEXT);
+            let of_push = unsafe { cuCtxPushCurrent_v2(green) };
+            // SAFETY: as above.
+            let of_set = unsafe { cuCtxSetCurrent(green) };
+            // SAFETY: as above, and the pointer refers to a local variable.
+            let of_resource = unsafe { cuCtxGetDevResource(green, &raw mut resource, SM) };
+            let mut answers = vec![
+                ("cuCtxPushCurrent", of_push),
+                ("cuCtxSetCurrent", of_set),
+                ("cuCtxGetDevResource", of_resource),
+            ];
+            if common::offers(12, 5) {
+                // SAFETY: as above, and the event is alive.
+                let of_record = unsafe { cuCtxRecordEvent(green, event.as_raw()) };
+                // SAFETY: as above.
+                let of_wait = unsafe { cuCtxWaitEvent(green, event.as_raw()) };
+                answers.push(("cuCtxRecordEvent", of_record));
+                answers.push(("cuCtxWaitEvent", of_wait));
+            }
+            // SAFETY: as above.
+            answers.push(("cuCtxDestroy", unsafe { cuCtxDestroy_v2(green) }));
+            for (function, code) in answers {
+                let expected = CUresult::CUDA_ERROR_INVALID_CONTEXT;
+                assert_eq!(code, expected, "{function}");
+            }
+            assert!(current().is_null());
+            let stream = one.stream().expect("the green context is alive");
+            stream.synchronize().expect("a wait");
         });
     }
 }

@@ -134,8 +134,8 @@ pub(super) fn bits(sms: impl IntoIterator<Item = u32>) -> [u32; WORDS] {
     bits
 }
 
-/// Returns a green context that is not destroyed. The error code for a destroyed one is unverified (from
-/// documentation).
+/// Returns a green context that is not destroyed. The error code for a destroyed one is measured with
+/// driver 580 for `cuGreenCtxDestroy`, and unverified (from documentation) for the other functions.
 fn alive(world: &World, green: CUgreenCtx) -> Answer<&Green> {
     let known = world.greens.get(green.addr());
     known.ok_or_else(|| {
