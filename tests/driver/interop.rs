@@ -1,5 +1,5 @@
-use crate::common;
-use crate::kernels::Scale;
+use crate::common::{self, child};
+use crate::kernels::{RecordSmid, Scale};
 use crate::need;
 use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{
@@ -8,15 +8,41 @@ use cuda_safe::interop::{
 use cuda_safe::{Context, ContextFlags, DeviceBuffer, Error, Invalid, Stream};
 use std::sync::Arc;
 
-/// Returns a buffer of a producer with pending work on it, and its array interface.
-fn produced(context: &Context) -> (DeviceBuffer<i32>, ArrayInterface) {
-    let stream = context.stream().expect("a stream");
-    let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 1 << 12).expect("memory");
-    Scale::new(context)
-        .run(&stream, &mut buffer, 1, 5)
-        .expect("a launch");
-    let array = buffer.array_interface().expect("an interface");
-    (buffer, array)
+/// The kernels of a test. They stay loaded until its end, because unloading a module waits for the work
+/// that should be pending. For the same reason, tests of an order run in a child process: other tests
+/// unload modules of the same context.
+struct Kernels {
+    scale: Scale,
+    record: RecordSmid,
+}
+
+impl Kernels {
+    fn new(context: &Context) -> Self {
+        Self {
+            scale: Scale::new(context),
+            record: RecordSmid::new(context),
+        }
+    }
+
+    /// Enqueues work that overtakes work of other streams only if these wait for it: about 100 ms on a
+    /// GPU, and many operations for the software driver, which selects the next stream at random.
+    fn delay(&self, stream: &Stream) {
+        let mut smids = self.record.run(stream, 1, 200_000_000);
+        for _ in 0..20 {
+            smids.fill(0).expect("a fill");
+        }
+    }
+
+    /// Returns a buffer of a producer with pending work on it, and its array interface.
+    fn produced(&self, context: &Context) -> (DeviceBuffer<i32>, ArrayInterface) {
+        let stream = context.stream().expect("a stream");
+        let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 1 << 12).expect("memory");
+        self.delay(&stream);
+        let ran = self.scale.run(&stream, &mut buffer, 1, 5);
+        ran.expect("a launch");
+        let array = buffer.array_interface().expect("an interface");
+        (buffer, array)
+    }
 }
 
 fn refusal<T: std::fmt::Debug>(done: Result<T, impl Into<Error>>) -> &'static str {
@@ -31,55 +57,78 @@ fn refusal<T: std::fmt::Debug>(done: Result<T, impl Into<Error>>) -> &'static st
 
 #[test]
 fn an_array_is_ordered_across_streams_in_both_directions() {
-    let context = need!(common::context());
-    let scale = Scale::new(&context);
-    for sync in [StreamSync::WaitEvent, StreamSync::Synchronize] {
-        let (mut buffer, array) = produced(&context);
-        let stream = context.stream().expect("a stream");
-        // SAFETY: the buffer owns the memory and the stream, and is next used after the array is
-        // dropped.
-        let imported = unsafe { array.import::<i32>(&stream, sync, ()) };
-        let mut imported = imported.expect("an import");
-        assert_eq!((imported.len(), imported.stream()), (1 << 12, &stream));
-        let slice = imported.as_mut_slice().expect("it is writable");
-        scale.run(&stream, slice, 10, 0).expect("a launch");
-        let mut copy = DeviceBuffer::<i32>::uninit(&stream, 1 << 12).expect("memory");
-        copy.copy_from(&imported).expect("a copy");
-        drop(imported);
-        // The producer continues after the consumer's work.
-        let home = buffer.stream().clone();
-        scale.run(&home, &mut buffer, 1, 1).expect("a launch");
-        assert_eq!(buffer.to_vec().expect("a copy"), [51; 1 << 12]);
-        assert_eq!(copy.to_vec().expect("a copy"), [50; 1 << 12]);
-    }
+    need!(common::gpu());
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let kernels = Kernels::new(&context);
+        for sync in [StreamSync::WaitEvent, StreamSync::Synchronize] {
+            let (mut buffer, array) = kernels.produced(&context);
+            let stream = context.stream().expect("a stream");
+            // SAFETY: the buffer owns the memory and the stream, and is next used after the array is
+            // dropped.
+            let imported = unsafe { array.import::<i32>(&stream, sync, ()) };
+            let mut imported = imported.expect("an import");
+            assert_eq!((imported.len(), imported.stream()), (1 << 12, &stream));
+            let mut copy = DeviceBuffer::<i32>::uninit(&stream, 1 << 12).expect("memory");
+            copy.copy_from(&imported).expect("a copy");
+            kernels.delay(&stream);
+            let slice = imported.as_mut_slice().expect("it is writable");
+            let ran = kernels.scale.run(&stream, slice, 10, 0);
+            ran.expect("a launch");
+            drop(imported);
+            // The producer continues after the consumer's work.
+            let home = buffer.stream().clone();
+            let ran = kernels.scale.run(&home, &mut buffer, 1, 1);
+            ran.expect("a launch");
+            assert_eq!(buffer.to_vec().expect("a copy"), [51; 1 << 12]);
+            assert_eq!(copy.to_vec().expect("a copy"), [5; 1 << 12]);
+        }
+    });
 }
 
 #[test]
 fn an_array_on_a_default_stream_is_ordered() {
-    let context = need!(common::context());
-    for exported in [ExportedStream::Legacy, ExportedStream::PerThread] {
-        for sync in [StreamSync::WaitEvent, StreamSync::Synchronize] {
-            let (buffer, array) = produced(&context);
-            buffer.stream().synchronize().expect("a wait");
-            let array = array.with_stream(Some(exported));
-            let stream = context.stream().expect("a stream");
-            // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
-            let imported = unsafe { array.import::<i32>(&stream, sync, ()) };
-            let imported = imported.expect("an import");
-            assert_eq!(imported.as_slice().to_vec().expect("a copy")[0], 5);
+    need!(common::gpu());
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let kernels = Kernels::new(&context);
+        let current = context.make_current().expect("current");
+        for exported in [ExportedStream::Legacy, ExportedStream::PerThread] {
+            for sync in [StreamSync::WaitEvent, StreamSync::Synchronize] {
+                let (buffer, array) = kernels.produced(&context);
+                let event = context.event().expect("an event");
+                event.record(buffer.stream()).expect("a record");
+                let default = match exported {
+                    ExportedStream::PerThread => current.per_thread_stream(),
+                    _ => current.legacy_stream(),
+                };
+                default.wait_event(&event).expect("a wait");
+                let array = array.with_stream(Some(exported));
+                let stream = context.stream().expect("a stream");
+                // SAFETY: the buffer outlives the array, and no other work uses it meanwhile.
+                let imported = unsafe { array.import::<i32>(&stream, sync, ()) };
+                let imported = imported.expect("an import");
+                // A copy to the host would also wait for the legacy stream.
+                let mut copy = DeviceBuffer::<i32>::uninit(&stream, 1 << 12).expect("memory");
+                copy.copy_from(&imported).expect("a copy");
+                drop(imported);
+                assert_eq!(copy.to_vec().expect("a copy"), [5; 1 << 12]);
+            }
         }
-    }
+        current.end().expect("innermost");
+    });
 }
 
 #[test]
 fn an_array_on_the_consumers_stream_needs_no_synchronization() {
     let context = need!(common::context());
-    let (mut buffer, array) = produced(&context);
+    let kernels = Kernels::new(&context);
+    let (mut buffer, array) = kernels.produced(&context);
     let stream = buffer.stream().clone();
     // SAFETY: the buffer is next used after the array is dropped.
     let imported = unsafe { array.import::<i32>(&stream, StreamSync::WaitEvent, ()) };
     let mut imported = imported.expect("an import");
-    let scale = Scale::new(&context);
+    let scale = &kernels.scale;
     let slice = imported.as_mut_slice().expect("it is writable");
     scale.run(&stream, slice, 10, 0).expect("a launch");
     drop(imported);
@@ -90,8 +139,9 @@ fn an_array_on_the_consumers_stream_needs_no_synchronization() {
 #[test]
 fn an_array_without_a_stream_is_returned_after_the_work_on_it() {
     let context = need!(common::context());
+    let kernels = Kernels::new(&context);
     for sync in [StreamSync::WaitEvent, StreamSync::Synchronize] {
-        let (buffer, array) = produced(&context);
+        let (buffer, array) = kernels.produced(&context);
         buffer.stream().synchronize().expect("a wait");
         let stream = context.stream().expect("a stream");
         let array = array.with_stream(None);
@@ -99,8 +149,9 @@ fn an_array_without_a_stream_is_returned_after_the_work_on_it() {
         let imported = unsafe { array.import::<i32>(&stream, sync, ()) };
         let mut imported = imported.expect("an import");
         let slice = imported.as_mut_slice().expect("it is writable");
-        let scale = Scale::new(&context);
-        scale.run(&stream, slice, 10, 0).expect("a launch");
+        kernels.delay(&stream);
+        let ran = kernels.scale.run(&stream, slice, 10, 0);
+        ran.expect("a launch");
         drop(imported);
         assert!(stream.is_complete().expect("an answer"));
         assert_eq!(buffer.to_vec().expect("a copy"), [50; 1 << 12]);
@@ -109,20 +160,39 @@ fn an_array_without_a_stream_is_returned_after_the_work_on_it() {
 
 #[test]
 fn an_array_imported_with_ignore_is_not_waited_for() {
-    let context = need!(common::context());
-    let (buffer, array) = produced(&context);
-    buffer.stream().synchronize().expect("a wait");
-    let other = context.stream().expect("a stream");
-    // SAFETY: the work on the buffer has completed, and the buffer outlives the array.
-    let imported = unsafe { array.import::<i32>(&other, StreamSync::Ignore, ()) };
-    let imported = imported.expect("an import");
-    assert_eq!(imported.as_slice().to_vec().expect("a copy")[7], 5);
+    need!(common::gpu());
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let kernels = Kernels::new(&context);
+        let (buffer, array) = kernels.produced(&context);
+        let other = context.stream().expect("a stream");
+        // SAFETY: nothing accesses the memory before the work on the buffer has completed, and the
+        // buffer outlives the array.
+        let imported = unsafe { array.import::<i32>(&other, StreamSync::Ignore, ()) };
+        let imported = imported.expect("an import");
+        // The stream has nothing to wait for, and neither has the host.
+        other.synchronize().expect("a wait");
+        let is_complete = || buffer.stream().is_complete().expect("a query");
+        assert!(!is_complete(), "the import waits for the producer");
+        buffer.stream().synchronize().expect("a wait");
+        assert_eq!(imported.as_slice().to_vec().expect("a copy")[7], 5);
+        // The producer does not wait either.
+        kernels.delay(&other);
+        drop(imported);
+        buffer.stream().synchronize().expect("a wait");
+        assert!(
+            !other.is_complete().expect("a query"),
+            "the producer waits for the consumer"
+        );
+        other.synchronize().expect("a wait");
+    });
 }
 
 #[test]
 fn an_array_of_another_type_is_refused_and_its_owner_dropped() {
     let context = need!(common::context());
-    let (_buffer, array) = produced(&context);
+    let kernels = Kernels::new(&context);
+    let (_buffer, array) = kernels.produced(&context);
     let stream = context.stream().expect("a stream");
     let owner = Arc::new(());
     // SAFETY: the call is refused and accesses nothing.
@@ -179,7 +249,8 @@ fn an_empty_array_is_imported() {
 #[test]
 fn an_untyped_import_accepts_any_type_and_layout() {
     let context = need!(common::context());
-    let (buffer, array) = produced(&context);
+    let kernels = Kernels::new(&context);
+    let (buffer, array) = kernels.produced(&context);
     let stream = buffer.stream();
     let (base, size) = (array.address(), 1 << 14);
     let layout = |shape: &[usize], strides: &[isize], item| {
@@ -213,8 +284,9 @@ fn an_untyped_import_accepts_any_type_and_layout() {
 #[test]
 fn an_array_is_used_on_the_stream_of_its_producer() {
     let context = need!(common::context());
-    let scale = Scale::new(&context);
-    let (mut buffer, array) = produced(&context);
+    let kernels = Kernels::new(&context);
+    let scale = &kernels.scale;
+    let (mut buffer, array) = kernels.produced(&context);
     let (home, stream) = (buffer.stream().clone(), context.stream().expect("a stream"));
     let owner = Arc::new(());
     let sync = StreamSync::ProducerStream;
@@ -241,12 +313,13 @@ fn an_array_is_used_on_the_stream_of_its_producer() {
 #[test]
 fn the_consumers_stream_is_used_if_the_producer_gives_none() {
     let context = need!(common::context());
+    let kernels = Kernels::new(&context);
     for exported in [
         None,
         Some(ExportedStream::Legacy),
         Some(ExportedStream::PerThread),
     ] {
-        let (buffer, array) = produced(&context);
+        let (buffer, array) = kernels.produced(&context);
         buffer.stream().synchronize().expect("a wait");
         let array = array.with_stream(exported);
         let stream = context.stream().expect("a stream");
@@ -255,8 +328,9 @@ fn the_consumers_stream_is_used_if_the_producer_gives_none() {
         let mut imported = imported.expect("an import");
         assert_eq!(*imported.stream(), stream);
         let slice = imported.as_mut_slice().expect("it is writable");
-        let scale = Scale::new(&context);
-        scale.run(&stream, slice, 10, 0).expect("a launch");
+        kernels.delay(&stream);
+        let ran = kernels.scale.run(&stream, slice, 10, 0);
+        ran.expect("a launch");
         drop(imported);
         if exported != Some(ExportedStream::Legacy) {
             assert!(stream.is_complete().expect("an answer"));
@@ -270,7 +344,8 @@ fn the_consumers_stream_is_used_if_the_producer_gives_none() {
 fn a_producer_stream_that_is_captured_or_of_another_context_is_refused() {
     let device = need!(common::gpu());
     let context = Context::primary(&device).expect("a context");
-    let (buffer, array) = produced(&context);
+    let kernels = Kernels::new(&context);
+    let (buffer, array) = kernels.produced(&context);
     let stream = context.stream().expect("a stream");
     let sync = StreamSync::ProducerStream;
     let capture = buffer.stream().begin_capture(CaptureMode::ThreadLocal);
@@ -300,33 +375,39 @@ fn a_producer_stream_that_is_captured_or_of_another_context_is_refused() {
 
 #[test]
 fn streams_with_work_on_an_array_are_joined_into_the_exported_stream() {
-    let context = need!(common::context());
-    let scale = Scale::new(&context);
-    let (mut buffer, _) = produced(&context);
-    let home = buffer.stream().clone();
-    home.synchronize().expect("a wait");
-    let (side, other) = (
-        context.stream().expect("a stream"),
-        context.stream().expect("a stream"),
-    );
-    let (low, high) = buffer.as_mut_slice().split_at(1 << 11).expect("two parts");
-    for (stream, part) in [(&side, low), (&other, high)] {
-        let whole = 1 << 11;
-        // SAFETY: the buffer stays alive, its stream has no work on it, and the parts do not
-        // overlap.
-        let mut foreign = unsafe { DeviceBuffer::from_foreign(part.as_raw(), whole, stream, ()) }
-            .expect("memory");
-        scale.run(stream, &mut foreign, 10, 0).expect("a launch");
-    }
-    let stream = ExportedStream::joined(&home, [&side, &home, &other]).expect("joined");
-    assert_eq!(stream, ExportedStream::of(&home));
-    let array = buffer.array_interface().expect("an interface");
-    let array = array.with_stream(Some(stream));
-    let consumer = context.stream().expect("a stream");
-    // SAFETY: the buffer owns the memory and the stream, and outlives the array.
-    let imported = unsafe { array.import::<i32>(&consumer, StreamSync::WaitEvent, ()) };
-    let imported = imported.expect("an import");
-    assert_eq!(imported.as_slice().to_vec().expect("a copy"), [50; 1 << 12]);
+    need!(common::gpu());
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let kernels = Kernels::new(&context);
+        let (mut buffer, _) = kernels.produced(&context);
+        let home = buffer.stream().clone();
+        home.synchronize().expect("a wait");
+        let (side, other) = (
+            context.stream().expect("a stream"),
+            context.stream().expect("a stream"),
+        );
+        let (low, high) = buffer.as_mut_slice().split_at(1 << 11).expect("two parts");
+        for (stream, part) in [(&side, low), (&other, high)] {
+            let whole = 1 << 11;
+            // SAFETY: the buffer stays alive, its stream has no work on it, and the parts do not
+            // overlap.
+            let mut foreign =
+                unsafe { DeviceBuffer::from_foreign(part.as_raw(), whole, stream, ()) }
+                    .expect("memory");
+            kernels.delay(stream);
+            let ran = kernels.scale.run(stream, &mut foreign, 10, 0);
+            ran.expect("a launch");
+        }
+        let stream = ExportedStream::joined(&home, [&side, &home, &other]).expect("joined");
+        assert_eq!(stream, ExportedStream::of(&home));
+        let array = buffer.array_interface().expect("an interface");
+        let array = array.with_stream(Some(stream));
+        let consumer = context.stream().expect("a stream");
+        // SAFETY: the buffer owns the memory and the stream, and outlives the array.
+        let imported = unsafe { array.import::<i32>(&consumer, StreamSync::WaitEvent, ()) };
+        let imported = imported.expect("an import");
+        assert_eq!(imported.as_slice().to_vec().expect("a copy"), [50; 1 << 12]);
+    });
 }
 
 #[test]

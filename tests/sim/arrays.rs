@@ -2,7 +2,9 @@
 
 use crate::on;
 use cuda_safe::capture::CaptureMode;
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{ArrayInterface, ExportedStream, StreamSync};
+use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 use cuda_safe::{Context, Device, DeviceBuffer, Error, Invalid, Stream};
 use cuda_sim::Profile;
 
@@ -41,6 +43,34 @@ fn an_array_used_on_its_producers_stream_needs_no_wait() {
         let ordered = log(StreamSync::WaitEvent);
         assert!(ordered.contains(&"cuStreamWaitEvent"), "{ordered:?}");
         assert!(!ordered.contains(&"cuStreamSynchronize"), "{ordered:?}");
+    });
+}
+
+#[test]
+fn the_exported_numbers_1_and_2_are_the_default_streams_of_the_driver() {
+    on(Profile::h200(), |context| {
+        let buffer = DeviceBuffer::<u32>::zeroed_sync(&context.stream().expect("a stream"), 64);
+        let buffer = buffer.expect("memory");
+        let array = buffer.array_interface().expect("an interface");
+        let stream = context.stream().expect("a stream");
+        for (number, raw) in [(1, CU_STREAM_LEGACY), (2, CU_STREAM_PER_THREAD)] {
+            let exported = ExportedStream::from_number(number).expect("a default stream");
+            let array = array.clone().with_stream(Some(exported));
+            for (sync, function) in [
+                (StreamSync::WaitEvent, "cuEventRecord"),
+                (StreamSync::Synchronize, "cuStreamSynchronize"),
+            ] {
+                cuda_sim::clear_calls();
+                cuda_sim::record_arguments(true);
+                hand_over(&array, &stream, sync);
+                cuda_sim::record_arguments(false);
+                let calls = cuda_sim::calls();
+                // The call at the import. The drop makes further ones.
+                let call = calls.iter().find(|call| call.function == function);
+                let given = call.expect("the import waits").values::<CUstream>("stream");
+                assert_eq!(given, Some(&[raw][..]), "{number}, {sync:?}");
+            }
+        }
     });
 }
 
