@@ -1,17 +1,19 @@
 //! The objects of a destroyed context, and the objects that retain a primary context.
 
+use crate::cuda_arrays::{FLOAT, SURFACE, shape};
 use crate::planted::{planted, well};
 use crate::{common, start};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::sys::{
-    CUcontext, CUmemAttach_flags, CUresult, cuCtxDestroy_v2, cuCtxPopCurrent_v2,
+    CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUcontext, CUmemAttach_flags, CUresult,
+    Zeroable, cuArray3DCreate_v2, cuArrayDestroy, cuCtxDestroy_v2, cuCtxPopCurrent_v2,
     cuCtxPushCurrent_v2, cuEventCreate, cuEventQuery, cuMemAlloc_v2, cuMemAllocManaged,
-    cuMemFree_v2, cuMemHostAlloc, cuModuleGetFunction, cuModuleLoadData, cuStreamCreate,
-    cuStreamQuery,
+    cuMemFree_v2, cuMemHostAlloc, cuMipmappedArrayCreate, cuModuleGetFunction, cuModuleLoadData,
+    cuStreamCreate, cuStreamQuery, cuSurfObjectCreate, cuTexObjectCreate,
 };
 use cuda_safe::{Context, ContextFlags, Device};
 use cuda_sim::{Alive, Profile};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 
 const VECTOR: &str = concat!(include_str!("../kernels/vector.ptx"), "\0");
 
@@ -44,6 +46,23 @@ fn destroying_a_context_destroys_everything_created_in_it() {
         well(unsafe { cuMemHostAlloc(&raw mut host, 64, 0) });
         // SAFETY: the text ends with a NUL, and the pointer refers to a local variable.
         well(unsafe { cuModuleLoadData(&raw mut module, VECTOR.as_ptr().cast()) });
+        let (mut array, mut mipmapped) = (null_mut(), null_mut());
+        let (mut texture, mut surface) = (0, 0);
+        let mut plane = shape(FLOAT, 1, [8, 8, 0]);
+        plane.Flags = SURFACE;
+        // SAFETY: the pointers refer to local variables.
+        well(unsafe { cuArray3DCreate_v2(&raw mut array, &raw const plane) });
+        // SAFETY: as above.
+        well(unsafe { cuMipmappedArrayCreate(&raw mut mipmapped, &raw const plane, 2) });
+        let mut resource = CUDA_RESOURCE_DESC::zeroed();
+        resource.res.array.hArray = array;
+        let mut sampler = CUDA_TEXTURE_DESC::zeroed();
+        sampler.addressMode = [CUaddress_mode::CU_TR_ADDRESS_MODE_CLAMP; 3];
+        let (resource, sampler) = (&raw const resource, &raw const sampler);
+        // SAFETY: as above, and the array is alive.
+        well(unsafe { cuTexObjectCreate(&raw mut texture, resource, sampler, null()) });
+        // SAFETY: as above.
+        well(unsafe { cuSurfObjectCreate(&raw mut surface, resource) });
         pop();
         let during = cuda_sim::alive();
         assert_eq!(
@@ -54,8 +73,12 @@ fn destroying_a_context_destroys_everything_created_in_it() {
                 during.device_allocations - before.device_allocations,
                 during.managed_allocations - before.managed_allocations,
                 during.pinned_allocations - before.pinned_allocations,
+                during.arrays - before.arrays,
+                during.mipmapped_arrays - before.mipmapped_arrays,
+                during.textures - before.textures,
+                during.surfaces - before.surfaces,
             ],
-            [1; 6]
+            [1; 10]
         );
         // SAFETY: nothing uses the context or the objects created in it any more.
         well(unsafe { cuCtxDestroy_v2(own) });
@@ -74,7 +97,9 @@ fn destroying_a_context_destroys_everything_created_in_it() {
         let of_memory = unsafe { cuMemFree_v2(memory) };
         // SAFETY: as above, and the pointer refers to a local variable.
         let of_module = unsafe { cuModuleGetFunction(&raw mut function, module, c"add".as_ptr()) };
-        let refused = [of_event, of_memory, of_module];
+        // SAFETY: as above.
+        let of_array = unsafe { cuArrayDestroy(array) };
+        let refused = [of_event, of_memory, of_module, of_array];
         assert!(refused.iter().all(|code| !code.is_success()), "{refused:?}");
     });
 }

@@ -14,6 +14,7 @@ use cuda_safe::sys::{
 };
 use cuda_safe::{Context, DeviceBuffer, Error, LaunchConfig};
 use cuda_sim::Profile;
+use cuda_sim::fault::{Fault, Scope};
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
@@ -46,6 +47,44 @@ fn shapes_beyond_the_limits_of_every_gpu_are_refused() {
             assert!(launch(grid, one, shared).is_success());
         }
         stream.synchronize().expect("a wait");
+    });
+}
+
+/// A driver that cannot allocate the local memory of a kernel refuses the launch.
+#[test]
+fn a_launch_that_fails_for_lack_of_memory_is_an_error_and_can_be_repeated() {
+    on(Profile::h200(), |context| {
+        let stream = context.stream().expect("a stream");
+        let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
+        let scale = module.kernel("scale").expect("found");
+        let scale = scale
+            .typed::<(&mut [i32], i32, i32, u32)>()
+            .expect("its parameters");
+        let mut x = DeviceBuffer::from_slice(&stream, &[1; 4]).expect("memory");
+        let config = LaunchConfig::linear(1, 4);
+        let attributes = LaunchAttributes::default();
+        for function in ["cuLaunchKernel", "cuLaunchKernelEx"] {
+            let mut launch = || {
+                let arguments = (&mut x, 2, 0, 4);
+                match function {
+                    // SAFETY: the kernel accesses 4 elements, and the buffer has that many.
+                    "cuLaunchKernel" => unsafe { scale.launch(&stream, config, arguments) },
+                    // SAFETY: as above.
+                    _ => unsafe { scale.launch_with(&stream, config, &attributes, arguments) },
+                }
+            };
+            let fault = Fault::of_function(function)
+                .with(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
+                .inject(Scope::Thread);
+            let error = launch().expect_err("there is no memory");
+            assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
+            assert!(error.to_string().starts_with(function), "{error}");
+            assert!(!error.is_fatal());
+            assert_eq!(fault.hits(), 1);
+            drop(fault);
+            launch().expect("there is memory again");
+        }
+        assert_eq!(x.to_vec().expect("a copy"), [4; 4]);
     });
 }
 

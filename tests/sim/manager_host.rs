@@ -3,9 +3,10 @@
 use crate::common::child;
 use crate::{check, context, start};
 use cuda_safe::manager::{
-    DriverManager, MemoryManager, MemoryPointer, PinnedMemory, set_memory_manager,
+    DriverManager, MappedMemory, MemoryManager, MemoryPointer, PinnedMemory, set_memory_manager,
 };
 use cuda_safe::memory::{MappedBuffer, PinnedFlags};
+use cuda_safe::sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};
 use cuda_safe::{CUresult, Context, PinnedBuffer};
 use cuda_sim::Profile;
 use cuda_sim::fault::{Fault, Scope, limit_memory};
@@ -62,6 +63,42 @@ fn pin(context: &Context, panics: bool) -> (Arc<()>, PinnedMemory) {
 
 fn registered() -> usize {
     cuda_sim::alive().registered
+}
+
+#[test]
+fn memory_is_pinned_with_no_other_flags_than_the_requested_ones() {
+    managed(|context| {
+        let pin = |flags| {
+            let mut bytes = vec![0u8; 4096];
+            let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
+            // SAFETY: the vector is kept alive as the owner, and its bytes do not move.
+            let pinned = unsafe { PinnedMemory::pin(&context, bytes, start, 4096, flags) };
+            drop(pinned.expect("pinned"));
+        };
+        let pin_mapped = |flags| {
+            let mut bytes = vec![0u8; 4096];
+            let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
+            // SAFETY: as above.
+            let mapped = unsafe { MappedMemory::pin(&context, bytes, start, 4096, flags) };
+            drop(mapped.expect("pinned"));
+        };
+        let given = |pin: &dyn Fn()| {
+            cuda_sim::clear_calls();
+            cuda_sim::record_arguments(true);
+            pin();
+            cuda_sim::record_arguments(false);
+            let calls = cuda_sim::calls();
+            let register = calls
+                .iter()
+                .find(|call| call.function == "cuMemHostRegister_v2");
+            let flags = register.expect("it is registered").values::<u32>("flags");
+            flags.expect("recorded")[0]
+        };
+        let (none, portable) = (PinnedFlags::empty(), PinnedFlags::PORTABLE);
+        assert_eq!(given(&|| pin(none)), 0);
+        assert_eq!(given(&|| pin(portable)), CU_MEMHOSTREGISTER_PORTABLE);
+        assert_eq!(given(&|| pin_mapped(none)), CU_MEMHOSTREGISTER_DEVICEMAP);
+    });
 }
 
 #[test]
