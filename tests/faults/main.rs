@@ -41,9 +41,11 @@ pub(crate) struct Scenario {
 }
 
 /// The error codes of single failing calls.
-const CODES: [CUresult; 6] = [
+const CODES: [CUresult; 8] = [
     CUresult::CUDA_ERROR_OUT_OF_MEMORY,
     CUresult::CUDA_ERROR_NOT_PERMITTED,
+    CUresult::CUDA_ERROR_NOT_SUPPORTED,
+    CUresult::CUDA_ERROR_INVALID_DEVICE,
     CUresult::CUDA_ERROR_INVALID_CONTEXT,
     CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
     CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,

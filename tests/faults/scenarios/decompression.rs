@@ -1,6 +1,6 @@
 //! A batch of decompressions, which a device without an engine refuses.
 
-use super::primary;
+use super::{answer, primary};
 use crate::trace::Trace;
 use cuda_safe::memory::{CompressionFormat, DecompressBatch};
 use cuda_safe::sys::CUresult;
@@ -14,10 +14,14 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let mut written = DeviceBuffer::<u32>::zeroed_sync(&stream, 1)?;
     let mut batch = DecompressBatch::new(&stream);
     batch.push(CompressionFormat::Lz4, &mut target, &source, &mut written)?;
+    let refuses = answer(
+        "cuMemBatchDecompressAsync",
+        CUresult::CUDA_ERROR_NOT_SUPPORTED,
+    );
     // SAFETY: the device refuses the call.
     match unsafe { batch.enqueue() } {
         Ok(()) | Err(Error::Missing(_)) => {}
-        Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {}
+        Err(error) if refuses(&error) => {}
         Err(error) => return Err(error),
     }
     trace.drop((source, target, written));

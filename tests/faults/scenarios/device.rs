@@ -1,6 +1,6 @@
 //! The driver and its devices.
 
-use super::{expect, if_there_is, invalid};
+use super::{answer, expect, if_there_is, invalid};
 use crate::trace::Trace;
 use cuda_safe::context::GraphicsClient;
 use cuda_safe::device::attribute;
@@ -27,12 +27,13 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
         assert!(device.attribute(attribute)? > 0);
     }
     assert!(!device.can_access_peer(&device)?);
-    let itself = Some(CUresult::CUDA_ERROR_INVALID_DEVICE);
+    let itself = CUresult::CUDA_ERROR_INVALID_DEVICE;
     let rank = device.peer_attribute(PeerAttribute::PerformanceRank, &device);
-    expect(rank, |error| error.code() == itself)?;
+    expect(rank, answer("cuDeviceGetP2PAttribute", itself))?;
     let atomics = device.peer_atomics(AtomicOperation::And, &device);
+    let refuses = answer("cuDeviceGetP2PAtomicCapabilities", itself);
     expect(atomics, |error| {
-        matches!(error, Error::Missing(_)) || error.code() == itself
+        matches!(error, Error::Missing(_)) || refuses(error)
     })?;
     let bus = device.attribute(attribute::PCI_BUS_ID)?;
     assert_eq!(Device::by_pci_bus_id(&format!("{bus:02x}:00"))?, device);
@@ -53,9 +54,9 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let client = GraphicsClient::NvBlob((&raw mut data).cast());
     // SAFETY: the software driver has no such contexts and refuses the call.
     let created = unsafe { Context::with_graphics_client(&device, none, client) };
+    let refuses = answer("cuCtxCreate_v4", CUresult::CUDA_ERROR_NOT_SUPPORTED);
     expect(created, |error| {
-        matches!(error, Error::Missing(_))
-            || error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED)
+        matches!(error, Error::Missing(_)) || refuses(error)
     })?;
     // This attribute may be newer than the driver.
     match device.attribute(attribute::TENSOR_MAP_LARGE_TENSOR_MIN_SIZE) {

@@ -36,7 +36,7 @@ mod virtual_memory;
 
 use crate::Scenario;
 use crate::trace::Trace;
-use cuda_safe::{Context, Device, Error, Invalid, Result};
+use cuda_safe::{CUresult, Context, Device, Error, Invalid, Result};
 
 const VECTOR: &str = include_str!("../../kernels/vector.ptx");
 const SMID: &str = include_str!("../../kernels/smid.ptx");
@@ -189,6 +189,15 @@ fn expect<T>(result: Result<T>, is_right: impl Fn(&Error) -> bool) -> Result<()>
         Ok(_) => panic!("this should be an error"),
         Err(error) if is_right(&error) => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+/// Recognizes the error that a function of the driver returns without any fault. The code alone would
+/// also accept a fault in another function.
+fn answer(function: &'static str, code: CUresult) -> impl Fn(&Error) -> bool {
+    move |error| {
+        let error = error.driver_error();
+        error.is_some_and(|error| error.call == function && error.code == code)
     }
 }
 

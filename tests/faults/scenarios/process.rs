@@ -1,6 +1,6 @@
 //! Logs, core dumps, checkpoints of processes, and profiler ranges.
 
-use super::{expect, if_there_is, primary};
+use super::{answer, expect, if_there_is, primary};
 use crate::trace::Trace;
 use cuda_safe::context::RdmaScope;
 use cuda_safe::process::checkpoint::{
@@ -16,10 +16,10 @@ pub(super) fn logs(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let mut position = LogPosition::end()?;
     let callback = LogCallback::new(|_, _| {})?;
-    expect(Device::by_pci_bus_id("no bus"), |error| {
-        error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE)
-            || error.code() == Some(CUresult::CUDA_ERROR_INVALID_DEVICE)
-    })?;
+    expect(
+        Device::by_pci_bus_id("no bus"),
+        answer("cuDeviceGetByPCIBusId", CUresult::CUDA_ERROR_INVALID_VALUE),
+    )?;
     position.read()?;
     entries()?;
     trace.drops_from_here();

@@ -217,6 +217,7 @@ impl Error {
                     | CUresult::CUDA_ERROR_OUT_OF_MEMORY
                     | CUresult::CUDA_ERROR_NOT_INITIALIZED
                     | CUresult::CUDA_ERROR_DEINITIALIZED
+                    | CUresult::CUDA_ERROR_INVALID_DEVICE
                     | CUresult::CUDA_ERROR_INVALID_CONTEXT
                     | CUresult::CUDA_ERROR_INVALID_HANDLE
                     | CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED
