@@ -153,6 +153,29 @@ fn the_attributes_of_a_cubin_are_those_of_its_kernel() {
 }
 
 #[test]
+fn the_local_memory_of_a_kernel_is_that_of_its_cubin() {
+    const BYTES: u32 = 4000;
+    on(Profile::h200(), |context| {
+        let [_, hopper] = cubins();
+        let mut image = hopper.to_vec();
+        // The entries that name a function and the size of its frame, which is 0 in this cubin.
+        let frame = [4, 0x11, 8, 0];
+        let mut changed = 0;
+        for at in 0..image.len() - 12 {
+            if image[at..].starts_with(&frame) && image[at + 8..at + 12] == [0; 4] {
+                image[at + 8..at + 12].copy_from_slice(&BYTES.to_le_bytes());
+                changed += 1;
+            }
+        }
+        assert_ne!(changed, 0);
+        let module = load(&context, &image).expect("code for the device");
+        let add = module.kernel("add").expect("the kernel");
+        let local = add.attribute(kernel_attribute::LOCAL_BYTES);
+        assert_eq!(local.expect("an attribute"), BYTES);
+    });
+}
+
+#[test]
 fn a_damaged_image_is_an_invalid_image_in_memory_and_in_a_file() {
     on(Profile::h200(), |context| {
         let _current = context.make_current().expect("a context");
