@@ -1,7 +1,7 @@
 //! Green contexts and their streams: which context memory and events belong to, and which objects
 //! outlive others.
 
-use super::{PROFILE, driver, green, offers, on_each, refusal, resource};
+use super::{PROFILE, code, driver, green, offers, on_each, refusal, resource, smallest};
 use crate::planted::well;
 use crate::{common, context, start};
 use cuda_safe::capture::CaptureMode;
@@ -16,6 +16,7 @@ use cuda_safe::{
     Context, ContextFlags, Device, Invalid, LaunchConfig, Module, Stream, StreamOptions,
 };
 use cuda_sim::Profile;
+use cuda_sim::fault::{Fault, Scope};
 use std::ptr::null_mut;
 
 #[test]
@@ -57,6 +58,24 @@ fn the_largest_cluster_is_limited_by_the_partition() {
             let green = GreenContext::new([group]).expect("a green context");
             let size = green.max_cluster_size(&ranks, config);
             assert_eq!(size.expect("an answer"), expected);
+        }
+    });
+}
+
+#[test]
+fn an_error_of_the_driver_at_the_creation_of_a_green_context_is_returned() {
+    on_each(&["h200@12.4", "h200", "h200@13.5"], |_, context| {
+        for expected in [
+            CUresult::CUDA_ERROR_OUT_OF_MEMORY,
+            CUresult::CUDA_ERROR_NOT_SUPPORTED,
+            CUresult::CUDA_ERROR_INVALID_DEVICE,
+        ] {
+            let group = smallest(&context).groups.remove(0);
+            let fault = Fault::of_function("cuGreenCtxCreate")
+                .with(expected)
+                .inject(Scope::Thread);
+            assert_eq!(code(GreenContext::new([group])), expected);
+            assert_eq!(fault.hits(), 1);
         }
     });
 }
