@@ -154,6 +154,8 @@ pub use call::error::{Error, Result};
 pub use call::function::check;
 pub use call::init::{init, version};
 pub use call::invalid::Invalid;
+#[cfg(feature = "freed-hook")]
+pub use call::report::set_freed_hook;
 pub use call::report::{Report, leaked, set_report_hook};
 pub use context::{Context, ContextFlags};
 pub use cuda_sys as sys;

@@ -11,10 +11,11 @@ pub(crate) mod report;
 #[cfg(test)]
 mod tests;
 
-use crate::account::{Alive, Argument, record, refuse_in_kernel};
-use crate::exec::{Callback, HostFunction, kernel};
+use crate::account::{Alive, Argument, misuse, record, refuse_in_kernel};
+use crate::exec::{Callback, HostFunction, kernel, note_freed};
 use crate::state::{self, Answer, World, coredump, error_log, lock};
 use crate::thread;
+use core::ffi::c_void;
 use cuda_sys::CUresult;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -239,7 +240,9 @@ fn run(callback: Callback) {
 
 fn run_here(callback: Callback) {
     let (result, data) = (callback.result, callback.data);
+    let may_run = callback.may_run();
     thread::callback(|| match callback.function {
+        _ if !may_run => {}
         // SAFETY: the caller of `cuLaunchHostFunc` passed a function and its argument.
         HostFunction::Plain(Some(function)) => unsafe { function(data) },
         HostFunction::WithResult(Some(function), stream) => {
@@ -296,6 +299,58 @@ pub fn alive() -> Alive {
     }
     settle();
     state::with(|world| world.alive()).unwrap_or_default()
+}
+
+/// Reports a misuse if a host function or the destructor of a user object still needs the data at an address. A
+/// library or a test calls this when it frees the data.
+///
+/// The misuse is reported now if work that is enqueued or running uses the data. It is reported later if a graph
+/// that references the data is launched. The function does not run then. An address that is passed to the driver
+/// again stands for new data.
+///
+/// ```
+/// # use core::ffi::c_void;
+/// # unsafe extern "C" fn print(_: *mut c_void) {}
+/// # cuda_sim::install(cuda_sim::Profile::h200())?;
+/// # use cuda_sys::*;
+/// # let (mut context, mut stream) = (core::ptr::null_mut(), core::ptr::null_mut());
+/// # let check = |code: CUresult| assert!(code.is_success());
+/// # // SAFETY: the pointers refer to local variables.
+/// # unsafe {
+/// #     check(cuInit(0));
+/// #     check(cuDevicePrimaryCtxRetain(&raw mut context, 0));
+/// #     check(cuCtxSetCurrent(context));
+/// #     check(cuStreamCreate(&raw mut stream, 0));
+/// # }
+/// let text = Box::into_raw(Box::new("the text that a host function prints"));
+/// // SAFETY: the stream is alive, and the function does not run after the report.
+/// check(unsafe { cuLaunchHostFunc(stream, Some(print), text.cast()) });
+/// // SAFETY: the box is not used afterwards.
+/// drop(unsafe { Box::from_raw(text) });
+/// cuda_sim::data_freed(text.cast());
+/// assert_eq!(cuda_sim::misuses().len(), 1);
+/// # Ok::<_, cuda_sys::InstallError>(())
+/// ```
+pub fn data_freed(data: *const c_void) {
+    let address = data.addr();
+    let used = state::with(|world| {
+        let in_objects = || {
+            world
+                .user_objects
+                .iter()
+                .any(|(_, its)| its.data == address)
+        };
+        match world.executor.uses_data(address, world.fatal.is_some()) {
+            true => Some("work that is enqueued or running uses it"),
+            false => in_objects().then_some("a user object references it"),
+        }
+    });
+    if let Some(used) = used.flatten() {
+        misuse(format!(
+            "the data of a callback at {address:#x} is freed while {used}"
+        ));
+    }
+    note_freed(address);
 }
 
 /// Returns the objects that were alive when their context ended: destroyed, released for the last time, or

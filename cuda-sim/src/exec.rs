@@ -17,7 +17,7 @@ mod run;
 mod runnable;
 mod work;
 
-pub(crate) use callback::{Callback, HostFunction, Progress};
+pub(crate) use callback::{Callback, HostFunction, Progress, note_freed, note_given};
 pub(crate) use decompress::{Decompression, Format};
 pub(crate) use fabric::{FabricCopy, FabricSide};
 pub(crate) use program::{Conditional, Form, Program};

@@ -85,7 +85,7 @@ pub use api::pool_ipc::{
 };
 pub use call::hook::set_call_hook;
 pub use call::report::{Report, report};
-pub use call::{alive, blocked, ended_with_contexts, explore, fault};
+pub use call::{alive, blocked, data_freed, ended_with_contexts, explore, fault};
 pub use exec::kernel;
 pub use profile::{Profile, UnknownProfile};
 pub use races::report::races;

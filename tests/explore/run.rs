@@ -209,6 +209,7 @@ pub(crate) fn explorer(profile: Profile, options: &Options) -> Explorer {
     let profile = profile.unwrap_or_else(|why| panic!("{why}"));
     cuda_sim::install(profile).expect("nothing was called before");
     scenarios::register_kernels();
+    cuda_safe::set_freed_hook(cuda_sim::data_freed);
     cuda_safe::explore::set_hooks(
         explore::is_explored,
         explore::point_at,

@@ -31,6 +31,7 @@ mod explore;
 mod fabric;
 mod fault;
 mod forks;
+mod freed_data;
 mod graph_alloc;
 mod graph_calls;
 mod graph_captures;
@@ -131,6 +132,8 @@ fn start(profile: Profile) {
     let profile = profile.unwrap_or_else(|why| panic!("{why}"));
     cuda_sim::install(profile).expect("nothing was called before");
     common::register_kernels();
+    #[cfg(feature = "freed")]
+    cuda_safe::set_freed_hook(cuda_sim::data_freed);
 }
 
 fn context() -> Context {

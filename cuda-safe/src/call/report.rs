@@ -104,6 +104,28 @@ pub fn leaked() -> u64 {
     LEAKED.load(Ordering::Relaxed)
 }
 
+/// The hook of [`set_freed_hook`].
+#[cfg(feature = "freed-hook")]
+static FREED: std::sync::OnceLock<fn(*const core::ffi::c_void)> = std::sync::OnceLock::new();
+
+/// Sets the function that is called before a host function of a graph is freed, with the address that the
+/// driver passes to it. Later calls change nothing. For tests, not for applications.
+///
+/// `cuda_sim::data_freed` reports a misuse if work that is enqueued uses the function.
+#[cfg(feature = "freed-hook")]
+pub fn set_freed_hook(freed: fn(*const core::ffi::c_void)) {
+    // A second call changes nothing.
+    let _ = FREED.set(freed);
+}
+
+/// Calls the hook of [`set_freed_hook`].
+#[cfg(feature = "freed-hook")]
+pub(crate) fn freed(data: *const core::ffi::c_void) {
+    if let Some(freed) = FREED.get() {
+        freed(data);
+    }
+}
+
 /// Returns the message of a panic payload.
 pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
     let text = payload

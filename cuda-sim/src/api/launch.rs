@@ -4,7 +4,7 @@ use super::arguments::copy_arguments;
 use super::function::{most_dynamic_shared, required_cluster};
 use crate::code::Limits;
 use crate::exec::Runnable;
-use crate::exec::{Call, HostFunction, Work};
+use crate::exec::{Call, HostFunction, Work, note_given};
 use crate::profile::Gpu;
 use crate::state::error_log::because;
 use crate::state::{Answer, World};
@@ -372,6 +372,7 @@ pub(super) fn host_function(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let stream = world.stream(stream.addr())?;
+    note_given(data);
     let function = HostFunction::Plain(function);
     world.give_or_capture(stream, Work::HostFn { function, data })
 }
@@ -390,6 +391,7 @@ pub(super) fn callback(
     }
     let stream = world.stream(raw.addr())?;
     world.forbidden_on_capturing(stream)?;
+    note_given(data);
     let function = HostFunction::WithResult(callback, raw);
     world.give(stream, Work::HostFn { function, data }, Vec::new());
     Ok(())

@@ -1,10 +1,30 @@
 //! Callbacks that are running, for which other threads may have to wait.
 
 use super::{Executor, Work};
+use crate::account::misuse;
 use crate::thread;
 use core::ffi::c_void;
 use cuda_sys::{CUhostFn, CUresult, CUstream, CUstreamCallback};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
+
+/// The addresses of data that was freed, unless they were passed to the driver again since.
+static FREED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+fn freed() -> MutexGuard<'static, BTreeSet<usize>> {
+    FREED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes that a program passes the data of a callback to the driver: there is new data at the address.
+pub(crate) fn note_given(data: *mut c_void) {
+    freed().remove(&data.addr());
+}
+
+/// Notes that the data at an address was freed.
+pub(crate) fn note_freed(data: usize) {
+    freed().insert(data);
+}
 
 /// A function that runs on the host.
 #[derive(Clone, Copy)]
@@ -27,6 +47,36 @@ pub(crate) struct Callback {
 // SAFETY: the pointer is passed on and never dereferenced, and any thread may run the function.
 unsafe impl Send for Callback {}
 
+impl Callback {
+    /// Returns whether the function may run. If its data was freed, this is a misuse, and the function does
+    /// not run, because it would use the data.
+    pub(crate) fn may_run(&self) -> bool {
+        let address = self.data.addr();
+        let is_freed = freed().contains(&address);
+        if is_freed {
+            misuse(format!(
+                "a host function or a destructor would run after its data at {address:#x} was freed"
+            ));
+        }
+        !is_freed
+    }
+}
+
+impl Work {
+    /// Returns whether this is a callback with the data at an address, or contains one.
+    fn uses_data(&self, address: usize) -> bool {
+        match self {
+            Self::HostFn { data, .. } => data.addr() == address,
+            Self::All(parts) => parts.iter().any(|its| its.uses_data(address)),
+            Self::Conditional(its) => {
+                let mut steps = its.bodies.iter().flat_map(|body| &body.steps);
+                steps.any(|step| step.work.uses_data(address))
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The state of the callbacks that have not ended.
 pub(crate) enum Progress {
     /// There are no such callbacks.
@@ -43,6 +93,19 @@ impl Executor {
         if let Some(its) = self.running.get_mut(&operation) {
             *its = thread;
         }
+    }
+
+    /// Returns whether a callback that runs on another thread, or that will run, has the data at an address. A
+    /// callback may free its own data. After a failure, only callbacks run that are told of it.
+    pub(crate) fn uses_data(&self, address: usize, has_failed: bool) -> bool {
+        let here = thread::id();
+        self.operations.iter().any(|(id, its)| {
+            let will_run = match self.running.get(id) {
+                Some(on) => *on != here,
+                None => !has_failed || self.failing.contains(id),
+            };
+            will_run && its.work.uses_data(address)
+        })
     }
 
     /// Records that a callback has returned. Work after it may now run.

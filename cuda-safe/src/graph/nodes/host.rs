@@ -60,7 +60,10 @@ impl Drop for HostFunction {
         if fork::in_child() {
             count_leak();
             std::mem::forget(self.function.take());
+            return;
         }
+        #[cfg(feature = "freed-hook")]
+        crate::call::report::freed(core::ptr::from_ref(self).cast());
     }
 }
 

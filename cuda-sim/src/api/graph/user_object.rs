@@ -4,6 +4,7 @@ use super::super::Out;
 use super::super::context::pointer;
 use super::INVALID;
 use crate::account::misuse;
+use crate::exec::note_given;
 use crate::state::graph::user_object::UserObject;
 use crate::state::handles::State;
 use crate::state::{Answer, World};
@@ -23,6 +24,7 @@ pub(crate) fn create(
     if !is_asynchronous || count == 0 || destroy.is_none() {
         return Err(INVALID);
     }
+    note_given(data);
     let made = UserObject {
         data: data.expose_provenance(),
         destroy,

@@ -2,7 +2,7 @@
 
 use super::copy::CopyNode;
 use super::fill::FillNode;
-use crate::exec::{Call, Form, HostFunction, Work};
+use crate::exec::{Call, Form, HostFunction, Work, note_given};
 use crate::state::needs::Needs;
 use core::ffi::c_void;
 use cuda_sys::{CUgraphNodeType as Type, CUhostFn, CUlaunchAttributeID};
@@ -108,6 +108,7 @@ pub(crate) struct ConditionalNode {
 
 impl HostNode {
     pub(crate) fn new(function: CUhostFn, data: *mut c_void, mode: u32) -> Self {
+        note_given(data);
         Self {
             function,
             data: data.expose_provenance(),
