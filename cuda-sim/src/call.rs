@@ -178,6 +178,7 @@ fn attempt(class: Class, name: &'static str, body: Body<'_>, stops_others: &mut 
             };
             begun = stopped.is_ok();
             let answer = stopped.and_then(|()| body(world));
+            world.executor.note_sources(&mut world.memory);
             kept = world.kept.take();
             driver_thread::note_call(world);
             let waits = matches!(answer, Err(World::CALLBACK | World::WAIT));
@@ -253,6 +254,7 @@ fn run_here(callback: Callback) {
     });
     if let Some(world) = lock().as_mut() {
         world.executor.end_callback(callback.operation);
+        world.memory.forget_sources();
     }
     wake();
 }

@@ -80,6 +80,8 @@ pub(crate) struct Executor {
     pub(crate) callback: Option<Callback>,
     /// The happens-before order, if races are detected.
     pub(crate) order: Option<Box<Order>>,
+    /// Copies from pinned memory that were enqueued and whose sources were not noted, if races are detected.
+    unnoted: Vec<u64>,
     /// The last operation that accessed memory, if races are detected.
     last_racing: Option<Arc<RacingOperation>>,
 }
@@ -105,6 +107,9 @@ impl Executor {
         if let Some(order) = &mut self.order {
             let is_first = !self.queues.contains_key(&stream);
             order.enqueue(id, (stream, is_first), &after, work.described());
+        }
+        if self.order.is_some() && !work.pinned_sources().is_empty() {
+            self.unnoted.push(id);
         }
         let mut missing = 0;
         for before in after {

@@ -4,6 +4,7 @@ mod clock;
 pub(crate) mod log;
 pub(crate) mod order;
 pub(crate) mod report;
+pub(crate) mod sources;
 
 pub use report::{Access, Place, Race, RacingMemory, RacingOperation};
 

@@ -1,5 +1,6 @@
 //! The detection of races: what orders two operations, what a report says, and random programs.
 
+mod host_writes;
 mod oracle;
 mod safe;
 

@@ -51,9 +51,34 @@ impl Work {
             accesses: !what.is_empty(),
         }
     }
+
+    /// Returns the addresses and lengths of the pinned memory that a copy reads when it runs.
+    pub(super) fn pinned_sources(&self) -> Vec<(usize, usize)> {
+        match self {
+            Self::CopyInPinned { from, len, .. } => vec![(*from, *len)],
+            Self::All(parts) => parts.iter().flat_map(Self::pinned_sources).collect(),
+            _ => Vec::new(),
+        }
+    }
 }
 
 impl Executor {
+    /// Notes the sources of the copies from pinned memory that were enqueued since the last call.
+    pub(crate) fn note_sources(&mut self, memory: &mut Memory) {
+        if self.unnoted.is_empty() {
+            return;
+        }
+        if let Some(log) = &mut memory.accesses {
+            log.sources.retain(|id| self.operations.contains_key(&id));
+        }
+        for id in std::mem::take(&mut self.unnoted) {
+            let work = self.operations.get(&id).map(|its| &its.work);
+            for (from, len) in work.map(Work::pinned_sources).unwrap_or_default() {
+                memory.note_source(id, from, len);
+            }
+        }
+    }
+
     /// Called before an operation runs. Its accesses to memory are recorded until
     /// [`end_observed`](Self::end_observed), if races are detected.
     pub(super) fn begin_observed(

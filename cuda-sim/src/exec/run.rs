@@ -71,7 +71,10 @@ pub(super) fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             reduction,
         } => reduce_value(memory, at, value, size, reduction),
         Work::WaitValue { at, size, .. } => match memory.word(at, size) {
-            Some(_) => Ok(()),
+            Some(_) => {
+                memory.forget_sources();
+                Ok(())
+            }
             None => Err(format!(
                 "a wait for a value at {at:#x}, which is not allocated when the wait runs"
             )),
@@ -240,6 +243,7 @@ fn copy_in(memory: &mut Memory, to: u64, from: usize, len: usize) -> Result<(), 
             "the pinned source of a copy, {len} bytes, was freed"
         ));
     }
+    memory.check_source(from, len);
     memory.note_host_access(from, len, Access::Read);
     let target = memory.target(to, len)?;
     let source = core::ptr::with_exposed_provenance(from);

@@ -1,8 +1,10 @@
 //! The accesses that the detection of races observes.
 
-use super::{BASE, HostKind, Kind, Memory, Use};
+use super::{BASE, HostKind, Kind, Memory, Use, pinned_byte};
+use crate::races::sources::LIMIT;
 use crate::races::{Access, Conflict, Race, RacingMemory, report};
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 impl From<Use> for Access {
     fn from(its: Use) -> Self {
@@ -59,11 +61,60 @@ impl Memory {
         let Some(log) = self.accesses.as_mut().filter(|_| !bytes.is_empty()) else {
             return;
         };
+        if access != Access::Read {
+            log.sources.note_write(&bytes);
+        }
         // An atomic write of host memory can tell the host that the work before it is complete.
         log.signals_host |= is_of_host && log.mode.is_some();
         for conflict in log.add(bytes, access) {
             self.report_race(conflict);
         }
+    }
+
+    /// Notes the source of a copy from pinned memory that was enqueued, to find writes of the program.
+    pub(crate) fn note_source(&mut self, operation: u64, address: usize, len: usize) {
+        if len > LIMIT {
+            return;
+        }
+        if let (Some(bytes), Some(log)) = (self.pinned_bytes(address, len), &mut self.accesses) {
+            log.sources.add(operation, address, bytes);
+        }
+    }
+
+    /// Reports a race if the program has written the source of the copy that is running.
+    pub(crate) fn check_source(&self, address: usize, len: usize) {
+        let (Some(log), Some(operation)) = (&self.accesses, self.running_operation) else {
+            return;
+        };
+        let now = self.pinned_bytes(address, len);
+        let changed = now.and_then(|now| log.sources.changed(operation, address, &now));
+        let start = address as u64;
+        let conflict =
+            changed.and_then(|its| Conflict::with_program(log, start..start + len as u64, its));
+        if let Some(conflict) = conflict {
+            self.report_race(conflict);
+        }
+    }
+
+    /// Forgets the sources of all copies, because the host may have written them before they run.
+    pub(crate) fn forget_sources(&mut self) {
+        if let Some(log) = &mut self.accesses {
+            log.sources.forget();
+        }
+    }
+
+    /// Returns bytes of pinned or registered memory.
+    fn pinned_bytes(&self, address: usize, len: usize) -> Option<Vec<u8>> {
+        let (start, host) = self.host_at(address)?;
+        if host.is_managed() || (address - start).saturating_add(len) > host.len {
+            return None;
+        }
+        let byte = |offset| {
+            // SAFETY: the byte is in pinned memory, as checked above, and the lock is held.
+            let byte = unsafe { pinned_byte(address + offset) };
+            byte.load(Ordering::Relaxed)
+        };
+        Some((0..len).map(byte).collect())
     }
 
     /// Returns the addresses under which the accesses to a range are noted, and whether they are those of

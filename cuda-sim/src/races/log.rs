@@ -8,6 +8,7 @@
 
 use super::order::{Operation, Order};
 use super::report::Access;
+use super::sources::Sources;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -69,6 +70,29 @@ impl Conflict {
         self.overlap.clone()
     }
 
+    /// Returns the conflict between the running copy, which reads pinned memory, and the program, which has
+    /// written a part of it. Returns `None` if no operation is running.
+    pub(crate) fn with_program(
+        log: &AccessLog,
+        read: Range<u64>,
+        written: Range<u64>,
+    ) -> Option<Self> {
+        Some(Self {
+            earlier: Entry {
+                operation: log.current.clone()?,
+                access: Access::Read,
+                bytes: read,
+            },
+            later: Entry {
+                operation: Arc::new(Operation::of_program()),
+                access: Access::Write,
+                bytes: written.clone(),
+            },
+            overlap: written,
+            is_unallocated: false,
+        })
+    }
+
     /// Returns the addresses of the allocation if one of the operations allocates or frees it.
     pub(crate) fn allocation(&self) -> Option<Range<u64>> {
         let both = [&self.earlier, &self.later].into_iter();
@@ -113,6 +137,8 @@ pub(crate) struct AccessLog {
     /// Accesses to stream-ordered memory whose allocation has not run: the address of the memory and its
     /// end, the access, and its addresses.
     pub(crate) unready: Vec<(Range<u64>, Access, Range<u64>)>,
+    /// The sources of copies that have not run.
+    pub(crate) sources: Sources,
     has_forgotten: bool,
 }
 

@@ -40,6 +40,23 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
+    /// Returns an operation that stands for a write by the program. It is reported as the second one.
+    pub(super) fn of_program() -> Self {
+        Self {
+            label: Label {
+                function: "",
+                what: "the program",
+                kernel: None,
+                place: Place::Host,
+            },
+            number: u64::MAX,
+            lane: u64::MAX,
+            _keep: Arc::default(),
+            count: 1,
+            clock: Clock::default(),
+        }
+    }
+
     /// Returns whether this operation is ordered before another one.
     pub(super) fn is_before(&self, other: &Self) -> bool {
         other.clock.of(self.lane) >= self.count

@@ -90,7 +90,7 @@ impl fmt::Display for Place {
 #[non_exhaustive]
 pub struct RacingOperation {
     /// The driver function that enqueued the operation, or that accesses the memory itself. For a node of a
-    /// graph this is the function that launched the graph.
+    /// graph this is the function that launched the graph. Empty if the program itself wrote the memory.
     pub function: &'static str,
     /// The type of the operation, with an article, for example `a copy`.
     pub operation: &'static str,
@@ -121,6 +121,7 @@ impl RacingOperation {
     fn describe(&self, start: u64) -> String {
         let what = match &self.kernel {
             Some(name) => format!("kernel \"{name}\" ({})", self.function),
+            None if self.function.is_empty() => self.operation.to_owned(),
             None => format!("{} ({})", self.operation, self.function),
         };
         let verb = self.access.verb();
@@ -197,6 +198,13 @@ impl Race {
             return format!(
                 "Wait on the host for the work of {} before {} is called",
                 second.place, first.function
+            );
+        }
+        if second.function.is_empty() {
+            return format!(
+                "Wait on the host for the work of {} (cuStreamSynchronize, cuEventSynchronize) before the \
+                 program writes these bytes",
+                first.place
             );
         }
         if second.place == Place::Host {
