@@ -87,6 +87,7 @@ mod memory_holes;
 mod modules;
 mod multicast;
 mod multicast_objects;
+mod other_device;
 mod planted;
 mod pointers;
 mod pool_access;

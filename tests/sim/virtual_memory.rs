@@ -28,7 +28,7 @@ pub(crate) const READ_WRITE: u32 = 3;
 const OUT_OF_MEMORY: CUresult = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
 const NOT_PERMITTED: CUresult = CUresult::CUDA_ERROR_NOT_PERMITTED;
 
-fn location(kind: u32, id: c_int) -> CUmemLocation {
+pub(crate) fn location(kind: u32, id: c_int) -> CUmemLocation {
     let mut location = CUmemLocation::zeroed();
     location.type_ = CUmemLocationType(kind);
     location.__bindgen_anon_1.id = id;
@@ -76,7 +76,7 @@ pub(crate) fn set_access(address: u64, size: usize, flags: u32) {
     well!(cuMemSetAccess(address, size, &raw const access, 1));
 }
 
-fn access_of(location: CUmemLocation, flags: u32) -> CUmemAccessDesc {
+pub(crate) fn access_of(location: CUmemLocation, flags: u32) -> CUmemAccessDesc {
     CUmemAccessDesc {
         location,
         flags: CUmemAccess_flags(flags),

@@ -41,7 +41,7 @@ pub(super) fn place(world: &World, address: u64, len: usize, wanted: Use) -> Ans
     }
     let memory = &world.memory;
     if memory.is_virtual(address) {
-        super::virtual_memory::check_mapped(world, address, len, wanted)?;
+        super::virtual_memory::check_mapped(world, None, address, len, wanted)?;
         return Ok(Place::Device);
     }
     if let Some((_, its)) = memory.containing(address) {

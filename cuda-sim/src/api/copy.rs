@@ -1,7 +1,7 @@
 //! 1-D copies. A copy of no bytes does nothing, whatever its addresses are, and a capture makes no node of it
 //! (measured).
 
-use super::memory::{call_waits, check_given, check_given_on, check_pool_access};
+use super::memory::{call_waits, check_copied_on, check_given, check_given_on, check_pool_access};
 use crate::account::misuse;
 use crate::exec::Work;
 use crate::memory::Use;
@@ -179,8 +179,8 @@ pub(super) fn copy_on_device_async(
     if size == 0 {
         return world.recording(stream).map(drop);
     }
-    check_given_on(world, stream, from, size, Use::Read)?;
-    check_given_on(world, stream, to, size, Use::Write)?;
+    check_copied_on(world, stream, from, size, Use::Read)?;
+    check_copied_on(world, stream, to, size, Use::Write)?;
     let work = Work::CopyOnDevice {
         from,
         to,
@@ -203,8 +203,7 @@ pub(super) fn copy_on_device(
     }
     world.wait_for(|world| {
         for (address, wanted) in [(from, Use::Read), (to, Use::Write)] {
-            check_given(world, address, size, wanted)?;
-            check_pool_access(world, stream, address)?;
+            check_copied_on(world, stream, address, size, wanted)?;
         }
         let len = size;
         let work = Work::CopyOnDevice { from, to, len };

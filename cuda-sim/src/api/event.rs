@@ -65,7 +65,10 @@ pub(super) fn record_with_flags(
     };
     let stream = world.stream(stream.addr())?;
     let context = world.event(event.addr())?.context;
-    if world.streams.get(stream).map(|its| its.context) != Some(context) {
+    let home = world.streams.get(stream);
+    // Measured: a node of a graph records an event of another device.
+    let is_node = external && home.is_some_and(|its| its.capture.is_some());
+    if home.map(|its| its.context) != Some(context) && !is_node {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
     let work = Work::Record {

@@ -196,8 +196,19 @@ pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
 /// Checks, when an operation is enqueued, that its memory is in one allocation and that no free was
 /// enqueued for it.
 pub(super) fn check_given(world: &World, address: CUdeviceptr, size: usize, wanted: Use) -> Answer {
+    check_given_to(world, None, address, size, wanted)
+}
+
+/// The same for an operation of a device, which must have access to virtual memory.
+pub(super) fn check_given_to(
+    world: &World,
+    device: Option<usize>,
+    address: CUdeviceptr,
+    size: usize,
+    wanted: Use,
+) -> Answer {
     if world.memory.is_virtual(address) {
-        return super::virtual_memory::check_mapped(world, address, size, wanted);
+        return super::virtual_memory::check_mapped(world, device, address, size, wanted);
     }
     // Host memory, named by its device address.
     if world.memory.host_reached(address, size).is_some() {
@@ -240,6 +251,27 @@ pub(super) fn check_given_on(
     }
     check_given(world, address, size, wanted)?;
     check_pool_access(world, stream, address)
+}
+
+/// The same for a copy within device memory, which needs the access of the stream's device to virtual memory
+/// (measured). Whether fills and copies of host memory need it was not measured.
+pub(super) fn check_copied_on(
+    world: &World,
+    stream: usize,
+    address: CUdeviceptr,
+    size: usize,
+    wanted: Use,
+) -> Answer {
+    check_given_on(world, stream, address, size, wanted)?;
+    let home = world.streams.get(stream);
+    let home = home.filter(|its| its.capture.is_none() && world.memory.is_virtual(address));
+    match home {
+        Some(home) => {
+            let device = world.context(home.context)?.device;
+            check_given_to(world, Some(device), address, size, wanted)
+        }
+        None => Ok(()),
+    }
 }
 
 /// Returns whether a synchronous call on a stream waits until its work is complete (measured): it does if it

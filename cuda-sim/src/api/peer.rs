@@ -2,7 +2,7 @@
 //! where marked.
 
 use super::Out;
-use super::memory::{call_waits, check_given};
+use super::memory::{call_waits, check_given_to};
 use crate::exec::Work;
 use crate::memory::Use;
 use crate::state::{Answer, World};
@@ -182,7 +182,8 @@ pub(super) fn copy(
     }
     for (address, context, wanted) in [(to, its, Use::Write), (from, others, Use::Read)] {
         let device = world.context(context.addr())?.device;
-        check_given(world, address, size, wanted)?;
+        // Measured: the device of the context that the caller names needs access, and no other does.
+        check_given_to(world, Some(device), address, size, wanted)?;
         let holder = world.memory.containing(address);
         if holder.is_some_and(|(_, holder)| holder.device != device) {
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

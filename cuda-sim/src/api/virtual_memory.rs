@@ -431,8 +431,17 @@ pub(super) fn range_handle(
     Ok(())
 }
 
-/// Checks a copy or a fill of a reservation. A real driver refuses the call, and nothing is harmed.
-pub(super) fn check_mapped(world: &World, address: u64, size: usize, wanted: Use) -> Answer {
-    let checked = world.memory.check_virtual(address, size, None, wanted);
+/// Checks a copy or a fill of a reservation. A real driver refuses the call, and nothing is harmed. The device
+/// must have access, or any device if it is `None`.
+pub(super) fn check_mapped(
+    world: &World,
+    device: Option<usize>,
+    address: u64,
+    size: usize,
+    wanted: Use,
+) -> Answer {
+    let kind = LocationType::CU_MEM_LOCATION_TYPE_DEVICE.0;
+    let location = device.map(|device| (kind, c_int::try_from(device).unwrap_or(-1)));
+    let checked = world.memory.check_virtual(address, size, location, wanted);
     checked.map_err(|_| INVALID)
 }

@@ -306,7 +306,8 @@ impl ExecutableNodes<'_> {
     /// Changes the event that a node records. Calls `cuGraphExecEventRecordNodeSetEvent`.
     ///
     /// # Errors
-    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`]; `CUDA_ERROR_INVALID_VALUE` for an event of another
+    /// device than before.
     ///
     /// Since CUDA 11.1. Raw:
     /// [`cuGraphExecEventRecordNodeSetEvent`](fn@cuda_sys::cuGraphExecEventRecordNodeSetEvent).
@@ -323,7 +324,8 @@ impl ExecutableNodes<'_> {
     /// Changes the event that a node waits for. Calls `cuGraphExecEventWaitNodeSetEvent`.
     ///
     /// # Errors
-    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`]; `CUDA_ERROR_INVALID_VALUE` for an event of another
+    /// device than before.
     ///
     /// Since CUDA 11.1. Raw:
     /// [`cuGraphExecEventWaitNodeSetEvent`](fn@cuda_sys::cuGraphExecEventWaitNodeSetEvent).

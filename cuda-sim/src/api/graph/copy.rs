@@ -23,7 +23,13 @@ pub(crate) fn check_device(world: &World, address: u64, len: u64) -> Answer {
     }
     if memory.is_virtual(address) {
         // Which rights are needed is checked when the node runs. Unverified.
-        return super::super::virtual_memory::check_mapped(world, address, len_on_host, Use::Read);
+        return super::super::virtual_memory::check_mapped(
+            world,
+            None,
+            address,
+            len_on_host,
+            Use::Read,
+        );
     }
     let (start, its) = memory.containing(address).ok_or(INVALID)?;
     let is_freed = matches!(its.kind, MemoryKind::Ordered { freed: true, .. });

@@ -147,6 +147,8 @@ pub(crate) fn add_empty(
     unsafe { place.add(world, |world| Ok(Made::anywhere(world, Kind::Empty))) }.map(drop)
 }
 
+/// Returns a node that records an event, which may be of any context and device (measured). This applies to the
+/// next function too.
 pub(super) fn make_record(world: &World, event: CUevent) -> Answer<Made> {
     world.event(event.addr())?;
     Ok(Made::anywhere(world, Kind::Record(event.addr())))
