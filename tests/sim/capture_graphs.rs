@@ -1,12 +1,14 @@
 //! Captures into graphs, where the software driver counts and checks what a real one does not show.
 
 use crate::capture_errors::{is_captured, reports};
+use crate::graph_calls::well;
 use crate::on;
 use crate::releases::{fail, leaking};
+use core::ptr::null_mut;
 use cuda_safe::capture::{CaptureMode, GraphicsCommands};
 use cuda_safe::error::Rejected;
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
-use cuda_safe::sys::CUresult;
+use cuda_safe::sys::{CUresult, cuGraphDestroy, cuStreamEndCapture};
 use cuda_safe::{Context, Error, ExecutableGraph, Graph, Invalid, LaunchConfig, Module, Stream};
 use cuda_sim::{Profile, alive, set_call_hook};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -233,6 +235,97 @@ fn a_host_function_stays_alive_if_the_capture_ends_before_its_call() {
         stream.synchronize().expect("a wait");
         assert_eq!(*calls.lock().expect("no panic"), 1);
     });
+}
+
+/// The stream counts as captured already, but the driver would run the function now, and the failed capture
+/// would free it.
+#[test]
+fn a_host_function_is_refused_until_the_driver_has_begun_the_capture() {
+    on(Profile::h200(), |context| {
+        let (stream, _) = stage(&context);
+        let captured = Arc::new(Mutex::new(None));
+        let (result, its) = (Arc::clone(&captured), stream.clone());
+        set_call_hook(move |function| {
+            if function == "cuStreamBeginCapture_v2" {
+                let captured = its.capture_host_function(|| ());
+                *result.lock().expect("no panic") = Some(captured);
+            }
+        });
+        cuda_sim::clear_calls();
+        {
+            let code = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
+            let _fails = fail("cuStreamBeginCapture_v2", 1, code);
+            let failed = stream.begin_capture(MODE);
+            assert_eq!(failed.expect_err("the fault").code(), Some(code));
+        }
+        set_call_hook(|_| {});
+        let captured = captured.lock().expect("no panic").take();
+        is_not_captured(captured.expect("the hook was called"));
+        let calls = cuda_sim::calls();
+        assert!(!calls.iter().any(|its| its.function == "cuLaunchHostFunc"));
+    });
+}
+
+/// The driver has ended the capture, and this crate does not know it yet: it would free the function with the
+/// capture.
+#[test]
+fn a_host_function_is_refused_or_stays_alive_once_the_driver_ends_the_capture() {
+    leaking(|context| {
+        let (stream, _) = stage(&context);
+        let calls = Arc::new(Mutex::new(0));
+        let captured = Arc::new(Mutex::new(None));
+        let capture = stream.begin_capture(CaptureMode::Relaxed).expect("begins");
+        let (inside, waits) = channel();
+        let (ended, continues) = channel();
+        let (returned, returns) = channel();
+        let channels = Mutex::new((continues, returns));
+        let (result, its) = (Arc::clone(&captured), stream.clone());
+        set_call_hook(move |function| match function {
+            "cuLaunchHostFunc" => {
+                inside.send(()).expect("received");
+                channels.lock().expect("no panic").0.recv().expect("sent");
+            }
+            END => {
+                let mut graph = null_mut();
+                well!(cuStreamEndCapture(its.as_raw(), &raw mut graph));
+                well!(cuGraphDestroy(graph));
+                *result.lock().expect("no panic") = Some(its.capture_host_function(|| ()));
+                ended.send(()).expect("received");
+                channels.lock().expect("no panic").1.recv().expect("sent");
+            }
+            _ => {}
+        });
+        std::thread::scope(|scope| {
+            let (stream, counted) = (&stream, Arc::clone(&calls));
+            scope.spawn(move || {
+                let count = move || *counted.lock().expect("no panic") += 1;
+                let captured = stream.capture_host_function(count);
+                captured.expect("the call itself succeeds");
+                returned.send(()).expect("received");
+            });
+            waits.recv().expect("sent");
+            let failed = capture.end();
+            let code = Some(CUresult::CUDA_ERROR_ILLEGAL_STATE);
+            assert_eq!(failed.expect_err("no capture").code(), code);
+        });
+        set_call_hook(|_| {});
+        let captured = captured.lock().expect("no panic").take();
+        is_not_captured(captured.expect("the hook was called"));
+        assert_eq!(cuda_safe::leaked(), 1);
+        stream.synchronize().expect("a wait");
+        assert_eq!(*calls.lock().expect("no panic"), 1);
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
+    });
+}
+
+#[track_caller]
+fn is_not_captured(result: cuda_safe::Result<()>) {
+    match result {
+        Err(Error::Invalid(why)) => {
+            assert!(matches!(*why, Invalid::NotCaptured { .. }), "{why}");
+        }
+        result => panic!("{result:?}"),
+    }
 }
 
 #[test]
