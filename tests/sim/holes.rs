@@ -2,11 +2,13 @@
 
 use crate::{common, context, on, start};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
+use cuda_safe::memory::{CopyBatch, Extent, Region};
+use cuda_safe::module::Library;
 use cuda_safe::module::Library;
 use cuda_safe::sys::{CUresult, cuStreamDestroy_v2};
-use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Module, Stream};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Module, PinnedBuffer, Stream};
 use cuda_sim::Profile;
-use cuda_sim::fault::{Fault, Scope};
+use cuda_sim::fault::{Fault, Injected, Scope};
 
 const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
@@ -266,6 +268,83 @@ fn borrowed_memory_is_stranded_if_the_end_of_its_copies_is_unknown() {
         let alive = cuda_sim::alive();
         assert_eq!((alive.pinned_allocations, alive.streams), (2, 1), "{alive}");
         assert_eq!(cuda_sim::misuses(), [""; 0]);
+    });
+}
+
+/// Fails so many waits for a stream.
+fn failing_waits(count: u64) -> Vec<Injected> {
+    let fault = Fault::of_function("cuStreamSynchronize").with(CUresult::CUDA_ERROR_UNKNOWN);
+    let fault = |nth| fault.clone().nth(nth).inject(Scope::Thread);
+    (1..=count).map(fault).collect()
+}
+
+/// A slice that is pinned memory cannot be leaked, so the device must have read it before its borrow ends.
+#[test]
+fn a_slice_is_read_before_its_borrow_ends_although_several_waits_fail() {
+    on(Profile::h200(), |context| {
+        // More than a batch reads during the call.
+        const LEN: usize = 1 << 17;
+        let stream = context.stream().expect("a stream");
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, LEN).expect("memory");
+        let mut host = PinnedBuffer::<u8>::zeroed(&context, LEN).expect("memory");
+        let extent = Extent::new_2d(LEN, 1);
+        let region = Region::new(extent);
+        for step in 0..4 {
+            host.fill(step);
+            {
+                let _fails = failing_waits(5);
+                let mut target = buffer.as_mut_slice();
+                let copied = match step {
+                    0 => target.copy_from_slice(&host),
+                    1 => target.copy_3d_from_slice(extent, region, &host, region),
+                    2 => stream.copy_scope(|scope| {
+                        let mut batch = CopyBatch::new(&stream);
+                        batch.push_from_slice(target, &host)?;
+                        scope.enqueue(batch)
+                    }),
+                    _ => {
+                        let mut batch = CopyBatch::new(&stream);
+                        let pushed = batch.push_from_slice(target, &host);
+                        pushed.and_then(|()| batch.enqueue())
+                    }
+                };
+                copied.expect_err("the error of the first wait");
+            }
+            host.fill(99);
+            let values = buffer.to_vec().expect("a copy");
+            assert!(values.iter().all(|value| *value == step), "step {step}");
+        }
+        assert_eq!(cuda_safe::leaked(), 0);
+    });
+}
+
+#[test]
+fn a_failed_wait_for_a_slice_is_not_repeated_without_end() {
+    common::child::in_child(&[], || {
+        start(Profile::h200());
+        let stream = context().stream().expect("a stream");
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory");
+        let waits = |code| {
+            let fault = Fault::of_function("cuStreamSynchronize").with(code);
+            let _fails = fault.from_then_on().inject(Scope::Thread);
+            cuda_sim::clear_calls();
+            let copied = buffer.copy_from_slice(&[1; 64]);
+            assert_eq!(copied.expect_err("the fault").code(), Some(code));
+            let calls = cuda_sim::calls();
+            let waits = calls
+                .iter()
+                .filter(|its| its.function == "cuStreamSynchronize");
+            waits.count()
+        };
+        let codes = [
+            CUresult::CUDA_ERROR_UNKNOWN,
+            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
+        ];
+        assert_eq!(
+            codes.map(waits),
+            [17, 2],
+            "no work runs after the second code"
+        );
     });
 }
 

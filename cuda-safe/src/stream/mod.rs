@@ -24,7 +24,7 @@ pub use memory_op::{AtomicReduction, BarrierScope, MemoryOperation, WaitConditio
 pub(crate) use partition::Partition;
 pub(crate) use retained::RetainedStream;
 
-use crate::call::error::{Error, Result};
+use crate::call::error::{Error, Result, ends_all_work};
 use crate::call::function::{answer, call, without_current};
 use crate::call::host_panic::HostPanic;
 use crate::call::invalid::Invalid;
@@ -34,7 +34,7 @@ use crate::capture_state::is_default;
 use crate::capture_state::{Kind, State};
 use crate::context::Context;
 use crate::release;
-use crate::release::{KeepAlive, relaxed};
+use crate::release::{KeepAlive, MAX_RETRIES, relaxed};
 use cuda_sys::{CUresult, CUstream, CUstream_flags};
 use std::any::Any;
 use std::fmt;
@@ -394,16 +394,39 @@ impl Stream {
     /// afterwards, calls `in_use` with the error.
     ///
     /// A capture of another stream can make a wait fail at once, although this stream is not captured. It does
-    /// not affect a second wait in the relaxed mode.
+    /// not affect later waits in the relaxed mode.
+    ///
+    /// If each wait fails, pinned memory is leaked, but a slice that is pinned memory cannot be: its borrow ends,
+    /// and the device may still read it. It does not write it, because copies to slices are synchronous. The reads
+    /// are sound although the program may write the slice or free its memory meanwhile:
+    ///
+    /// - After an error that ends all work, no copy runs.
+    /// - The copy gets arbitrary bytes. They are in memory of the device only, and reading elements back requires
+    ///   that every bit pattern is valid. The caller has received an error instead of a completed copy.
+    /// - The memory stays mapped: the driver waits for all work before it frees or unregisters pinned memory, and
+    ///   it reads pageable memory through its own buffers.
     #[inline]
     pub(crate) fn wait_for_host_copies(&self, in_use: impl FnOnce(&Error)) -> Result<()> {
         let waited = self.wait_for_work();
         if let Err(error) = &waited {
-            if relaxed(|| self.wait_for_work()).is_err() {
+            if !self.wait_again() {
                 in_use(error);
             }
         }
         waited
+    }
+
+    /// Repeats a failed wait, unless the work will never run. Returns whether the work is complete.
+    #[cold]
+    fn wait_again(&self) -> bool {
+        for _ in 0..MAX_RETRIES {
+            match relaxed(|| self.wait_for_work()) {
+                Ok(()) => return true,
+                Err(error) if error.code().is_some_and(ends_all_work) => return false,
+                Err(_) => {}
+            }
+        }
+        false
     }
 
     /// Returns whether all work in the stream is complete. Calls `cuStreamQuery`.

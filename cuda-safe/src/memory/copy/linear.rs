@@ -45,8 +45,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
             // SAFETY: both sides hold `bytes` (the lengths are equal), and the slice has no
             // uninitialized bytes. It is borrowed until the wait below has returned. If that wait
             // fails, the device may at most still be *reading* the slice's memory, which affects
-            // only the buffer: pageable memory is read through the driver's staging buffers, and
-            // releasing pinned memory waits.
+            // only the buffer: see `Stream::wait_for_host_copies`.
             unsafe { answer!(cuMemcpyHtoDAsync_v2(target, source, bytes, stream)) }
         });
         // Wait even if the call failed: the error may be from earlier work, and the copy may be in

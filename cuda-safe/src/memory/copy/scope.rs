@@ -39,8 +39,9 @@ impl Stream {
     /// making it wait for an event of a capture or for one that other code knows, return
     /// [`Invalid::CallsInProgress`](crate::Invalid::CallsInProgress).
     ///
-    /// If the wait fails, a second wait follows, which captures of other streams do not affect. If it fails as
-    /// well, it is unknown whether the device still uses the memory. The memory is then leaked together with the stream and its context, and reported as
+    /// If the wait fails, it is repeated a few times, and captures of other streams do not affect these waits. If
+    /// they fail as well, it is unknown whether the device still uses the memory. The memory is then leaked together with
+    /// the stream and its context, and reported as
     /// [`Report::Leaked`](crate::Report::Leaked). The borrowed buffers are left empty.
     ///
     /// # Errors

@@ -203,8 +203,9 @@ impl<'a> CopyBatch<'a> {
     /// (unverified, from documentation). On drivers before CUDA 12.8 and on streams of green contexts,
     /// makes one call for each copy, which ignores the attributes.
     ///
-    /// If the wait fails, a second wait follows, which captures of other streams do not affect. If it fails as
-    /// well, it is unknown whether the device still uses the pinned memory. It is then leaked together with the stream and its context, and reported as
+    /// If the wait fails, it is repeated a few times, and captures of other streams do not affect these waits. If
+    /// they fail as well, it is unknown whether the device still uses the pinned memory. It is then leaked together with
+    /// the stream and its context, and reported as
     /// [`Report::Leaked`](crate::Report::Leaked). The borrowed buffers are left empty.
     ///
     /// # Errors
