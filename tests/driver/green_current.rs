@@ -6,7 +6,6 @@ use crate::raw::well;
 use core::ffi::c_void;
 use cuda_safe::green::{Descriptor, GreenContext, WorkqueueScope, Workqueues};
 use cuda_safe::stream::{MemoryOperation, WaitCondition};
-use cuda_safe::stream::{MemoryOperation, WaitCondition};
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUgreenCtx, CUresult, CUstream, CUstream_flags,
     cuLaunchKernel, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2,
@@ -408,7 +407,6 @@ mod provoked {
     use crate::green::{alone, refusal, resource};
     use crate::need;
     use cuda_safe::Invalid;
-    use cuda_safe::capture::CaptureMode;
     use cuda_safe::capture::CaptureMode;
     use cuda_safe::sys::{
         CUdevResource, CUdevResourceType, CUevent, CUgreenCtx, CUresult, CUstream_flags,

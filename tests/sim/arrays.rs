@@ -2,7 +2,6 @@
 
 use crate::on;
 use cuda_safe::capture::CaptureMode;
-use cuda_safe::capture::CaptureMode;
 use cuda_safe::interop::{ArrayInterface, ExportedStream, StreamSync};
 use cuda_safe::sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 use cuda_safe::{Context, Device, DeviceBuffer, Error, Invalid, Stream};

@@ -4,7 +4,6 @@ use crate::{common, context, on, start};
 use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
 use cuda_safe::memory::{CopyBatch, Extent, Region};
 use cuda_safe::module::Library;
-use cuda_safe::module::Library;
 use cuda_safe::sys::{CUresult, cuStreamDestroy_v2};
 use cuda_safe::{Context, DeviceBuffer, Error, Invalid, Module, PinnedBuffer, Stream};
 use cuda_sim::Profile;
