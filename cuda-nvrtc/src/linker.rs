@@ -231,8 +231,8 @@ impl Linker {
             .iter()
             .any(|input| input.kind == LinkInput::LtoIr);
         let arguments = self.arguments(is_lto)?;
-        let handle = Handle::create(&arguments)?;
-        // Each name and file name lives until the linker is destroyed, as the inputs do.
+        // Declared before the linker, so that each name and file name lives until the linker is destroyed, as
+        // the inputs do.
         let mut texts = Vec::new();
         for input in &self.inputs {
             let name = match &input.content {
@@ -241,6 +241,7 @@ impl Linker {
             };
             texts.push(c_string(name, || "the name of an input".to_owned())?);
         }
+        let handle = Handle::create(&arguments)?;
         for (input, name) in self.inputs.iter().zip(&texts) {
             handle.add(input, name)?;
         }

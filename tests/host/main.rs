@@ -18,6 +18,7 @@ mod interop;
 mod invalid;
 mod late_log;
 mod library;
+mod linker;
 mod load_from;
 mod lookup;
 mod no_driver;
