@@ -168,18 +168,17 @@ impl Trace {
 
     /// Returns the high-water mark of the allocated bytes.
     pub fn high(&self) -> u64 {
-        let (mut used, mut high, mut sizes) = (0, 0, HashMap::new());
+        let (mut usage, mut sizes) = (Usage::default(), HashMap::new());
         for event in &self.events {
-            match event {
+            match *event {
                 Event::Allocate { number, size, .. } => {
                     sizes.insert(number, size);
-                    used = u64::saturating_add(used, *size);
-                    high = high.max(used);
+                    usage.add(size);
                 }
-                Event::Free { number, .. } => used -= sizes.remove(number).copied().unwrap_or(0),
+                Event::Free { number, .. } => usage.remove(sizes.remove(&number).unwrap_or(0)),
             }
         }
-        high
+        usage.high()
     }
 
     /// Repeats the allocations and frees with a manager, as fast as possible. Each stream of the trace
@@ -210,7 +209,7 @@ impl Trace {
             manager,
         };
         let mut replayed = Replayed::default();
-        let mut used = 0;
+        let mut usage = Usage::default();
         for event in &self.events {
             let number = event.stream();
             let next = places.len();
@@ -226,13 +225,12 @@ impl Trace {
                     let size = usize::try_from(size).unwrap_or(usize::MAX);
                     let block = manager.allocate(size, order)?;
                     live.blocks.insert(number, (block, order));
-                    used += size as u64;
+                    usage.add(block.size as u64);
                     replayed.allocated += 1;
-                    replayed.high = replayed.high.max(used);
                 }
                 Event::Free { number, .. } => {
                     if let Some((block, order)) = live.blocks.remove(&number) {
-                        used -= block.size as u64;
+                        usage.remove(block.size as u64);
                         // SAFETY: the block is of this manager, is freed here exactly once, in the
                         // order in which it was allocated, and nothing has used it.
                         unsafe { manager.free(block, order) };
@@ -240,7 +238,32 @@ impl Trace {
                 }
             }
         }
+        replayed.high = usage.high();
         Ok(replayed)
+    }
+}
+
+/// The requested bytes in use. They may be more than an address space has, because a trace may come from
+/// any code.
+#[derive(Default)]
+struct Usage {
+    used: u128,
+    high: u128,
+}
+
+impl Usage {
+    fn add(&mut self, size: u64) {
+        self.used += u128::from(size);
+        self.high = self.high.max(self.used);
+    }
+
+    fn remove(&mut self, size: u64) {
+        self.used -= u128::from(size);
+    }
+
+    /// Returns the high-water mark, or the largest number if the mark exceeds it.
+    fn high(&self) -> u64 {
+        u64::try_from(self.high).unwrap_or(u64::MAX)
     }
 }
 

@@ -20,8 +20,8 @@ use cuda_memory::{
 };
 use cuda_safe::device::attribute::VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
 use cuda_safe::manager::{
-    CleanupGuard, DriverManager, MemoryManager, MemoryPointer, clear_memory_manager,
-    is_out_of_memory, set_memory_manager,
+    Block, CleanupGuard, DriverManager, DriverMemory, MemoryManager, MemoryPointer, Order,
+    clear_memory_manager, is_out_of_memory, set_memory_manager,
 };
 use cuda_safe::{Context, Device, DeviceBuffer, Result, Stream};
 use std::collections::BTreeMap;
@@ -413,6 +413,47 @@ fn a_trace_is_written_and_replayed() {
         assert_eq!((replayed.allocated, replayed.high), (3, 5000));
         assert_eq!(pool.stats().in_use, 0);
         std::fs::remove_file(&path).expect("removed");
+    });
+}
+
+/// A manager whose blocks are larger than requested.
+#[derive(Debug)]
+struct Rounding(DriverManager);
+
+// SAFETY: every call is forwarded to the inner manager, with a larger size.
+unsafe impl MemoryManager for Rounding {
+    fn interface_version() -> u32 {
+        1
+    }
+
+    fn base(&self) -> &DriverMemory {
+        self.0.base()
+    }
+
+    fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
+        self.0.allocate(size.next_multiple_of(512), order)
+    }
+
+    unsafe fn free(&self, block: Block, order: Order<'_>) {
+        // SAFETY: the caller upholds the same contract.
+        unsafe { self.0.free(block, order) }
+    }
+}
+
+#[test]
+fn a_replay_counts_the_bytes_of_larger_blocks() {
+    child::in_child(&[], || {
+        let device = need!(common::gpu());
+        set_memory_manager(|context| Ok(Rounding(DriverManager::new(context)?)))
+            .expect("a matching version");
+        let context = Context::primary(&device).expect("a context");
+        let manager = context.memory_manager_as::<Rounding>().expect("made");
+        let text = "a 0 1 100 0\nf 1 1 0\na 2 2 600 0\na 3 3 10 0\nf 4 2 0\nf 5 3 0";
+        let trace: Trace = text.parse().expect("a trace");
+        // SAFETY: the replay uses no stream.
+        let replayed = unsafe { trace.replay(manager.expect("the chosen manager"), &[]) };
+        let replayed = replayed.expect("memory");
+        assert_eq!((replayed.allocated, replayed.high), (3, 1024 + 512));
     });
 }
 

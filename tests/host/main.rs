@@ -32,4 +32,5 @@ mod rows;
 mod software;
 mod stub;
 mod threads;
+mod trace;
 mod version;
