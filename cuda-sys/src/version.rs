@@ -51,7 +51,11 @@ impl CudaVersion {
 
 impl fmt::Display for CudaVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major(), self.minor())
+        match self.0 {
+            // No version has a negative number, but a driver may return one.
+            ..0 => write!(f, "{}", self.0),
+            _ => write!(f, "{}.{}", self.major(), self.minor()),
+        }
     }
 }
 

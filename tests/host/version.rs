@@ -53,10 +53,20 @@ fn the_bindings_have_version_13_5() {
 #[test]
 fn any_driver_number_can_be_printed() {
     // `from_number` does not check the number that a driver returns.
-    for number in [0, 1, 12_345, -1, i32::MAX, i32::MIN] {
+    for (number, text) in [
+        (0, "0.0"),
+        (1, "0.0"),
+        (12_345, "12.34"),
+        (i32::MAX, "2147483.64"),
+        // These are not versions.
+        (-1, "-1"),
+        (-12_040, "-12040"),
+        (i32::MIN, "-2147483648"),
+    ] {
         let version = CudaVersion::from_number(number);
         assert_eq!(version.number(), number);
-        assert!(!version.to_string().is_empty());
+        assert_eq!(version.to_string(), text);
+        assert_eq!(format!("{version:?}"), format!("CudaVersion({text})"));
     }
 }
 
