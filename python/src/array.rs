@@ -18,6 +18,7 @@ use crate::ending::{attached, calling, detached, let_go, let_go_of};
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
 use crate::once::{Once, intern};
+use crate::primary::refuse_gone;
 use crate::stream::PyStream;
 use crate::stream_handle::{At, StreamHandle};
 use cuda_safe::Stream;
@@ -167,13 +168,21 @@ impl PyDeviceArray {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns new references to the owners, or an error if the array was closed.
+    /// Returns new references to the owners, or an error if the array was closed, or if its memory was
+    /// freed by a reset of its context.
     fn kept(&self, py: Python<'_>) -> Result<Kept> {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Failure::closed("array"));
         }
         let kept = self.lock().as_ref().map(|kept| kept.clone_ref(py));
-        kept.ok_or_else(|| Failure::closed("array"))
+        let kept = kept.ok_or_else(|| Failure::closed("array"))?;
+        match refuse_gone(kept.memory.context(), "array") {
+            Ok(()) => Ok(kept),
+            Err(failure) => {
+                kept.release(py);
+                Err(failure)
+            }
+        }
     }
 
     /// Notes that other code may have the address of the memory, so that `close` does not free it.
@@ -181,13 +190,15 @@ impl PyDeviceArray {
         self.is_exported.store(true, Ordering::Relaxed);
     }
 
-    /// Calls `f` with the memory, or returns an error if the array was closed.
+    /// Calls `f` with the memory, or returns an error if the array was closed, or if its memory was freed
+    /// by a reset of its context.
     fn look<R>(&self, f: impl FnOnce(&Memory) -> R) -> Result<R> {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Failure::closed("array"));
         }
         let lock = self.lock();
         let kept = lock.as_ref().ok_or_else(|| Failure::closed("array"))?;
+        refuse_gone(kept.memory.context(), "array")?;
         Ok(f(&kept.memory))
     }
 

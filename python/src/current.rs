@@ -5,7 +5,7 @@
 
 use crate::ending::{calling, detached, let_go};
 use crate::error::{Failure, Result};
-use crate::primary::{default_stream, is_default_stream};
+use crate::primary::{default_stream, is_default_stream, refuse_gone};
 use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
 use cuda_safe::context::CurrentContext;
@@ -265,7 +265,7 @@ pub(crate) fn device(py: Python<'_>) -> Result<u32> {
 /// Returns the stream for new arrays on this thread.
 pub(crate) fn lane(py: Python<'_>) -> Result<StreamHandle> {
     match lane_of_blocks() {
-        Some(lane) => Ok(lane),
+        Some(lane) => refuse_gone(lane.context(), "stream").map(|()| lane),
         None => Ok(StreamHandle::Stream(default_stream(py, device(py)?)?)),
     }
 }

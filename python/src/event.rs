@@ -5,7 +5,7 @@ use crate::device::DeviceLike;
 use crate::ending::detached;
 use crate::error::Result;
 use crate::hold::Closable;
-use crate::primary::primary;
+use crate::primary::{OfContext, UntilReset, primary, refuse_gone};
 use crate::stream::PyStream;
 use cuda_safe::{Context, Event, EventOptions};
 use pyo3::prelude::*;
@@ -13,7 +13,14 @@ use pyo3::prelude::*;
 /// An event in a stream. It is complete when the work submitted to the stream before the record is
 /// complete.
 #[pyclass(frozen, name = "Event", module = "cuda_safe", weakref)]
-pub(crate) struct PyEvent(Closable<Event>);
+pub(crate) struct PyEvent(Closable<UntilReset<Event>>);
+
+impl OfContext for Event {
+    fn context(&self) -> &Context {
+        // This calls the inherent method of the type.
+        Self::context(self)
+    }
+}
 
 impl PyEvent {
     pub(crate) fn create(
@@ -32,7 +39,7 @@ impl PyEvent {
     }
 
     pub(crate) fn of(event: Event) -> Self {
-        Self(Closable::new("event", event))
+        Self(Closable::new("event", UntilReset::new(event)))
     }
 
     /// Returns the given event, or creates one in the context.
@@ -47,8 +54,12 @@ impl PyEvent {
         }
     }
 
+    /// Returns the event, unless it was closed, or destroyed by a reset of its context.
     pub(crate) fn event(&self) -> Result<Event> {
-        self.0.get()
+        self.0.look(|event| {
+            refuse_gone(event.context(), "event")?;
+            Ok(Event::clone(event))
+        })?
     }
 }
 

@@ -65,6 +65,13 @@ impl<T: Send> Closable<T> {
         held.ok_or_else(|| Failure::closed(self.what))
     }
 
+    /// Calls `f` with the value, unless this object was closed.
+    pub(crate) fn look<R>(&self, f: impl FnOnce(&T) -> R) -> Result<R> {
+        let lock = self.lock();
+        let held = lock.as_ref().ok_or_else(|| Failure::closed(self.what))?;
+        Ok(f(held))
+    }
+
     /// Calls `f` with the value, unless this object was closed or another thread uses the value.
     pub(crate) fn peek<R>(&self, f: impl FnOnce(&T) -> R) -> Option<R> {
         self.held.try_lock().ok()?.as_ref().map(f)

@@ -13,7 +13,7 @@ use crate::device::{DeviceLike, PyDevice};
 use crate::ending::{attached, calling, detached};
 use crate::error::{Failure, Result};
 use crate::hold::{Closable, Owner};
-use crate::primary::{is_gone, primary_asked, primary_now, used};
+use crate::primary::{is_gone, primary_now, used};
 use cuda_memory::{
     CachingManager, CachingOptions, LimitManager, OrderedManager, StatisticsManager,
 };
@@ -335,7 +335,7 @@ impl PyMemoryManager {
         let ordinal = DeviceLike::ordinal(py, device)?;
         let context = detached(py, || {
             _choose_memory_manager()?;
-            with_manager(primary_asked(ordinal)?)
+            with_manager(primary_now(ordinal)?)
         })?;
         Ok(Self(context))
     }

@@ -2,8 +2,11 @@
 
 use crate::ending::detached;
 use crate::error::{Failure, Result};
+use cuda_safe::sys::{self, CUresult};
 use cuda_safe::{Context, Device, Stream, StreamOptions};
 use pyo3::prelude::*;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::sync::OnceLock;
 
 /// More devices than any machine has.
@@ -46,7 +49,7 @@ fn slot(ordinal: u32) -> Result<&'static OnceLock<Box<Life>>> {
     slot.ok_or_else(|| Failure::invalid(format!("there is no device {ordinal}")))
 }
 
-/// Returns the current life of a device.
+/// Returns the latest known life of a device.
 #[inline]
 fn life(ordinal: u32) -> Option<&'static Life> {
     let mut life = FIRST.get(ordinal as usize)?.get()?;
@@ -56,10 +59,36 @@ fn life(ordinal: u32) -> Option<&'static Life> {
     Some(life)
 }
 
-/// Returns the primary context of a device. The first call may take some time.
+/// Returns the life of a device, unless the driver says that it has ended.
+#[inline]
+fn current_life(ordinal: u32) -> Option<&'static Life> {
+    life(ordinal).filter(|life| !life.has_ended())
+}
+
+impl Life {
+    /// Asks the driver whether other code has reset the context. Drivers before CUDA 12.0 do not report
+    /// a reset.
+    #[inline]
+    fn has_ended(&self) -> bool {
+        // `init` detects a forked process, in which the next call reports the error.
+        let (Some(id), Ok(())) = (self.context.id(), cuda_safe::init()) else {
+            return false;
+        };
+        let mut now = 0;
+        // SAFETY: the pointer refers to a local variable. The context is retained, and the handle of a
+        // primary context remains valid when the context is reset.
+        match unsafe { sys::cuCtxGetId(self.context.as_raw(), &raw mut now) } {
+            CUresult::CUDA_SUCCESS => now != id,
+            code => code == CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
+        }
+    }
+}
+
+/// Returns the primary context of a device. If the context was reset, this is the new one. The first
+/// call may take some time.
 #[inline]
 pub(crate) fn primary(py: Python<'_>, ordinal: u32) -> Result<Context> {
-    match life(ordinal) {
+    match current_life(ordinal) {
         Some(life) => Ok(life.context.clone()),
         None => detached(py, || primary_now(ordinal)),
     }
@@ -68,38 +97,78 @@ pub(crate) fn primary(py: Python<'_>, ordinal: u32) -> Result<Context> {
 /// Returns the primary context like [`primary`], for callers that may block: without the GIL, or
 /// where it is unknown whether the thread holds it.
 pub(crate) fn primary_now(ordinal: u32) -> Result<Context> {
-    if let Some(life) = life(ordinal) {
+    if let Some(life) = current_life(ordinal) {
         return Ok(life.context.clone());
     }
-    let slot = slot(ordinal)?;
-    if let Some(prepare) = BEFORE_FIRST_USE.get() {
-        prepare()?;
-    }
+    let slot = match life(ordinal) {
+        Some(ended) => &ended.next,
+        None => {
+            if let Some(prepare) = BEFORE_FIRST_USE.get() {
+                prepare()?;
+            }
+            slot(ordinal)?
+        }
+    };
     let context = Context::primary(&Device::get(ordinal)?)?;
     Ok(slot.get_or_init(|| Life::of(context)).context.clone())
 }
 
-/// Returns the primary context after asking the driver whether it was reset. If it was, the new
-/// context is used from now on. Drivers before CUDA 12.0 do not report a reset.
-pub(crate) fn primary_asked(ordinal: u32) -> Result<Context> {
-    let Some(life) = life(ordinal) else {
-        return primary_now(ordinal);
-    };
-    let Some(id) = life.context.id() else {
-        return Ok(life.context.clone());
-    };
-    let now = Context::primary(&life.context.device())?;
-    match now.id() == Some(id) {
-        true => Ok(life.context.clone()),
-        false => Ok(life.next.get_or_init(|| Life::of(now)).context.clone()),
+/// Returns whether other code has reset the primary context, which invalidates everything that was
+/// created in it: nothing in it may be used, or released.
+#[inline]
+pub(crate) fn is_gone(context: &Context) -> bool {
+    life(context.device().ordinal())
+        .is_some_and(|life| life.context != *context || life.has_ended())
+}
+
+/// Refuses to use an object of a context that other code has reset.
+#[inline]
+pub(crate) fn refuse_gone(context: &Context, what: &str) -> Result<()> {
+    match is_gone(context) {
+        false => Ok(()),
+        true => Err(gone(context, what)),
     }
 }
 
-/// Returns whether the primary context was found to have been reset, which invalidates everything
-/// created in it.
-#[inline]
-pub(crate) fn is_gone(context: &Context) -> bool {
-    life(context.device().ordinal()).is_some_and(|life| life.context != *context)
+#[cold]
+fn gone(context: &Context, what: &str) -> Failure {
+    Failure::invalid(format!(
+        "the primary context of device {} was reset (by numba.cuda.close() or cudaDeviceReset), which \
+         destroyed this {what}: create a new one",
+        context.device().ordinal()
+    ))
+}
+
+/// An object of the driver that is released on drop, unless other code has reset its context. The reset has
+/// destroyed the object, and its address or handle may be in use again.
+pub(crate) struct UntilReset<T: OfContext>(ManuallyDrop<T>);
+
+/// An object of a context.
+pub(crate) trait OfContext {
+    fn context(&self) -> &Context;
+}
+
+impl<T: OfContext> UntilReset<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+}
+
+impl<T: OfContext> Deref for UntilReset<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: OfContext> Drop for UntilReset<T> {
+    fn drop(&mut self) {
+        if !is_gone(self.0.context()) {
+            // SAFETY: the value is dropped only here and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
 }
 
 /// Returns the devices in use, each with its primary context.
@@ -110,7 +179,7 @@ pub(crate) fn used() -> impl Iterator<Item = (usize, &'static Context)> {
 /// Returns the stream of arrays for which no stream was chosen. It is a blocking stream, so it is
 /// in order with the legacy default stream, which libraries use that ignore streams.
 pub(crate) fn default_stream(py: Python<'_>, ordinal: u32) -> Result<Stream> {
-    if let Some(stream) = life(ordinal).and_then(|life| life.stream.get()) {
+    if let Some(stream) = current_life(ordinal).and_then(|life| life.stream.get()) {
         return Ok(stream.clone());
     }
     let context = primary(py, ordinal)?;

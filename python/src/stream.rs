@@ -9,7 +9,7 @@ use crate::event::PyEvent;
 use crate::graph::PyCapture;
 use crate::hold::{Closable, Owner};
 use crate::once::intern;
-use crate::primary::primary;
+use crate::primary::{UntilReset, primary, refuse_gone};
 use crate::stream_handle::{Handle, StreamHandle};
 use cuda_safe::interop::ExportedStream;
 use cuda_safe::{Context, Stream, StreamOptions};
@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// long as this object or an array on it exists.
 #[pyclass(frozen, name = "Stream", module = "cuda_safe", weakref)]
 pub(crate) struct PyStream {
-    lane: Closable<StreamHandle>,
+    lane: Closable<UntilReset<StreamHandle>>,
     /// The owner of a foreign stream, which the stream keeps alive too. This is how the garbage
     /// collector sees it.
     owner: Closable<Option<Arc<Owner>>>,
@@ -56,7 +56,7 @@ impl PyStream {
     fn with_owner(lane: StreamHandle, owner: Option<Arc<Owner>>) -> Self {
         Self {
             number: lane.number(),
-            lane: Closable::new("stream", lane),
+            lane: Closable::new("stream", UntilReset::new(lane)),
             owner: Closable::new("stream", owner),
             is_closed: AtomicBool::new(false),
             is_exported: AtomicBool::new(false),
@@ -69,6 +69,7 @@ impl PyStream {
         priority: i32,
         blocking: bool,
     ) -> Result<Self> {
+        refuse_gone(context, "context")?;
         let options = StreamOptions {
             blocking,
             priority,
@@ -77,9 +78,16 @@ impl PyStream {
         Ok(Self::of(detached(py, || context.stream_with(options))?))
     }
 
+    /// Returns the stream, unless it was closed, or destroyed by a reset of its context.
     pub(crate) fn lane(&self) -> Result<StreamHandle> {
+        let lane = self.open()?;
+        refuse_gone(lane.context(), "stream").map(|()| lane)
+    }
+
+    /// Returns the stream, unless it was closed.
+    fn open(&self) -> Result<StreamHandle> {
         match self.is_closed.load(Ordering::SeqCst) {
-            false => self.lane.get(),
+            false => self.lane.look(|lane| StreamHandle::clone(lane)),
             true => Err(Failure::closed("stream")),
         }
     }
@@ -459,7 +467,7 @@ impl PyStream {
         let Ok(other) = other.cast::<Self>() else {
             return false;
         };
-        match (self.lane(), other.get().lane()) {
+        match (self.open(), other.get().open()) {
             (Ok(its), Ok(others)) => its.is_same(&others),
             _ => std::ptr::eq(self, other.get()),
         }
@@ -471,7 +479,7 @@ impl PyStream {
 
     /// The owner is a reference of this object as long as nothing else uses the stream.
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        let is_unique = |lane: &StreamHandle| matches!(lane, StreamHandle::Stream(stream) if stream.is_unique());
+        let is_unique = |lane: &UntilReset<StreamHandle>| matches!(&**lane, StreamHandle::Stream(stream) if stream.is_unique());
         let visit = |owner: &Option<Arc<Owner>>| match owner {
             Some(owner) => owner.traverse(&visit),
             None => Ok(()),
@@ -488,7 +496,7 @@ impl PyStream {
     }
 
     fn __repr__(&self) -> String {
-        match self.lane() {
+        match self.open() {
             Ok(StreamHandle::Legacy(_)) => "<Stream: the legacy default stream>".to_owned(),
             Ok(StreamHandle::PerThread(_)) => "<Stream: the per-thread default stream>".to_owned(),
             Ok(lane) => format!("<Stream {:#x}>", lane.number()),

@@ -4,8 +4,7 @@
 //! context. Arrays of other libraries name either kind by a number. `StreamHandle` represents both.
 
 use crate::error::{Failure, Result, check};
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::stream::DefaultStream;
+use crate::primary::{OfContext, is_default_stream};
 use cuda_safe::sys::{
     self, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUDA_MEMCPY2D, CUmemorytype, CUresult, CUstream,
     CUstreamCaptureStatus,
@@ -55,6 +54,13 @@ impl Handle {
     }
 }
 
+impl OfContext for StreamHandle {
+    fn context(&self) -> &Context {
+        // This calls the inherent method of the type.
+        Self::context(self)
+    }
+}
+
 impl StreamHandle {
     /// Returns the stream with this number; 1 and 2 are the default streams.
     pub(crate) fn of_number(number: u64, context: Context) -> Result<Self> {
@@ -71,7 +77,7 @@ impl StreamHandle {
         match (self, other) {
             (Self::Stream(stream), Self::Legacy(context))
             | (Self::Legacy(context), Self::Stream(stream)) => {
-                stream.context() == context && crate::primary::is_default_stream(stream)
+                stream.context() == context && is_default_stream(stream)
             }
             _ => self.is_same(other),
         }

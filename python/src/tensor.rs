@@ -1,6 +1,7 @@
 //! The memory that arrays hold, and the release of tensors and host memory after their work.
 
 use crate::error::Failure;
+use crate::primary::is_gone;
 use crate::stream_handle::StreamHandle;
 use cuda_safe::interop::dlpack::ManagedTensor;
 use cuda_safe::manager::{in_forked_child, may_block, report_leak};
@@ -38,6 +39,16 @@ impl Hold {
             Self::Exported(_) => "memory of an exported tensor",
         }
     }
+
+    /// Releases the memory after other code has reset its context, which has freed memory of this package
+    /// and destroyed the stream. No work runs any more, so producers are notified.
+    pub(crate) fn after_reset(self, lane: Option<StreamHandle>) {
+        std::mem::forget(lane);
+        match self {
+            Self::Buffer(_) | Self::Pinned(_) | Self::Managed(_) => std::mem::forget(self),
+            Self::Foreign | Self::Tensor(_) | Self::Exported(_) => drop(self),
+        }
+    }
 }
 
 /// Tensors, and pinned and managed memory, that could not be released because their streams were being
@@ -55,7 +66,9 @@ pub(crate) fn release_tensors(last: Option<(Hold, StreamHandle)>) {
     let waits = in_forked_child() || may_block();
     let mut deferred = Vec::new();
     for (hold, lane) in tensors {
-        if !waits || matches!(lane.is_capturing(), Ok(true)) {
+        if is_gone(lane.context()) {
+            hold.after_reset(Some(lane));
+        } else if !waits || matches!(lane.is_capturing(), Ok(true)) {
             deferred.push((hold, lane));
         } else if let Err(failure) = lane.settle() {
             // The work may still be running, so the producer must not be notified.

@@ -11,6 +11,7 @@ import weakref
 import pytest
 
 import cuda_safe
+from conftest import since
 from cuda_safe import DeviceArray, Stream, as_cuda_array, from_cuda_array_interface
 
 
@@ -84,16 +85,27 @@ def test_the_stream_of_a_cupy_array_is_kept(device, produce, monkeypatch):
 def test_a_bare_interface_keeps_its_owner(device, produce):
     producer = produce(DeviceArray.zeros(3))
     gone = weakref.ref(producer)
-    bare = from_cuda_array_interface(producer.__cuda_array_interface__)
-    assert bare.owner is None
     array = from_cuda_array_interface(producer.__cuda_array_interface__, producer)
     assert array.owner is producer
-    del producer, bare
+    del producer
     gc.collect()
     assert gone() is not None
     array.close()
     gc.collect()
     assert gone() is None
+
+
+def test_a_bare_interface_without_an_owner_keeps_nothing(device, produce):
+    producer = produce(DeviceArray.zeros(3))
+    gone = weakref.ref(producer), weakref.ref(producer.keep), weakref.ref(producer.keep.stream)
+    interface = producer.__cuda_array_interface__
+    bare = from_cuda_array_interface(interface)
+    assert bare.owner is None
+    view, stream = bare[1:], bare.stream
+    del producer
+    gc.collect()
+    assert [reference() for reference in gone] == [None] * 3
+    assert (bare.shape, view.shape, stream.handle) == ((3,), (2,), interface["stream"])
 
 
 def test_reference_cycles_are_collected(device, produce):
@@ -561,4 +573,140 @@ assert os.waitstatus_to_exitcode(status) == 0
 assert (array.copy_to_host() == 0).all()
 print("done")
 """
+    )
+
+
+RESET = """
+import ctypes, gc, os
+import cuda_safe
+from cuda_safe import Context, DeviceArray, Event, PinnedArray, Stream, as_cuda_array, from_dlpack
+
+def reset():
+    library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
+    assert library.cuDevicePrimaryCtxReset_v2(0) == 0
+
+def refused(use):
+    try:
+        use()
+    except cuda_safe.InvalidArgumentError as why:
+        assert "was reset" in str(why), why
+    else:
+        raise AssertionError("no exception was raised")
+"""
+
+
+def test_objects_of_a_context_that_was_reset_are_refused(device, run_python):
+    since(12, 0)
+    run_python(
+        RESET
+        + """
+context, stream, event = Context.primary(), Stream(), Event()
+own, default = DeviceArray.zeros(3, stream=stream), DeviceArray.zeros(3)
+default.__cuda_array_interface__
+imported, tensor = as_cuda_array(own), from_dlpack(default)
+pinned, view = PinnedArray.zeros(3), own[1:]
+host = pinned.numpy()
+host[:] = 5
+exported = default.__dlpack__()
+graph_stream = Stream()
+with stream:
+    reset()
+    refused(lambda: DeviceArray.zeros(3))
+    refused(lambda: Stream.current())
+for array in own, default, imported, tensor, view, pinned:
+    for use in (
+        array.synchronize,
+        array.copy_from if array is pinned else array.copy_to_host,
+        array.__dlpack__,
+        array.__dlpack_device__,
+        lambda: array.stream,
+    ):
+        refused(lambda: use(own) if use == pinned.copy_from else use())
+for array in own, default, imported, tensor, view:
+    for use in (
+        array.copy,
+        array.to_bytes,
+        lambda: array.fill(1),
+        lambda: array[:1],
+        lambda: array.address,
+        lambda: array.join(Stream()),
+        lambda: array.__cuda_array_interface__,
+        lambda: DeviceArray.zeros(array.shape).copy_from(array),
+        lambda: cuda_safe.pointer_attributes(array),
+    ):
+        refused(use)
+for use in pinned.numpy, pinned.as_device_array, lambda: pinned.__array_interface__:
+    refused(use)
+for use in (
+    stream.synchronize,
+    stream.__enter__,
+    stream.__cuda_stream__,
+    stream.record_event,
+    stream.capture,
+    lambda: stream.handle,
+    lambda: stream.is_complete,
+    lambda: stream.is_capturing,
+    lambda: stream.wait_event(Event()),
+    lambda: stream.wait_stream(Stream()),
+    lambda: Stream().wait_stream(stream),
+    lambda: Stream().wait_event(event),
+    lambda: DeviceArray.zeros(3, stream=stream),
+    lambda: event.record(Stream()),
+    lambda: event.is_complete,
+    event.synchronize,
+    context.stream,
+):
+    refused(use)
+# The new context is used from now on.
+assert Context.primary() != context
+array = DeviceArray.full(3, 7, "i4", stream=Stream())
+assert array.copy_to_host().tolist() == [7] * 3
+assert PinnedArray.zeros(3).numpy().tolist() == [0] * 3
+assert DeviceArray.full(3, 8, "i4").copy_to_host().tolist() == [8] * 3
+# Nothing of the old context is released, as its handles and addresses may be in use again.
+event.close()
+graph_stream.close()
+del own, default, imported, tensor, view, pinned, host, exported, stream, event, graph_stream
+gc.collect()
+assert array.copy_to_host().tolist() == [7] * 3
+assert cuda_safe.leaked() == 0
+print("done")
+"""
+    )
+
+
+def test_a_tensor_is_released_after_a_reset(device, run_python):
+    """The consumer of an export, and the producer of an import."""
+    since(12, 0)
+    run_python(
+        RESET
+        + """
+import sys, weakref
+sys.path.insert(0, os.environ["TESTS"])
+from tensors import Consumer
+
+class Owner:
+    pass
+
+for stream in (lambda: None), Stream:
+    array = DeviceArray.zeros(3, stream=stream())
+    owner = Owner()
+    owner.__cuda_array_interface__ = array.__cuda_array_interface__
+    consumer = Consumer(as_cuda_array(owner).__dlpack__(stream=1))
+    imported = from_dlpack(as_cuda_array(owner))
+    imported.fill(1)
+    gone = weakref.ref(owner)
+    del owner
+    reset()
+    assert gone() is not None
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(consumer.managed.deleter)(
+        ctypes.addressof(consumer.managed)
+    )
+    del imported
+    gc.collect()
+    assert gone() is None
+assert cuda_safe.leaked() == 0
+print("done")
+""",
+        TESTS=os.path.dirname(__file__),
     )

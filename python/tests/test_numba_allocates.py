@@ -126,6 +126,53 @@ assert cuda_safe.leaked() == 0
     )
 
 
+@of("numba")
+def test_arrays_and_streams_of_a_closed_context_are_refused(device, library):
+    run(
+        [library],
+        """
+if cuda_safe.driver_version() < (12, 0):
+    print("done")
+    raise SystemExit
+"""
+        + NUMBA
+        + """
+import ctypes
+from types import SimpleNamespace
+handle = ctypes.c_void_p()
+assert standins.driver().cuStreamCreate(ctypes.byref(handle), 1) == 0
+memory = context.memalloc(1000)
+interface = {
+    "shape": (10,), "typestr": "<f4", "data": (int(memory.device_pointer), False), "version": 3,
+    "stream": handle.value,
+}
+theirs = SimpleNamespace(__cuda_array_interface__=interface, memory=memory)
+array, stream = cuda_safe.as_cuda_array(theirs), cuda_safe.Stream.from_handle(handle.value)
+array.fill(0)
+stream.synchronize()
+cuda.close()
+
+def refused(use):
+    try:
+        use()
+    except cuda_safe.InvalidArgumentError as why:
+        assert "was reset" in str(why)
+    else:
+        raise AssertionError
+
+for use in array.copy_to_host, array.synchronize, lambda: array.fill(1), lambda: array.stream:
+    refused(use)
+for use in stream.synchronize, stream.record_event, lambda: stream.is_complete:
+    refused(use)
+refused(lambda: cuda_safe.DeviceArray.zeros(3, stream=stream))
+# The next context is not affected.
+memory = cuda.current_context().memalloc(1000)
+del array, stream, theirs, memory
+assert used() == 0 and cuda_safe.leaked() == 0
+""",
+    )
+
+
 @pytest.mark.skipif(not SIMULATED, reason="needs a driver before CUDA 12.0")
 def test_reset_warns_if_the_driver_does_not_report_it(device):
     done = run(

@@ -8,7 +8,7 @@ use crate::ending::{detached, without_gil};
 use crate::error::{Failure, Result};
 use crate::hold::Owner;
 use crate::once::intern;
-use crate::primary::{default_stream, primary};
+use crate::primary::{default_stream, is_gone, primary, refuse_gone};
 use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
 use crate::tensor::{Hold, release_tensors};
@@ -101,7 +101,9 @@ impl Drop for Exported {
             return;
         };
         // The consumer's work may still be running.
-        let behind = self.consumer.take().and_then(|consumer| {
+        let consumer = self.consumer.take();
+        let consumer = consumer.filter(|_| !is_gone(memory.context()));
+        let behind = consumer.and_then(|consumer| {
             let lane = memory.lane()?;
             (!lane.is_in_order_with(&consumer)).then(|| (consumer, lane.clone()))
         });
@@ -386,7 +388,9 @@ pub(super) fn lane_for(
 /// that of the device.
 pub(super) fn work_lane(py: Python<'_>, ordinal: u32) -> Result<StreamHandle> {
     match current::lane_of_blocks() {
-        Some(lane) if lane.context().device().ordinal() == ordinal => Ok(lane),
+        Some(lane) if lane.context().device().ordinal() == ordinal => {
+            refuse_gone(lane.context(), "stream").map(|()| lane)
+        }
         _ => Ok(StreamHandle::Stream(default_stream(py, ordinal)?)),
     }
 }

@@ -4,7 +4,7 @@ use crate::current;
 use crate::ending::detached;
 use crate::error::{Failure, Result, check};
 use crate::hold::Owner;
-use crate::primary::{default_stream, is_default_stream};
+use crate::primary::{default_stream, is_default_stream, is_gone};
 use crate::stream_handle::StreamHandle;
 use crate::tensor::{Hold, release_tensors};
 use core::ffi::c_void;
@@ -47,6 +47,10 @@ impl Drop for Memory {
     /// others: a memory manager may reuse pinned memory as soon as it is freed, and DLPack does not
     /// name a stream for the producer's later work.
     fn drop(&mut self) {
+        if is_gone(&self.context) {
+            let hold = std::mem::replace(&mut self.hold, Hold::Foreign);
+            return hold.after_reset(self.lane.take());
+        }
         if !*self.is_used.get_mut() {
             return;
         }

@@ -359,6 +359,7 @@ impl PyDeviceArray {
         }
         if let Some(interface) = self.interface.get() {
             if config::export_stream() {
+                self.look(|_| ())?;
                 // The consumer may modify its copy.
                 return Ok(interface.bind(py).copy()?);
             }

@@ -3,7 +3,7 @@
 use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::hold::{Closable, Owner};
-use crate::primary::is_gone;
+use crate::primary::{OfContext, UntilReset};
 use crate::stream::PyStream;
 use crate::stream_handle::StreamHandle;
 use cuda_safe::Context;
@@ -11,14 +11,13 @@ use cuda_safe::manager::{HostPointer, MappedMemory, MemoryPointer, Order, Pinned
 use cuda_safe::memory::PinnedFlags;
 use cuda_safe::sys::CU_STREAM_LEGACY;
 use pyo3::prelude::*;
-use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
 /// Device or managed memory, which is freed when this object is deleted, or earlier by `close`.
 #[pyclass(frozen, name = "_Memory", module = "cuda_safe._native")]
 pub(crate) struct PyMemory {
-    memory: Closable<Given<MemoryPointer>>,
+    memory: Closable<UntilReset<MemoryPointer>>,
     #[pyo3(get)]
     address: u64,
     #[pyo3(get)]
@@ -26,14 +25,6 @@ pub(crate) struct PyMemory {
     /// A number that is unique among all allocations of the process, past and future.
     #[pyo3(get)]
     id: u64,
-}
-
-/// Memory that is freed on drop, unless other code has reset the context. The reset has freed the
-/// memory, and its address may be in use again.
-struct Given<T: OfContext>(ManuallyDrop<T>);
-
-trait OfContext {
-    fn context(&self) -> &Context;
 }
 
 impl OfContext for MemoryPointer {
@@ -46,15 +37,6 @@ impl OfContext for MemoryPointer {
 impl OfContext for Pinned {
     fn context(&self) -> &Context {
         HostPointer::context(self)
-    }
-}
-
-impl<T: OfContext> Drop for Given<T> {
-    fn drop(&mut self) {
-        if !is_gone(self.0.context()) {
-            // SAFETY: the value is dropped only here and not used afterwards.
-            unsafe { ManuallyDrop::drop(&mut self.0) };
-        }
     }
 }
 
@@ -72,7 +54,7 @@ impl PyMemory {
             address: memory.as_raw(),
             size: memory.size(),
             id: memory.id(),
-            memory: Closable::new("memory", Given(ManuallyDrop::new(memory))),
+            memory: Closable::new("memory", UntilReset::new(memory)),
         }
     }
 
@@ -142,7 +124,7 @@ impl PyMemory {
 /// Page-locked host memory, allocated here or owned by another object.
 #[pyclass(frozen, name = "_HostMemory", module = "cuda_safe._native")]
 pub(crate) struct PyHostMemory {
-    memory: Closable<Given<Pinned>>,
+    memory: Closable<UntilReset<Pinned>>,
     /// The address for the host.
     #[pyo3(get)]
     address: usize,
@@ -175,7 +157,7 @@ impl PyHostMemory {
             address: memory.as_ptr().expose_provenance(),
             size: memory.size(),
             id: memory.id(),
-            memory: Closable::new("memory", Given(ManuallyDrop::new(memory))),
+            memory: Closable::new("memory", UntilReset::new(memory)),
         }
     }
 
