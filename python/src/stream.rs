@@ -16,8 +16,9 @@ use cuda_safe::{Context, Stream, StreamOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{PyTraverseError, PyVisit};
+use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// A queue of work on a device. Work in one stream runs in order.
 ///
@@ -29,12 +30,72 @@ pub(crate) struct PyStream {
     lane: Closable<UntilReset<StreamHandle>>,
     /// The owner of a foreign stream, which the stream keeps alive too. This is how the garbage
     /// collector sees it.
-    owner: Closable<Option<Arc<Owner>>>,
+    owner: Closable<Option<Seen>>,
     is_closed: AtomicBool,
     /// Whether the handle was exported.
     is_exported: AtomicBool,
     /// The handle. It remains the hash of the object after `close`.
     number: u64,
+}
+
+/// The reference of a foreign stream to its owner, which the clones of the stream share.
+pub(crate) struct Shared {
+    owner: Owner,
+    /// The address of the Python object that tells the garbage collector about the reference, or 0.
+    reporter: AtomicUsize,
+}
+
+impl Shared {
+    fn of(owner: Py<PyAny>) -> Arc<Self> {
+        Arc::new(Self {
+            owner: Owner::new(owner),
+            reporter: AtomicUsize::new(0),
+        })
+    }
+}
+
+/// The reference of a Python object of a foreign stream to the owner, and that of the stream.
+struct Seen {
+    own: Owner,
+    shared: Arc<Shared>,
+}
+
+impl Seen {
+    fn new(py: Python<'_>, shared: Arc<Shared>) -> Self {
+        Self {
+            own: Owner::new(shared.owner.get(py).clone().unbind()),
+            shared,
+        }
+    }
+
+    /// Tells the garbage collector about the references. `reporter` is the address of the Python object,
+    /// and `clones` the number of clones of the stream.
+    fn traverse(
+        &self,
+        visit: &PyVisit<'_>,
+        reporter: usize,
+        clones: usize,
+    ) -> std::result::Result<(), PyTraverseError> {
+        self.own.traverse(visit)?;
+        // The stream itself has one reference, and each of the Python objects.
+        if clones + 1 != Arc::strong_count(&self.shared) {
+            // Something else uses the stream, and the collector cannot see it.
+            return Ok(());
+        }
+        // All clones are in Python objects, each of which reports a reference of its own. So the owner is
+        // reachable if one of them is, whichever of them reports the reference of the stream.
+        let order = Ordering::Relaxed;
+        match (self.shared.reporter).compare_exchange(0, reporter, order, order) {
+            Err(other) if other != reporter => Ok(()),
+            _ => self.shared.owner.traverse(visit),
+        }
+    }
+
+    /// Lets another object report the reference of the stream.
+    fn forget(&self, reporter: usize) {
+        let order = Ordering::Relaxed;
+        let _ = (self.shared.reporter).compare_exchange(reporter, 0, order, order);
+    }
 }
 
 impl PyStream {
@@ -47,13 +108,18 @@ impl PyStream {
     }
 
     /// Wraps a foreign stream that `owner` keeps alive.
-    pub(crate) fn foreign(handle: Handle, context: &Context, owner: Py<PyAny>) -> Result<Self> {
-        let owner = Arc::new(Owner::new(owner));
-        let stream = foreign(handle, context, Arc::clone(&owner))?;
-        Ok(Self::with_owner(StreamHandle::Stream(stream), Some(owner)))
+    pub(crate) fn foreign(
+        py: Python<'_>,
+        handle: Handle,
+        context: &Context,
+        owner: Py<PyAny>,
+    ) -> Result<Self> {
+        let shared = Shared::of(owner);
+        let lane = StreamHandle::Stream(foreign(handle, context, Arc::clone(&shared))?);
+        Ok(Self::with_owner(lane, Some(Seen::new(py, shared))))
     }
 
-    fn with_owner(lane: StreamHandle, owner: Option<Arc<Owner>>) -> Self {
+    fn with_owner(lane: StreamHandle, owner: Option<Seen>) -> Self {
         Self {
             number: lane.number(),
             lane: Closable::new("stream", UntilReset::new(lane)),
@@ -92,6 +158,20 @@ impl PyStream {
         }
     }
 
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Lets another object of the same foreign stream tell the garbage collector about its owner.
+    fn let_another_report(&self) {
+        let forget = |owner: &Option<Seen>| {
+            if let Some(seen) = owner {
+                seen.forget(self.address());
+            }
+        };
+        let _ = self.owner.peek(forget);
+    }
+
     /// Returns the handle for other code.
     fn export(&self) -> Result<u64> {
         // This store comes first, so that a concurrent `close` sees it or this call sees the
@@ -101,8 +181,18 @@ impl PyStream {
     }
 }
 
+impl Drop for PyStream {
+    fn drop(&mut self) {
+        self.let_another_report();
+    }
+}
+
 /// Wraps a stream that `owner` keeps alive.
-pub(crate) fn foreign(handle: Handle, context: &Context, owner: Arc<Owner>) -> Result<Stream> {
+pub(crate) fn foreign(
+    handle: Handle,
+    context: &Context,
+    owner: Arc<impl Any + Send + Sync>,
+) -> Result<Stream> {
     // SAFETY: the code that provided the handle promised that it is a stream of this context, or of
     // a green context of its device, and that the owner (or else that code itself) keeps the stream
     // alive.
@@ -115,7 +205,7 @@ pub(crate) fn lane_of_handle(
     py: Python<'_>,
     handle: Handle,
     device: Option<u32>,
-    owner: Option<&Arc<Owner>>,
+    owner: Option<&Arc<Shared>>,
 ) -> Result<StreamHandle> {
     let ordinal = match device {
         Some(ordinal) => ordinal,
@@ -147,7 +237,7 @@ fn lane_of_number(
     number: u64,
     device: Option<u32>,
     default_of: impl FnOnce() -> Result<u32>,
-    owner: Option<&Arc<Owner>>,
+    owner: Option<&Arc<Shared>>,
 ) -> Result<StreamHandle> {
     let default = || {
         let ordinal = device.map_or_else(default_of, Ok)?;
@@ -238,9 +328,10 @@ impl PyStream {
         stream: &Bound<'_, PyAny>,
         device: Option<u32>,
         near: Option<u32>,
-    ) -> Result<(StreamHandle, Option<Arc<Owner>>)> {
+    ) -> Result<(StreamHandle, Option<Arc<Shared>>)> {
         if let Ok(own) = stream.cast::<Self>() {
-            return Ok((own.get().lane()?, own.get().owner.get()?));
+            let shared = |seen: &Option<Seen>| seen.as_ref().map(|seen| Arc::clone(&seen.shared));
+            return Ok((own.get().lane()?, own.get().owner.look(shared)?));
         }
         // Libraries that represent the default stream as 0 mean the legacy one.
         let number = calling(py, || number_of(stream))?.max(1);
@@ -253,7 +344,7 @@ impl PyStream {
             }
             _ => device,
         };
-        let owner = Arc::new(Owner::new(stream.clone().unbind()));
+        let owner = Shared::of(stream.clone().unbind());
         let lane = lane_of_number(py, number, device, || current::device(py), Some(&owner))?;
         Ok((lane, Some(owner)))
     }
@@ -291,9 +382,12 @@ impl PyStream {
     ) -> Result<Self> {
         let device = DeviceLike::given(py, device)?;
         let default_of = || current::device(py);
-        let owner = owner.map(|owner| Arc::new(Owner::new(owner)));
+        let owner = owner.map(Shared::of);
         let lane = lane_of_number(py, handle, device, default_of, owner.as_ref())?;
-        Ok(Self::with_owner(lane, owner))
+        Ok(Self::with_owner(
+            lane,
+            owner.map(|owner| Seen::new(py, owner)),
+        ))
     }
 
     /// Wraps a stream of another library: an object with `__cuda_stream__` (cuda.core, CuPy), or a
@@ -311,7 +405,10 @@ impl PyStream {
         let device = DeviceLike::given(py, device)?;
         let (lane, owner) = Self::parts_of_object(py, stream, device, None)?;
         refuse_other(Some(lane.context().device().ordinal()), device)?;
-        Ok(Self::with_owner(lane, owner))
+        Ok(Self::with_owner(
+            lane,
+            owner.map(|owner| Seen::new(py, owner)),
+        ))
     }
 
     /// Returns the legacy default stream of a device's primary context.
@@ -477,20 +574,24 @@ impl PyStream {
         self.number
     }
 
-    /// The owner is a reference of this object as long as nothing else uses the stream.
+    /// The owner is a reference of this object as long as only such objects use the stream.
     fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        let is_unique = |lane: &UntilReset<StreamHandle>| matches!(&**lane, StreamHandle::Stream(stream) if stream.is_unique());
-        let visit = |owner: &Option<Arc<Owner>>| match owner {
-            Some(owner) => owner.traverse(&visit),
+        let clones = |lane: &UntilReset<StreamHandle>| match &**lane {
+            StreamHandle::Stream(stream) => stream.references(),
+            _ => 0,
+        };
+        let Some(clones) = self.lane.peek(clones) else {
+            return Ok(());
+        };
+        let visit = |owner: &Option<Seen>| match owner {
+            Some(seen) => seen.traverse(&visit, self.address(), clones),
             None => Ok(()),
         };
-        match self.lane.peek(is_unique) {
-            Some(true) => self.owner.peek(visit).unwrap_or(Ok(())),
-            _ => Ok(()),
-        }
+        self.owner.peek(visit).unwrap_or(Ok(()))
     }
 
     fn __clear__(&self, py: Python<'_>) {
+        self.let_another_report();
         self.lane.close(py);
         self.owner.close(py);
     }

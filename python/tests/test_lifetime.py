@@ -146,6 +146,36 @@ def test_cycles_through_the_owner_of_a_stream_are_collected(device):
         assert gone() is None
 
 
+def test_cycles_through_several_objects_of_a_stream_are_collected(device):
+    class Owner:
+        pass
+
+    stream = Stream()
+    owner = Owner()
+    owner.streams = [Stream.from_handle(stream.handle, owner=owner)]
+    owner.streams += [Stream.from_object(owner.streams[0]) for _ in range(2)]
+    gone = weakref.ref(owner)
+    # Each of them keeps the owner.
+    for kept in range(3):
+        one = owner.streams[kept]
+        del owner
+        gc.collect()
+        gc.collect()
+        assert gone() is not None
+        one.synchronize()
+        owner = gone()
+    # The object that told the garbage collector of the owner is gone.
+    owner.streams.pop(0)
+    array = DeviceArray.full(4, 7, "i4", stream=one)
+    del owner, one
+    gc.collect()
+    assert gone() is not None
+    assert array.copy_to_host().tolist() == [7] * 4
+    del array
+    gc.collect()
+    assert gone() is None
+
+
 def test_a_close_during_the_first_export_keeps_the_memory(device):
     """The export lets other threads run: `close` either comes first, or does not free the memory."""
     interval = sys.getswitchinterval()

@@ -295,12 +295,13 @@ impl Stream {
         )
     }
 
-    /// Returns whether no clone of this value exists, not even in an object that retains the stream. For
-    /// language bindings, whose garbage collector must know which references to an owner it can see.
+    /// Returns the number of clones of this value, including this one and those in objects that retain the
+    /// stream. For language bindings, whose garbage collector must know which references to an owner it can
+    /// see.
     #[doc(hidden)]
     #[inline]
-    pub fn is_unique(&self) -> bool {
-        Arc::strong_count(&self.inner) == 1
+    pub fn references(&self) -> usize {
+        Arc::strong_count(&self.inner)
     }
 
     /// Returns the driver handle. The object keeps the ownership: do not destroy the handle.
