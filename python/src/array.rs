@@ -148,10 +148,11 @@ impl PyDeviceArray {
             ))
         })?;
         let bytes = layout.byte_range().end.unsigned_abs();
+        let context = stream.context().clone();
         let (memory, address) = detached(py, move || Memory::allocate_in(&stream, bytes, kind))?;
         let address = match kind {
             _ if bytes == 0 || layout.is_empty() => 0,
-            MemoryKind::Pinned => device_address(py, address)?,
+            MemoryKind::Pinned => device_address(&context, address)?,
             _ => address,
         };
         let array = Array {

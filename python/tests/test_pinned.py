@@ -3,10 +3,14 @@
 import ctypes
 import gc
 import os
+import shutil
+import subprocess
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import SIMULATED, missing
 from tensors import Consumer, tensor_of
 
 import cuda_safe
@@ -272,3 +276,80 @@ def test_a_graph_copies_from_and_to_the_memory_and_keeps_it(device):
     ready.launch(stream)
     assert (back.numpy() == 7).all()
     del others
+
+
+# A driver whose devices use host memory at addresses other than those of the host, as NVIDIA documents for
+# some systems. It is the software driver with another answer.
+DISJOINT = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+
+enum { MEMORY_TYPE = 2, DEVICE_POINTER = 3, RANGE_START = 11, HOST = 1 };
+static const uint64_t OFFSET = 1ull << 52;
+
+typedef int Get(unsigned, int *, void **, uint64_t);
+
+static int is_host(Get *get, uint64_t address)
+{
+    int asked = MEMORY_TYPE, type = 0;
+    void *answer = &type;
+    return get(1, &asked, &answer, address) == 0 && type == HOST;
+}
+
+int cuPointerGetAttributes(unsigned count, int *asked, void **answers, uint64_t address)
+{
+    Get *get = (Get *)dlsym(RTLD_NEXT, "cuPointerGetAttributes");
+    if (is_host(get, address - OFFSET))
+        address -= OFFSET;
+    int code = get(count, asked, answers, address);
+    for (unsigned i = 0; code == 0 && is_host(get, address) && i < count; i++) {
+        uint64_t *answer = answers[i];
+        if ((asked[i] == DEVICE_POINTER || asked[i] == RANGE_START) && *answer != 0)
+            *answer += OFFSET;
+    }
+    return code;
+}
+"""
+
+
+@pytest.mark.skipif(not SIMULATED, reason="needs the software driver")
+def test_the_address_for_the_device_is_asked_for_where_no_context_is_current(
+    device, run_python, tmp_path
+):
+    if not shutil.which("cc"):
+        missing("a C compiler")
+    software = os.environ["CUDA_SYS_LIBRARY"]
+    library = tmp_path / "libdisjoint.so"
+    command = ["cc", "-shared", "-fPIC", "-o", str(library), "-x", "c", "-", "-x", "none", "-ldl"]
+    command += [f"-Wl,-rpath,{Path(software).parent}", "-Wl,--no-as-needed", software]
+    subprocess.run(command, input=DISJOINT, text=True, check=True)
+    run_python(
+        """
+import contextlib, ctypes, os
+import cuda_safe
+from cuda_safe import Context, PinnedArray, as_cuda_array
+
+class Producer:
+    pass
+
+OFFSET = 1 << 52
+library = ctypes.CDLL(os.environ["CUDA_SYS_LIBRARY"])
+manager = cuda_safe.MemoryManager._of()
+host = manager._allocate_host(1000, True, False, False)
+theirs = Producer()
+theirs.__cuda_array_interface__ = dict(
+    shape=(1000,), typestr="|u1", data=(host.address, False), strides=None, version=3
+)
+for block in contextlib.nullcontext(), Context.primary():
+    with block:
+        current = ctypes.c_void_p()
+        assert library.cuCtxGetCurrent(ctypes.byref(current)) == 0
+        assert current.value == (block.handle if block == Context.primary() else None)
+        assert as_cuda_array(theirs).address == host.address + OFFSET
+        pinned = PinnedArray.zeros(1000, "u1")
+        assert pinned.as_device_array().address == pinned.numpy().ctypes.data + OFFSET
+print("done")
+""",
+        CUDA_SYS_LIBRARY=str(library),
+    )

@@ -4,7 +4,7 @@ use crate::current;
 use crate::ending::detached;
 use crate::error::{Failure, Result, check};
 use crate::hold::Owner;
-use crate::primary::{default_stream, is_default_stream, is_gone};
+use crate::primary::{default_stream, is_default_stream, is_gone, primary};
 use crate::stream_handle::StreamHandle;
 use crate::tensor::{Hold, release_tensors};
 use core::ffi::c_void;
@@ -312,11 +312,12 @@ pub(crate) fn host_address(py: Python<'_>, address: u64) -> Result<Option<u64>> 
     Ok((answer != 0).then_some(answer))
 }
 
-/// Returns the address that the device uses for pinned memory, by its address for the host.
-pub(crate) fn device_address(py: Python<'_>, address: u64) -> Result<u64> {
-    current::start(py)?;
-    let answer = address_as(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, address)?;
-    // The driver returns 0 if no context is current; then the given address applies.
+/// Returns the address that the device uses for pinned memory, by its address for the host. The driver
+/// knows it only in a context.
+pub(crate) fn device_address(context: &Context, address: u64) -> Result<u64> {
+    let ask = |_: &_| address_as(Attribute::CU_POINTER_ATTRIBUTE_DEVICE_POINTER, address);
+    let answer = context.with_current(ask)??;
+    // Memory that is not mapped has no such address.
     Ok(if answer == 0 { address } else { answer })
 }
 
@@ -386,8 +387,13 @@ pub(crate) fn locate(
         .ok()
         .filter(|ordinal| i32::try_from(*ordinal).is_ok())
         .ok_or_else(|| refused(format!("the memory at {address:#x} is on no device")))?;
-    // The driver returns 0 if no context is current; then the given address applies.
-    let at = if at == 0 { address } else { at };
+    let is_host = memory_type == u64::from(CUmemorytype::CU_MEMORYTYPE_HOST.0);
+    let at = match at {
+        // No context is current. The address of host memory may be another one for the device.
+        0 if is_host => device_address(&primary(py, ordinal)?, address)?,
+        0 => address,
+        at => at,
+    };
     let first = i128::from(at) + range.start as i128;
     let end = i128::from(at) + range.end as i128;
     let (start, behind) = (i128::from(start), i128::from(start) + i128::from(size));
@@ -396,7 +402,6 @@ pub(crate) fn locate(
             "the array at {first:#x}..{end:#x} exceeds the allocation {start:#x}..{behind:#x}"
         )));
     }
-    let is_host = memory_type == u64::from(CUmemorytype::CU_MEMORYTYPE_HOST.0);
     Ok(Known {
         ordinal,
         address: at,
