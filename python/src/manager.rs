@@ -426,7 +426,8 @@ impl PyMemoryManager {
         PyMemory::allocate_managed(py, &self.0, size, is_global)
     }
 
-    /// Allocates page-locked host memory.
+    /// Allocates page-locked host memory, with `from_driver` without a manager that is written in Python.
+    #[pyo3(signature = (size, mapped, portable, write_combined, from_driver = false))]
     fn _allocate_host(
         &self,
         py: Python<'_>,
@@ -434,12 +435,24 @@ impl PyMemoryManager {
         mapped: bool,
         portable: bool,
         write_combined: bool,
+        from_driver: bool,
     ) -> Result<PyHostMemory> {
         refuse_gone(&self.0)?;
-        PyHostMemory::allocate(py, &self.0, size, mapped, portable, write_combined)
+        let context = &self.0;
+        PyHostMemory::allocate(
+            py,
+            context,
+            size,
+            mapped,
+            portable,
+            write_combined,
+            from_driver,
+        )
     }
 
-    /// Page-locks memory of `owner`, which is kept alive until the memory is unlocked.
+    /// Page-locks memory of `owner`, which is kept alive until the memory is unlocked. With `from_driver`,
+    /// no manager that is written in Python is involved.
+    #[pyo3(signature = (owner, address, size, mapped, from_driver = false))]
     fn _pin(
         &self,
         py: Python<'_>,
@@ -447,9 +460,11 @@ impl PyMemoryManager {
         address: usize,
         size: usize,
         mapped: bool,
+        from_driver: bool,
     ) -> Result<PyHostMemory> {
         refuse_gone(&self.0)?;
-        PyHostMemory::pin(py, &self.0, Owner::new(owner), address, size, mapped)
+        let owner = Owner::new(owner);
+        PyHostMemory::pin(py, &self.0, owner, address, size, mapped, from_driver)
     }
 
     /// Returns the IPC handle of the driver allocation that contains some memory, and the offset in

@@ -36,6 +36,7 @@ def current():
     return context.value
 
 calls = []
+owners = []
 finalized = []
 made = []
 
@@ -91,6 +92,7 @@ class Manager(BaseMemoryManager):
 
     def mempin(self, owner, pointer, size, mapped):
         self.note("mempin", size, mapped)
+        owners.append(weakref.ref(owner))
         start = ctypes.c_void_p(pointer)
         check(library.cuMemHostRegister_v2(start, ctypes.c_size_t(size), 2 if mapped else 0))
         kind = MappedMemory if mapped else PinnedMemory
@@ -458,6 +460,7 @@ for mapped in False, True:
     address = ctypes.addressof(owner.memory)
     pinned = manager._pin(owner, address, 1 << 16, mapped)
     assert pinned.address == address and calls[-1] == ("mempin", 1 << 16, mapped)
+    assert owners.pop()() is owner
     del owner
     pinned.close()
     assert gone() is not None or "pin" in finalized
@@ -497,6 +500,119 @@ for its in (managed, pinned):
     its.close()
 manager._reset()
 assert named("memalloc") == calls and cuda_safe.leaked() == 0
+"""
+    )
+
+
+def test_methods_of_the_base_class_do_what_the_package_does(run):
+    run(
+        """
+class Device_(BaseMemoryManager):
+    interface_version = 1
+    memalloc = Manager.memalloc
+    device = Manager.device
+    note = Manager.note
+    serial = 0
+
+class Calling(Device_):
+    def initialize(self):
+        self.note("initialize")
+        super().initialize()
+    def reset(self):
+        self.note("reset")
+        super().reset()
+    def defer_cleanup(self):
+        self.note("defer_cleanup")
+        return super().defer_cleanup()
+    def memhostalloc(self, size, mapped, portable, wc):
+        self.note("memhostalloc", size, mapped, portable, wc)
+        memory = super().memhostalloc(size, mapped, portable, wc)
+        assert isinstance(memory, MappedMemory if mapped else PinnedMemory) and memory.size == size
+        return self.seen(memory)
+    def mempin(self, owner, pointer, size, mapped):
+        self.note("mempin", size, mapped)
+        memory = super().mempin(owner, pointer, size, mapped)
+        assert isinstance(memory, MappedMemory if mapped else PinnedMemory)
+        assert (memory.host_pointer, memory.size, memory.owner) == (pointer, size, owner)
+        return self.seen(memory)
+    def seen(self, memory):
+        made.append(weakref.ref(memory))
+        return memory
+
+def kind_of(address):
+    known = cuda_safe.pointer_attributes(address)
+    return known and known.memory_type
+
+cuda_safe.set_memory_manager(Calling)
+manager = cuda_safe.memory_manager()
+made.clear()
+addresses, gones = [], []
+flags = [(False, False, False), (True, False, False), (True, True, True)]
+for mapped, portable, wc in flags:
+    host = manager._allocate_host(1000, mapped, portable, wc)
+    assert calls[-1] == ("memhostalloc", 1000, mapped, portable, wc)
+    assert made[-1]() is not None and kind_of(host.address) == "host"
+    ctypes.memset(host.address, 1, 1000)
+    addresses.append(host.address)
+    host.close()
+    manager.trim()
+    assert made[-1]() is None
+for mapped in False, True:
+    owner = ctypes.create_string_buffer(1 << 16)
+    address, gone = ctypes.addressof(owner), weakref.ref(owner)
+    pinned = manager._pin(owner, address, 1 << 16, mapped)
+    assert calls[-1] == ("mempin", 1 << 16, mapped) and kind_of(address) == "host"
+    del owner
+    gc.collect()
+    assert gone() is not None
+    pinned.close()
+    manager.trim()
+    assert made[-1]() is None
+    gones.append(gone)
+    addresses.append(address)
+with manager.defer_cleanup():
+    assert calls[-1] == ("defer_cleanup",)
+array = DeviceArray.full(3, 5, "i4")
+assert array.copy_to_host().tolist() == [5] * 3
+del array
+manager._reset()
+assert [gone() for gone in gones] == [None] * 2
+assert [kind_of(address) for address in addresses] == [None] * 5
+assert len(made) == 5 and named("initialize") and named("reset") and cuda_safe.leaked() == 0
+raises(ValueError, lambda: Device_(context=None).memhostalloc(1, False, False, False), "context")
+"""
+    )
+
+
+def test_the_package_does_not_call_inherited_methods_for_host_memory(run):
+    run(
+        """
+class Device_(BaseMemoryManager):
+    interface_version = 1
+    memalloc = Manager.memalloc
+    device = Manager.device
+    note = Manager.note
+    serial = 0
+
+cuda_safe.set_memory_manager(Device_)
+manager = cuda_safe.memory_manager()
+
+def called(frame, event, argument):
+    if event == "call":
+        names.add(frame.f_code.co_name)
+
+names = set()
+memory = ctypes.create_string_buffer(1 << 16)
+sys.setprofile(called)
+host = manager._allocate_host(1000, True, True, True)
+pinned = manager._pin(memory, ctypes.addressof(memory), 1 << 16, True)
+DeviceArray.zeros(3)
+sys.setprofile(None)
+assert "memalloc" in names and names.isdisjoint({"memhostalloc", "mempin"}), names
+host.close()
+pinned.close()
+manager._reset()
+assert cuda_safe.leaked() == 0
 """
     )
 
@@ -578,6 +694,10 @@ for write, words in [
 ]:
     Some.write = write
     raises(InvalidArgumentError, lambda: DeviceArray.zeros(3), "memalloc", words)
+import decimal, fractions
+for write in (float, str, ctypes.c_double, decimal.Decimal, fractions.Fraction, lambda address: [address]):
+    Some.write = write
+    raises(TypeError, lambda: DeviceArray.zeros(3), "device_pointer", "not an integer")
 Some.write = int
 Some.memalloc = lambda self, size: Manager.memalloc(self, size // 2)
 raises(InvalidArgumentError, lambda: DeviceArray.zeros(1000, "u1"), "500 bytes, but 1000")
@@ -1133,6 +1253,49 @@ del use
 gc.collect()
 cuda_safe.memory_manager().trim()
 assert len(finalized) == len(named("memalloc"))
+""",
+        TESTS=os.path.dirname(__file__),
+        CALLER=caller,
+    )
+
+
+@pytest.mark.parametrize("caller", ["CFUNCTYPE", "PYFUNCTYPE"])
+def test_an_import_is_copied_with_a_manager_while_other_code_allocates(run, caller):
+    run(
+        """
+sys.path.insert(0, os.environ["TESTS"])
+cuda_safe.set_memory_manager(Manager)
+caller = getattr(ctypes, os.environ["CALLER"])
+word, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+allocate, free, _ = cuda_safe._native._torch_functions()
+allocate = caller(word, size, number, word)(allocate)
+free = caller(None, word, size, number, word)(free)
+
+class Producer:
+    def __init__(self, array):
+        self.array = array
+    def act(self):
+        free(allocate(1000, 0, None), 1000, 0, None)
+    def __dlpack_device__(self):
+        self.act()
+        return self.array.__dlpack_device__()
+    def __dlpack__(self, **arguments):
+        self.act()
+        return self.array.__dlpack__(**arguments)
+
+array = DeviceArray.full(500, 7, "i4")
+before = len(named("memalloc"))
+copy = cuda_safe.from_dlpack(Producer(array), copy=True)
+# Two allocations of other code, and the copy.
+sizes = [size for _, size in named("memalloc")[before:]]
+assert sizes == [1000, 1000, 2000], sizes
+copy.fill(8)
+assert copy.copy_to_host().tolist() == [8] * 500
+assert array.copy_to_host().tolist() == [7] * 500
+del array, copy
+gc.collect()
+cuda_safe.memory_manager().trim()
+assert len(finalized) == len(named("memalloc")) and cuda_safe.leaked() == 0
 """,
         TESTS=os.path.dirname(__file__),
         CALLER=caller,

@@ -23,8 +23,8 @@ One instance is created for each device, as ``Manager(context=context)``. These 
 ==================================================  ==========================================================
 ``memalloc(size)``                                  device memory, aligned to 256 bytes
 ``memhostalloc(size, mapped, portable, wc)``        page-locked host memory
-``mempin(owner, pointer, size, mapped)``            page-locks host memory; the package keeps the owner, and
-                                                    passes ``None``
+``mempin(owner, pointer, size, mapped)``            page-locks host memory of the owner, which the package
+                                                    keeps alive until the memory is finalized
 ``memallocmanaged(size, attach_global)``            managed memory
 ``initialize()``                                    before the first allocation
 ``reset()``                                         when the memory of the context is given up, and none is in
@@ -37,7 +37,9 @@ One instance is created for each device, as ``Manager(context=context)``. These 
 ==================================================  ==========================================================
 
 ``memalloc`` and ``interface_version`` are required. If another method is missing, the package uses the
-driver; a missing ``get_memory_info`` raises a ``NotImplementedError``.
+driver; a missing ``get_memory_info`` raises a ``NotImplementedError``. :class:`BaseMemoryManager` has the
+methods ``memhostalloc``, ``mempin``, ``initialize``, ``reset`` and ``defer_cleanup``, which do what the
+package does without them: a class can call them with ``super()``.
 
 An allocation method returns an object that has ``device_pointer`` (device memory, mapped host memory),
 ``host_pointer`` (host memory) and ``size``. Deleting the object frees the memory. The memory must be
@@ -53,17 +55,21 @@ tries once more. If a method uses this package to allocate memory, that memory c
 from __future__ import annotations
 
 import abc
+import contextlib
 import weakref
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
-from ._native import Context
+from ._native import Context, MemoryManager, _HostMemory
 
 __all__ = ["BaseMemoryManager", "MappedMemory", "MemoryPointer", "PinnedMemory"]
 
 
 class BaseMemoryManager(abc.ABC):
-    """An optional base class for memory managers, with the required methods."""
+    """An optional base class for memory managers. A class must have ``memalloc`` and ``interface_version``,
+    and inherits the other methods that the package calls, except for those without which it asks the
+    driver."""
 
     def __init__(self, *, context: Context | None) -> None:
         self.context = context
@@ -71,6 +77,35 @@ class BaseMemoryManager(abc.ABC):
     @abc.abstractmethod
     def memalloc(self, size: int) -> Any:
         """Allocates device memory and returns an object like :class:`MemoryPointer`."""
+
+    def memhostalloc(self, size: int, mapped: bool, portable: bool, wc: bool) -> Any:
+        """Allocates page-locked host memory with the driver."""
+        memory = self._driver()._allocate_host(size, mapped, portable, wc, from_driver=True)
+        return self._host(memory, mapped, None)
+
+    def mempin(self, owner: object, pointer: int, size: int, mapped: bool) -> Any:
+        """Page-locks host memory of the owner with the driver."""
+        memory = self._driver()._pin(owner, pointer, size, mapped, from_driver=True)
+        return self._host(memory, mapped, owner)
+
+    def initialize(self) -> None:
+        """Does nothing. The package calls it before the first allocation."""
+
+    def reset(self) -> None:
+        """Does nothing. The package calls it when the memory of the context is given up."""
+
+    def defer_cleanup(self) -> AbstractContextManager[Any]:
+        """Returns a context manager that does nothing. The package defers its own clean-up."""
+        return contextlib.nullcontext()
+
+    def _driver(self) -> MemoryManager:
+        if self.context is None:
+            raise ValueError("a memory manager without a context has no memory")
+        return MemoryManager._of(self.context.device)
+
+    def _host(self, memory: _HostMemory, mapped: bool, owner: object) -> PinnedMemory:
+        kind = MappedMemory if mapped else PinnedMemory
+        return kind(self.context, memory.address, memory.size, owner, memory.close)
 
     @property
     @abc.abstractmethod

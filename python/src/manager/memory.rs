@@ -1,5 +1,6 @@
 //! Memory of a memory manager, for libraries that use addresses.
 
+use super::plugin::{as_plugin, pinning};
 use crate::ending::detached;
 use crate::error::{Failure, Result};
 use crate::hold::{Closable, Owner};
@@ -13,6 +14,7 @@ use cuda_safe::sys::CU_STREAM_LEGACY;
 use pyo3::prelude::*;
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Device or managed memory, which is freed when this object is deleted, or earlier by `close`.
 #[pyclass(frozen, name = "_Memory", module = "cuda_safe._native")]
@@ -168,13 +170,18 @@ impl PyHostMemory {
         mapped: bool,
         portable: bool,
         write_combined: bool,
+        from_driver: bool,
     ) -> Result<Self> {
         let mut flags = PinnedFlags::empty();
         flags.set(PinnedFlags::PORTABLE, portable);
         flags.set(PinnedFlags::WRITE_COMBINED, write_combined);
-        let memory = detached(py, || match mapped {
+        let allocate = || match mapped {
             true => MappedMemory::allocate(context, size, flags).map(Pinned::Mapped),
             false => PinnedMemory::allocate(context, size, flags).map(Pinned::Other),
+        };
+        let memory = detached(py, || match from_driver {
+            true => as_plugin(allocate),
+            false => allocate(),
         })?;
         Ok(Self::of(memory))
     }
@@ -186,6 +193,7 @@ impl PyHostMemory {
         address: usize,
         size: usize,
         mapped: bool,
+        from_driver: bool,
     ) -> Result<Self> {
         if address == 0 || size == 0 {
             return Err(Failure::invalid(
@@ -193,7 +201,9 @@ impl PyHostMemory {
             ));
         }
         let flags = PinnedFlags::empty();
-        let memory = detached(py, move || {
+        let owner = Arc::new(owner);
+        let passed = Arc::clone(&owner);
+        let pin = move || {
             let start = std::ptr::with_exposed_provenance_mut::<u8>(address);
             let start = NonNull::new(start).unwrap_or(NonNull::dangling());
             match mapped {
@@ -205,6 +215,10 @@ impl PyHostMemory {
                 false => unsafe { PinnedMemory::pin(context, owner, start, size, flags) }
                     .map(Pinned::Other),
             }
+        };
+        let memory = detached(py, move || match from_driver {
+            true => as_plugin(pin),
+            false => pinning(&passed, pin),
         })?;
         Ok(Self::of(memory))
     }

@@ -29,9 +29,9 @@ use cuda_safe::memory::PinnedFlags;
 use cuda_safe::{Context, Error, Event};
 use pyo3::exceptions::{PyMemoryError, PyNotImplementedError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyInt, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ptr::NonNull;
@@ -121,6 +121,33 @@ const TOKEN: u64 = 1 << 63;
 thread_local! {
     /// The number of plugin calls that are running on this thread.
     static INSIDE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Runs code like a method of a plugin: what it allocates comes from the driver.
+pub(super) fn as_plugin<R>(run: impl FnOnce() -> R) -> R {
+    let _inside = Inside::enter();
+    run()
+}
+
+thread_local! {
+    /// The owner of the memory that this thread pins, for `mempin`. The managers between do not pass it on.
+    static PINNED_OWNER: RefCell<Option<Arc<Owner>>> = const { RefCell::new(None) };
+}
+
+/// Runs code that pins memory of `owner`.
+pub(super) fn pinning<R>(owner: &Arc<Owner>, run: impl FnOnce() -> R) -> R {
+    /// Restores the owner of an outer call.
+    struct Outer(Option<Arc<Owner>>);
+
+    impl Drop for Outer {
+        fn drop(&mut self) {
+            let inner = PINNED_OWNER.replace(self.0.take());
+            drop(inner);
+        }
+    }
+
+    let _outer = Outer(PINNED_OWNER.replace(Some(Arc::clone(owner))));
+    run()
 }
 
 struct Inside;
@@ -225,18 +252,21 @@ impl PluginManager {
     }
 
     /// Calls a method of the plugin with the context current. Returns None if the plugin does not
-    /// have the method.
+    /// have the method, or has inherited it from the package's base class.
     fn call<R>(
         &self,
-        method: &'static str,
+        name: &'static str,
         call: impl FnOnce(&Bound<'_, PyAny>) -> Result<R>,
     ) -> cuda_safe::Result<Option<R>> {
         // A forked child must call neither the driver nor the plugin.
         cuda_safe::init()?;
         in_context(&self.base, || {
             with_gil(|py| {
-                let method = self.plugin.get(py).getattr_opt(method)?;
-                method.map(|method| call(&method)).transpose()
+                let plugin = self.plugin.get(py);
+                match plugin.getattr_opt(name)? {
+                    Some(method) if !is_default(&method, name)? => call(&method).map(Some),
+                    _ => Ok(None),
+                }
             })
         })
     }
@@ -425,6 +455,23 @@ impl PluginManager {
     }
 }
 
+/// Returns whether a method is that of `BaseMemoryManager`, which does what the package does without the
+/// method.
+fn is_default(method: &Bound<'_, PyAny>, name: &str) -> Result<bool> {
+    let py = method.py();
+    if !["memhostalloc", "mempin"].contains(&name) {
+        // The others do nothing.
+        return Ok(false);
+    }
+    let Some(function) = method.getattr_opt(intern!(py, "__func__"))? else {
+        return Ok(false);
+    };
+    let base = py
+        .import(intern!(py, "cuda_safe.plugin"))?
+        .getattr(intern!(py, "BaseMemoryManager"))?;
+    Ok(function.is(&base.getattr(name)?))
+}
+
 /// Runs Python code with the context current, in the relaxed capture mode, which does not
 /// invalidate captures.
 fn in_context<R>(base: &DriverMemory, call: impl FnOnce() -> Result<R>) -> cuda_safe::Result<R> {
@@ -502,7 +549,21 @@ fn address_in(memory: &Bound<'_, PyAny>, attribute: &Bound<'_, PyString>) -> Res
         // `ctypes` represents a null pointer as None.
         return Ok(Some(0));
     }
-    let number = py.get_type::<PyInt>().call1((address,))?;
+    // Types of NVIDIA's bindings have only `__int__`. So have real numbers and texts, which are no addresses.
+    let has = |name| address.hasattr(name);
+    let number = match has(intern!(py, "__index__"))? {
+        true => address,
+        false if has(intern!(py, "__int__"))? && !has(intern!(py, "__float__"))? => {
+            address.call_method0(intern!(py, "__int__"))?
+        }
+        false => {
+            return Err(PyTypeError::new_err(format!(
+                "the {attribute} of memory of the memory manager is a {}, and not an integer",
+                address.get_type().name()?
+            ))
+            .into());
+        }
+    };
     Ok(Some(number.extract()?))
 }
 
@@ -677,6 +738,7 @@ unsafe impl MemoryManager for PluginManager {
         size: usize,
         flags: PinnedFlags,
     ) -> cuda_safe::Result<HostBlock> {
+        let owner = PINNED_OWNER.take();
         let made = match Inside::is_inside() {
             true => None,
             false => self.attempt(|| {
@@ -684,8 +746,8 @@ unsafe impl MemoryManager for PluginManager {
                     let py = method.py();
                     let address = start.as_ptr().expose_provenance();
                     let mapped = flags.contains(PinnedFlags::MAPPED);
-                    // The owner is kept alive here until the memory is finalized.
-                    let memory = method.call1((py.None(), address, size, mapped))?;
+                    let owner = owner.as_ref().map(|owner| owner.get(py));
+                    let memory = method.call1((owner, address, size, mapped))?;
                     self.host_memory("mempin", &memory, size, flags)
                 })
             })?,
