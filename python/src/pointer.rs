@@ -58,6 +58,8 @@ fn attributes<'py>(py: Python<'py>, info: &PointerInfo) -> Result<Bound<'py, PyA
             range.start,
             range.end - range.start,
             info.managed,
+            (!info.context.is_null()).then(|| info.context.addr()),
+            info.host_address,
         ))
     })
 }

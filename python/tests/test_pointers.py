@@ -11,6 +11,8 @@ def test_the_memory_of_an_array_is_on_its_device(device):
     known = pointer_attributes(array)
     assert isinstance(known, cuda_safe.PointerAttributes)
     assert (known.device, known.memory_type, known.managed) == (device, "device", False)
+    # Memory of a pool belongs to the device.
+    assert (known.context, known.host_address) == (None, None)
     assert known.start <= array.address
     assert known.start + known.size >= array.address + 1000
     # A view, its address and an array of another library are in the same allocation.
@@ -38,6 +40,27 @@ def test_unknown_memory_is_none(device):
     array.close()
     with pytest.raises(cuda_safe.ClosedError):
         pointer_attributes(array)
+
+
+def test_the_owning_context_and_the_address_for_the_host_are_reported(run_python, device):
+    run_python(
+        """
+import cuda_safe
+from cuda_safe import Context, DeviceArray, PinnedArray, pointer_attributes
+manager = cuda_safe.MemoryManager._of()
+pinned = PinnedArray.zeros(1000, "u1")
+known = pointer_attributes(pinned.as_device_array()[10:])
+assert known.host_address == pinned.numpy().ctypes.data + 10
+assert known.context == Context.primary().handle
+memory = manager._allocate(1000)
+known = pointer_attributes(memory.address)
+assert (known.context, known.host_address) == (Context.primary().handle, None), known
+managed = manager._allocate_managed(1000, True)
+known = pointer_attributes(managed.address + 7)
+assert known.host_address == managed.address + 7 and known.context == Context.primary().handle
+print("done")
+"""
+    )
 
 
 def test_managed_and_page_locked_memory_are_distinguished(run_python, device):

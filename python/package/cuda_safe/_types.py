@@ -32,6 +32,11 @@ class PointerAttributes(NamedTuple):
     """The size of the allocation in bytes."""
     managed: bool
     """Whether the memory is managed."""
+    context: int | None
+    """The handle of the context that owns the memory, as in ``Context.handle``. Memory of a pool or of
+    virtual memory management belongs to the device, and has None."""
+    host_address: int | None
+    """The address at which the host accesses this address, or None if it cannot access the memory."""
 
 
 class MemoryStatistics(NamedTuple):
