@@ -322,6 +322,9 @@ class Worker:
 
     def do_export_a_tensor(self):
         array, value = self.any()
+        if isinstance(array, DeviceArray) and self.choose.random() < 0.5:
+            # The tensor has the last reference to an object of Python.
+            array = as_cuda_array(Producer(array=array, where=None))
         arguments = {}
         if self.choose.random() < 0.7:
             stream = self.stream()
