@@ -25,6 +25,20 @@ def test_the_exported_description(device):
     assert array[1:, 2:].__cuda_array_interface__["data"] == (array.address + 24, False)
 
 
+def test_the_default_streams_are_exported_by_their_numbers(device, produce):
+    array = DeviceArray.zeros(3)
+    legacy = as_cuda_array(produce(array, stream=1))
+    assert legacy.__cuda_array_interface__["stream"] == 1 == Stream.legacy().handle
+    assert legacy[1:].__cuda_array_interface__["stream"] == 1
+    assert legacy.stream == Stream.legacy()
+    # The import waits for the per-thread stream, which is another one on other threads, so the array has
+    # no stream.
+    per_thread = as_cuda_array(produce(array, stream=2))
+    assert per_thread.__cuda_array_interface__["stream"] is None
+    assert per_thread.stream is None
+    assert Stream.per_thread().handle == 2
+
+
 def test_redundant_strides_are_exported_as_none(device):
     array = DeviceArray.zeros((2, 3, 4), "f8")
     for view in (array, array[1:], array[:, :1][:1], array[None], array[0, 0, :1], array[0, 0, 0]):
