@@ -97,10 +97,8 @@ pub(crate) fn primary(py: Python<'_>, ordinal: u32) -> Result<Context> {
 /// Returns the primary context like [`primary`], for callers that may block: without the GIL, or
 /// where it is unknown whether the thread holds it.
 pub(crate) fn primary_now(ordinal: u32) -> Result<Context> {
-    if let Some(life) = current_life(ordinal) {
-        return Ok(life.context.clone());
-    }
     let slot = match life(ordinal) {
+        Some(life) if !life.has_ended() => return Ok(life.context.clone()),
         Some(ended) => &ended.next,
         None => {
             if let Some(prepare) = BEFORE_FIRST_USE.get() {
