@@ -288,30 +288,38 @@ def test_an_export_on_the_stream_of_the_array_submits_nothing(device):
 def test_a_tensor_that_is_deleted_in_a_capture_is_freed_after_it(run_python, captured):
     run_python(
         """
-import ctypes, os, sys
+import ctypes, gc, os, sys, weakref
 sys.path.insert(0, os.environ["TESTS"])
 import cuda_safe
-from cuda_safe import DeviceArray, Stream
+from cuda_safe import DeviceArray, Stream, as_cuda_array
 from test_exchange_table import delete, exported
+
+class Producer:
+    pass
 
 cuda_safe.set_memory_manager()
 statistics = lambda: cuda_safe.memory_manager().statistics()
 library = ctypes.CDLL(os.environ.get("CUDA_SYS_LIBRARY", "libcuda.so.1"))
 stream, other = Stream(), Stream()
 array = DeviceArray.zeros(1000, "i4", stream=stream)
+producer = Producer()
+producer.__cuda_array_interface__ = array.__cuda_array_interface__
+gone = weakref.ref(producer)
 with other:
-    managed = exported(array)
+    managed, foreign = exported(array), exported(as_cuda_array(producer))
 captured = {"consumer": other, "array": stream}[os.environ["CAPTURED"]]
 handle, graph = ctypes.c_void_p(captured.handle), ctypes.c_void_p()
 assert library.cuStreamBeginCapture_v2(handle, 2) == 0
-del array
+del array, producer
 delete(managed)
+delete(foreign)
+gc.collect()
 if captured is other:
     # The consumer's work cannot be waited for.
-    assert statistics().used == 4000
+    assert statistics().used == 4000 and gone() is not None
 assert library.cuStreamEndCapture(handle, ctypes.byref(graph)) == 0
 DeviceArray.zeros(0)
-assert statistics().used == 0, statistics()
+assert statistics().used == 0 and gone() is None, statistics()
 assert cuda_safe.leaked() == 0
 print("done")
 """,

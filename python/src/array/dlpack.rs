@@ -71,7 +71,7 @@ pub(super) fn device_type(kind: MemoryKind) -> i32 {
 /// thread, drops this.
 pub(super) struct Exported {
     memory: Option<Arc<Memory>>,
-    _owner: Option<Owner>,
+    owner: Option<Owner>,
     /// The stream of the consumer's work, if it is known and stays alive.
     consumer: Option<StreamHandle>,
 }
@@ -80,7 +80,7 @@ impl Exported {
     pub(super) fn new(kept: Kept, consumer: Option<StreamHandle>) -> Self {
         Self {
             memory: Some(kept.memory),
-            _owner: kept.owner.map(Owner::new),
+            owner: kept.owner.map(Owner::new),
             consumer,
         }
     }
@@ -107,11 +107,15 @@ impl Drop for Exported {
             let lane = memory.lane()?;
             (!lane.is_in_order_with(&consumer)).then(|| (consumer, lane.clone()))
         });
+        let owner = &mut self.owner;
         match behind {
             Some((consumer, lane)) => without_gil(move || match lane.wait_stream(&consumer) {
                 Ok(()) => drop(memory),
                 // For example, one of the streams is capturing.
-                Err(_) => release_tensors(Some((Hold::Exported(memory), consumer))),
+                Err(_) => {
+                    let hold = Hold::Exported(Arc::new((memory, owner.take())));
+                    release_tensors(Some((hold, consumer)));
+                }
             }),
             None => {
                 // If other references exist, the last of them frees the memory.
