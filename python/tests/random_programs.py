@@ -478,6 +478,8 @@ def finish(program):
     program.streams.clear()
     for _ in range(3):
         gc.collect()
+    # Tensors that were deleted in captures are released by a later call at the latest.
+    DeviceArray.zeros(0)
     if program.manager is not None:
         # Pending frees are complete afterwards.
         cuda_safe.memory_manager().trim()
