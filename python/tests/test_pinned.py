@@ -279,7 +279,7 @@ def test_a_graph_copies_from_and_to_the_memory_and_keeps_it(device):
 
 
 # A driver whose devices use host memory at addresses other than those of the host, as NVIDIA documents for
-# some systems. It is the software driver with another answer.
+# some systems, and are known only where a context is current. It is the software driver with other answers.
 DISJOINT = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -302,10 +302,14 @@ int cuPointerGetAttributes(unsigned count, int *asked, void **answers, uint64_t 
     Get *get = (Get *)dlsym(RTLD_NEXT, "cuPointerGetAttributes");
     if (is_host(get, address - OFFSET))
         address -= OFFSET;
-    int code = get(count, asked, answers, address);
+    int (*get_current)(void **) = (int (*)(void **))dlsym(RTLD_NEXT, "cuCtxGetCurrent");
+    void *current = 0;
+    int code = get(count, asked, answers, address) || get_current(&current);
     for (unsigned i = 0; code == 0 && is_host(get, address) && i < count; i++) {
         uint64_t *answer = answers[i];
-        if ((asked[i] == DEVICE_POINTER || asked[i] == RANGE_START) && *answer != 0)
+        if (asked[i] == DEVICE_POINTER)
+            *answer = current ? *answer + OFFSET : 0;
+        if (asked[i] == RANGE_START)
             *answer += OFFSET;
     }
     return code;
