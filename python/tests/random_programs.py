@@ -281,14 +281,30 @@ class Worker:
         array, _ = self.any()
         array.close()
 
-    def do_close_a_new_array_that_is_exported(self):
-        # Without the lists, so that the first export meets the call of `close`.
-        array, value = self.new()
-        closer = threading.Thread(target=array.close)
+    def do_close_new_arrays_that_are_exported(self):
+        # Without the lists, so that the first export of each array meets the call of `close`.
+        made = [self.new() for _ in range(8)]
+        both = threading.Barrier(2)
+
+        def close():
+            try:
+                for array, _ in made:
+                    both.wait()
+                    array.close()
+            except threading.BrokenBarrierError:
+                pass
+
+        closer = threading.Thread(target=close)
         closer.start()
         try:
-            self.export(array, value)
+            for array, value in made:
+                both.wait()
+                try:
+                    self.export(array, value)
+                except ClosedError:
+                    pass
         finally:
+            both.abort()
             closer.join()
 
     def export(self, array, value):
