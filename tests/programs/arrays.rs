@@ -14,9 +14,9 @@ const PLANE: ArrayShape = ArrayShape::TwoD {
 };
 
 /// An array with the values that its texels may have.
-struct Plane {
-    array: Array<u32>,
-    values: Vec<u32>,
+pub(super) struct Plane {
+    pub(super) array: Array<u32>,
+    pub(super) values: Vec<u32>,
 }
 
 fn of_plane(s: &mut Step<'_>, f: impl FnOnce(&mut Step<'_>, &mut Plane) -> Done) -> Done {
@@ -94,7 +94,7 @@ pub(super) const ARRAYS: Operations = &[
     }),
     ("copy pinned memory to an array", |s| {
         of_plane(s, |s, plane| {
-            let mut host = s.take::<PinnedBuffer<u32>>()?;
+            let mut host = PinnedBuffer::zeroed(s.context(), LEN)?;
             plane.values.push(s.fresh());
             host.fill(plane.values[plane.values.len() - 1]);
             let pending: Pending<u32, _> = plane.array.as_mut().copy_from_pinned(host)?;

@@ -2,6 +2,7 @@
 
 use super::{Done, Held, LEN, Operations, Skip, Step, check_slice, wrong};
 use cuda_safe::graph::{GraphAllocation, GraphBuffer};
+use cuda_safe::graph::{GraphAllocation, GraphBuffer, GraphPinned};
 use cuda_safe::graph::{InstantiateOptions, Node, NodeId, RetainedObjects, kind};
 use cuda_safe::sys::{cuGraphDestroy, cuGraphExecDestroy};
 use cuda_safe::{Context, Event, ExecutableGraph, Graph, LaunchConfig, Stream};
@@ -14,21 +15,22 @@ pub(super) struct Drawn {
     pub(super) executables: Vec<Running>,
     pub(super) nodes: Vec<NodeId>,
     pub(super) memory: Vec<GraphBuffer<u32>>,
+    pub(super) pinned: Vec<GraphPinned<u32>>,
     pub(super) allocations: Vec<GraphAllocation<u32>>,
     /// The values that all of this memory may have.
     pub(super) values: Vec<u32>,
-    functions: Vec<(Node<kind::HostFunction>, Arc<Runs>)>,
+    pub(super) functions: Vec<(Node<kind::HostFunction>, Arc<Runs>)>,
 }
 
 /// An executable graph, with its host functions.
 pub(super) struct Running {
     pub(super) executable: ExecutableGraph,
-    functions: Vec<Arc<Runs>>,
+    pub(super) functions: Vec<Arc<Runs>>,
 }
 
 /// The launches and the runs of a host function.
 #[derive(Default)]
-struct Runs {
+pub(super) struct Runs {
     launches: AtomicU32,
     runs: AtomicU32,
 }
@@ -73,6 +75,7 @@ impl Drawn {
             executables: Vec::new(),
             nodes: Vec::new(),
             memory: Vec::new(),
+            pinned: Vec::new(),
             allocations: Vec::new(),
             values: Vec::new(),
             functions: Vec::new(),
@@ -138,6 +141,7 @@ impl Drawn {
     /// Takes the memory of a graph that became a part of this one.
     pub(super) fn take_from(&mut self, child: &mut Self) {
         self.memory.append(&mut child.memory);
+        self.pinned.append(&mut child.pinned);
         self.allocations.append(&mut child.allocations);
         self.functions.append(&mut child.functions);
         // Earlier executable graphs of the child have the same values.
@@ -416,7 +420,7 @@ fn launch(s: &mut Step<'_>) -> Done {
 }
 
 /// Returns a host function, and its launches and runs.
-fn function() -> (Arc<Runs>, impl Fn() + Send + Sync + 'static) {
+pub(super) fn function() -> (Arc<Runs>, impl Fn() + Send + Sync + 'static) {
     let runs = Arc::new(Runs::default());
     let function = Function(Arc::clone(&runs));
     let its = move || {

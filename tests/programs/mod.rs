@@ -11,6 +11,8 @@
 #![allow(dead_code, reason = "each test binary uses only a part of it")]
 #![allow(
     clippy::unit_arg,
+    dropping_copy_types,
+    clippy::drop_non_drop,
     reason = "an operation is one expression where possible"
 )]
 
@@ -18,16 +20,25 @@ mod arrays;
 mod basic;
 mod captures;
 mod copies;
+mod descriptions;
+mod graph_changes;
 mod graph_memory;
 mod graphs;
+mod imports;
+mod memory_kinds;
+mod miscellany;
 mod partitions;
 mod queries;
+mod recordings;
+mod settings;
 mod sharing;
 mod virtual_memory;
 
 use crate::common::random::Random;
-use cuda_memory::{CachingManager, CachingOptions, OrderedManager};
-use cuda_safe::error::Rejected;
+use cuda_memory::{
+    CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
+    LoggingManager, OrderedManager, StatisticsManager,
+};
 use cuda_safe::green::{GreenPool, GreenPoolOptions, SmProbe};
 use cuda_safe::manager::{DriverManager, clear_memory_manager, set_memory_manager};
 use cuda_safe::{
@@ -68,9 +79,20 @@ const SUBJECTS: &[Operations] = &[
     graph_memory::MEMORY,
     arrays::ARRAYS,
     virtual_memory::VIRTUAL_MEMORY,
+    virtual_memory::ENDPOINTS,
     partitions::PARTITIONS,
     sharing::SHARING,
     queries::QUERIES,
+    descriptions::DESCRIPTIONS,
+    imports::IMPORTS,
+    memory_kinds::PARTS,
+    memory_kinds::HOST_MEMORY,
+    graph_changes::CHANGES,
+    graph_changes::CONDITIONALS,
+    recordings::RECORDINGS,
+    settings::SETTINGS,
+    settings::MANAGERS,
+    miscellany::MISCELLANY,
 ];
 
 /// Why an operation has done nothing, or only a part.
@@ -122,6 +144,21 @@ pub(crate) enum Manager {
     Driver,
     Ordered,
     Caching,
+    Expandable,
+    Layered,
+}
+
+/// A memory manager of several layers.
+type Layered =
+    LimitManager<StatisticsManager<LeakManager<LoggingManager<FallbackManager<CachingManager>>>>>;
+
+fn layered(context: &Context) -> Result<Layered> {
+    let upstream = OrderedManager::new(context)?;
+    let caching = CachingManager::with_upstream(context, upstream, small_slabs())?;
+    let fallback = FallbackManager::new(caching, Fallback::Managed);
+    let logging = LoggingManager::new(fallback, std::io::sink());
+    let statistics = StatisticsManager::new(LeakManager::new(logging));
+    Ok(LimitManager::new(statistics, 1 << 20))
 }
 
 /// An operation of a program, with the numbers that it draws from.
@@ -164,8 +201,10 @@ impl Program {
             Manager::Driver,
             Manager::Ordered,
             Manager::Caching,
+            Manager::Expandable,
+            Manager::Layered,
         ];
-        let manager = manager[random.below(4)];
+        let manager = manager[random.below(manager.len())];
         // All operations of one subject, or a few of one to three subjects.
         let (mut prepared, mut chosen) = (Vec::new(), Vec::new());
         let subjects = [1, 1, 2, 3][random.below(4)];
@@ -224,6 +263,10 @@ impl Program {
             Manager::Caching => {
                 set_memory_manager(|context: &Context| CachingManager::with(context, small_slabs()))
             }
+            Manager::Expandable => set_memory_manager(|context: &Context| {
+                CachingManager::expandable(context, small_slabs())
+            }),
+            Manager::Layered => set_memory_manager(layered),
         };
         set.expect("a matching version");
         lock(&WRONG).clear();
@@ -402,7 +445,8 @@ impl World {
                 .expect("the work of safe code succeeds");
         }
         let given_away = std::mem::take(&mut *lock(&self.given_away));
-        given_away.into_iter().for_each(|destroy| destroy());
+        // An object may belong to one that was given away before it.
+        given_away.into_iter().rev().for_each(|destroy| destroy());
         drop(self);
         let wrong = std::mem::take(&mut *lock(&WRONG));
         assert!(wrong.is_empty(), "{}", wrong.join("; "));

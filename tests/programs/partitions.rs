@@ -3,8 +3,9 @@
 use super::{Operations, Skip};
 use cuda_safe::Stream;
 use cuda_safe::green::{
-    GreenContext, Lease, PartitionRequest, PartitionSize, PooledPartition, SmGroup, SmProbing,
-    SmResource, SplitByCount, SplitFlags, Workqueues,
+    Descriptor, ExactSplit, GreenContext, GroupRequest, Lease, Overlap, PartitionRequest,
+    PartitionSize, PooledPartition, SmGroup, SmProbing, SmResource, SplitByCount, SplitFlags,
+    WorkqueueScope, Workqueues,
 };
 
 fn request(sms: u32) -> PartitionRequest {
@@ -26,6 +27,7 @@ pub(super) const PARTITIONS: Operations = &[
         resource.plan(&request(16))?;
         let split = resource.split_by_count(SplitByCount {
             max_groups: Some(2),
+            overlap: s.choose(&[Overlap::Allow, Overlap::Refuse]),
             ..Default::default()
         })?;
         split.groups.into_iter().for_each(|group| s.put(group));
@@ -118,5 +120,124 @@ pub(super) const PARTITIONS: Operations = &[
         let queues = Workqueues::of_device(&s.context().device())?;
         let _ = (queues.device(), queues.concurrency_limit(), queues.scope());
         Ok(())
+    }),
+    ("split exactly", |s| {
+        let resource = SmResource::of_device(&s.context().device())?;
+        let groups = vec![GroupRequest::new(16)];
+        let _ = resource.discover(&groups).is_ok();
+        let _ = (
+            resource.granularity()?,
+            resource.equal_splits(SplitFlags::empty())?,
+        );
+        let split = resource.split(ExactSplit {
+            groups,
+            overlap: s.choose(&[Overlap::Allow, Overlap::Refuse]),
+            ..Default::default()
+        })?;
+        split.groups.into_iter().for_each(|group| s.put(group));
+        Ok(())
+    }),
+    ("partition", |s| {
+        let resource = SmResource::of_context(s.context())?;
+        let request = PartitionRequest {
+            overlap: Overlap::Allow,
+            ..request(16)
+        };
+        for part in resource.partition(&request)?.parts {
+            let _ = part.sm_count();
+            s.put(part.create()?);
+        }
+        Ok(())
+    }),
+    ("split a group", |s| {
+        let group = s.take::<SmGroup>()?;
+        let groups = vec![GroupRequest::new(8)];
+        let exact = ExactSplit {
+            groups: groups.clone(),
+            ..Default::default()
+        };
+        let by_count = SplitByCount {
+            min: 8,
+            ..Default::default()
+        };
+        let _ = group.discover(&groups).is_ok();
+        let split = match s.below(4) {
+            0 => group.split(exact),
+            1 => group.split_by_count(by_count),
+            2 => group.try_split(exact).map_err(cuda_safe::Error::from),
+            _ => group
+                .try_split_by_count(by_count)
+                .map_err(cuda_safe::Error::from),
+        };
+        split?.groups.into_iter().for_each(|group| s.put(group));
+        Ok(())
+    }),
+    ("new green context of a descriptor", |s| {
+        let queues = match s.below(4) {
+            0 => Workqueues::of_device(&s.context().device())?,
+            1 => Workqueues::of_context(s.context())?,
+            2 => Workqueues::of_green_context(&s.get()?)?,
+            _ => Workqueues::shared_with(&s.get()?)?,
+        };
+        let descriptor = Descriptor::new([s.take::<SmGroup>()?]).with_workqueues(queues);
+        let _ = descriptor.sm_count();
+        match s.below(3) {
+            0 => s.put(descriptor.create()?),
+            1 => match descriptor.without_default_stream().try_create() {
+                Ok(green) => s.put(green),
+                Err(rejected) => {
+                    let groups = rejected.value.into_groups();
+                    groups.into_iter().for_each(|group| s.put(group));
+                }
+            },
+            _ => s.put(GreenContext::new(descriptor.into_groups())?),
+        }
+        Ok(())
+    }),
+    ("changed work queues", |s| {
+        let queues = Workqueues::of_device(&s.context().device())?;
+        let queues = queues.with_scope(WorkqueueScope::GreenContextBalanced);
+        let queues = queues.with_concurrency_limit(4);
+        let _ = (queues.device(), queues.concurrency_limit(), queues.scope());
+        let shared = Workqueues::shared_with_context(s.context())?;
+        Ok(drop(shared.device()))
+    }),
+    ("more of a green context", |s| {
+        let green = s.get::<GreenContext>()?;
+        let kernel = s.world.kernel.kernel();
+        green.max_cluster_size(kernel, cuda_safe::LaunchConfig::linear(1, 32))?;
+        let _ = (green.as_raw(), green.as_raw_context()?);
+        let options = cuda_safe::StreamOptions::default();
+        let stream = green.stream_with(options)?;
+        if GreenContext::of_stream(&stream)? != Some(green) {
+            super::wrong("a stream reports another green context".to_owned());
+        }
+        Ok(s.put(stream))
+    }),
+    ("a current green context", |s| {
+        let current = s.get::<GreenContext>()?.make_current()?;
+        let _ = (
+            current.green_context().sm_count(),
+            current.legacy_stream().as_raw(),
+        );
+        let _ = current.per_thread_stream().green_context().is_some();
+        Ok(current.end()?)
+    }),
+    ("split a partition at once", |s| {
+        let lease = s.take::<PooledPartition>()?.split(&request(8))?;
+        Ok(s.put(lease))
+    }),
+    ("stream of a partition with options", |s| {
+        s.with(|s, partition: &mut PooledPartition| {
+            let _ = s.world.partitions.device();
+            Ok(s.put(partition.stream_with(Default::default())?))
+        })
+    }),
+    ("compare streams", |s| {
+        let probe = &s.world.probe;
+        let (first, second) = (s.get::<Stream>()?, s.get::<Stream>()?);
+        let overlap = probe.compare(&first, &second)?;
+        let _ = (overlap.is_by_hardware(), probe.context().id());
+        Ok(drop(probe.sms(&first)?))
     }),
 ];
