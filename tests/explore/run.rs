@@ -23,8 +23,12 @@ pub(crate) struct Options {
     child: bool,
     /// How long random programs run, in seconds.
     pub(crate) seconds: u64,
-    /// Run this number of random programs instead, under the serial schedules only.
+    /// Run this number of random programs instead.
     pub(crate) programs: Option<u64>,
+    /// Run random programs under the serial schedules only, and pass over all violations.
+    pub(crate) serial: bool,
+    /// Do not remove steps of a random program that violates a rule.
+    pub(crate) no_shrink: bool,
     /// The seed of a random program, how many programs follow it, and the steps to keep.
     pub(crate) program: Option<u64>,
     pub(crate) batch: u64,
@@ -45,6 +49,8 @@ impl Options {
             child: false,
             seconds: 60,
             programs: None,
+            serial: false,
+            no_shrink: false,
             program: None,
             batch: 1,
             keep: None,
@@ -61,6 +67,8 @@ impl Options {
                 Long("only") => options.only = parser.value()?.string()?,
                 Long("seconds") => options.seconds = parser.value()?.parse()?,
                 Long("programs") => options.programs = Some(parser.value()?.parse()?),
+                Long("serial") => options.serial = true,
+                Long("no-shrink") => options.no_shrink = true,
                 Long("program") => options.program = Some(parser.value()?.parse()?),
                 Long("batch") => options.batch = parser.value()?.parse()?,
                 Long("keep") => {

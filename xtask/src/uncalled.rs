@@ -255,7 +255,7 @@ fn measure(programs: &str) -> Result<Ran> {
         command.env("LLVM_PROFILE_FILE", profiles.join("%p-%m.profraw"));
         command
     };
-    let run = ["--", "random", "--programs", programs];
+    let run = ["--", "random", "--serial", "--programs", programs];
     let status = cargo(&["test", "--quiet"], &run)
         .status()
         .context("running the programs")?;

@@ -11,6 +11,10 @@ use std::time::{Duration, Instant};
 /// The number of programs that one process runs.
 const BATCH: u64 = 100;
 
+/// The devices and drivers, each for a batch in turn. The newest driver has functions that the recorded one
+/// does not have.
+const PROFILES: [&str; 2] = ["h200*2", "h200*2@13.5"];
+
 /// The number of schedules of each program in the search, and of a smaller program that may still
 /// violate a rule.
 const SCHEDULES: u64 = 40;
@@ -28,17 +32,29 @@ struct Found {
 }
 
 impl Found {
-    /// Returns whether the violation is a loss that the documentation of pending copies describes: the
-    /// memory is leaked if its stream is captured before the copy is waited for.
+    /// Returns whether the violation is a loss that the documentation describes. The search passes over
+    /// every program whose only violation is one such loss, so it does not find a loss of the same kind
+    /// that has another cause.
+    ///
+    /// - Memory of a pending copy is leaked if its stream is captured before the copy is waited for.
+    /// - A graph is leaked, and counted without a report, if a capture into one of its bodies fails.
     fn is_documented(&self) -> bool {
-        self.reason.starts_with("reported loss: 1,")
+        let is_copy = self.reason.starts_with("reported loss: 1,")
             && self
                 .reason
-                .contains("that a copy may still use was not released")
+                .contains("that a copy may still use was not released");
+        let alive = self.reason.strip_prefix("unreported loss: still alive: ");
+        let count = alive.and_then(|alive| alive.strip_suffix(" graphs"));
+        let is_graph = count.is_some_and(|count| count.parse::<u32>().is_ok());
+        is_copy || is_graph && self.description().contains("capture into a body")
+    }
+
+    fn description(&self) -> String {
+        Program::of(self.program).keeping(&self.kept).describe()
     }
 }
 
-/// Runs programs for some seconds, or the one program that the options name.
+/// Runs programs for some seconds or a number of programs, or the one program that the options name.
 pub(crate) fn search(options: &Options) -> ExitCode {
     if let Some(program) = options.program {
         let kept = options.keep.clone();
@@ -49,12 +65,12 @@ pub(crate) fn search(options: &Options) -> ExitCode {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let (next, programs) = (AtomicU64::new(options.seed), AtomicU64::new(0));
     let (schedules, stop) = (AtomicU64::new(0), AtomicBool::new(false));
-    let found = Mutex::new(None);
+    let found: Mutex<Option<Found>> = Mutex::new(None);
     let is_over = |next: u64| match options.programs {
         Some(count) => next - options.seed >= count,
         None => begin.elapsed() >= limit,
     };
-    let schedules_of_each = options.programs.map_or(SCHEDULES, |_| 0);
+    let schedules_of_each = if options.serial { 0 } else { SCHEDULES };
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
@@ -72,13 +88,20 @@ pub(crate) fn search(options: &Options) -> ExitCode {
                         if its.is_documented() {
                             continue;
                         }
-                        let stops = options.programs.is_none();
-                        if stops && its.reason.contains(&options.only) {
+                        if !options.serial && its.reason.contains(&options.only) {
                             stop.store(true, Ordering::Relaxed);
-                            found.lock().expect("no panic").get_or_insert(its);
+                            // The other workers complete their batches, so that the first program is the same
+                            // in every run.
+                            let mut found = found.lock().expect("no panic");
+                            if found
+                                .as_ref()
+                                .is_none_or(|other| its.program < other.program)
+                            {
+                                *found = Some(its);
+                            }
                             break;
                         }
-                        if options.trace || !stops {
+                        if options.trace || options.serial {
                             println!("passed over: program {}: {}", its.program, its.reason);
                         }
                     }
@@ -89,9 +112,10 @@ pub(crate) fn search(options: &Options) -> ExitCode {
     let found = found.into_inner().expect("no panic");
     let violations = u8::from(found.is_some());
     if let Some(found) = found {
-        println!("random: {}", found.reason);
-        println!("    program {}, shrinking", found.program);
-        print(&shrink(found));
+        println!("random: program {}: {}", found.program, found.reason);
+        if !options.no_shrink {
+            print(&shrink(found));
+        }
     }
     println!(
         "programs {}, schedules {}, violations {violations}",
@@ -248,7 +272,10 @@ fn child(arguments: &[(&str, u64)], kept: Option<&[usize]>, schedules: u64, seed
 /// Explores a batch of programs in this process, up to the first violation.
 pub(crate) fn explore_batch(options: &Options) -> ExitCode {
     let first = options.program.unwrap_or(0);
-    let profile = Profile::h200().with_devices(2).with_race_detection();
+    let batches = PROFILES.len() as u64;
+    let profile = PROFILES[(first / BATCH % batches) as usize];
+    let profile: Profile = profile.parse().expect("a profile");
+    let profile = profile.with_race_detection();
     // Losses without a report are by design: the objects of a call that raced with the end of a capture.
     cuda_safe::set_report_hook(|report| {
         REPORTS.fetch_add(1, Ordering::Relaxed);
