@@ -109,7 +109,8 @@ pub(super) const SETTINGS: Operations = &[
         second.record(&stream)?;
         second.synchronize()?;
         let _ = (first.context().id(), first.as_raw());
-        Ok(drop(second.elapsed_since(&first)?))
+        // The driver answers with an invalid handle if a capture that another thread began has recorded them.
+        Ok(drop(second.elapsed_since(&first)))
     }),
     ("events for processes", |s| {
         let event = s.context().event_with(EventOptions {
