@@ -3,9 +3,9 @@
 use super::{Operations, Skip};
 use cuda_safe::Stream;
 use cuda_safe::green::{
-    Descriptor, ExactSplit, GreenContext, GroupRequest, Lease, Overlap, PartitionRequest,
-    PartitionSize, PooledPartition, SmGroup, SmProbing, SmResource, SplitByCount, SplitFlags,
-    WorkqueueScope, Workqueues,
+    Descriptor, ExactSplit, GreenContext, GroupRequest, Lease, PartitionRequest, PartitionSize,
+    PooledPartition, SmGroup, SmProbing, SmResource, SplitByCount, SplitFlags, WorkqueueScope,
+    Workqueues,
 };
 
 fn request(sms: u32) -> PartitionRequest {
@@ -15,9 +15,10 @@ fn request(sms: u32) -> PartitionRequest {
     }
 }
 
+/// The splits are of the second device, because the pool of the program has split the first one.
 pub(super) const PARTITIONS: Operations = &[
     ("split", |s| {
-        let resource = SmResource::of_device(&s.context().device())?;
+        let resource = SmResource::of_device(&s.world.second.device())?;
         let _ = (
             resource.sm_count(),
             resource.device(),
@@ -27,7 +28,6 @@ pub(super) const PARTITIONS: Operations = &[
         resource.plan(&request(16))?;
         let split = resource.split_by_count(SplitByCount {
             max_groups: Some(2),
-            overlap: s.choose(&[Overlap::Allow, Overlap::Refuse]),
             ..Default::default()
         })?;
         split.groups.into_iter().for_each(|group| s.put(group));
@@ -117,12 +117,12 @@ pub(super) const PARTITIONS: Operations = &[
         Ok(drop(first.compare(&second)))
     }),
     ("work queues", |s| {
-        let queues = Workqueues::of_device(&s.context().device())?;
+        let queues = Workqueues::of_device(&s.world.second.device())?;
         let _ = (queues.device(), queues.concurrency_limit(), queues.scope());
         Ok(())
     }),
     ("split exactly", |s| {
-        let resource = SmResource::of_device(&s.context().device())?;
+        let resource = SmResource::of_device(&s.world.second.device())?;
         let groups = vec![GroupRequest::new(16)];
         let _ = resource.discover(&groups).is_ok();
         let _ = (
@@ -131,19 +131,14 @@ pub(super) const PARTITIONS: Operations = &[
         );
         let split = resource.split(ExactSplit {
             groups,
-            overlap: s.choose(&[Overlap::Allow, Overlap::Refuse]),
             ..Default::default()
         })?;
         split.groups.into_iter().for_each(|group| s.put(group));
         Ok(())
     }),
     ("partition", |s| {
-        let resource = SmResource::of_context(s.context())?;
-        let request = PartitionRequest {
-            overlap: Overlap::Allow,
-            ..request(16)
-        };
-        for part in resource.partition(&request)?.parts {
+        let resource = SmResource::of_context(&s.world.second)?;
+        for part in resource.partition(&request(16))?.parts {
             let _ = part.sm_count();
             s.put(part.create()?);
         }
@@ -174,8 +169,8 @@ pub(super) const PARTITIONS: Operations = &[
     }),
     ("new green context of a descriptor", |s| {
         let queues = match s.below(4) {
-            0 => Workqueues::of_device(&s.context().device())?,
-            1 => Workqueues::of_context(s.context())?,
+            0 => Workqueues::of_device(&s.world.second.device())?,
+            1 => Workqueues::of_context(&s.world.second)?,
             2 => Workqueues::of_green_context(&s.get()?)?,
             _ => Workqueues::shared_with(&s.get()?)?,
         };
@@ -195,11 +190,11 @@ pub(super) const PARTITIONS: Operations = &[
         Ok(())
     }),
     ("changed work queues", |s| {
-        let queues = Workqueues::of_device(&s.context().device())?;
+        let queues = Workqueues::of_device(&s.world.second.device())?;
         let queues = queues.with_scope(WorkqueueScope::GreenContextBalanced);
         let queues = queues.with_concurrency_limit(4);
         let _ = (queues.device(), queues.concurrency_limit(), queues.scope());
-        let shared = Workqueues::shared_with_context(s.context())?;
+        let shared = Workqueues::shared_with_context(&s.world.second)?;
         Ok(drop(shared.device()))
     }),
     ("more of a green context", |s| {
