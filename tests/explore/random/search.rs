@@ -36,13 +36,15 @@ impl Found {
     /// every program whose only violations are such losses, so it does not find a loss of the same kind
     /// that has another cause.
     ///
-    /// - Memory of a pending copy is leaked if its stream is captured before the copy is waited for.
+    /// - Memory of a pending copy, and an imported array, are leaked if their stream is captured before the
+    ///   work is waited for.
     /// - A graph is leaked, and counted without a report, if a capture into one of its bodies fails.
     fn is_documented(&self) -> bool {
         let lost = self.reason.strip_prefix("reported loss: ");
         let lost = lost.and_then(|rest| rest.split(',').next()?.parse().ok());
-        let copies = "that a copy may still use was not released";
-        let is_copy = lost == Some(self.reason.matches(copies).count());
+        let captured = |report: &&str| report.contains("CUDA_ERROR_STREAM_CAPTURE");
+        let reports = self.reason.split("may still use was not released").skip(1);
+        let is_copy = lost == Some(reports.filter(captured).count());
         let alive = self.reason.strip_prefix("unreported loss: still alive: ");
         let count = alive.and_then(|alive| alive.strip_suffix(" graphs"));
         let is_graph = count.is_some_and(|count| count.parse::<u32>().is_ok());
