@@ -1,4 +1,7 @@
 //! `cargo xtask explore`: explores thread schedules of `tests/explore` on the software driver.
+//! `cargo xtask explore --reverts` shows that random programs find known errors.
+
+mod reverts;
 
 use std::process::Command;
 
@@ -7,6 +10,10 @@ use anyhow::{Context, Result};
 use crate::{status, test_binary};
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
+    if let Some(("--reverts", names)) = args.split_first().map(|(flag, rest)| (flag.as_str(), rest))
+    {
+        return reverts::run(names);
+    }
     let binary = test_binary::build("explore", &["--profile=explore", "--features=explore"])?;
     let status = Command::new(&binary)
         .args(args)

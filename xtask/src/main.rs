@@ -51,6 +51,9 @@ usage: cargo xtask COMMAND
                                            explore thread schedules of tests/explore on the software driver
   explore random [--seconds N] [--only TEXT]
                                            explore random programs; a program with a violation is shrunk
+  explore --reverts [--together] [NAME ...]
+                                           undo each fix of xtask/reverts.toml in a copy of the sources, or all at once, and
+                                           check that random programs find the error
   uncalled [--programs N]                  list the public safe functions that no random program calls and
                                            xtask/uncalled.toml does not name
   profiles                                 run tests/driver on the software driver with each device and version

@@ -103,7 +103,7 @@ fn needs_gpu(test: &str) -> bool {
 
 /// Brings the copy of the sources to the state of the repository, but for the change. Files that stay the same are
 /// not written, so that little is built again.
-fn write_copy(copy: &Path, mutant: Option<&Mutant>) -> Result<()> {
+pub(crate) fn write_copy(copy: &Path, mutant: Option<&Mutant>) -> Result<()> {
     let output = Command::new("git")
         .current_dir(root())
         .args([
