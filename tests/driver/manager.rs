@@ -779,7 +779,10 @@ fn host_memory_is_mapped_pinned_and_owned() {
         assert_ne!(mapped.as_raw(), 0);
         let again = mapped.clone();
         assert_eq!(again.id(), mapped.id());
-        drop((mapped, again));
+        drop(mapped);
+        assert_eq!(pending(&context), (0, 0), "a clone owns it");
+        drop(again);
+        assert_eq!(pending(&context), (1, 0), "its free is deferred");
 
         let mut bytes = vec![7u8; 8192];
         let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");

@@ -266,7 +266,8 @@ fn a_group_is_split_again_into_subgroups() {
         })
         .expect("a split")
         .groups;
-    let (first, second) = (groups.remove(0), groups.remove(0));
+    // The second group: the first one has the SMs that a split of the whole device begins with.
+    let (first, second) = (groups.remove(1), groups.remove(0));
     drop(groups);
     let size = first.sm_count();
     let too_large = SplitByCount {

@@ -2,8 +2,7 @@
 
 use crate::planted::{found, planted, well};
 use crate::{common, context, on, start};
-use cuda_safe::capture::CaptureMode;
-use cuda_safe::green::{GreenContext, Overlap, SmResource, SplitByCount};
+use cuda_safe::green::{GreenContext, Overlap, SmProbe, SmResource, SplitByCount};
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CUdevResource, CUdevResourceType, CUresult, cuCtxFromGreenCtx,
     cuCtxPopCurrent_v2, cuCtxPushCurrent_v2, cuDevResourceGenerateDesc,
@@ -130,10 +129,17 @@ fn the_resource_of_a_green_context_holds_its_own_sms() {
         let (mut green, flags) = (null_mut(), 1);
         // SAFETY: the descriptor was just created, and the pointer refers to a local variable.
         well(unsafe { cuGreenCtxCreate(&raw mut green, descriptor, 0, flags) });
-        assert_eq!(cuda_sim::misuses(), [""; 0], "it shares no SMs");
-        // SAFETY: the green context was just created, and nothing uses it.
-        well(unsafe { cuGreenCtxDestroy(green) });
-        drop(between);
+        // SAFETY: the green context was just created, and belongs to the primary context.
+        let again = unsafe { GreenContext::from_raw(green, &context) }.expect("a green context");
+        let probe = SmProbe::new(&context).expect("a probe");
+        let sms_of = |green: &GreenContext| {
+            let stream = green.stream().expect("a stream");
+            probe.sms(&stream).expect("a trace")
+        };
+        let (sms, others) = (sms_of(&again), sms_of(&between));
+        assert_eq!(sms.len(), 16);
+        assert!(sms.is_disjoint(&others), "{sms:?}, {others:?}");
+        drop((again, between));
     });
 }
 
