@@ -42,6 +42,13 @@ fn an_array_used_on_its_producers_stream_needs_no_wait() {
         let ordered = log(StreamSync::WaitEvent);
         assert!(ordered.contains(&"cuStreamWaitEvent"), "{ordered:?}");
         assert!(!ordered.contains(&"cuStreamSynchronize"), "{ordered:?}");
+        for sync in [StreamSync::Synchronize, StreamSync::WaitEvent] {
+            let on_its_own = order(|| hand_over(&array, &home, sync));
+            assert_eq!(
+                on_its_own, [""; 0],
+                "the import is on the producer's stream"
+            );
+        }
     });
 }
 
