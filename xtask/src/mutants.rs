@@ -249,6 +249,11 @@ fn parse(args: &[String]) -> Result<Options> {
 /// Makes `tree` a copy of the sources: of tracked files and of new ones. An unchanged file keeps its
 /// modification time, so that Cargo does not rebuild it.
 pub(crate) fn copy_sources(tree: &Path) -> Result<()> {
+    copy_changed_sources(tree, &BTreeMap::new())
+}
+
+/// Copies the sources, except for the files whose text is given.
+pub(crate) fn copy_changed_sources(tree: &Path, changed: &BTreeMap<String, String>) -> Result<()> {
     let files = debian::stdout(
         Command::new("git")
             .current_dir(root())
@@ -263,14 +268,17 @@ pub(crate) fn copy_sources(tree: &Path) -> Result<()> {
             continue;
         }
         let to = tree.join(file);
-        let text = fs::read(&from).with_context(|| format!("reading {}", from.display()))?;
+        let text = match changed.get(file) {
+            Some(text) => text.clone().into_bytes(),
+            None => fs::read(&from).with_context(|| format!("reading {}", from.display()))?,
+        };
         if !fs::read(&to).is_ok_and(|there| there == text) {
             let parent = to.parent().context("a file without a folder")?;
             fs::create_dir_all(parent).with_context(|| format!("creating {}", parent.display()))?;
+            // A copy has the permissions of the file.
             fs::copy(&from, &to).with_context(|| format!("writing {}", to.display()))?;
-            // The copy must be newer than the output built from the previous copy.
-            let copy = File::options().append(true).open(&to)?;
-            copy.set_modified(std::time::SystemTime::now())?;
+            // This makes it newer than the output built from the previous copy.
+            fs::write(&to, text).with_context(|| format!("writing {}", to.display()))?;
         }
         copied.insert(to);
     }
@@ -282,7 +290,7 @@ fn remove_others(folder: &Path, copied: &BTreeSet<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
         let path = entry?.path();
         if path.is_dir() {
-            if !path.ends_with("tree/target") {
+            if path.file_name() != Some("target".as_ref()) {
                 remove_others(&path, copied)?;
             }
         } else if !copied.contains(&path) {

@@ -155,7 +155,7 @@ fn build() -> Result<BTreeMap<String, PathBuf>> {
 
 /// Returns the files of the Python package: its wheel, tests, benchmarks and examples.
 fn python() -> Result<Vec<(String, PathBuf)>> {
-    let wheel = python::build(&root().join("target/wheels"))?;
+    let wheel = python::build(&root(), &root().join("target/wheels"), false)?;
     let name = wheel.file_name().context("a wheel without a name")?;
     let mut files = vec![(format!("python/{}", name.to_string_lossy()), wheel)];
     // The settings of pytest, and a page that the tests read.

@@ -14,7 +14,7 @@ pub(crate) fn wheel(args: &[String]) -> Result<()> {
         [folder] => std::path::absolute(folder)?,
         _ => bail!("wheel takes at most one argument, the folder"),
     };
-    println!("{}", build(&folder)?.display());
+    println!("{}", build(&root(), &folder, false)?.display());
     Ok(())
 }
 
@@ -25,15 +25,15 @@ const LICENSES: [&str; 2] = ["LICENSE-MIT", "LICENSE-APACHE"];
 ///
 /// On x86-64 Linux, zig links it against the oldest C library that Rust's standard library supports
 /// (glibc 2.17). Elsewhere the system's linker is used, and the wheel requires the C library of the
-/// build machine or a later one, as its tag states.
-pub(crate) fn build(folder: &Path) -> Result<PathBuf> {
-    let source = root().join("python");
+/// build machine or a later one, as its tag states. A quick build is not optimized, and is for this machine only.
+pub(crate) fn build(root: &Path, folder: &Path, is_quick: bool) -> Result<PathBuf> {
+    let source = root.join("python");
     for name in LICENSES {
         let read = |folder: &Path| {
             let path = folder.join(name);
             fs::read(&path).with_context(|| format!("reading {}", path.display()))
         };
-        let is_same = read(&root())? == read(&source)?;
+        let is_same = read(root)? == read(&source)?;
         ensure!(
             is_same,
             "python/{name} differs from {name}; copy the latter"
@@ -45,13 +45,20 @@ pub(crate) fn build(folder: &Path) -> Result<PathBuf> {
     let mut maturin = Command::new(headers::provide_maturin()?);
     maturin
         .current_dir(source)
-        .args(["build", "--release", "--quiet", "--out"])
+        .args(["build", "--quiet", "--out"])
         .arg(folder);
-    if cfg!(all(
-        target_os = "linux",
-        target_env = "gnu",
-        target_arch = "x86_64"
-    )) {
+    if is_quick {
+        maturin.args(["--profile", "dev", "--compatibility", "linux"]);
+    } else {
+        maturin.arg("--release");
+    }
+    if !is_quick
+        && cfg!(all(
+            target_os = "linux",
+            target_env = "gnu",
+            target_arch = "x86_64"
+        ))
+    {
         maturin
             .args(["--zig", "--compatibility", "manylinux_2_17"])
             .env("PYTHONPATH", headers::provide_zig()?)
@@ -97,36 +104,57 @@ fn wheels(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 pub(crate) fn test(args: &[String]) -> Result<()> {
-    let folder = root().join("target/python");
+    let root = root();
+    install(&root, false)?;
+    let mut pytest = pytest(&root);
+    pytest.arg(root.join("python/tests")).args(args);
+    let status = pytest.status().context("running python3")?;
+    status::check(status, "the tests of python/ failed")
+}
+
+/// Builds and installs what the tests need, from the sources in `root`: the repository or a copy of it.
+pub(crate) fn install(root: &Path, is_quick: bool) -> Result<()> {
+    let folder = root.join("target/python");
     let packages = folder.join("packages");
-    let wheel = build(&root().join("target/wheels"))?;
+    let wheel = build(root, &root.join("target/wheels"), is_quick)?;
     install_requirements(&packages)?;
     let options = ["--upgrade", "--no-deps", "--no-compile"];
     pip(&packages, options, wheel.as_os_str())?;
+    if is_simulated() {
+        software_driver(root, &folder)?;
+    }
+    Ok(())
+}
 
+fn is_simulated() -> bool {
+    std::env::var_os("CUDA_TESTS").is_none_or(|what| what != "require")
+}
+
+/// Returns the command that runs tests of what [`install`] installed.
+pub(crate) fn pytest(root: &Path) -> Command {
+    let folder = root.join("target/python");
     let mut pytest = Command::new("python3");
     pytest
-        .args(["-m", "pytest"])
-        .arg(root().join("python/tests"))
-        .arg("--config-file")
-        .arg(root().join("python/pyproject.toml"))
-        .args(args)
+        .args(["-m", "pytest", "--config-file"])
+        .arg(root.join("python/pyproject.toml"))
         // A folder that Python does not mistake for the package.
         .current_dir(&folder)
-        .env("PYTHONPATH", &packages)
+        .env("PYTHONPATH", folder.join("packages"))
         .env("PYTHONDONTWRITEBYTECODE", "1");
-    if std::env::var_os("CUDA_TESTS").is_none_or(|what| what != "require") {
-        pytest.env("CUDA_SYS_LIBRARY", software_driver(&folder)?);
+    if is_simulated() {
+        pytest.env("CUDA_SYS_LIBRARY", folder.join(DRIVER));
     }
     // Without the compilers, the tests that need them use those of this machine, or are skipped.
-    let nvrtc = root().join("target/compilers/nvidia/cu13/lib/libnvrtc.so.13");
+    let nvrtc = root.join("target/compilers/nvidia/cu13/lib/libnvrtc.so.13");
     if nvrtc.is_file() && std::env::var_os("CUDA_NVRTC_LIBRARY").is_none() {
         pytest.env("CUDA_NVRTC_LIBRARY", nvrtc);
     }
     pytest.env("CUDA_NVRTC_CACHE_DIR", folder.join("compiled"));
-    let status = pytest.status().context("running python3")?;
-    status::check(status, "the tests of python/ failed")
+    pytest
 }
+
+/// The file name of the software driver.
+const DRIVER: &str = "libcuda.so.1";
 
 /// Installs the requirements of the tests, unless they are installed.
 fn install_requirements(packages: &Path) -> Result<()> {
@@ -167,17 +195,17 @@ fn pip(
 }
 
 /// Builds the software driver as a file that is loaded in place of the machine's driver.
-pub(crate) fn software_driver(folder: &Path) -> Result<PathBuf> {
+pub(crate) fn software_driver(root: &Path, folder: &Path) -> Result<PathBuf> {
     let status = Command::new(env!("CARGO"))
-        .current_dir(root())
+        .current_dir(root)
         .args(["build", "--quiet", "-p", "cuda-sim-cdylib"])
         .status()
         .context("running cargo build")?;
     status::check(status, "the software driver failed to build")?;
     let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let built = target.join("debug/libcuda_sim_cdylib.so");
-    let driver = folder.join("libcuda.so.1");
+    let driver = folder.join(DRIVER);
     fs::create_dir_all(folder)?;
     fs::copy(&built, &driver).with_context(|| format!("copying {}", built.display()))?;
     Ok(driver)

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
+use std::ops::Range;
 use syn::{Attribute, Expr, ExprLit, Item, Lit, Meta};
 
 /// The files of `xtask/seeds/`, in the order of the report.
@@ -49,6 +50,8 @@ pub(crate) struct Statement {
     /// The names of changes of the code that violate the statement. One of the tests fails with each.
     #[serde(default)]
     pub(crate) mutants: Vec<String>,
+    /// Why no change of the code can violate the statement for its tests.
+    unmutated: Option<String>,
     /// Why there is no test, or how this library differs intentionally.
     reason: Option<String>,
 }
@@ -60,28 +63,66 @@ pub(crate) struct Mutant {
     #[serde(skip)]
     pub(crate) name: String,
     pub(crate) file: String,
-    /// Text that occurs once in the file.
-    from: String,
-    to: String,
+    /// Text that occurs once in the file, before the expression; or empty.
+    #[serde(default)]
+    pub(crate) after: String,
+    /// An expression. It occurs once in the file, or its first occurrence behind `after` is meant.
+    pub(crate) from: String,
+    /// An expression of the same type.
+    pub(crate) to: String,
 }
 
 impl Mutant {
-    /// Returns the text of the file with the change.
-    pub(crate) fn apply(&self, text: &str) -> Result<String> {
+    /// Returns the place of the expression in the text of the file. Line breaks do not matter.
+    pub(crate) fn place(&self, text: &str) -> Result<Range<usize>> {
         let Self {
-            name,
-            file,
-            from,
-            to,
+            name, file, from, ..
         } = self;
-        let count = text.matches(from.as_str()).count();
         ensure!(
-            count == 1,
-            "{MUTANTS}: {name}: {count} places in {file} have the text {from:?}, not one"
+            *from != self.to,
+            "{MUTANTS}: {name}: the texts do not differ"
         );
-        ensure!(from != to, "{MUTANTS}: {name}: the texts do not differ");
-        Ok(text.replacen(from.as_str(), to, 1))
+        let (text, places) = without_breaks(text);
+        let once = |part: &str| {
+            let (text, part) = (&text, without_breaks(part).0);
+            let count = text.matches(&part).count();
+            ensure!(
+                count == 1,
+                "{MUTANTS}: {name}: {count} places in {file} have the text {part:?}, not one"
+            );
+            text.find(&part).context("a text that was counted")
+        };
+        let expression = without_breaks(from).0;
+        let start = if self.after.is_empty() {
+            once(from)?
+        } else {
+            let start = once(&self.after)? + without_breaks(&self.after).0.len();
+            let found = text[start..].find(&expression);
+            let none = || format!("{MUTANTS}: {name}: {file} has no {from:?} after the text");
+            start + found.with_context(none)?
+        };
+        let last = start + expression.len() - 1;
+        Ok(places[start]..places[last] + 1)
     }
+}
+
+/// Returns a text without spaces and line breaks, and without the commas that are necessary only before a line break,
+/// and the place of each of its bytes in the text.
+fn without_breaks(text: &str) -> (String, Vec<usize>) {
+    let (mut short, mut places) = (String::new(), Vec::new());
+    for (place, character) in text.char_indices() {
+        let next = text[place + character.len_utf8()..]
+            .trim_start()
+            .chars()
+            .next();
+        let ends = matches!(next, Some(')' | ']' | '}'));
+        if character.is_whitespace() || character == ',' && ends {
+            continue;
+        }
+        short.push(character);
+        places.extend(place..place + character.len_utf8());
+    }
+    (short, places)
 }
 
 const MUTANTS: &str = "xtask/seeds/mutants.toml";
@@ -150,8 +191,12 @@ fn check_mutants(
     let mut problems = Vec::new();
     for (path, statement) in statements(documents) {
         let says = &statement.says;
-        if statement.tests.is_empty() && !statement.mutants.is_empty() {
-            problems.push(format!("{path}: mutants, but no tests for {says:?}"));
+        let has_mutants = !statement.mutants.is_empty();
+        let answers = usize::from(has_mutants) + usize::from(statement.unmutated.is_some());
+        if answers != usize::from(!statement.tests.is_empty()) {
+            problems.push(format!(
+                "{path}: a statement with tests has mutants or says why it is unmutated, and no other has: {says:?}"
+            ));
         }
         for name in &statement.mutants {
             named.insert(name.as_str());
@@ -164,7 +209,7 @@ fn check_mutants(
         if !named.contains(mutant.name.as_str()) {
             problems.push(format!("{MUTANTS}: no statement names {}", mutant.name));
         }
-        if let Err(error) = read(&mutant.file).and_then(|text| mutant.apply(&text)) {
+        if let Err(error) = read(&mutant.file).and_then(|text| mutant.place(&text)) {
             problems.push(format!("{error:#}"));
         }
     }
@@ -287,7 +332,10 @@ fn section(documents: &[(String, Document)]) -> Result<String> {
     let [all, tested, explained] = totals(documents.iter().copied());
     let of_all = documents.iter().flat_map(|its| &its.chapters);
     let mutated = of_all.flat_map(|its| &its.statements);
-    let mutated = mutated.filter(|its| !its.mutants.is_empty()).count();
+    let (mutated, other): (Vec<_>, Vec<_>) = mutated
+        .filter(|its| !its.tests.is_empty())
+        .partition(|its| its.unmutated.is_none());
+    let (mutated, other) = (mutated.len(), other.len());
     let mut out = format!(
         "
 ## The seeds
@@ -306,7 +354,8 @@ tests that assert it: {tested} have tests, {explained} have a reason instead.
 
 The statements are in `xtask/seeds/`. `cargo xtask coverage --check` fails if one of these tests does not
 exist. For {mutated} statements, `xtask/seeds/mutants.toml` has a change of the code that violates the
-statement, and `cargo xtask seeds --mutants` checks that one of its tests fails.
+statement, and `cargo xtask seeds --mutants` checks that one of its tests fails. No change can violate the
+other {other} statements with tests.
 
 | Document | Statements | With tests | With a reason only |
 |---|--:|--:|--:|
@@ -467,6 +516,7 @@ def helper():
         let mutant = |from: &str| Mutant {
             name: "no-wait".to_owned(),
             file: "a.rs".to_owned(),
+            after: String::new(),
             from: from.to_owned(),
             to: String::new(),
         };
@@ -482,6 +532,35 @@ def helper():
         ] {
             let error = check_mutants(&mutants, documents, &read).expect_err("a problem");
             assert!(error.to_string().contains("no-wait"), "{error}");
+        }
+        let after = |after: &str| Mutant {
+            after: after.to_owned(),
+            ..mutant("wait(")
+        };
+        let place = after("wait();").place("wait(); wait(1); end();");
+        assert_eq!(place.expect("one place"), 8..13);
+        after("end")
+            .place("wait(); end();")
+            .expect_err("nothing after it");
+        let broken = "let x = self\n    .wait(\n        1,\n    );";
+        let place = mutant("self.wait(1)").place(broken).expect("one place");
+        assert_eq!(&broken[place], "self\n    .wait(\n        1,\n    )");
+    }
+
+    #[test]
+    fn a_statement_with_tests_has_mutants_or_says_why_not() {
+        let read = |_: &str| Ok(String::new());
+        let checked = |fields: &str| check_mutants(&[], &[document(fields)], &read);
+        checked("tests = ['a.rs::a_test'], unmutated = 'The compiler checks it.'")
+            .expect("a reason");
+        checked("reason = 'It describes another library.'").expect("no test");
+        for fields in [
+            "tests = ['a.rs::a_test']",
+            "tests = ['a.rs::a_test'], mutants = ['no-wait'], unmutated = 'The compiler checks it.'",
+            "reason = 'It describes another library.', unmutated = 'The compiler checks it.'",
+        ] {
+            let error = checked(fields).expect_err(fields).to_string();
+            assert!(error.contains("says why it is unmutated"), "{error}");
         }
     }
 }
