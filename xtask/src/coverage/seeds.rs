@@ -63,12 +63,13 @@ pub(crate) struct Mutant {
     #[serde(skip)]
     pub(crate) name: String,
     pub(crate) file: String,
-    /// Text that occurs once in the file, before the expression; or empty.
+    /// Text that occurs once in the file, before `from`; or empty.
     #[serde(default)]
     pub(crate) after: String,
-    /// An expression. It occurs once in the file, or its first occurrence behind `after` is meant.
+    /// An expression, or a statement that ends with a semicolon. It occurs once in the file, or its first occurrence
+    /// behind `after` is meant.
     pub(crate) from: String,
-    /// An expression of the same type.
+    /// An expression of the same type, or statements.
     pub(crate) to: String,
 }
 
