@@ -5,6 +5,7 @@
 
 use crate::error::{Failure, Result, check};
 use crate::primary::{OfContext, is_default_stream};
+use cuda_safe::stream::{CaptureMode, DefaultStream};
 use cuda_safe::sys::{
     self, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUDA_MEMCPY2D, CUmemorytype, CUresult, CUstream,
     CUstreamCaptureStatus,

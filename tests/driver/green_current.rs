@@ -406,7 +406,6 @@ mod provoked {
     use crate::common::{self, child};
     use crate::green::{alone, refusal, resource};
     use crate::need;
-    use cuda_safe::Invalid;
     use cuda_safe::capture::CaptureMode;
     use cuda_safe::sys::{
         CUdevResource, CUdevResourceType, CUevent, CUgreenCtx, CUresult, CUstream_flags,

@@ -1,7 +1,7 @@
 //! Graphs and executable graphs.
 
 use super::{Done, Held, LEN, Operations, Skip, Step, check_slice, wrong};
-use cuda_safe::graph::{GraphAllocation, GraphBuffer};
+
 use cuda_safe::graph::{GraphAllocation, GraphBuffer, GraphPinned};
 use cuda_safe::graph::{InstantiateOptions, Node, NodeId, RetainedObjects, kind};
 use cuda_safe::sys::{cuGraphDestroy, cuGraphExecDestroy};

@@ -39,6 +39,7 @@ use cuda_memory::{
     CachingManager, CachingOptions, Fallback, FallbackManager, LeakManager, LimitManager,
     LoggingManager, OrderedManager, StatisticsManager,
 };
+use cuda_safe::error::Rejected;
 use cuda_safe::green::{GreenPool, GreenPoolOptions, SmProbe};
 use cuda_safe::manager::{DriverManager, clear_memory_manager, set_memory_manager};
 use cuda_safe::{

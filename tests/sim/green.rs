@@ -2,6 +2,7 @@
 
 use crate::planted::{found, planted, well};
 use crate::{common, context, on, start};
+use cuda_safe::capture::CaptureMode;
 use cuda_safe::green::{GreenContext, Overlap, SmProbe, SmResource, SplitByCount};
 use cuda_safe::sys::{
     CU_STREAM_LEGACY, CUdevResource, CUdevResourceType, CUresult, cuCtxFromGreenCtx,

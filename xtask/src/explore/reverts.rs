@@ -13,7 +13,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use crate::{root, seeds, status};
+use crate::{mutants, root, status};
 
 const TABLE: &str = "xtask/reverts.toml";
 
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     ensure!(!reverts.is_empty(), "{TABLE} has none of {names:?}");
     let copy = root().join("target/reverts");
     fs::create_dir_all(&copy).with_context(|| format!("creating {}", copy.display()))?;
-    seeds::write_copy(&copy, None)?;
+    mutants::copy_changed_sources(&copy, &BTreeMap::new())?;
     let most = reverts.values().map(|its| its.programs).max();
     let found = search(&copy, "", most.unwrap_or_default())?;
     ensure!(found.is_none(), "without a change: {found:?}");
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     for (name, revert) in &reverts {
         if !is_together {
-            seeds::write_copy(&copy, None)?;
+            mutants::copy_changed_sources(&copy, &BTreeMap::new())?;
             apply(&copy, name, revert)?;
         }
         match search(&copy, &revert.only, revert.programs)? {
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             }
         }
     }
-    seeds::write_copy(&copy, None)?;
+    mutants::copy_changed_sources(&copy, &BTreeMap::new())?;
     ensure!(missed.is_empty(), "random programs do not find {missed:?}");
     Ok(())
 }
