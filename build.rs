@@ -70,11 +70,8 @@ mod header {
     /// folder is searched: checking the header of another toolkit silently would give a misleading
     /// result.
     fn include_folder() -> Result<PathBuf> {
-        const NAMED: [(&str, &str); 3] = [
-            ("CUDA_INCLUDE", ""),
-            ("CUDA_HOME", "include"),
-            ("CUDA_PATH", "include"),
-        ];
+        const NAMED: [(&str, &str); 3] =
+            [("CUDA_INCLUDE", ""), ("CUDA_HOME", "include"), ("CUDA_PATH", "include")];
         for (name, _) in NAMED {
             println!("cargo::rerun-if-env-changed={name}");
         }

@@ -7,12 +7,7 @@ use std::{env, fs};
 
 fn main() {
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for source in [
-        "src/plain.c",
-        "src/graphs/plain.c",
-        "src/transfers/plain.c",
-        "src/null.c",
-    ] {
+    for source in ["src/plain.c", "src/graphs/plain.c", "src/transfers/plain.c", "src/null.c"] {
         println!("cargo::rerun-if-changed={source}");
     }
     println!("cargo::rerun-if-env-changed=CC");
@@ -28,21 +23,14 @@ fn main() {
 
     // cudarc looks for the driver under this name.
     let name = "-Wl,-soname,libcuda.so";
-    compile(
-        "src/null.c",
-        &folder.join("libcuda-null.so"),
-        &["-shared", "-fPIC", name],
-    );
+    compile("src/null.c", &folder.join("libcuda-null.so"), &["-shared", "-fPIC", name]);
 }
 
 fn compile(source: &str, target: &Path, options: &[&str]) {
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
     let mut command = Command::new(compiler);
     command.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"]);
-    command
-        .args(options)
-        .arg("-o")
-        .args([target, Path::new(source)]);
+    command.args(options).arg("-o").args([target, Path::new(source)]);
     run(&mut command);
 }
 

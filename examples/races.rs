@@ -103,11 +103,7 @@ impl Memory {
         check(unsafe { cuMemAllocHost_v2(&raw mut host, BYTES) })?;
         // SAFETY: the pointer refers to a local variable, and the module is a C string.
         check(unsafe { cuModuleLoadData(&raw mut module, MODULE.as_ptr().cast()) })?;
-        Ok(Self {
-            device,
-            host,
-            module,
-        })
+        Ok(Self { device, host, module })
     }
 
     /// Enqueues the kernel.
@@ -127,9 +123,7 @@ impl Memory {
         // SAFETY: the arguments are those of the kernel, and its memory lives until the stream is
         // synchronized. The order of its accesses is the subject of this example.
         check(unsafe {
-            cuLaunchKernel(
-                function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, options,
-            )
+            cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, options)
         })
     }
 }

@@ -23,10 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (n, chunk) in chunks.iter().enumerate() {
         assert_eq!(chunk.to_vec()?, [2 * n as i32 + 1; CHUNK]);
     }
-    println!(
-        "{} chunks of {CHUNK} elements through {RING} pinned ranges",
-        chunks.len()
-    );
+    println!("{} chunks of {CHUNK} elements through {RING} pinned ranges", chunks.len());
     Ok(())
 }
 
@@ -38,9 +35,7 @@ fn upload(
 ) -> Result<Vec<DeviceBuffer<i32>>> {
     let (copies, compute) = (context.stream()?, context.stream()?);
     let module = Module::from_ptx(context, include_str!("../tests/kernels/vector.ptx"))?;
-    let scale = module
-        .kernel("scale")?
-        .typed::<(&mut [i32], i32, i32, u32)>()?;
+    let scale = module.kernel("scale")?.typed::<(&mut [i32], i32, i32, u32)>()?;
     let config = LaunchConfig::for_elements(CHUNK, 256)?;
 
     let mut free = PinnedBuffer::zeroed(context, RING * CHUNK)?.into_chunks(CHUNK)?;
@@ -49,12 +44,7 @@ fn upload(
     for n in 0..count {
         if free.is_empty() {
             // Blocks until the oldest copy has completed, not until the later ones have.
-            free.extend(
-                in_flight
-                    .pop_front()
-                    .map(Pending::synchronize)
-                    .transpose()?,
-            );
+            free.extend(in_flight.pop_front().map(Pending::synchronize).transpose()?);
         }
         let Some(mut range) = free.pop() else { break };
         read(n, &mut range);

@@ -107,10 +107,7 @@ impl Program {
             sizes: vec![PartitionSize::Sms(urgent), PartitionSize::Rest],
             ..Default::default()
         };
-        let options = GreenPoolOptions {
-            label: "the example".to_owned(),
-            ..Default::default()
-        };
+        let options = GreenPoolOptions { label: "the example".to_owned(), ..Default::default() };
         let mut program = Self {
             pool: GreenPool::new(device, options)?,
             kernel: module.kernel("nothing")?.typed()?,
@@ -143,9 +140,7 @@ impl Program {
 
     /// Launches a kernel on each partition.
     fn launch_everywhere(&self) -> Result<()> {
-        self.streams
-            .iter()
-            .try_for_each(|stream| self.launch(stream))
+        self.streams.iter().try_for_each(|stream| self.launch(stream))
     }
 
     fn launch(&self, stream: &Stream) -> Result<()> {

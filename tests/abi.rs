@@ -154,13 +154,9 @@ impl Api {
         // In C, the constants of macros and of all enums share one namespace.
         for (name, members) in enums {
             add(Kind::Enum, (*name).to_owned(), 0);
-            members
-                .iter()
-                .for_each(|(name, value)| add(Kind::Value, (*name).to_owned(), *value));
+            members.iter().for_each(|(name, value)| add(Kind::Value, (*name).to_owned(), *value));
         }
-        macros
-            .iter()
-            .for_each(|(name, value)| add(Kind::Value, (*name).to_owned(), *value));
+        macros.iter().for_each(|(name, value)| add(Kind::Value, (*name).to_owned(), *value));
         let mut taken = BTreeSet::new();
         for (name, size, align, fields) in records {
             let name = counterpart(name, fields, &taken);
@@ -171,15 +167,10 @@ impl Api {
                 add(Kind::Offset, format!("{name}.{field}"), *offset);
             }
         }
-        functions
-            .iter()
-            .for_each(|name| add(Kind::Function, (*name).to_owned(), 0));
+        functions.iter().for_each(|name| add(Kind::Function, (*name).to_owned(), 0));
         // The version is not compared. It selects the exceptions.
         let version = facts.remove(&(Kind::Value, "CUDA_VERSION".to_owned()));
-        Self {
-            version: version.expect("a header without a version"),
-            facts,
-        }
+        Self { version: version.expect("a header without a version"), facts }
     }
 
     fn of_header() -> Self {
@@ -207,9 +198,7 @@ fn counterpart(name: &'static str, fields: Numbers<i64>, taken: &BTreeSet<&str>)
         return name;
     }
     let score = |other: &str, own: Numbers<i64>| {
-        let shared = own
-            .iter()
-            .filter(|(own, _)| fields.iter().any(|(field, _)| field == own));
+        let shared = own.iter().filter(|(own, _)| fields.iter().any(|(field, _)| field == own));
         (shared.count(), Reverse(own.len()), other == name)
     };
     rows::RECORDS
@@ -235,9 +224,7 @@ fn compare(header: &Api, ours: &Api, kinds: &[Kind]) -> Difference {
     let order = header.version.cmp(&ours.version);
     let of_kinds = |api: &Api| {
         let facts = api.facts.clone().into_iter();
-        facts
-            .filter(|((kind, _), _)| kinds.contains(kind))
-            .collect::<Vec<_>>()
+        facts.filter(|((kind, _), _)| kinds.contains(kind)).collect::<Vec<_>>()
     };
     for ((kind, name), number) in of_kinds(header) {
         let own = ours.facts.get(&(kind, name.clone())).copied();
@@ -252,19 +239,13 @@ fn compare(header: &Api, ours: &Api, kinds: &[Kind]) -> Difference {
                     Kind::Value => Some(Change::Renumbered),
                     _ => None,
                 };
-                (
-                    change,
-                    format!("{number} in this header, {own} in cuda-sys"),
-                )
+                (change, format!("{number} in this header, {own} in cuda-sys"))
             }
             None if order == Ordering::Greater => {
                 found.news.push(format!("{kind:?} of {name}"));
                 continue;
             }
-            None => (
-                Some(Change::Gone),
-                "in this header, not in cuda-sys".to_owned(),
-            ),
+            None => (Some(Change::Gone), "in this header, not in cuda-sys".to_owned()),
         };
         let line = format!("{name}: {kind:?} {what}");
         let exception = EXCEPTIONS.iter().find(|exception| {
@@ -294,8 +275,7 @@ fn hold(kinds: &[Kind]) {
     if !header::HAS_PROFILER {
         // cudaProfiler.h is in a separate package, which many installations do not have.
         let profiler = ["cuProfiler", "CUoutput_mode", "CU_OUT_"];
-        ours.facts
-            .retain(|(_, name), _| !profiler.iter().any(|prefix| name.starts_with(prefix)));
+        ours.facts.retain(|(_, name), _| !profiler.iter().any(|prefix| name.starts_with(prefix)));
     }
     let Difference { faults, news } = compare(&header, &ours, kinds);
     if !news.is_empty() {
@@ -305,10 +285,7 @@ fn hold(kinds: &[Kind]) {
         let _ = writeln!(std::io::stderr(), "\n{advice}:\n{}", news.join("\n"));
     }
     let (version, faults) = (header.version, faults.join("\n"));
-    assert!(
-        faults.is_empty(),
-        "CUDA_VERSION {version} and cuda-sys disagree:\n{faults}"
-    );
+    assert!(faults.is_empty(), "CUDA_VERSION {version} and cuda-sys disagree:\n{faults}");
 }
 
 #[test]
@@ -340,31 +317,11 @@ fn planted(version: i64, kind: Kind, name: &str, number: i64) -> Difference {
 fn a_wrong_number_is_reported() {
     let ours = Api::of_cuda_sys();
     for (kind, name, line) in [
-        (
-            Kind::Size,
-            "CUuuid_st",
-            "Size 99 in this header, 16 in cuda-sys",
-        ),
-        (
-            Kind::Alignment,
-            "CUuuid_st",
-            "Alignment 99 in this header, 1 in cuda-sys",
-        ),
-        (
-            Kind::Offset,
-            "CUDA_MEMCPY2D_st.srcY",
-            "Offset 99 in this header, 8 in cuda-sys",
-        ),
-        (
-            Kind::Value,
-            "CUDA_ERROR_NOT_FOUND",
-            "Value 99 in this header, 500 in cuda-sys",
-        ),
-        (
-            Kind::Function,
-            "cuNever",
-            "Function in this header, not in cuda-sys",
-        ),
+        (Kind::Size, "CUuuid_st", "Size 99 in this header, 16 in cuda-sys"),
+        (Kind::Alignment, "CUuuid_st", "Alignment 99 in this header, 1 in cuda-sys"),
+        (Kind::Offset, "CUDA_MEMCPY2D_st.srcY", "Offset 99 in this header, 8 in cuda-sys"),
+        (Kind::Value, "CUDA_ERROR_NOT_FOUND", "Value 99 in this header, 500 in cuda-sys"),
+        (Kind::Function, "cuNever", "Function in this header, not in cuda-sys"),
     ] {
         let faults = vec![format!("{name}: {line}")];
         for version in [ours.version, 12_040] {
@@ -393,9 +350,6 @@ fn an_exception_applies_to_its_change_and_versions_only() {
 #[test]
 fn a_newer_header_may_only_add_names() {
     let found = planted(99_000, Kind::Function, "cuNever", 0);
-    assert_eq!(
-        (found.faults.len(), found.news),
-        (0, vec!["Function of cuNever".to_owned()])
-    );
+    assert_eq!((found.faults.len(), found.news), (0, vec!["Function of cuNever".to_owned()]));
     assert_eq!(planted(99_000, Kind::Size, "CUuuid_st", 8).faults.len(), 1);
 }

@@ -52,10 +52,7 @@ fn records_serialize_as_their_entries() {
         shape: shape.to_vec(),
     };
     let inner = Record::new(vec![field("x", 0, ty("<i2").into(), &[])], 2).expect("a record");
-    let fields = vec![
-        field("a", 0, ty("<f8").into(), &[]),
-        field("b", 16, inner.into(), &[3]),
-    ];
+    let fields = vec![field("a", 0, ty("<f8").into(), &[]), field("b", 16, inner.into(), &[3])];
     let record = Record::new(fields, 24).expect("a record");
     let written = concat!(
         r#"[{"name":"a","ty":"<f8"},{"name":"","ty":"|V8"},"#,
@@ -83,10 +80,7 @@ fn records_serialize_as_their_entries() {
 #[test]
 fn layouts_are_checked_when_they_are_read() {
     let layout = Layout::strided(&[2, 3], &[-24, 8], 4).expect("a layout");
-    goes(
-        &layout,
-        r#"{"shape":[2,3],"strides":[-24,8],"item_size":4}"#,
-    );
+    goes(&layout, r#"{"shape":[2,3],"strides":[-24,8],"item_size":4}"#);
     let other = r#"{"shape":[2,3],"strides":[8],"item_size":4}"#;
     refused::<Layout>(other, &["strides", "1 strides for 2 dimensions"]);
     let far = r#"{"shape":[9],"strides":[9223372036854775807],"item_size":4}"#;
@@ -103,10 +97,7 @@ fn interfaces_serialize_as_the_dict() {
     let mask = Layout::c_contiguous(&[3], 1).expect("a layout");
     let mask = ArrayInterface::new(ty("|b1"), mask, 0x1000).expect("an array");
     let stream = ExportedStream::Handle(u64::MAX);
-    let array = array
-        .read_only()
-        .with_stream(Some(stream))
-        .with_mask(Some(mask));
+    let array = array.read_only().with_stream(Some(stream)).with_mask(Some(mask));
     let written = concat!(
         r#"{"version":3,"shape":[2,3],"typestr":"<f4","descr":null,"#,
         r#""data":[139637976727552,true],"strides":[4,8],"mask":{"version":3,"shape":[3],"#,
@@ -120,18 +111,9 @@ fn interfaces_serialize_as_the_dict() {
     let array: ArrayInterface = read(least).expect("it is valid");
     assert_eq!(array.layout().len(), Some(1));
     for (text, key) in [
-        (
-            r#"{"shape":[],"typestr":"<f4","data":[4096,false]}"#,
-            "version",
-        ),
-        (
-            r#"{"version":3,"shape":[1],"typestr":"<f4","data":[0,false]}"#,
-            "data",
-        ),
-        (
-            r#"{"version":3,"shape":[1],"typestr":"<f4","data":[4,false],"stream":0}"#,
-            "stream",
-        ),
+        (r#"{"shape":[],"typestr":"<f4","data":[4096,false]}"#, "version"),
+        (r#"{"version":3,"shape":[1],"typestr":"<f4","data":[0,false]}"#, "data"),
+        (r#"{"version":3,"shape":[1],"typestr":"<f4","data":[4,false],"stream":0}"#, "stream"),
     ] {
         refused::<ArrayInterface>(text, &[key]);
         read::<RawInterface>(text).expect("the address is not checked");
@@ -144,10 +126,7 @@ fn interfaces_serialize_as_the_dict() {
 fn values_without_invariants_serialize_unchanged() {
     goes(&StreamSync::WaitEvent, r#""WaitEvent""#);
     goes(&MemoryKind::Managed, r#""Managed""#);
-    goes(
-        &DataType::scalar(TypeCode::BFLOAT, 16),
-        r#"{"code":4,"bits":16,"lanes":1}"#,
-    );
+    goes(&DataType::scalar(TypeCode::BFLOAT, 16), r#"{"code":4,"bits":16,"lanes":1}"#);
 }
 
 #[test]
@@ -157,9 +136,6 @@ fn memory_handles_serialize_as_their_bytes() {
         *byte = number;
     }
     let written: Vec<String> = bytes.iter().map(u8::to_string).collect();
-    goes(
-        &IpcHandle::from_bytes(&bytes),
-        &format!("[{}]", written.join(",")),
-    );
+    goes(&IpcHandle::from_bytes(&bytes), &format!("[{}]", written.join(",")));
     refused::<IpcHandle>("[1,2,3]", &["104 bytes"]);
 }

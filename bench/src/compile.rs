@@ -23,10 +23,8 @@ pub(crate) fn run(rounds: usize, threads: usize) -> Fallible<()> {
     NVRTC.load()?;
     let newest = supported_architectures()?.pop().ok_or("no architecture")?;
     println!("NVRTC {} for sm_{newest}\n", cuda_nvrtc::version()?);
-    let options = CompileOptions {
-        target: Some(Target::Cubin(newest)),
-        ..CompileOptions::default()
-    };
+    let options =
+        CompileOptions { target: Some(Target::Cubin(newest)), ..CompileOptions::default() };
     calls(rounds, &options)?;
     cached(rounds, &options)?;
     concurrent(threads, &options)
@@ -54,20 +52,12 @@ fn calls(rounds: usize, options: &CompileOptions) -> Fallible<()> {
         }
     };
     println!("| | C, µs | C again | `cuda-nvrtc` |\n|---|--:|--:|--:|");
-    row(
-        "1000 calls of nvrtcVersion",
-        rounds,
-        [&mut of_c, &mut of_raw],
-    );
+    row("1000 calls of nvrtcVersion", rounds, [&mut of_c, &mut of_raw]);
     let mut of_c = || c.compile(&option);
     let mut of_safe = || {
         black_box(program.compile(options)).expect("a correct program");
     };
-    row(
-        "compile a small kernel",
-        rounds.min(31),
-        [&mut of_c, &mut of_safe],
-    );
+    row("compile a small kernel", rounds.min(31), [&mut of_c, &mut of_safe]);
     println!();
     Ok(())
 }
@@ -129,9 +119,7 @@ fn cached(rounds: usize, options: &CompileOptions) -> Fallible<()> {
         let cache = with(memory_bytes)?;
         let hit = || cache.compile(&program, options).expect("a hit");
         assert_eq!(hit(), compiled);
-        let times = (0..rounds)
-            .map(|_| time(|| drop(black_box(hit()))))
-            .collect();
+        let times = (0..rounds).map(|_| time(|| drop(black_box(hit())))).collect();
         let Spread { low, median, high } = Spread::of(times);
         println!("| {name} | {median:.0} µs ({low:.0} .. {high:.0}) |");
         assert_eq!(cache.stats().misses, 0);

@@ -52,11 +52,7 @@ struct Memory<'a> {
 impl Memory<'_> {
     /// With functions of `cuda-sys`, which call the driver as C does.
     fn raw(&mut self, batch: Option<usize>) {
-        let (to, from, stream) = (
-            self.target.as_raw(),
-            self.source.as_raw(),
-            self.stream.as_raw(),
-        );
+        let (to, from, stream) = (self.target.as_raw(), self.source.as_raw(), self.stream.as_raw());
         for first in (0..COPIES).step_by(batch.unwrap_or(1)) {
             let at = (first % 256 * SIZE) as u64;
             if let Some(count) = batch {
@@ -120,9 +116,7 @@ pub(crate) fn run(rounds: usize, threads: usize) -> Fallible<()> {
     }
     println!("{}\n", driver.name());
     let context = Context::primary(&Device::get(0)?)?;
-    let streams: Vec<Stream> = (0..threads)
-        .map(|_| context.stream())
-        .collect::<Result<_, _>>()?;
+    let streams: Vec<Stream> = (0..threads).map(|_| context.stream()).collect::<Result<_, _>>()?;
     let mut memories = Vec::new();
     for stream in &streams {
         memories.push(Memory {

@@ -30,12 +30,7 @@ pub(crate) fn run(operations: &mut [Operation]) {
                 cuda_bench_counted(work, n);
                 plain::make_current(true);
                 (work.after)();
-                println!(
-                    "{}\t{}\t{}\t{n}",
-                    operation.name,
-                    operation.calls,
-                    layer.name()
-                );
+                println!("{}\t{}\t{}\t{n}", operation.name, operation.calls, layer.name());
             }
         }
     }

@@ -45,20 +45,14 @@ pub(crate) fn open_unseen(null: bool) -> Fallible<Driver> {
     if let (Ok(library), false) = (real, null) {
         // SAFETY: the library has the system's name of the driver.
         unsafe { cuda_sys::load_from("libcuda.so.1") }?;
-        return Ok(Driver {
-            real: Some(String::new()),
-            handle: library.into_raw(),
-        });
+        return Ok(Driver { real: Some(String::new()), handle: library.into_raw() });
     }
     let path = std::env::temp_dir().join(format!("libcuda-null-{}.so", std::process::id()));
     std::fs::write(&path, NULL)?;
     let opened = open_null(&path);
     // The library stays open.
     std::fs::remove_file(&path)?;
-    Ok(Driver {
-        real: None,
-        handle: opened?,
-    })
+    Ok(Driver { real: None, handle: opened? })
 }
 
 /// Opens the driver that does nothing. Its soname is `libcuda.so`, so a library that later opens that

@@ -75,9 +75,7 @@ pub(crate) fn one(layer: &str, driver: &Driver) -> Fallible<()> {
         "cuda-safe" => {
             let context = Context::primary(&Device::get(0)?)?;
             let stream = context.stream()?;
-            let kernel = Module::from_ptx(&context, PTX)?
-                .kernel("none")?
-                .typed::<()>()?;
+            let kernel = Module::from_ptx(&context, PTX)?.kernel("none")?.typed::<()>()?;
             // SAFETY: the kernel does nothing.
             unsafe { kernel.launch(&stream, LaunchConfig::linear(1, 32), ()) }?;
             stream.synchronize()?;
@@ -87,11 +85,7 @@ pub(crate) fn one(layer: &str, driver: &Driver) -> Fallible<()> {
             let context = CudaContext::new(0)?;
             let stream = context.new_stream()?;
             let kernel = context.load_module(PTX.into())?.load_function("none")?;
-            let config = Config {
-                grid_dim: (1, 1, 1),
-                block_dim: (32, 1, 1),
-                shared_mem_bytes: 0,
-            };
+            let config = Config { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
             // SAFETY: the kernel does nothing.
             unsafe { stream.launch_builder(&kernel).launch(config) }?;
             stream.synchronize()?;

@@ -149,9 +149,8 @@ fn run(options: &Options) -> Fallible<()> {
     }
     let driver = driver::open(options.null || options.count)?;
     let operations = operations::all(&driver)?;
-    let (mut operations, others): (Vec<_>, Vec<_>) = operations
-        .into_iter()
-        .partition(|operation| operation.name.contains(&options.only));
+    let (mut operations, others): (Vec<_>, Vec<_>) =
+        operations.into_iter().partition(|operation| operation.name.contains(&options.only));
     // Operations use the raw handles of objects that others own, such as the module of the kernels.
     std::mem::forget(others);
     if options.count {

@@ -38,12 +38,7 @@ pub(crate) struct Options<'a> {
 }
 
 pub(crate) fn run(options: &Options<'_>) -> Fallible<()> {
-    let Options {
-        rounds,
-        threads,
-        null,
-        trace,
-    } = *options;
+    let Options { rounds, threads, null, trace } = *options;
     let driver = driver::open(null)?;
     println!("{}\n", driver.name());
     set_memory_manager(CachingManager::new)?;

@@ -10,14 +10,8 @@ pub(crate) const PTX: &str = include_str!("kernels.ptx");
 /// Maximum number of copies that are pending. Each has separate pinned memory.
 pub(crate) const HOSTS: usize = 64;
 
-const USUAL: Row = Row {
-    name: "",
-    calls: "",
-    batch: 256,
-    rounds: usize::MAX,
-    bare: false,
-    nodes: 0,
-};
+const USUAL: Row =
+    Row { name: "", calls: "", batch: 256, rounds: usize::MAX, bare: false, nodes: 0 };
 
 struct Row {
     name: &'static str,
@@ -116,24 +110,9 @@ pub(crate) fn all(driver: &Driver) -> Fallible<Vec<Operation>> {
                 works.push((*layer, has.swap_remove(place).1));
             }
         }
-        let &Row {
-            name,
-            calls,
-            batch,
-            rounds,
-            bare,
-            nodes,
-        } = row;
+        let &Row { name, calls, batch, rounds, bare, nodes } = row;
         if works.first().is_some_and(|(layer, _)| *layer == Layer::C) {
-            operations.push(Operation {
-                name,
-                calls,
-                batch,
-                rounds,
-                bare,
-                nodes,
-                works,
-            });
+            operations.push(Operation { name, calls, batch, rounds, bare, nodes, works });
         }
     }
     for (layer, rest) in layers {

@@ -96,17 +96,10 @@ pub(crate) fn works(driver: &Driver) -> (Works, Works) {
     let green = setup(driver);
     let works = || {
         // C has no caching pool. These are the calls that the pool saves.
-        let pooled = (
-            "the same, by a caching pool",
-            plain_allocate as extern "C" fn(usize),
-        );
-        let there = WORKS
-            .iter()
-            .chain([&pooled])
-            .filter(|(name, _)| green || !name.starts_with("green"));
-        there
-            .map(|&(name, function)| (name, Work::batch(move |n| function(n))))
-            .collect()
+        let pooled = ("the same, by a caching pool", plain_allocate as extern "C" fn(usize));
+        let there =
+            WORKS.iter().chain([&pooled]).filter(|(name, _)| green || !name.starts_with("green"));
+        there.map(|&(name, function)| (name, Work::batch(move |n| function(n)))).collect()
     };
     (works(), works())
 }

@@ -67,14 +67,10 @@ pub(crate) fn svg(driver: &str, measured: &[Measured]) -> String {
 fn row(s: &mut String, top: f64, measured: &Measured) {
     let base = top + ROW / 2.0 + 4.0;
     let right = LEFT + WIDTH;
-    let _ = writeln!(
-        s,
-        "<line x1=\"16\" y1=\"{top}\" x2=\"{right}\" y2=\"{top}\" stroke=\"#eee\"/>"
-    );
+    let _ =
+        writeln!(s, "<line x1=\"16\" y1=\"{top}\" x2=\"{right}\" y2=\"{top}\" stroke=\"#eee\"/>");
     let (time_at, name_at) = (LEFT - 12.0, LEFT - 64.0);
-    let ns = measured
-        .of(Layer::C)
-        .map_or(f64::NAN, |times| times.each.median);
+    let ns = measured.of(Layer::C).map_or(f64::NAN, |times| times.each.median);
     let _ = writeln!(
         s,
         "<text x=\"{name_at}\" y=\"{base}\" text-anchor=\"end\">{}</text>\n\
@@ -97,11 +93,7 @@ fn row(s: &mut String, top: f64, measured: &Measured) {
             continue;
         };
         let y = top + 6.0 + place as f64 * 6.0;
-        let (low, at, high) = (
-            x(times.ratio.low),
-            x(times.ratio.median),
-            x(times.ratio.high),
-        );
+        let (low, at, high) = (x(times.ratio.low), x(times.ratio.median), x(times.ratio.high));
         let _ = writeln!(
             s,
             "<line x1=\"{low:.1}\" y1=\"{y}\" x2=\"{high:.1}\" y2=\"{y}\" stroke=\"{colour}\"/>\

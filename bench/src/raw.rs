@@ -61,12 +61,7 @@ impl Numbered {
     #[inline]
     const fn new(id: CUlaunchAttributeID, number: c_int) -> Self {
         let (pad, rest) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-        Self {
-            id,
-            pad,
-            number,
-            rest,
-        }
+        Self { id, pad, number, rest }
     }
 }
 
@@ -113,10 +108,7 @@ pub(crate) fn works(o: Objects) -> Works {
                 call!(cuCtxPopCurrent_v2(&raw mut now));
             }),
         ),
-        (
-            "event record",
-            Work::each(move || call!(cuEventRecord(o.event, stream))),
-        ),
+        ("event record", Work::each(move || call!(cuEventRecord(o.event, stream)))),
         (
             "stream waits for an event",
             Work::each(move || call!(cuStreamWaitEvent(stream, o.event, 0))),
@@ -168,19 +160,7 @@ pub(crate) fn works(o: Objects) -> Works {
         (
             "launch, no argument",
             Work::each(move || {
-                call!(cuLaunchKernel(
-                    o.none,
-                    1,
-                    1,
-                    1,
-                    32,
-                    1,
-                    1,
-                    0,
-                    stream,
-                    null_mut(),
-                    null_mut()
-                ));
+                call!(cuLaunchKernel(o.none, 1, 1, 1, 32, 1, 1, 0, stream, null_mut(), null_mut()));
             }),
         ),
         (
@@ -189,19 +169,7 @@ pub(crate) fn works(o: Objects) -> Works {
                 let (a, b, c) = (o.buffers[0], o.buffers[1], 8u32);
                 let mut all = [pointer(&a), pointer(&b), pointer(&c)];
                 let all = all.as_mut_ptr();
-                call!(cuLaunchKernel(
-                    o.three,
-                    1,
-                    1,
-                    1,
-                    32,
-                    1,
-                    1,
-                    0,
-                    stream,
-                    all,
-                    null_mut()
-                ));
+                call!(cuLaunchKernel(o.three, 1, 1, 1, 32, 1, 1, 0, stream, all, null_mut()));
             }),
         ),
         (
@@ -227,19 +195,7 @@ pub(crate) fn works(o: Objects) -> Works {
                     pointer(&n[7]),
                 ];
                 let all = all.as_mut_ptr();
-                call!(cuLaunchKernel(
-                    o.sixteen,
-                    1,
-                    1,
-                    1,
-                    32,
-                    1,
-                    1,
-                    0,
-                    stream,
-                    all,
-                    null_mut()
-                ));
+                call!(cuLaunchKernel(o.sixteen, 1, 1, 1, 32, 1, 1, 0, stream, all, null_mut()));
             }),
         ),
         (
@@ -262,26 +218,15 @@ pub(crate) fn works(o: Objects) -> Works {
                     attrs: attributes.as_mut_ptr().cast(),
                     numAttrs: 2,
                 };
-                call!(cuLaunchKernelEx(
-                    &raw const launch,
-                    o.none,
-                    null_mut(),
-                    null_mut()
-                ));
+                call!(cuLaunchKernelEx(&raw const launch, o.none, null_mut(), null_mut()));
             }),
         ),
-        (
-            "allocate, free 1 MiB in stream order",
-            Work::each(move || allocate(stream)),
-        ),
+        ("allocate, free 1 MiB in stream order", Work::each(move || allocate(stream))),
         (
             "the same, after the handle of another stream was taken",
             Work::each(move || allocate(stream)),
         ),
-        (
-            "the same, by a caching pool",
-            Work::each(move || allocate(stream)),
-        ),
+        ("the same, by a caching pool", Work::each(move || allocate(stream))),
         (
             "the same, where others capture",
             Work::each(move || {
@@ -297,12 +242,7 @@ pub(crate) fn works(o: Objects) -> Works {
             "copy 4 KiB to the device",
             Work::batch(move |n| {
                 for i in 0..n {
-                    call!(cuMemcpyHtoDAsync_v2(
-                        o.buffers[0],
-                        o.hosts[i % HOSTS],
-                        KIB4,
-                        stream
-                    ));
+                    call!(cuMemcpyHtoDAsync_v2(o.buffers[0], o.hosts[i % HOSTS], KIB4, stream));
                 }
             }),
         ),
@@ -310,12 +250,7 @@ pub(crate) fn works(o: Objects) -> Works {
             "copy 4 KiB from the device",
             Work::batch(move |n| {
                 for i in 0..n {
-                    call!(cuMemcpyDtoHAsync_v2(
-                        o.hosts[i % HOSTS],
-                        o.buffers[0],
-                        KIB4,
-                        stream
-                    ));
+                    call!(cuMemcpyDtoHAsync_v2(o.hosts[i % HOSTS], o.buffers[0], KIB4, stream));
                 }
             }),
         ),
@@ -354,10 +289,7 @@ pub(crate) fn works(o: Objects) -> Works {
     let Some((green, mut group)) = o.green else {
         return works;
     };
-    works.push((
-        "green: split",
-        Work::each(|| split(&mut [const { MaybeUninit::uninit() }; 2])),
-    ));
+    works.push(("green: split", Work::each(|| split(&mut [const { MaybeUninit::uninit() }; 2]))));
     works.push((
         "green: create, destroy",
         Work::each(move || {
@@ -371,12 +303,7 @@ pub(crate) fn works(o: Objects) -> Works {
             let mut groups = [const { MaybeUninit::uninit() }; 2];
             split(&mut groups);
             let (made, mut stream) = (partition(groups.as_mut_ptr().cast()), null_mut());
-            call!(cuGreenCtxStreamCreate(
-                &raw mut stream,
-                made,
-                NON_BLOCKING,
-                0
-            ));
+            call!(cuGreenCtxStreamCreate(&raw mut stream, made, NON_BLOCKING, 0));
             call!(cuStreamDestroy_v2(stream));
             call!(cuGreenCtxDestroy(made));
         }),
@@ -385,12 +312,7 @@ pub(crate) fn works(o: Objects) -> Works {
         "green: stream create, destroy",
         Work::each(move || {
             let mut made = null_mut();
-            call!(cuGreenCtxStreamCreate(
-                &raw mut made,
-                green,
-                NON_BLOCKING,
-                0
-            ));
+            call!(cuGreenCtxStreamCreate(&raw mut made, green, NON_BLOCKING, 0));
             call!(cuStreamDestroy_v2(made));
         }),
     ));

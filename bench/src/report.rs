@@ -9,12 +9,7 @@ pub(crate) fn table(measured: &[Measured]) -> String {
     let mut rows = vec![head()];
     rows.extend(measured.iter().map(row));
     let widths: Vec<usize> = (0..rows[0].len())
-        .map(|column| {
-            rows.iter()
-                .map(|row| row[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
         .collect();
     let mut text = String::new();
     for (number, row) in rows.iter().enumerate() {
@@ -39,12 +34,7 @@ pub(crate) fn table(measured: &[Measured]) -> String {
             .map(|measured| measured.name)
             .collect();
         if !names.is_empty() {
-            let _ = writeln!(
-                text,
-                "cuda-safe is {} in: {}.",
-                verdict.words(),
-                names.join("; ")
-            );
+            let _ = writeln!(text, "cuda-safe is {} in: {}.", verdict.words(), names.join("; "));
         }
     }
     let of_nodes: Vec<String> = measured.iter().filter_map(ownership).collect();
@@ -88,9 +78,7 @@ fn head() -> Vec<String> {
         Layer::C => "C, ns".to_owned(),
         layer => layer.name().to_owned(),
     });
-    std::iter::once("operation".to_owned())
-        .chain(names)
-        .collect()
+    std::iter::once("operation".to_owned()).chain(names).collect()
 }
 
 fn row(measured: &Measured) -> Vec<String> {
@@ -104,26 +92,20 @@ fn row(measured: &Measured) -> Vec<String> {
             format!("{median:.2} ({low:.2} .. {high:.2}){mark}")
         }
     });
-    std::iter::once(measured.name.to_owned())
-        .chain(cells)
-        .collect()
+    std::iter::once(measured.name.to_owned()).chain(cells).collect()
 }
 
 impl Measured {
     pub(crate) fn of(&self, layer: Layer) -> Option<&Times> {
         let mut layers = self.layers.iter();
-        layers
-            .find(|(its, _)| *its == layer)
-            .map(|(_, times)| times)
+        layers.find(|(its, _)| *its == layer).map(|(_, times)| times)
     }
 
     /// Returns whether a layer is as fast as C, within the measured spread or by a negligible
     /// difference.
     fn is_level(&self, times: &Times) -> bool {
         let within = self.of(Layer::CAgain).map_or(1.0, |again| again.ratio.high);
-        let slower = self
-            .of(Layer::C)
-            .map_or(0.0, |c| times.each.median - c.each.median);
+        let slower = self.of(Layer::C).map_or(0.0, |c| times.each.median - c.each.median);
         times.ratio.median <= within.max(1.03) || slower <= 5.0
     }
 }

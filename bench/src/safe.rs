@@ -30,12 +30,7 @@ type Sixteen = (In, In, In, In, In, In, In, In, u32, u32, u32, u32, u32, u32, u3
 pub(crate) fn works() -> Fallible<(Works, Objects)> {
     let device = Device::get(0)?;
     let context = Context::primary(&device)?;
-    let streams = [
-        context.stream()?,
-        context.stream()?,
-        context.stream()?,
-        context.stream()?,
-    ];
+    let streams = [context.stream()?, context.stream()?, context.stream()?, context.stream()?];
     let module = Module::from_ptx(&context, PTX)?;
     let kernels = Kernels {
         none: module.kernel("none")?.typed()?,
@@ -92,44 +87,23 @@ fn around(context: &Context, stream: &Stream) -> Fallible<Works> {
     let (guard, events, streams) = (context.clone(), context.clone(), context.clone());
     let (bound, bare_events) = (context.clone(), context.clone());
     Ok(vec![
-        (
-            "make current, current already",
-            Work::each(move || ok(current.with_current(|_| ()))),
-        ),
-        (
-            "bind to the thread, bound already",
-            Work::each(move || ok(bound.bind_to_thread())),
-        ),
-        (
-            "make current and back",
-            Work::each(move || ok(guard.with_current(|_| ()))),
-        ),
-        (
-            "event record",
-            Work::each(move || ok(record.0.record(&record.1))),
-        ),
-        (
-            "stream waits for an event",
-            Work::each(move || ok(wait.1.wait_event(&wait.0))),
-        ),
+        ("make current, current already", Work::each(move || ok(current.with_current(|_| ())))),
+        ("bind to the thread, bound already", Work::each(move || ok(bound.bind_to_thread()))),
+        ("make current and back", Work::each(move || ok(guard.with_current(|_| ())))),
+        ("event record", Work::each(move || ok(record.0.record(&record.1)))),
+        ("stream waits for an event", Work::each(move || ok(wait.1.wait_event(&wait.0)))),
         (
             "event query",
             Work::each(move || {
                 black_box(ok(query.is_complete()));
             }),
         ),
-        (
-            "event create, destroy",
-            Work::each(move || drop(ok(events.event()))),
-        ),
+        ("event create, destroy", Work::each(move || drop(ok(events.event())))),
         (
             "the same, where no context is current",
             Work::each(move || drop(ok(bare_events.event()))),
         ),
-        (
-            "stream create, destroy",
-            Work::each(move || drop(ok(streams.stream()))),
-        ),
+        ("stream create, destroy", Work::each(move || drop(ok(streams.stream())))),
     ])
 }
 
@@ -140,11 +114,7 @@ struct Kernels {
 }
 
 fn launches(stream: &Stream, kernels: Kernels) -> Fallible<Works> {
-    let Kernels {
-        none,
-        three,
-        sixteen,
-    } = kernels;
+    let Kernels { none, three, sixteen } = kernels;
     let (none_too, s) = (none.clone(), stream.clone());
     let on = || stream.clone();
     let (one, two, four, built) = (on(), on(), on(), on());
@@ -224,8 +194,7 @@ impl Copies {
         for i in 0..n.min(HOSTS) {
             let Some(host) = self.idle.pop() else { return };
             let place = i % self.buffers.len();
-            self.under_way
-                .push(ok(self.buffers[place].copy_from_pinned(host)));
+            self.under_way.push(ok(self.buffers[place].copy_from_pinned(host)));
         }
     }
 
@@ -233,14 +202,12 @@ impl Copies {
         for i in 0..n.min(HOSTS) {
             let Some(host) = self.idle.pop() else { return };
             let place = i % self.buffers.len();
-            self.under_way
-                .push(ok(self.buffers[place].copy_to_pinned(host)));
+            self.under_way.push(ok(self.buffers[place].copy_to_pinned(host)));
         }
     }
 
     fn settle(&mut self) {
-        self.idle
-            .extend(self.under_way.drain(..).map(|copy| ok(copy.synchronize())));
+        self.idle.extend(self.under_way.drain(..).map(|copy| ok(copy.synchronize())));
     }
 }
 
@@ -255,23 +222,11 @@ fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
     let copies =
         |streams, run| Fallible::Ok(Work::with_rest(Copies::new(streams)?, run, Copies::settle));
     Ok(vec![
-        (
-            "allocate, free 1 MiB in stream order",
-            allocate(&streams[0]),
-        ),
-        (
-            "the same, after the handle of another stream was taken",
-            allocate(&streams[0]),
-        ),
+        ("allocate, free 1 MiB in stream order", allocate(&streams[0])),
+        ("the same, after the handle of another stream was taken", allocate(&streams[0])),
         ("the same, where others capture", allocate(&streams[0])),
-        (
-            "the same, by a caching pool",
-            pool(&stream.context().device())?,
-        ),
-        (
-            "copy 4 KiB on the device",
-            Work::each(move || ok(to.copy_from(&from))),
-        ),
+        ("the same, by a caching pool", pool(&stream.context().device())?),
+        ("copy 4 KiB on the device", Work::each(move || ok(to.copy_from(&from)))),
         ("memset 4 KiB", Work::each(move || ok(set.zero()))),
         (
             "grow by 2 MiB, shrink",
@@ -280,19 +235,10 @@ fn memory(streams: &[Stream; 4]) -> Fallible<Works> {
                 ok(growable.truncate(granule));
             }),
         ),
-        (
-            "copy 4 KiB to the device",
-            copies(one, Copies::give as fn(&mut Copies, usize))?,
-        ),
+        ("copy 4 KiB to the device", copies(one, Copies::give as fn(&mut Copies, usize))?),
         ("copy 4 KiB from the device", copies(one, Copies::take)?),
-        (
-            "copy to the device, 4 streams",
-            copies(streams, Copies::give)?,
-        ),
-        (
-            "copy from the device, 4 streams",
-            copies(streams, Copies::take)?,
-        ),
+        ("copy to the device, 4 streams", copies(streams, Copies::give)?),
+        ("copy from the device, 4 streams", copies(streams, Copies::take)?),
     ])
 }
 
@@ -358,21 +304,9 @@ fn partitions(device: Device, whole: GreenContext) -> Fallible<Works> {
     };
     let again = move |left: &mut Vec<SmGroup>| *left = ok(groups(&device, BATCH));
     Ok(vec![
-        (
-            "green: split",
-            Work::each(move || drop(ok(groups(&device, 2)))),
-        ),
-        (
-            "green: create, destroy",
-            Work::with_rest(prepared, create, again),
-        ),
-        (
-            "green: split to stream, and back",
-            Work::each(move || drop(ok(way(&device)))),
-        ),
-        (
-            "green: stream create, destroy",
-            Work::each(move || drop(ok(whole.stream()))),
-        ),
+        ("green: split", Work::each(move || drop(ok(groups(&device, 2))))),
+        ("green: create, destroy", Work::with_rest(prepared, create, again)),
+        ("green: split to stream, and back", Work::each(move || drop(ok(way(&device))))),
+        ("green: stream create, destroy", Work::each(move || drop(ok(whole.stream())))),
     ])
 }

@@ -10,11 +10,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 const KIB4: usize = 4096;
-const CONFIG: LaunchConfig = LaunchConfig {
-    grid_dim: (1, 1, 1),
-    block_dim: (32, 1, 1),
-    shared_mem_bytes: 0,
-};
+const CONFIG: LaunchConfig =
+    LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
 
 /// Returns the works on the default stream alone, and with created streams. Operations that cudarc does
 /// not support are left out: a guard that restores the context, launch attributes, and green contexts.
@@ -24,9 +21,7 @@ pub(crate) fn works() -> Fallible<(Works, Works)> {
     let alone = of_context(&plain, &[stream])?;
     // A second object for the same context of the driver, which counts its streams separately.
     let tracked = CudaContext::new(0)?;
-    let streams: Vec<_> = (0..4)
-        .map(|_| tracked.new_stream())
-        .collect::<Result<_, _>>()?;
+    let streams: Vec<_> = (0..4).map(|_| tracked.new_stream()).collect::<Result<_, _>>()?;
     let with_streams = of_context(&tracked, &streams)?;
     Ok((alone, with_streams))
 }
@@ -36,23 +31,12 @@ fn of_context(context: &Arc<CudaContext>, streams: &[Arc<CudaStream>]) -> Fallib
     let module = context.load_module(PTX.into())?;
     let mut works = around(context, stream)?;
     let kernel = |name| module.load_function(name);
-    works.extend(launches(
-        stream,
-        kernel("none")?,
-        kernel("three")?,
-        kernel("sixteen")?,
-    )?);
+    works.extend(launches(stream, kernel("none")?, kernel("three")?, kernel("sixteen")?)?);
     let (s, mut set) = (stream.clone(), stream.alloc_zeros::<u8>(KIB4)?);
-    works.push((
-        "memset 4 KiB",
-        Work::each(move || ok(s.memset_zeros(&mut set))),
-    ));
+    works.push(("memset 4 KiB", Work::each(move || ok(s.memset_zeros(&mut set)))));
     let (s, from) = (stream.clone(), stream.alloc_zeros::<u8>(KIB4)?);
     let mut to = stream.alloc_zeros::<u8>(KIB4)?;
-    works.push((
-        "copy 4 KiB on the device",
-        Work::each(move || ok(s.memcpy_dtod(&from, &mut to))),
-    ));
+    works.push(("copy 4 KiB on the device", Work::each(move || ok(s.memcpy_dtod(&from, &mut to)))));
     let s = stream.clone();
     works.push((
         "allocate, free 1 MiB in stream order",
@@ -62,69 +46,38 @@ fn of_context(context: &Arc<CudaContext>, streams: &[Arc<CudaStream>]) -> Fallib
         }),
     ));
     let one = &streams[..1];
-    works.push((
-        "copy 4 KiB to the device",
-        copies(context, one, Copies::give)?,
-    ));
-    works.push((
-        "copy 4 KiB from the device",
-        copies(context, one, Copies::take)?,
-    ));
+    works.push(("copy 4 KiB to the device", copies(context, one, Copies::give)?));
+    works.push(("copy 4 KiB from the device", copies(context, one, Copies::take)?));
     if streams.len() > 1 {
-        works.push((
-            "copy to the device, 4 streams",
-            copies(context, streams, Copies::give)?,
-        ));
-        works.push((
-            "copy from the device, 4 streams",
-            copies(context, streams, Copies::take)?,
-        ));
+        works.push(("copy to the device, 4 streams", copies(context, streams, Copies::give)?));
+        works.push(("copy from the device, 4 streams", copies(context, streams, Copies::take)?));
     }
     Ok(works)
 }
 
 fn around(context: &Arc<CudaContext>, stream: &Arc<CudaStream>) -> Fallible<Works> {
-    let (event, query, s) = (
-        context.new_event(None)?,
-        context.new_event(None)?,
-        stream.clone(),
-    );
+    let (event, query, s) = (context.new_event(None)?, context.new_event(None)?, stream.clone());
     query.record(stream)?;
     let (waited, waiting) = (context.new_event(None)?, stream.clone());
     waited.record(stream)?;
     let (current, bound, events) = (context.clone(), context.clone(), context.clone());
     let mut works: Works = vec![
-        (
-            "make current, current already",
-            Work::each(move || ok(current.bind_to_thread())),
-        ),
-        (
-            "bind to the thread, bound already",
-            Work::each(move || ok(bound.bind_to_thread())),
-        ),
+        ("make current, current already", Work::each(move || ok(current.bind_to_thread()))),
+        ("bind to the thread, bound already", Work::each(move || ok(bound.bind_to_thread()))),
         ("event record", Work::each(move || ok(event.record(&s)))),
-        (
-            "stream waits for an event",
-            Work::each(move || ok(waiting.wait(&waited))),
-        ),
+        ("stream waits for an event", Work::each(move || ok(waiting.wait(&waited)))),
         (
             "event query",
             Work::each(move || {
                 black_box(ok(query.try_is_complete()));
             }),
         ),
-        (
-            "event create, destroy",
-            Work::each(move || drop(ok(events.new_event(None)))),
-        ),
+        ("event create, destroy", Work::each(move || drop(ok(events.new_event(None))))),
     ];
     // Creating a stream is what distinguishes the two layers.
     if context.is_in_multi_stream_mode() {
         let streams = context.clone();
-        works.push((
-            "stream create, destroy",
-            Work::each(move || drop(ok(streams.new_stream()))),
-        ));
+        works.push(("stream create, destroy", Work::each(move || drop(ok(streams.new_stream())))));
     }
     Ok(works)
 }
@@ -160,15 +113,7 @@ fn launches(
             "launch, 16 arguments",
             Work::each(move || {
                 let mut launch = two.launch_builder(&sixteen);
-                launch
-                    .arg(&c)
-                    .arg(&c)
-                    .arg(&c)
-                    .arg(&c)
-                    .arg(&c)
-                    .arg(&c)
-                    .arg(&c)
-                    .arg(&c);
+                launch.arg(&c).arg(&c).arg(&c).arg(&c).arg(&c).arg(&c).arg(&c).arg(&c);
                 launch.arg(&1u32).arg(&2u32).arg(&3u32).arg(&4u32);
                 launch.arg(&5u32).arg(&6u32).arg(&7u32).arg(&8u32);
                 // SAFETY: the kernel does nothing.

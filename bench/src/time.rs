@@ -19,11 +19,7 @@ impl Spread {
         let last = values.len().saturating_sub(1) as f64;
         let at = |part: f64| values.get((part * last).round() as usize).copied();
         let at = |part| at(part).unwrap_or(f64::NAN);
-        Self {
-            low: at(0.05),
-            median: at(0.5),
-            high: at(0.95),
-        }
+        Self { low: at(0.05), median: at(0.5), high: at(0.95) }
     }
 }
 
@@ -46,19 +42,12 @@ pub(crate) struct Times {
 const WARM: usize = 3;
 
 pub(crate) fn run(operations: &mut [Operation], rounds: usize) -> Vec<Measured> {
-    operations
-        .iter_mut()
-        .map(|operation| measure(operation, rounds))
-        .collect()
+    operations.iter_mut().map(|operation| measure(operation, rounds)).collect()
 }
 
 fn measure(operation: &mut Operation, rounds: usize) -> Measured {
     let rounds = rounds.min(operation.rounds);
-    let warm = if operation.rounds == usize::MAX {
-        WARM
-    } else {
-        1
-    };
+    let warm = if operation.rounds == usize::MAX { WARM } else { 1 };
     let count = operation.works.len();
     let mut times = vec![Vec::with_capacity(rounds); count];
     for round in 0..warm + rounds {
@@ -74,22 +63,11 @@ fn measure(operation: &mut Operation, rounds: usize) -> Measured {
     }
     // C is the first layer.
     let base = times[0].clone();
-    let layers = operation
-        .works
-        .iter()
-        .zip(times)
-        .map(|((layer, _), times)| {
-            let ratios = times
-                .iter()
-                .zip(&base)
-                .map(|(time, base)| time / base)
-                .collect();
-            let times = Times {
-                ratio: Spread::of(ratios),
-                each: Spread::of(times),
-            };
-            (*layer, times)
-        });
+    let layers = operation.works.iter().zip(times).map(|((layer, _), times)| {
+        let ratios = times.iter().zip(&base).map(|(time, base)| time / base).collect();
+        let times = Times { ratio: Spread::of(ratios), each: Spread::of(times) };
+        (*layer, times)
+    });
     Measured {
         name: operation.name,
         calls: operation.calls,

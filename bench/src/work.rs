@@ -19,14 +19,8 @@ pub(crate) enum Layer {
 }
 
 impl Layer {
-    pub(crate) const ALL: [Self; 6] = [
-        Self::C,
-        Self::CAgain,
-        Self::Sys,
-        Self::Safe,
-        Self::Cudarc,
-        Self::CudarcStreams,
-    ];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::C, Self::CAgain, Self::Sys, Self::Safe, Self::Cudarc, Self::CudarcStreams];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -59,10 +53,7 @@ impl Work {
     }
 
     pub(crate) fn batch(run: impl FnMut(usize) + 'static) -> Self {
-        Self {
-            run: Box::new(run),
-            after: Box::new(|| ()),
-        }
+        Self { run: Box::new(run), after: Box::new(|| ()) }
     }
 
     /// Returns a work with state that must be restored after each run.

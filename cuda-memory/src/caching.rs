@@ -153,12 +153,7 @@ impl CachingManager {
         Ok(Self {
             thread_caches: ThreadCaches::new(),
             thread_cache_bytes: options.thread_cache_bytes as u64,
-            pool: Pool::new(
-                context,
-                with_current_context(Box::new(upstream)),
-                None,
-                options,
-            )?,
+            pool: Pool::new(context, with_current_context(Box::new(upstream)), None, options)?,
         })
     }
 
@@ -268,8 +263,7 @@ impl CachingManager {
     #[inline(never)]
     fn free_shared(&self, id: u32, class: u8, order: Order<'_>) {
         let stream = self.tracked(order);
-        self.pool
-            .free(&self.thread_caches, id, class, order, stream);
+        self.pool.free(&self.thread_caches, id, class, order, stream);
     }
 }
 
@@ -327,11 +321,7 @@ unsafe impl MemoryManager for CachingManager {
         if let Some(stream) = persistent(order).filter(|_| !in_forked_child()) {
             if let Some(mut cache) = self.thread_caches.find(stream) {
                 if let Some(idle) = cache.pop(class) {
-                    return Ok(Block {
-                        address: idle.address,
-                        size,
-                        token: token(idle.id, class),
-                    });
+                    return Ok(Block { address: idle.address, size, token: token(idle.id, class) });
                 }
             }
         }
@@ -393,10 +383,7 @@ unsafe impl MemoryManager for CachingManager {
     fn memory_info(&self) -> Result<MemoryInfo> {
         let info = self.upstream().memory_info()?;
         let kept = self.pool.cached(&self.thread_caches);
-        Ok(MemoryInfo {
-            free: info.free.saturating_add(kept),
-            total: info.total,
-        })
+        Ok(MemoryInfo { free: info.free.saturating_add(kept), total: info.total })
     }
 
     /// Returns the upstream manager's handle of the part of a slab that the block is.

@@ -21,10 +21,5 @@ pub(crate) fn same_context(what: &'static str, its: &Context, expected: &Context
     if its == expected {
         return Ok(());
     }
-    Err(Invalid::OtherContext {
-        what,
-        its: its.to_string(),
-        expected: expected.to_string(),
-    }
-    .into())
+    Err(Invalid::OtherContext { what, its: its.to_string(), expected: expected.to_string() }.into())
 }

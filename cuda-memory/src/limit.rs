@@ -29,11 +29,7 @@ pub struct LimitManager<M> {
 impl<M> LimitManager<M> {
     /// Creates a wrapper of `inner` with a limit in bytes.
     pub fn new(inner: M, limit: usize) -> Self {
-        Self {
-            inner,
-            limit: limit as u64,
-            used: AtomicU64::new(0),
-        }
+        Self { inner, limit: limit as u64, used: AtomicU64::new(0) }
     }
 
     /// Returns the inner manager.
@@ -71,21 +67,11 @@ unsafe impl<M: MemoryManager> MemoryManager for LimitManager<M> {
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let asked = size as u64;
         let take = |used: u64| used.checked_add(asked).filter(|used| *used <= self.limit);
-        let taken = self
-            .used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
         if let Err(used) = taken {
-            return Err(Invalid::MemoryLimit {
-                limit: self.limit,
-                used,
-                asked,
-            }
-            .into());
+            return Err(Invalid::MemoryLimit { limit: self.limit, used, asked }.into());
         }
-        let used = Used {
-            used: &self.used,
-            bytes: asked,
-        };
+        let used = Used { used: &self.used, bytes: asked };
         let block = self.inner.allocate(size, order)?;
         std::mem::forget(used);
         Ok(block)
@@ -93,10 +79,7 @@ unsafe impl<M: MemoryManager> MemoryManager for LimitManager<M> {
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
         // The bytes count as used until the memory is freed, also if the free panics.
-        let _used = Used {
-            used: &self.used,
-            bytes: block.size as u64,
-        };
+        let _used = Used { used: &self.used, bytes: block.size as u64 };
         // SAFETY: the caller's promise.
         unsafe { self.inner.free(block, order) };
     }
@@ -167,12 +150,7 @@ impl Other {
 impl<M> FallbackManager<M> {
     /// Creates a wrapper of `inner` that falls back to memory of the kind `to`.
     pub fn new(inner: M, to: Fallback) -> Self {
-        Self {
-            inner,
-            to,
-            others: Mutex::default(),
-            count: AtomicU64::new(0),
-        }
+        Self { inner, to, others: Mutex::default(), count: AtomicU64::new(0) }
     }
 
     /// Returns the inner manager.
@@ -216,15 +194,8 @@ unsafe impl<M: MemoryManager> MemoryManager for FallbackManager<M> {
         };
         let address = other.address();
         self.count.fetch_add(1, Ordering::Relaxed);
-        self.others
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(other);
-        Ok(Block {
-            address,
-            size,
-            token: 0,
-        })
+        self.others.lock().unwrap_or_else(PoisonError::into_inner).push(other);
+        Ok(Block { address, size, token: 0 })
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {

@@ -145,10 +145,7 @@ impl<M> LoggingManager<M> {
             Place::Gone => return Err(Busy::Gone),
         }
         match std::mem::replace(&mut *place, Place::Taken(this)) {
-            Place::Here(writer) => Ok(Taken {
-                manager: self,
-                writer: Some(writer),
-            }),
+            Place::Here(writer) => Ok(Taken { manager: self, writer: Some(writer) }),
             other => {
                 *place = other;
                 Err(Busy::Gone)
@@ -221,9 +218,7 @@ fn number_of(order: Order<'_>) -> u64 {
 
 /// Returns the message of a panic payload.
 fn message_of(payload: Box<dyn Any + Send>) -> String {
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(|text| (*text).to_owned());
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
     text.unwrap_or_else(|| {
         // The payload may panic again when it is dropped.
@@ -242,12 +237,7 @@ unsafe impl<M: MemoryManager> MemoryManager for LoggingManager<M> {
             let number = log.next;
             log.next += 1;
             log.live.insert(block.address, number);
-            Some(Event::Allocate {
-                time,
-                number,
-                size: size as u64,
-                stream: number_of(order),
-            })
+            Some(Event::Allocate { time, number, size: size as u64, stream: number_of(order) })
         });
         Ok(block)
     }
@@ -256,11 +246,7 @@ unsafe impl<M: MemoryManager> MemoryManager for LoggingManager<M> {
         // Recorded before the free, because another thread may then allocate the same address.
         self.note(|log, time| {
             let number = log.live.remove(&block.address)?;
-            Some(Event::Free {
-                time,
-                number,
-                stream: number_of(order),
-            })
+            Some(Event::Free { time, number, stream: number_of(order) })
         });
         // SAFETY: the caller's promise.
         unsafe { self.inner.free(block, order) }
@@ -282,9 +268,7 @@ impl<M> Drop for LoggingManager<M> {
 
 impl<M: fmt::Debug> fmt::Debug for LoggingManager<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoggingManager")
-            .field("inner", &self.inner)
-            .finish_non_exhaustive()
+        f.debug_struct("LoggingManager").field("inner", &self.inner).finish_non_exhaustive()
     }
 }
 
@@ -316,10 +300,7 @@ pub struct LeakManager<M> {
 impl<M> LeakManager<M> {
     /// Creates a wrapper of `inner`.
     pub fn new(inner: M) -> Self {
-        Self {
-            inner,
-            live: Mutex::default(),
-        }
+        Self { inner, live: Mutex::default() }
     }
 
     /// Returns the inner manager.
@@ -356,8 +337,7 @@ unsafe impl<M: MemoryManager> MemoryManager for LeakManager<M> {
         let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         let number = live.0;
         live.0 += 1;
-        live.1
-            .insert(block.address, (block, number, Instant::now()));
+        live.1.insert(block.address, (block, number, Instant::now()));
         Ok(block)
     }
 

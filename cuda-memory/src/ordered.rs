@@ -50,11 +50,7 @@ impl OrderedManager {
             Err(Error::Invalid(what)) if matches!(*what, Invalid::UnknownAttribute { .. }) => None,
             Err(error) => return Err(error),
         };
-        Ok(Self {
-            base,
-            pool,
-            is_own: false,
-        })
+        Ok(Self { base, pool, is_own: false })
     }
 
     /// Creates a manager with a memory pool of its own. If the pool is
@@ -84,11 +80,7 @@ impl OrderedManager {
         let base = DriverMemory::new(context, DeferOptions::default())?;
         let pool = MemoryPool::new(base.context(), options)?;
         check_access(&pool, options.location, base.context())?;
-        Ok(Self {
-            base,
-            pool: Some(pool),
-            is_own: true,
-        })
+        Ok(Self { base, pool: Some(pool), is_own: true })
     }
 
     /// Returns the memory pool, if there is one. Its [attributes](cuda_safe::memory::pool::attribute) control, for
@@ -109,11 +101,10 @@ fn check_access(
         return Ok(());
     };
     match pool.access(&device)? {
-        MemoryAccess::None | MemoryAccess::Read => Err(Invalid::NoAccessToPool {
-            pool: other.to_string(),
-            device: device.ordinal(),
+        MemoryAccess::None | MemoryAccess::Read => {
+            Err(Invalid::NoAccessToPool { pool: other.to_string(), device: device.ordinal() }
+                .into())
         }
-        .into()),
         _ => Ok(()),
     }
 }
@@ -159,18 +150,13 @@ unsafe impl MemoryManager for OrderedManager {
         let info = self.base.context().memory_info()?;
         let kept = match &self.pool {
             Some(pool) => {
-                let (reserved, used) = (
-                    pool.attribute(RESERVED_CURRENT)?,
-                    pool.attribute(USED_CURRENT)?,
-                );
+                let (reserved, used) =
+                    (pool.attribute(RESERVED_CURRENT)?, pool.attribute(USED_CURRENT)?);
                 usize::try_from(reserved.saturating_sub(used)).unwrap_or(0)
             }
             None => 0,
         };
-        Ok(MemoryInfo {
-            free: info.free.saturating_add(kept),
-            total: info.total,
-        })
+        Ok(MemoryInfo { free: info.free.saturating_add(kept), total: info.total })
     }
 
     /// # Errors
@@ -182,10 +168,7 @@ unsafe impl MemoryManager for OrderedManager {
         }
         match self.pool.as_ref().filter(|_| self.is_own) {
             Some(pool) => IpcHandle::of_pool_memory(pool, block.token - OF_POOL, block),
-            None => Err(Invalid::NotShareable {
-                memory: "stream-ordered",
-            }
-            .into()),
+            None => Err(Invalid::NotShareable { memory: "stream-ordered" }.into()),
         }
     }
 

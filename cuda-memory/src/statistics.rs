@@ -94,9 +94,7 @@ impl<M> StatisticsManager<M> {
             failed: of(&self.failed),
             used: bytes(&self.used),
             high: bytes(&self.high),
-            classes: classes
-                .filter(|(_, allocated, _)| *allocated != 0)
-                .collect(),
+            classes: classes.filter(|(_, allocated, _)| *allocated != 0).collect(),
         }
     }
 
@@ -157,9 +155,7 @@ unsafe impl<M: MemoryManager> MemoryManager for StatisticsManager<M> {
     unsafe fn free(&self, block: Block, order: Order<'_>) {
         let class = self.class(block.size);
         class.freed.fetch_add(1, Ordering::Relaxed);
-        class
-            .live_bytes
-            .fetch_sub(block.size as u64, Ordering::Relaxed);
+        class.live_bytes.fetch_sub(block.size as u64, Ordering::Relaxed);
         self.used.fetch_sub(block.size as u64, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe { self.inner.free(block, order) }

@@ -22,18 +22,9 @@ use std::time::Duration;
 #[allow(missing_docs, reason = "the module documentation describes the fields")]
 pub enum Event {
     /// Memory was allocated.
-    Allocate {
-        time: Duration,
-        number: u64,
-        size: u64,
-        stream: u64,
-    },
+    Allocate { time: Duration, number: u64, size: u64, stream: u64 },
     /// Memory was freed.
-    Free {
-        time: Duration,
-        number: u64,
-        stream: u64,
-    },
+    Free { time: Duration, number: u64, stream: u64 },
 }
 
 impl Event {
@@ -54,17 +45,12 @@ impl Event {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Allocate {
-                time,
-                number,
-                size,
-                stream,
-            } => write!(f, "a {} {number} {size} {stream}", time.as_nanos()),
-            Self::Free {
-                time,
-                number,
-                stream,
-            } => write!(f, "f {} {number} {stream}", time.as_nanos()),
+            Self::Allocate { time, number, size, stream } => {
+                write!(f, "a {} {number} {size} {stream}", time.as_nanos())
+            }
+            Self::Free { time, number, stream } => {
+                write!(f, "f {} {number} {stream}", time.as_nanos())
+            }
         }
     }
 }
@@ -132,17 +118,12 @@ fn parse(line: &str) -> Option<Event> {
     let kind = words.next()?;
     let numbers: Option<Vec<u64>> = words.map(|word| word.parse().ok()).collect();
     match (kind, &numbers?[..]) {
-        ("a", &[time, number, size, stream]) => Some(Event::Allocate {
-            time: Duration::from_nanos(time),
-            number,
-            size,
-            stream,
-        }),
-        ("f", &[time, number, stream]) => Some(Event::Free {
-            time: Duration::from_nanos(time),
-            number,
-            stream,
-        }),
+        ("a", &[time, number, size, stream]) => {
+            Some(Event::Allocate { time: Duration::from_nanos(time), number, size, stream })
+        }
+        ("f", &[time, number, stream]) => {
+            Some(Event::Free { time: Duration::from_nanos(time), number, stream })
+        }
         _ => None,
     }
 }
@@ -204,10 +185,7 @@ impl Trace {
         // it.
         let _current = enter(manager)?;
         let mut places = HashMap::new();
-        let mut live = Live {
-            blocks: HashMap::new(),
-            manager,
-        };
+        let mut live = Live { blocks: HashMap::new(), manager };
         let mut replayed = Replayed::default();
         let mut usage = Usage::default();
         for event in &self.events {
@@ -299,17 +277,8 @@ mod tests {
     #[test]
     fn events_of_both_kinds_have_a_time() {
         let time = Duration::from_micros(17);
-        let allocation = Event::Allocate {
-            time,
-            number: 1,
-            size: 64,
-            stream: 0,
-        };
-        let free = Event::Free {
-            time,
-            number: 1,
-            stream: 0,
-        };
+        let allocation = Event::Allocate { time, number: 1, size: 64, stream: 0 };
+        let free = Event::Free { time, number: 1, stream: 0 };
         assert_eq!((allocation.time(), free.time()), (time, time));
     }
 }

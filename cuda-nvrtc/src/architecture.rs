@@ -38,11 +38,7 @@ impl Architecture {
     /// Returns the architecture of a compute capability: `new(8, 6)` is `sm_86`. `minor` must be at most 9,
     /// because the name has one digit for it.
     pub const fn new(major: u16, minor: u8) -> Self {
-        Self {
-            major,
-            minor,
-            features: Features::Portable,
-        }
+        Self { major, minor, features: Features::Portable }
     }
 
     /// Returns this architecture with these features.
@@ -121,10 +117,8 @@ impl FromStr for Architecture {
 
     fn from_str(text: &str) -> Result<Self, ParseArchitectureError> {
         let error = || ParseArchitectureError(text.to_owned());
-        let name = text
-            .strip_prefix("sm_")
-            .or_else(|| text.strip_prefix("compute_"))
-            .unwrap_or(text);
+        let name =
+            text.strip_prefix("sm_").or_else(|| text.strip_prefix("compute_")).unwrap_or(text);
         let (digits, features) = match name.strip_suffix('a') {
             Some(digits) => (digits, Features::Specific),
             None => match name.strip_suffix('f') {
@@ -209,16 +203,8 @@ mod tests {
             ("100f", "120", false, false),
         ];
         for (code, device, cubin, ptx) in cases {
-            assert_eq!(
-                parsed(code).runs_cubin_on(parsed(device)),
-                cubin,
-                "{code} on {device}"
-            );
-            assert_eq!(
-                parsed(code).runs_ptx_on(parsed(device)),
-                ptx,
-                "{code} on {device}"
-            );
+            assert_eq!(parsed(code).runs_cubin_on(parsed(device)), cubin, "{code} on {device}");
+            assert_eq!(parsed(code).runs_ptx_on(parsed(device)), ptx, "{code} on {device}");
         }
         assert_eq!(parsed("90").features(), Features::Portable);
     }
@@ -238,11 +224,7 @@ mod tests {
             ("100f", "103f", true),
         ];
         for (code, output, is_accepted) in cases {
-            assert_eq!(
-                parsed(code).links_to(parsed(output)),
-                is_accepted,
-                "{code} to {output}"
-            );
+            assert_eq!(parsed(code).links_to(parsed(output)), is_accepted, "{code} to {output}");
         }
     }
 }

@@ -81,12 +81,7 @@ pub struct CacheOptions {
 /// 1 GiB on disk and 64 MiB in memory, in the default folder.
 impl Default for CacheOptions {
     fn default() -> Self {
-        Self {
-            folder: None,
-            disk_bytes: 1 << 30,
-            memory_bytes: 64 << 20,
-            _non_exhaustive: (),
-        }
+        Self { folder: None, disk_bytes: 1 << 30, memory_bytes: 64 << 20, _non_exhaustive: () }
     }
 }
 
@@ -143,12 +138,7 @@ impl Cache {
     /// # Errors
     /// See [`new`](Self::new).
     pub fn with(options: CacheOptions) -> Result<Self> {
-        let CacheOptions {
-            folder,
-            disk_bytes,
-            memory_bytes,
-            _non_exhaustive: (),
-        } = options;
+        let CacheOptions { folder, disk_bytes, memory_bytes, _non_exhaustive: () } = options;
         let in_memory = Self::without_folder(memory_bytes);
         if disk_bytes == 0 {
             return Ok(in_memory);
@@ -158,10 +148,7 @@ impl Cache {
             folder: PathBuf::new(),
             reason: format!("the user has no home folder; set {VARIABLE}"),
         })?;
-        Ok(Self {
-            disk: Some(Disk::open(&folder, disk_bytes)?),
-            ..in_memory
-        })
+        Ok(Self { disk: Some(Disk::open(&folder, disk_bytes)?), ..in_memory })
     }
 
     fn without_folder(memory_bytes: usize) -> Self {
@@ -197,10 +184,7 @@ impl Cache {
     /// See [`Program::compile`]. An entry that cannot be read or written is not an error.
     pub fn compile(&self, program: &Program, options: &CompileOptions) -> Result<Arc<Compiled>> {
         let target = resolve(options.target)?;
-        let resolved = CompileOptions {
-            target: Some(target),
-            ..options.clone()
-        };
+        let resolved = CompileOptions { target: Some(target), ..options.clone() };
         let arguments = resolved.arguments()?;
         if !self_contained::check(program, options) {
             count(&self.counters.not_cacheable);
@@ -224,11 +208,7 @@ impl Cache {
         }
         count(&self.counters.misses);
         let compiled = Arc::new(program.compile_with(target, &arguments)?);
-        if self
-            .disk
-            .as_ref()
-            .is_some_and(|disk| disk.write(&key, &compiled).is_err())
-        {
+        if self.disk.as_ref().is_some_and(|disk| disk.write(&key, &compiled).is_err()) {
             count(&self.counters.failed_writes);
         }
         self.lock_memory().insert(key, &compiled);
@@ -246,14 +226,8 @@ impl Cache {
 
     /// Returns what the cache has done since it was created.
     pub fn stats(&self) -> CacheStats {
-        let Counters {
-            memory_hits,
-            disk_hits,
-            misses,
-            not_cacheable,
-            damaged,
-            failed_writes,
-        } = &self.counters;
+        let Counters { memory_hits, disk_hits, misses, not_cacheable, damaged, failed_writes } =
+            &self.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         CacheStats {
             memory_hits: get(memory_hits),

@@ -56,9 +56,7 @@ pub fn version() -> Result<CudaVersion> {
     let (mut major, mut minor) = (0, 0);
     // SAFETY: both pointers are valid for writes.
     unsafe { nvrtc!(nvrtcVersion(&raw mut major, &raw mut minor)) }?;
-    let number = major
-        .saturating_mul(1000)
-        .saturating_add(minor.saturating_mul(10));
+    let number = major.saturating_mul(1000).saturating_add(minor.saturating_mul(10));
     Ok(CudaVersion::from_number(number))
 }
 
@@ -74,12 +72,8 @@ pub fn linker_version() -> Result<CudaVersion> {
     // SAFETY: both pointers are valid for writes.
     match unsafe { sys::nvJitLinkVersion(&raw mut major, &raw mut minor) } {
         Ok(nvJitLinkResult::NVJITLINK_SUCCESS) => {
-            let number = major
-                .saturating_mul(1000)
-                .saturating_add(minor.saturating_mul(10));
-            Ok(CudaVersion::from_number(
-                i32::try_from(number).unwrap_or(i32::MAX),
-            ))
+            let number = major.saturating_mul(1000).saturating_add(minor.saturating_mul(10));
+            Ok(CudaVersion::from_number(i32::try_from(number).unwrap_or(i32::MAX)))
         }
         Ok(code) => Err(Error::Link(Box::new(crate::LinkError {
             code,
@@ -108,9 +102,7 @@ pub fn supported_architectures() -> Result<Vec<Architecture>> {
     let mut numbers = vec![0; usize::try_from(count).unwrap_or(0)];
     // SAFETY: the buffer has space for `count` numbers, which is constant for a library.
     unsafe { nvrtc!(nvrtcGetSupportedArchs(numbers.as_mut_ptr())) }?;
-    let numbers = numbers
-        .into_iter()
-        .filter_map(|number| u32::try_from(number).ok());
+    let numbers = numbers.into_iter().filter_map(|number| u32::try_from(number).ok());
     Ok(numbers.filter_map(Architecture::from_number).collect())
 }
 
@@ -118,11 +110,7 @@ pub fn supported_architectures() -> Result<Vec<Architecture>> {
 pub(crate) fn c_string(text: impl Into<Vec<u8>>, what: impl FnOnce() -> String) -> Result<CString> {
     CString::new(text).map_err(|error| {
         let position = error.nul_position();
-        Invalid::Nul {
-            what: what(),
-            position,
-        }
-        .into()
+        Invalid::Nul { what: what(), position }.into()
     })
 }
 
@@ -133,10 +121,7 @@ pub(crate) fn path_bytes(path: &Path) -> Result<Vec<u8>> {
     #[cfg(not(unix))]
     match path.to_str() {
         Some(text) => Ok(text.as_bytes().to_owned()),
-        None => Err(Invalid::Path {
-            path: path.to_owned(),
-        }
-        .into()),
+        None => Err(Invalid::Path { path: path.to_owned() }.into()),
     }
 }
 
@@ -147,10 +132,7 @@ pub(crate) fn pointers(texts: &[CString]) -> Vec<*const c_char> {
 
 /// Returns texts as they are displayed.
 pub(crate) fn displayed(texts: &[CString]) -> Vec<String> {
-    texts
-        .iter()
-        .map(|text| text.to_string_lossy().into_owned())
-        .collect()
+    texts.iter().map(|text| text.to_string_lossy().into_owned()).collect()
 }
 
 /// Returns the text in a buffer that ends at the first NUL.

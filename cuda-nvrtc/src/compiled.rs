@@ -55,10 +55,7 @@ impl Compiled {
 
     /// Returns the size of the code and the texts in memory.
     pub(crate) fn bytes(&self) -> usize {
-        let names = self
-            .names
-            .iter()
-            .map(|(expression, name)| expression.len() + name.len());
+        let names = self.names.iter().map(|(expression, name)| expression.len() + name.len());
         self.ptx.as_ref().map_or(0, String::len)
             + self.cubin.as_ref().map_or(0, Vec::len)
             + self.lto_ir.as_ref().map_or(0, Vec::len)

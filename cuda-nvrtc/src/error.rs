@@ -130,10 +130,7 @@ pub enum Invalid {
     /// A path is not Unicode, on Windows.
     Path { path: PathBuf },
     /// The name was not registered with the program.
-    UnknownName {
-        name: String,
-        registered: Vec<String>,
-    },
+    UnknownName { name: String, registered: Vec<String> },
     /// The library does not compile for this architecture.
     UnsupportedArchitecture {
         architecture: Architecture,
@@ -141,17 +138,9 @@ pub enum Invalid {
         version: CudaVersion,
     },
     /// Compiled code without what the operation needs.
-    NoCode {
-        operation: &'static str,
-        needed: &'static str,
-        target: String,
-    },
+    NoCode { operation: &'static str, needed: &'static str, target: String },
     /// A cubin for an architecture that cannot be linked to code for the linker's architecture.
-    LinkedArchitecture {
-        input: String,
-        architecture: Architecture,
-        linker: Architecture,
-    },
+    LinkedArchitecture { input: String, architecture: Architecture, linker: Architecture },
     /// A program has more headers, or a call more options, than the library can count.
     TooMany { what: &'static str, count: usize },
 }
@@ -222,11 +211,7 @@ impl fmt::Display for Error {
             Self::NotLoadable(error) => error.fmt(f),
             Self::Driver(error) => error.fmt(f),
             Self::Cache { folder, reason } => {
-                write!(
-                    f,
-                    "the folder {} cannot be used as a cache: {reason}",
-                    folder.display()
-                )
+                write!(f, "the folder {} cannot be used as a cache: {reason}", folder.display())
             }
         }
     }
@@ -234,13 +219,7 @@ impl fmt::Display for Error {
 
 impl fmt::Display for NotLoadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            target,
-            device,
-            driver,
-            cubin,
-            ptx,
-        } = self;
+        let Self { target, device, driver, cubin, ptx } = self;
         write!(
             f,
             "code for {target} cannot be loaded on this device of the architecture {device} with a driver for \
@@ -278,17 +257,8 @@ impl fmt::Display for CompileError {
         if !self.options.is_empty() {
             write!(f, " with {}", self.options.join(" "))?;
         }
-        if let Some(Diagnostic {
-            file,
-            line,
-            message,
-            source,
-        }) = &self.first
-        {
-            write!(
-                f,
-                "; the first error is in line {line} of {file}: {message}"
-            )?;
+        if let Some(Diagnostic { file, line, message, source }) = &self.first {
+            write!(f, "; the first error is in line {line} of {file}: {message}")?;
             if let Some(source) = source {
                 write!(f, ", in `{source}`")?;
             }
@@ -337,11 +307,7 @@ impl fmt::Display for Invalid {
                     false => write!(f, "these were: {}", registered.join(", ")),
                 }
             }
-            Self::UnsupportedArchitecture {
-                architecture,
-                supported,
-                version,
-            } => {
+            Self::UnsupportedArchitecture { architecture, supported, version } => {
                 let supported: Vec<String> = supported.iter().map(ToString::to_string).collect();
                 write!(
                     f,
@@ -350,18 +316,10 @@ impl fmt::Display for Invalid {
                     supported.join(", ")
                 )
             }
-            Self::NoCode {
-                operation,
-                needed,
-                target,
-            } => {
+            Self::NoCode { operation, needed, target } => {
                 write!(f, "{operation} needs {needed}; this code is {target}")
             }
-            Self::LinkedArchitecture {
-                input,
-                architecture,
-                linker,
-            } => write!(
+            Self::LinkedArchitecture { input, architecture, linker } => write!(
                 f,
                 "the input {input:?} is a cubin for sm_{architecture}, which cannot be linked to code for \
                  sm_{linker}"

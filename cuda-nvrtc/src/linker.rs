@@ -108,11 +108,7 @@ impl Linker {
 
     /// Returns a linker with options.
     pub fn with(architecture: Architecture, options: LinkOptions) -> Self {
-        Self {
-            architecture,
-            options,
-            inputs: Vec::new(),
-        }
+        Self { architecture, options, inputs: Vec::new() }
     }
 
     /// Returns the linker with another input, which NVRTC or another link has produced: LTO-IR, a cubin, or PTX,
@@ -124,9 +120,7 @@ impl Linker {
     /// architecture that does not match that of the linker.
     pub fn with_compiled(self, name: impl Into<String>, compiled: &Compiled) -> Result<Self> {
         let name = name.into();
-        let Compiled {
-            ptx, cubin, lto_ir, ..
-        } = compiled;
+        let Compiled { ptx, cubin, lto_ir, .. } = compiled;
         let architecture = compiled.target.architecture();
         if lto_ir.is_none() && cubin.is_some() && !architecture.links_to(self.architecture) {
             // `link` would find out too, except for features of exactly one architecture.
@@ -197,11 +191,7 @@ impl Linker {
     }
 
     fn with_input(mut self, kind: LinkInput, name: String, content: Content) -> Self {
-        self.inputs.push(Input {
-            kind,
-            name,
-            content,
-        });
+        self.inputs.push(Input { kind, name, content });
         self
     }
 
@@ -226,10 +216,7 @@ impl Linker {
         for input in &self.inputs {
             self.check_architecture(input)?;
         }
-        let is_lto = self
-            .inputs
-            .iter()
-            .any(|input| input.kind == LinkInput::LtoIr);
+        let is_lto = self.inputs.iter().any(|input| input.kind == LinkInput::LtoIr);
         let arguments = self.arguments(is_lto)?;
         // Declared before the linker, so that each name and file name lives until the linker is destroyed, as
         // the inputs do.
@@ -246,26 +233,13 @@ impl Linker {
             handle.add(input, name)?;
         }
         // SAFETY: the linker is valid.
-        handle.check("nvJitLinkComplete", None, unsafe {
-            sys::nvJitLinkComplete(handle.raw)
-        })?;
+        handle.check("nvJitLinkComplete", None, unsafe { sys::nvJitLinkComplete(handle.raw) })?;
         let log = handle.info_log()?;
         let (ptx, cubin, target) = match self.options.ptx {
             true => (Some(handle.ptx()?), None, Target::Ptx(self.architecture)),
-            false => (
-                None,
-                Some(handle.cubin()?),
-                Target::Cubin(self.architecture),
-            ),
+            false => (None, Some(handle.cubin()?), Target::Cubin(self.architecture)),
         };
-        Ok(Compiled {
-            target,
-            ptx,
-            cubin,
-            lto_ir: None,
-            log,
-            names: BTreeMap::new(),
-        })
+        Ok(Compiled { target, ptx, cubin, lto_ir: None, log, names: BTreeMap::new() })
     }
 
     /// Refuses a cubin for an architecture that does not match that of the linker.
@@ -312,22 +286,15 @@ impl Linker {
             _non_exhaustive: (),
         } = &self.options;
         let mut arguments = vec![format!("-arch=sm_{}", self.architecture)];
-        for (is_set, option) in [
-            (is_lto, "-lto"),
-            (*ptx, "-ptx"),
-            (*debug, "-g"),
-            (*line_info, "-lineinfo"),
-        ] {
+        for (is_set, option) in
+            [(is_lto, "-lto"), (*ptx, "-ptx"), (*debug, "-g"), (*line_info, "-lineinfo")]
+        {
             if is_set {
                 arguments.push(option.to_owned());
             }
         }
         arguments.extend(max_registers.map(|count| format!("-maxrregcount={count}")));
-        arguments.extend(
-            kernels_used
-                .iter()
-                .map(|name| format!("-kernels-used={name}")),
-        );
+        arguments.extend(kernels_used.iter().map(|name| format!("-kernels-used={name}")));
         arguments.extend(extra.iter().cloned());
         let c_option = |argument: String| c_string(argument, || "a linker option".to_owned());
         arguments.into_iter().map(c_option).collect()
@@ -373,10 +340,8 @@ type CopyText = unsafe fn(nvJitLinkHandle, *mut c_char) -> Result<nvJitLinkResul
 impl<'a> Handle<'a> {
     /// Creates a linker. If the options are wrong, the library creates a linker that has only a log.
     fn create(arguments: &'a [CString]) -> Result<Self> {
-        let count = u32::try_from(arguments.len()).map_err(|_| Invalid::TooMany {
-            what: "linker options",
-            count: arguments.len(),
-        })?;
+        let count = u32::try_from(arguments.len())
+            .map_err(|_| Invalid::TooMany { what: "linker options", count: arguments.len() })?;
         let mut options = pointers(arguments);
         let mut raw = std::ptr::null_mut();
         // SAFETY: there are `count` texts that end with a NUL and live as long as the linker.
@@ -486,9 +451,7 @@ impl<'a> Handle<'a> {
         // Without a text, some versions return the size 0 but write a NUL.
         let mut buffer = vec![0; bytes.saturating_add(1)];
         // SAFETY: the linker is valid. The caller guarantees that the buffer is large enough.
-        self.check(calls.1, None, unsafe {
-            copy(self.raw, buffer.as_mut_ptr().cast())
-        })?;
+        self.check(calls.1, None, unsafe { copy(self.raw, buffer.as_mut_ptr().cast()) })?;
         Ok(buffer)
     }
 }

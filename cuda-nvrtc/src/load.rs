@@ -80,22 +80,14 @@ impl Compiled {
             cubin: None,
             ptx: None,
         };
-        if let Some(cubin) = self
-            .cubin
-            .as_ref()
-            .filter(|_| architecture.runs_cubin_on(device))
-        {
+        if let Some(cubin) = self.cubin.as_ref().filter(|_| architecture.runs_cubin_on(device)) {
             // SAFETY: NVIDIA's compiler or linker has made the cubin, and nothing has changed it.
             match unsafe { Module::from_image_with(context, cubin, options) } {
                 Err(error) if is_of_another_driver(&error) => not_loadable.cubin = Some(error),
                 result => return Ok(result?),
             }
         }
-        if let Some(ptx) = self
-            .ptx
-            .as_ref()
-            .filter(|_| architecture.runs_ptx_on(device))
-        {
+        if let Some(ptx) = self.ptx.as_ref().filter(|_| architecture.runs_ptx_on(device)) {
             match Module::from_ptx_with(context, ptx, options) {
                 Err(error @ cuda_safe::Error::PtxTooNew { .. }) => not_loadable.ptx = Some(error),
                 result => return Ok(result?),

@@ -53,10 +53,7 @@ impl Program {
     /// is searched for headers; see [`new`](Self::new).
     #[must_use]
     pub fn with_name(self, name: impl Into<String>) -> Self {
-        Self {
-            name: name.into(),
-            ..self
-        }
+        Self { name: name.into(), ..self }
     }
 
     /// Returns the program with another header in memory, for `#include "name"` and `#include <name>`. Each header
@@ -101,10 +98,7 @@ impl Program {
     #[doc(alias = "nvrtcGetProgramLog")]
     pub fn compile(&self, options: &CompileOptions) -> Result<Compiled> {
         let target = resolve(options.target)?;
-        let options = CompileOptions {
-            target: Some(target),
-            ..options.clone()
-        };
+        let options = CompileOptions { target: Some(target), ..options.clone() };
         self.compile_with(target, &options.arguments()?)
     }
 
@@ -158,9 +152,7 @@ impl Program {
             return Some(&self.source);
         }
         let mut headers = self.headers.iter();
-        headers
-            .find(|(name, _)| name == file)
-            .map(|(_, text)| text.as_str())
+        headers.find(|(name, _)| name == file).map(|(_, text)| text.as_str())
     }
 
     fn create(&self) -> Result<Handle> {
@@ -173,9 +165,7 @@ impl Program {
             if !seen.insert(name) {
                 return Err(Invalid::TwoHeaders { name: name.clone() }.into());
             }
-            header_names.push(c_string(name.as_str(), || {
-                "the name of a header".to_owned()
-            })?);
+            header_names.push(c_string(name.as_str(), || "the name of a header".to_owned())?);
             headers.push(c_string(text.as_str(), || format!("the header {name:?}"))?);
         }
         let count = c_count("headers", headers.len())?;
@@ -210,17 +200,12 @@ pub(crate) fn resolve(target: Option<Target>) -> Result<Target> {
     };
     let architecture = target.architecture();
     let capability = architecture.compute_capability();
-    match supported
-        .iter()
-        .any(|other| other.compute_capability() == capability)
-    {
+    match supported.iter().any(|other| other.compute_capability() == capability) {
         true => Ok(target),
-        false => Err(Invalid::UnsupportedArchitecture {
-            architecture,
-            supported,
-            version: version()?,
+        false => {
+            Err(Invalid::UnsupportedArchitecture { architecture, supported, version: version()? }
+                .into())
         }
-        .into()),
     }
 }
 
@@ -296,13 +281,7 @@ impl Handle {
     fn lowered_name(&self, expression: &CStr) -> Result<String> {
         let mut name = std::ptr::null();
         // SAFETY: the program was compiled, the text ends with a NUL, and the pointer is valid for a write.
-        unsafe {
-            nvrtc!(nvrtcGetLoweredName(
-                self.0,
-                expression.as_ptr(),
-                &raw mut name
-            ))
-        }?;
+        unsafe { nvrtc!(nvrtcGetLoweredName(self.0, expression.as_ptr(), &raw mut name)) }?;
         if name.is_null() {
             return Ok(String::new());
         }

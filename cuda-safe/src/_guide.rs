@@ -101,10 +101,7 @@ pub mod moving_from_cudarc {}
 
 /// Names: the functions of the CUDA driver API.
 ///
-#[allow(
-    clippy::doc_markdown,
-    reason = "the reasons are written for COVERAGE.md too"
-)]
+#[allow(clippy::doc_markdown, reason = "the reasons are written for COVERAGE.md too")]
 #[doc = include_str!("_guide/names_c.md")]
 pub mod names_c {}
 

@@ -111,14 +111,7 @@ fn fills(name: &str, at: CUdeviceptr, own: CUstream) {
         call!(cuCtxSynchronize());
     });
     row(&format!("{name}: memset 2D D32, asynchronous"), || {
-        call!(cuMemsetD2D32Async(
-            at,
-            PITCH,
-            0x0102_0304,
-            SIDE / 4,
-            SIDE,
-            own
-        ));
+        call!(cuMemsetD2D32Async(at, PITCH, 0x0102_0304, SIDE / 4, SIDE, own));
         synchronize(own);
     });
 }
@@ -151,9 +144,7 @@ fn main() {
     let room = PITCH * SIDE;
     println!("{:60}{:>8}", "", "GB/s");
     let (source, mut target) = (vec![1_u8; SIZE], vec![2_u8; SIZE]);
-    row("memcpy", || {
-        black_box(&mut target).copy_from_slice(black_box(&source))
-    });
+    row("memcpy", || black_box(&mut target).copy_from_slice(black_box(&source)));
     drop((source, target));
 
     row("allocation of 16 MiB, first memset, free", || {
@@ -183,39 +174,14 @@ fn main() {
     let arrays = [array(SIDE, SIDE), array(SIDE, SIDE)].map(Side::Array);
     let (plain_side, other_side) = (Side::Device(plain), Side::Device(other));
     for (name, from, to, pitch) in [
-        (
-            "copy 2D from pinned memory",
-            Side::Host(locked),
-            plain_side,
-            PITCH,
-        ),
-        (
-            "copy 2D from pageable memory",
-            Side::Host(pageable),
-            plain_side,
-            PITCH,
-        ),
-        (
-            "copy 2D to pinned memory",
-            plain_side,
-            Side::Host(locked),
-            PITCH,
-        ),
-        (
-            "copy 2D to pageable memory",
-            plain_side,
-            Side::Host(pageable),
-            PITCH,
-        ),
+        ("copy 2D from pinned memory", Side::Host(locked), plain_side, PITCH),
+        ("copy 2D from pageable memory", Side::Host(pageable), plain_side, PITCH),
+        ("copy 2D to pinned memory", plain_side, Side::Host(locked), PITCH),
+        ("copy 2D to pageable memory", plain_side, Side::Host(pageable), PITCH),
         ("copy 2D on the device", plain_side, other_side, PITCH),
         ("copy 2D to an array", plain_side, arrays[0], PITCH),
         ("copy 2D between arrays", arrays[0], arrays[1], PITCH),
-        (
-            "copy 2D from an array to pinned memory",
-            arrays[1],
-            Side::Host(locked),
-            PITCH,
-        ),
+        ("copy 2D from an array to pinned memory", arrays[1], Side::Host(locked), PITCH),
     ] {
         row(name, || square(from, to, pitch, own));
     }

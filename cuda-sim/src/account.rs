@@ -111,15 +111,12 @@ pub(crate) fn record(function: &'static str, arguments: Vec<Argument>, result: C
         *calls += 1;
         *failures += u64::from(!result.is_success());
     }
-    CALLS
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(Call {
-            function,
-            thread: thread::id(),
-            result,
-            arguments,
-        });
+    CALLS.lock().unwrap_or_else(PoisonError::into_inner).push(Call {
+        function,
+        thread: thread::id(),
+        result,
+        arguments,
+    });
 }
 
 /// Reports a misuse: an incorrect call that a real driver accepts or crashes on.
@@ -134,10 +131,7 @@ pub(crate) fn misuse(what: impl Into<String>) {
 
 /// Records a misuse that is reported elsewhere.
 pub(crate) fn note_misuse(what: String) {
-    MISUSES
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .push(what);
+    MISUSES.lock().unwrap_or_else(PoisonError::into_inner).push(what);
 }
 
 /// Records a call of a function that is not simulated, and reports the first call of each such function.
@@ -165,9 +159,7 @@ pub fn not_simulated() -> Vec<&'static str> {
 pub(crate) fn refuse_in_kernel(calls: &str) -> bool {
     let inside = thread::in_kernel();
     if inside {
-        misuse(format!(
-            "a kernel calls {calls}; a kernel on a GPU cannot call the driver"
-        ));
+        misuse(format!("a kernel calls {calls}; a kernel on a GPU cannot call the driver"));
     }
     inside
 }
@@ -185,19 +177,13 @@ pub fn clear_calls() {
 /// Returns the misuses detected so far: incorrect calls that a real driver accepts or crashes on. Each
 /// message names the violated rule.
 pub fn misuses() -> Vec<String> {
-    MISUSES
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone()
+    MISUSES.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 /// Clears the records of calls and misuses.
 pub(crate) fn clear() {
     clear_calls();
-    MISUSES
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clear();
+    MISUSES.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
 pub(crate) fn call_count() -> usize {
@@ -293,10 +279,8 @@ impl Alive {
 impl fmt::Display for Alive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = self.counts();
-        let counts: Vec<String> = counts
-            .iter()
-            .map(|(count, name)| format!("{count} {name}"))
-            .collect();
+        let counts: Vec<String> =
+            counts.iter().map(|(count, name)| format!("{count} {name}")).collect();
         f.write_str(&counts.join(", "))
     }
 }

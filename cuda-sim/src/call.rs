@@ -336,21 +336,14 @@ pub fn alive() -> Alive {
 pub fn data_freed(data: *const c_void) {
     let address = data.addr();
     let used = state::with(|world| {
-        let in_objects = || {
-            world
-                .user_objects
-                .iter()
-                .any(|(_, its)| its.data == address)
-        };
+        let in_objects = || world.user_objects.iter().any(|(_, its)| its.data == address);
         match world.executor.uses_data(address, world.fatal.is_some()) {
             true => Some("work that is enqueued or running uses it"),
             false => in_objects().then_some("a user object references it"),
         }
     });
     if let Some(used) = used.flatten() {
-        misuse(format!(
-            "the data of a callback at {address:#x} is freed while {used}"
-        ));
+        misuse(format!("the data of a callback at {address:#x} is freed while {used}"));
     }
     note_freed(address);
 }

@@ -108,9 +108,7 @@ pub(crate) fn zstd(frame: &[u8], most: usize) -> Option<Vec<u8>> {
         let decoder = StreamingDecoder::new(frame).ok()?;
         let mut result = Vec::new();
         // The buffer grows with the bytes that exist, because the lengths in a damaged frame are arbitrary.
-        let read = decoder
-            .take(most.saturating_add(1))
-            .read_to_end(&mut result);
+        let read = decoder.take(most.saturating_add(1)).read_to_end(&mut result);
         (read.ok()? as u64 <= most).then_some(result)
     };
     // The decoder panics at a block of more than 4 GiB.
@@ -125,10 +123,7 @@ mod tests {
     fn lz4_blocks_are_decoded() {
         // One literal, repeated 19 times, then five literals.
         let block = [0x1f, b'a', 1, 0, 0, 0x50, b'b', b'c', b'd', b'e', b'f'];
-        assert_eq!(
-            lz4(&block, 25).as_deref(),
-            Some(&b"aaaaaaaaaaaaaaaaaaaabcdef"[..])
-        );
+        assert_eq!(lz4(&block, 25).as_deref(), Some(&b"aaaaaaaaaaaaaaaaaaaabcdef"[..]));
         assert_eq!(lz4(&block, 24), None);
         assert_eq!(lz4(&block, 19), None);
         let long = [&[0xf0, 1], &[7; 16][..]].concat();
@@ -142,13 +137,8 @@ mod tests {
     fn zstd_frames_are_decoded() {
         // A header with the length of the content, a block that repeats one byte, and the last block, of three bytes.
         let magic = 0xfd2f_b528_u32.to_le_bytes();
-        let frame = [
-            &magic[..],
-            &[0x20, 8],
-            &[5 << 3 | 2, 0, 0, b'a', 3 << 3 | 1, 0, 0],
-            b"bcd",
-        ]
-        .concat();
+        let frame =
+            [&magic[..], &[0x20, 8], &[5 << 3 | 2, 0, 0, b'a', 3 << 3 | 1, 0, 0], b"bcd"].concat();
         assert_eq!(zstd(&frame, 8).as_deref(), Some(&b"aaaaabcd"[..]));
         assert_eq!(zstd(&frame, 7), None);
         for length in 0..frame.len() {
@@ -161,22 +151,7 @@ mod tests {
     #[test]
     fn snappy_blocks_are_decoded() {
         // Two literals, and copies with offsets of one, two and four bytes.
-        let block = [
-            14,
-            1 << 2,
-            b'a',
-            b'b',
-            1,
-            2,
-            3 << 2 | 2,
-            2,
-            0,
-            3 << 2 | 3,
-            1,
-            0,
-            0,
-            0,
-        ];
+        let block = [14, 1 << 2, b'a', b'b', 1, 2, 3 << 2 | 2, 2, 0, 3 << 2 | 3, 1, 0, 0, 0];
         assert_eq!(snappy(&block).as_deref(), Some(&b"abababababbbbb"[..]));
         let long = [&[70, 60 << 2, 69], &[7; 70][..]].concat();
         assert_eq!(snappy(&long).as_deref(), Some(&[7; 70][..]));

@@ -26,14 +26,8 @@ pub enum Variable {
 
 impl Variable {
     /// All variables.
-    pub const ALL: [Self; 6] = [
-        Self::Profile,
-        Self::Kernels,
-        Self::Races,
-        Self::Lenient,
-        Self::Faults,
-        Self::Account,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::Profile, Self::Kernels, Self::Races, Self::Lenient, Self::Faults, Self::Account];
 
     /// The variables that select modes of a profile.
     const MODES: [Self; 3] = [Self::Kernels, Self::Races, Self::Lenient];
@@ -115,10 +109,7 @@ impl Variable {
                 quoted()
             )),
         };
-        done.map_err(|reason| InvalidVariable {
-            variable: self,
-            reason,
-        })
+        done.map_err(|reason| InvalidVariable { variable: self, reason })
     }
 }
 
@@ -153,12 +144,7 @@ impl Environment {
 /// The settings if no variable is set.
 impl Default for Environment {
     fn default() -> Self {
-        Self {
-            profile: Profile::h200(),
-            faults: Vec::new(),
-            account: None,
-            invalid: Vec::new(),
-        }
+        Self { profile: Profile::h200(), faults: Vec::new(), account: None, invalid: Vec::new() }
     }
 }
 
@@ -181,10 +167,7 @@ impl Profile {
     /// # Errors
     /// The value of one of these variables is not valid. See the [table](crate::environment).
     pub fn with_environment(self) -> Result<Self, InvalidVariable> {
-        let mut settings = Environment {
-            profile: self,
-            ..Environment::default()
-        };
+        let mut settings = Environment { profile: self, ..Environment::default() };
         for mode in Variable::MODES {
             mode.read(&mut settings)?;
         }
@@ -225,10 +208,9 @@ mod tests {
 
     #[test]
     fn a_mode_is_0_or_1_and_nothing_else() {
-        for (variable, name) in [
-            (Variable::Races, "CUDA_SIM_RACES"),
-            (Variable::Lenient, "CUDA_SIM_LENIENT"),
-        ] {
+        for (variable, name) in
+            [(Variable::Races, "CUDA_SIM_RACES"), (Variable::Lenient, "CUDA_SIM_LENIENT")]
+        {
             for (value, expected) in [("0", false), ("1", true)] {
                 let its = selected(variable, value).expect("a valid value").profile;
                 let modes = [its.race_detection, its.lenient_misuse];

@@ -121,12 +121,7 @@ impl Executor {
         if is_told_of_failures(&work) {
             self.failing.insert(id);
         }
-        let operation = Operation {
-            work,
-            stream,
-            missing,
-            followers: Vec::new(),
-        };
+        let operation = Operation { work, stream, missing, followers: Vec::new() };
         self.operations.insert(id, operation);
         self.queues.entry(stream).or_default().push_back(id);
         self.note_first(stream);

@@ -185,10 +185,7 @@ impl Memory {
         }
         let id = self.new_id();
         let allocation = Allocation {
-            kind: Kind::Ordered {
-                ready: false,
-                freed: false,
-            },
+            kind: Kind::Ordered { ready: false, freed: false },
             context,
             device,
             bytes,
@@ -438,8 +435,7 @@ impl Memory {
         for address in its {
             self.free(address);
         }
-        self.peers
-            .retain(|(from, to)| *from != context && *to != context);
+        self.peers.retain(|(from, to)| *from != context && *to != context);
         // Pinned memory is freed too, portable or not (unverified, from documentation).
         self.forget_host_of_context(context);
     }

@@ -269,10 +269,7 @@ impl Profile {
     /// run: such memory is attached to one stream or to the host.
     #[must_use]
     pub fn without_concurrent_managed_access(self) -> Self {
-        Self {
-            concurrent_managed_access: false,
-            ..self
-        }
+        Self { concurrent_managed_access: false, ..self }
     }
 
     /// Simulates a system where registered and write-combined host memory has a device address that
@@ -282,10 +279,7 @@ impl Profile {
     /// Unverified (from documentation): an H200 uses one address for both.
     #[must_use]
     pub fn with_disjoint_host_addresses(self) -> Self {
-        Self {
-            disjoint_host_addresses: true,
-            ..self
-        }
+        Self { disjoint_host_addresses: true, ..self }
     }
 
     /// Adds a thread of the driver. It runs enqueued work when the program has made no call for ten
@@ -297,10 +291,7 @@ impl Profile {
     /// seed. Under [`explore`](crate::explore) the thread does nothing.
     #[must_use]
     pub fn with_driver_thread(self) -> Self {
-        Self {
-            driver_thread: true,
-            ..self
-        }
+        Self { driver_thread: true, ..self }
     }
 
     /// Reports races: conflicting accesses to the same bytes by operations that no order connects. See the
@@ -309,10 +300,7 @@ impl Profile {
     /// The mode changes no result of any call. It takes time and memory for each operation.
     #[must_use]
     pub fn with_race_detection(self) -> Self {
-        Self {
-            race_detection: true,
-            ..self
-        }
+        Self { race_detection: true, ..self }
     }
 
     /// Makes the driver continue after an illegal access of the device. The [misuse](crate::misuses) is
@@ -322,10 +310,7 @@ impl Profile {
     /// usually has on a GPU. Another operation with an illegal access ends there.
     #[must_use]
     pub fn with_lenient_misuse(self) -> Self {
-        Self {
-            lenient_misuse: true,
-            ..self
-        }
+        Self { lenient_misuse: true, ..self }
     }
 
     /// Makes kernels that are not [registered](crate::kernel::register) do nothing. By default, a launch of
@@ -335,10 +320,7 @@ impl Profile {
     /// [`unregistered_kernels`](crate::unregistered_kernels) lists the kernels that did nothing.
     #[must_use]
     pub fn ignoring_unregistered_kernels(self) -> Self {
-        Self {
-            ignores_unregistered_kernels: true,
-            ..self
-        }
+        Self { ignores_unregistered_kernels: true, ..self }
     }
 
     /// Returns the CUDA version of the driver.

@@ -54,11 +54,7 @@ fn note_depth() {
 
 pub(crate) fn depths() -> Vec<(ThreadId, usize)> {
     let depths = DEPTHS.lock().unwrap_or_else(PoisonError::into_inner);
-    depths
-        .iter()
-        .flatten()
-        .map(|(id, depth)| (*id, *depth))
-        .collect()
+    depths.iter().flatten().map(|(id, depth)| (*id, *depth)).collect()
 }
 
 pub(crate) fn pop() -> Option<usize> {

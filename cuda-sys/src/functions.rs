@@ -115,7 +115,6 @@ impl Function {
         let index = self.index();
         let all = [refusing, abi::refusing, ptds::refusing].map(|refusing| refusing(index));
         let mut all = all.into_iter();
-        all.find(|function| !function.is_null())
-            .unwrap_or(core::ptr::null())
+        all.find(|function| !function.is_null()).unwrap_or(core::ptr::null())
     }
 }

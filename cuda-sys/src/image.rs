@@ -109,12 +109,7 @@ pub enum ImageError {
 
 impl fmt::Display for Code<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            kind,
-            architecture,
-            suffix,
-            ..
-        } = self;
+        let Self { kind, architecture, suffix, .. } = self;
         match kind {
             CodeKind::Cubin => write!(f, "a cubin for sm_{architecture}{suffix}"),
             CodeKind::Ptx => write!(f, "PTX for compute_{architecture}{suffix}"),
@@ -260,11 +255,7 @@ mod tests {
 
     #[test]
     fn the_members_of_a_fat_binary_have_kinds_and_architectures() {
-        let expected = [
-            "a cubin for sm_80",
-            "a cubin for sm_90a",
-            "PTX for compute_52",
-        ];
+        let expected = ["a cubin for sm_80", "a cubin for sm_90a", "PTX for compute_52"];
         assert_eq!(texts(STORED), expected);
         assert_eq!(texts(COMPRESSED), expected);
         assert_eq!(texts(LZ4), expected);
@@ -292,11 +283,7 @@ mod tests {
                 assert_eq!(compressed.format, format);
                 assert_eq!(compressed.decompressed_length, length);
                 assert!(compressed.bytes.len() < length && compressed.bytes.starts_with(start));
-                assert!(
-                    image
-                        .windows(compressed.bytes.len())
-                        .any(|its| its == compressed.bytes)
-                );
+                assert!(image.windows(compressed.bytes.len()).any(|its| its == compressed.bytes));
             }
         }
     }
@@ -314,10 +301,7 @@ mod tests {
             let mut image = COMPRESSED.to_vec();
             image[FLAGS + 1] = bits;
             let first = codes(&image).expect("a fat binary")[0];
-            assert_eq!(
-                (first.bytes, first.compressed.map(|its| its.format)),
-                (None, Some(format))
-            );
+            assert_eq!((first.bytes, first.compressed.map(|its| its.format)), (None, Some(format)));
         }
         let mut image = COMPRESSED.to_vec();
         image[LENGTH + 2] = 1;

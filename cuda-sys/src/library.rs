@@ -60,10 +60,7 @@ impl Library {
     /// Opening a library runs its initializers. This must be sound for any library with one of these names,
     /// at any time and on any thread.
     pub const unsafe fn new(names: &'static [&'static str]) -> Self {
-        Self {
-            candidates: Candidates::Names(names),
-            file: OnceCell::new(),
-        }
+        Self { candidates: Candidates::Names(names), file: OnceCell::new() }
     }
 
     /// Returns a library that is not open yet, for a library that the dynamic linker alone may not find. The
@@ -77,10 +74,7 @@ impl Library {
     /// Opening a library runs its initializers. This must be sound for any library in one of these files, at
     /// any time and on any thread.
     pub const unsafe fn with_search(search: fn() -> Vec<PathBuf>) -> Self {
-        Self {
-            candidates: Candidates::Search(search),
-            file: OnceCell::new(),
-        }
+        Self { candidates: Candidates::Search(search), file: OnceCell::new() }
     }
 
     /// Opens the library now rather than at the first use of a function.

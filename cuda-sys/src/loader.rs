@@ -86,10 +86,7 @@ pub(crate) fn find(function: Function) -> Result<NonNull<c_void>, Unavailable> {
         }
         absent.store(true, Ordering::Relaxed);
     }
-    Err(Unavailable::Missing(MissingFunction {
-        function,
-        driver: version_of(source),
-    }))
+    Err(Unavailable::Missing(MissingFunction { function, driver: version_of(source) }))
 }
 
 /// Returns the version of a source, or `None` if an installed source does not report one.
@@ -149,9 +146,7 @@ pub unsafe fn load_from(path: impl AsRef<Path>) -> Result<(), InstallError> {
 pub unsafe fn install(
     find: impl Fn(&CStr) -> *const c_void + Send + Sync + 'static,
 ) -> Result<(), InstallError> {
-    SOURCE
-        .set(Source::Installed(Box::new(find)))
-        .map_err(|_| InstallError::InUse)
+    SOURCE.set(Source::Installed(Box::new(find))).map_err(|_| InstallError::InUse)
 }
 
 /// Permanently disables the driver: from now on every function returns `CUDA_ERROR_NOT_INITIALIZED`.

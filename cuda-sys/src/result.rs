@@ -62,10 +62,7 @@ impl CUresult {
     /// Returns a description of the code, written for this crate. Returns `None` for a code that the
     /// headers do not define.
     pub fn text(self) -> Option<&'static str> {
-        text::TEXTS
-            .iter()
-            .find(|(code, _)| *code == self)
-            .map(|(_, text)| *text)
+        text::TEXTS.iter().find(|(code, _)| *code == self).map(|(_, text)| *text)
     }
 }
 

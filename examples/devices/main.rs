@@ -34,10 +34,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
             Some(profile) => support::choose(Some(&profile))?,
             None => None,
         };
-        print!(
-            "{}",
-            report::write(BUILD, simulated.as_deref(), |name| std::env::var(name).ok())
-        );
+        print!("{}", report::write(BUILD, simulated.as_deref(), |name| std::env::var(name).ok()));
         return Ok(());
     }
     if let Some(line) = support::choose(sim.as_deref())? {
@@ -94,9 +91,7 @@ fn describe(device: &Device) -> Result<()> {
         yes_no(device.attribute(attribute::MEMORY_POOLS_SUPPORTED)?),
         yes_no(device.attribute(attribute::ECC_ENABLED)?),
         // Drivers before CUDA 12.3 do not have this attribute.
-        device
-            .attribute(attribute::MPS_ENABLED)
-            .map_or("unknown", yes_no)
+        device.attribute(attribute::MPS_ENABLED).map_or("unknown", yes_no)
     );
     match SmResource::of_device(device) {
         Ok(sms) => match sms.properties().min_partition_size {

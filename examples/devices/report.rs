@@ -72,14 +72,7 @@ pub(crate) fn write(
         env!("CARGO_PKG_VERSION"),
         CudaVersion::BINDINGS
     ));
-    line(format!(
-        "built with {build}{}",
-        if cfg!(debug_assertions) {
-            ", debug"
-        } else {
-            ""
-        }
-    ));
+    line(format!("built with {build}{}", if cfg!(debug_assertions) { ", debug" } else { "" }));
     line(format!("system {}", system()));
     match simulated {
         Some(simulated) => line(simulated.to_owned()),
@@ -100,9 +93,7 @@ pub(crate) fn write(
         }
         Err(error) => line(shorten(&format!("no devices: {error}"))),
     }
-    let set = VARIABLES
-        .iter()
-        .filter_map(|name| Some((name, variable(name)?)));
+    let set = VARIABLES.iter().filter_map(|name| Some((name, variable(name)?)));
     for (name, value) in set {
         line(format!("{name}={}", shorten(&value)));
     }
@@ -176,10 +167,7 @@ fn shorten(value: &str) -> String {
 
 fn shorten_one(item: &str) -> String {
     let is_path = item.starts_with(['/', '\\']);
-    let mut names: Vec<&str> = item
-        .split(['/', '\\'])
-        .filter(|name| !name.is_empty())
-        .collect();
+    let mut names: Vec<&str> = item.split(['/', '\\']).filter(|name| !name.is_empty()).collect();
     if is_path && names.len() > 1 {
         // The second name is the user's.
         let is_home = ["home", "Users"].contains(&names[0]);

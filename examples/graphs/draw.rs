@@ -88,10 +88,7 @@ fn details(graph: &Graph, node: NodeId) -> Result<String> {
     }
     if let Ok(copy) = graph.typed::<kind::Copy>(node) {
         let its = graph.copy_parameters(copy)?;
-        return Ok(format!(
-            "{} bytes",
-            its.WidthInBytes * its.Height * its.Depth
-        ));
+        return Ok(format!("{} bytes", its.WidthInBytes * its.Height * its.Depth));
     }
     Ok(String::new())
 }

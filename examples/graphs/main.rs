@@ -69,12 +69,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     graph.add_event_record(&ends, &captured.complete)?;
 
     // The graph takes the buffers, which nothing else can use while it is launched.
-    let Pipeline {
-        first,
-        second,
-        complete,
-        ..
-    } = captured;
+    let Pipeline { first, second, complete, .. } = captured;
     let (mut first, mut second) = (graph.own(first.samples)?, graph.own(second.samples)?);
     // SAFETY: the captured work uses these buffers only, and each of its kernels is ordered after the one
     // before. `scale` keeps the kernel loaded while this function launches the graph.
@@ -102,10 +97,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
 
     let product: i32 = FACTORS.iter().product();
     let samples = executable.access(&mut first, &stream)?;
-    assert_eq!(
-        samples.as_slice().to_vec()?,
-        by_streams.first.samples.to_vec()?
-    );
+    assert_eq!(samples.as_slice().to_vec()?, by_streams.first.samples.to_vec()?);
     drop(samples);
 
     // Another factor for the last kernel of the second channel.

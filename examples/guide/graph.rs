@@ -12,9 +12,7 @@ pub(crate) fn draw() -> Result<String> {
     let ptx = include_str!("../../tests/documentation/kernels.ptx");
     let module = Module::from_ptx(&context, ptx)?;
     let scale = module.kernel("scale")?.typed::<(&mut [f32], f32, u32)>()?;
-    let add = module
-        .kernel("add")?
-        .typed::<(&[f32], &[f32], &mut [f32], u32)>()?;
+    let add = module.kernel("add")?.typed::<(&[f32], &[f32], &mut [f32], u32)>()?;
     let config = LaunchConfig::for_elements(N as usize, 256)?;
 
     let mut graph = Graph::new(&context)?;

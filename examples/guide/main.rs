@@ -17,10 +17,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-const FOLDER: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../cuda-safe/src/_guide/pictures"
-);
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../cuda-safe/src/_guide/pictures");
 const ADVICE: &str = "run `cargo run --example guide`";
 
 fn main() -> ExitCode {
@@ -49,12 +46,8 @@ fn run() -> Result<(), Box<dyn Error>> {
     ];
     for (name, svg) in pictures {
         // A blank line would end the HTML block in which rustdoc shows the picture.
-        let svg: String = svg
-            .lines()
-            .filter(|line| !line.is_empty())
-            .collect::<Vec<_>>()
-            .join("\n")
-            + "\n";
+        let svg: String =
+            svg.lines().filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n") + "\n";
         let path = Path::new(FOLDER).join(name).with_extension("svg");
         if !check {
             fs::write(&path, svg).map_err(|why| format!("writing {}: {why}", path.display()))?;

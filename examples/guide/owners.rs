@@ -50,14 +50,8 @@ pub(crate) fn draw() -> String {
         line(&mut svg, (x, y + HEIGHT), (to_x, to_y), "#888", 1);
     }
     for (name, x, y) in OBJECTS {
-        let (left, colour) = (
-            x - WIDTH / 2,
-            if name == "Context" {
-                COLOURS[0]
-            } else {
-                COLOURS[2]
-            },
-        );
+        let (left, colour) =
+            (x - WIDTH / 2, if name == "Context" { COLOURS[0] } else { COLOURS[2] });
         let _ = writeln!(
             svg,
             "<rect x=\"{left}\" y=\"{y}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" rx=\"6\" fill=\"white\" \

@@ -24,11 +24,8 @@ pub(crate) fn draw() -> Result<String> {
     let rows = count.div_ceil(COLUMNS);
     let legend = 2 * MARGIN + rows * STEP;
     let mut svg = begin(2 * MARGIN + COLUMNS * STEP, legend + 2 * 24 + MARGIN / 2);
-    for ((part, name), (colour, line)) in partitions
-        .parts
-        .into_iter()
-        .zip(NAMES)
-        .zip(COLOURS.iter().zip(0..))
+    for ((part, name), (colour, line)) in
+        partitions.parts.into_iter().zip(NAMES).zip(COLOURS.iter().zip(0..))
     {
         let partition = part.create()?;
         let sms = SmProbe::new(partition.context())?.sms(&partition.stream()?)?;

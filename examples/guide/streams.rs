@@ -14,73 +14,27 @@ const BAR: u32 = 26;
 pub(crate) fn draw() -> String {
     let mut svg = begin(LEFT + (COPY + KERNEL) * CHUNKS as u32 + 24, 196);
 
-    text(
-        &mut svg,
-        16,
-        24,
-        14,
-        "One stream: each copy waits for the kernel before it",
-    );
+    text(&mut svg, 16, 24, 14, "One stream: each copy waits for the kernel before it");
     text(&mut svg, 16, 55, 12, "stream");
     let mut now = LEFT;
     for chunk in 0..CHUNKS {
-        bar(
-            &mut svg,
-            now,
-            38,
-            COPY,
-            COLOURS[5],
-            &format!("copy {chunk}"),
-        );
-        bar(
-            &mut svg,
-            now + COPY,
-            38,
-            KERNEL,
-            COLOURS[1],
-            &format!("kernel {chunk}"),
-        );
+        bar(&mut svg, now, 38, COPY, COLOURS[5], &format!("copy {chunk}"));
+        bar(&mut svg, now + COPY, 38, KERNEL, COLOURS[1], &format!("kernel {chunk}"));
         now += COPY + KERNEL;
     }
 
     let (top, below) = (114, 114 + LANE);
-    text(
-        &mut svg,
-        16,
-        top - 14,
-        14,
-        "Two streams: a kernel waits only for its own chunk (rebind)",
-    );
+    text(&mut svg, 16, top - 14, 14, "Two streams: a kernel waits only for its own chunk (rebind)");
     text(&mut svg, 16, top + 17, 12, "copies");
     text(&mut svg, 16, below + 17, 12, "compute");
     let mut idle_from = LEFT;
     for chunk in 0..CHUNKS {
         let start = LEFT + chunk as u32 * COPY;
         let copied = start + COPY;
-        bar(
-            &mut svg,
-            start,
-            top,
-            COPY,
-            COLOURS[5],
-            &format!("copy {chunk}"),
-        );
+        bar(&mut svg, start, top, COPY, COLOURS[5], &format!("copy {chunk}"));
         let launched = copied.max(idle_from);
-        bar(
-            &mut svg,
-            launched,
-            below,
-            KERNEL,
-            COLOURS[1],
-            &format!("kernel {chunk}"),
-        );
-        line(
-            &mut svg,
-            (copied - 2, top + BAR),
-            (launched + 4, below),
-            "#444",
-            1,
-        );
+        bar(&mut svg, launched, below, KERNEL, COLOURS[1], &format!("kernel {chunk}"));
+        line(&mut svg, (copied - 2, top + BAR), (launched + 4, below), "#444", 1);
         idle_from = launched + KERNEL;
     }
     svg.push_str("</svg>\n");

@@ -86,10 +86,7 @@ pub(crate) fn run(
 
     // A lower number is a higher priority.
     let priorities = context.stream_priorities()?;
-    let of_priority = |priority| StreamOptions {
-        priority,
-        ..Default::default()
-    };
+    let of_priority = |priority| StreamOptions { priority, ..Default::default() };
     let (low, high) = (*priorities.end(), *priorities.start());
     let plain = Pair {
         urgent: context.stream_with(of_priority(high))?,
@@ -113,11 +110,7 @@ pub(crate) fn run(
     let mut series = Vec::new();
     for neighbour in [None, Some(Kind::Compute), Some(Kind::Bandwidth)] {
         for way in [Way::Priority, Way::Green] {
-            series.push(Series {
-                neighbour,
-                way,
-                rounds: Rounds::default(),
-            });
+            series.push(Series { neighbour, way, rounds: Rounds::default() });
         }
     }
     for round in 0..plan.rounds as usize {
@@ -133,12 +126,7 @@ pub(crate) fn run(
             its.rounds.push(measured);
         }
     }
-    Ok(Measured {
-        series,
-        sms: [greens[0].sm_count(), greens[1].sm_count()],
-        overlap,
-        plan,
-    })
+    Ok(Measured { series, sms: [greens[0].sm_count(), greens[1].sm_count()], overlap, plan })
 }
 
 /// Measures a series in one round. A time runs from before the launch to after the wait for it, in
@@ -154,9 +142,8 @@ fn measure(
     let data = DeviceBuffer::<f32>::zeroed(&pair.urgent, threads * STEPS as usize)?;
     let mut out = DeviceBuffer::<f32>::zeroed(&pair.urgent, threads)?;
     let config = LaunchConfig::linear(BLOCKS, THREADS);
-    let mut neighbour = neighbour
-        .map(|kind| Neighbour::new(kind, kernels, &pair.other, load))
-        .transpose()?;
+    let mut neighbour =
+        neighbour.map(|kind| Neighbour::new(kind, kernels, &pair.other, load)).transpose()?;
 
     let mut times = Vec::with_capacity(plan.launches as usize);
     let begin = Instant::now();
@@ -167,11 +154,7 @@ fn measure(
         let start = Instant::now();
         // SAFETY: the kernel reads STEPS elements and writes one element for each of its threads, and
         // the buffers have that many elements.
-        unsafe {
-            kernels
-                .respond
-                .launch(&pair.urgent, config, (&data, &mut out, STEPS))
-        }?;
+        unsafe { kernels.respond.launch(&pair.urgent, config, (&data, &mut out, STEPS)) }?;
         pair.urgent.synchronize()?;
         let time = start.elapsed();
         if launch >= WARM_UP {

@@ -40,13 +40,7 @@ impl Load {
         let device = context.device();
         let sms = device.attribute(attribute::MULTIPROCESSOR_COUNT)?;
         if simulated {
-            return Ok(Self {
-                blocks: 8,
-                chunk_bytes: 1 << 10,
-                cycles: 1000,
-                waves: 1,
-                sweeps: 2,
-            });
+            return Ok(Self { blocks: 8, chunk_bytes: 1 << 10, cycles: 1000, waves: 1, sweeps: 2 });
         }
         let kilohertz = device.attribute(attribute::CLOCK_RATE)?;
         Ok(Self {

@@ -106,11 +106,7 @@ impl Report {
             let rounds = &series.rounds;
             let _ = write!(text, "{:36}{:>8}", series.name(), rounds.count());
             for percent in [50.0, 90.0, 99.0] {
-                let Bounds {
-                    value,
-                    lower,
-                    upper,
-                } = rounds.bounds(percent);
+                let Bounds { value, lower, upper } = rounds.bounds(percent);
                 let [value, lower, upper] = [value, lower, upper].map(|ns| microseconds(ns as u64));
                 let _ = write!(text, "{:>24}", format!("{value} ({lower} to {upper})"));
             }

@@ -59,11 +59,7 @@ pub(crate) fn draw(report: &Report) -> String {
         "{}, CUDA {}; green contexts: {urgent} SMs for the kernel, {other} for the neighbor{}",
         report.device,
         report.driver,
-        if report.simulated {
-            "; SOFTWARE DRIVER, times are meaningless"
-        } else {
-            ""
-        }
+        if report.simulated { "; SOFTWARE DRIVER, times are meaningless" } else { "" }
     );
     text(&mut svg, 20, 54, 13, &below);
 
@@ -80,11 +76,8 @@ pub(crate) fn draw(report: &Report) -> String {
     let legend = "dashed: p99 alone; bar in a histogram: its p99; tick at its end: slowest \
                   launch; height: number of launches (logarithmic)";
     text(&mut svg, 20, bottom + 56, 12, legend);
-    let keys = [
-        (ALONE, "alone"),
-        (PRIORITY, "a higher stream priority only"),
-        (GREEN, "green contexts"),
-    ];
+    let keys =
+        [(ALONE, "alone"), (PRIORITY, "a higher stream priority only"), (GREEN, "green contexts")];
     for (x, (colour, words)) in (20u32..).step_by(240).zip(keys) {
         let y = bottom + 70;
         let _ = writeln!(

@@ -114,10 +114,8 @@ fn train(streams: &[Stream; 2], manager: &Manager) -> cuda_safe::Result<()> {
         input.rebind(compute)?;
         let mut activations = Vec::new();
         for layer in 0..LAYERS {
-            activations.push(DeviceBuffer::<f32>::zeroed(
-                compute,
-                (batch * (layer % 3 + 1)) << 14,
-            )?);
+            activations
+                .push(DeviceBuffer::<f32>::zeroed(compute, (batch * (layer % 3 + 1)) << 14)?);
             drop(DeviceBuffer::<f32>::uninit(compute, batch << 13)?);
             manager.sample();
         }

@@ -46,19 +46,10 @@ pub(crate) fn draw(timeline: &Timeline, device: &str) -> String {
     let samples = timeline.samples();
     let end = samples.last().map_or(1e-9, |its| its.time.as_secs_f64());
     let all = samples.iter().map(|its| its.used() + its.cached);
-    let axes = Axes {
-        end: end.max(1e-9),
-        most: all.max().unwrap_or(1).max(1) as f64 * 1.05,
-    };
+    let axes = Axes { end: end.max(1e-9), most: all.max().unwrap_or(1).max(1) as f64 * 1.05 };
     let bottom = TOP + HEIGHT;
     let mut svg = begin(LEFT + WIDTH + 40, bottom + PIECES + 110);
-    text(
-        &mut svg,
-        20,
-        32,
-        18,
-        "Device memory of a caching pool over time",
-    );
+    text(&mut svg, 20, 32, 18, "Device memory of a caching pool over time");
     let below = format!(
         "{device}; {} samples in {:.1} ms; in use, by allocation size, and cached",
         samples.len(),
@@ -67,36 +58,21 @@ pub(crate) fn draw(timeline: &Timeline, device: &str) -> String {
     text(&mut svg, 20, 54, 13, &below);
 
     let step = step_of(axes.most);
-    for mark in (0..)
-        .map(|n| n * step)
-        .take_while(|mark| (*mark as f64) < axes.most)
-    {
+    for mark in (0..).map(|n| n * step).take_while(|mark| (*mark as f64) < axes.most) {
         let y = axes.y(mark) as u32;
         line(&mut svg, (LEFT, y), (LEFT + WIDTH, y), GRID, 1);
         let words = format!("{} MiB", mark >> 20);
         anchored(&mut svg, LEFT - 8, y + 4, 12, "end", &words);
     }
     // From the largest sum down, so that each area covers the lower part of the previous one.
-    area(&mut svg, &axes, samples, CACHED, |its| {
-        its.used() + its.cached
-    });
+    area(&mut svg, &axes, samples, CACHED, |its| its.used() + its.cached);
     for group in (0..GROUPS.len()).rev() {
-        let upto = |its: &Sample| {
-            GROUPS[..=group]
-                .iter()
-                .map(|group| of_group(its, *group))
-                .sum()
-        };
+        let upto = |its: &Sample| GROUPS[..=group].iter().map(|group| of_group(its, *group)).sum();
         area(&mut svg, &axes, samples, COLOURS[group], upto);
     }
     pieces(&mut svg, &axes, samples, bottom + 24);
-    let names = GROUPS
-        .iter()
-        .zip(COLOURS)
-        .map(|((.., name), colour)| (colour, *name));
-    for (x, (colour, words)) in (20u32..)
-        .step_by(140)
-        .zip(names.chain([(CACHED, "kept, unused")]))
+    let names = GROUPS.iter().zip(COLOURS).map(|((.., name), colour)| (colour, *name));
+    for (x, (colour, words)) in (20u32..).step_by(140).zip(names.chain([(CACHED, "kept, unused")]))
     {
         let y = bottom + PIECES + 76;
         let _ = writeln!(
@@ -151,26 +127,14 @@ fn pieces(svg: &mut String, axes: &Axes, samples: &[Sample], top: u32) {
     anchored(svg, LEFT - 8, base + 4, 12, "end", "0 %");
     let mut path = String::new();
     for sample in samples {
-        let (x, y) = (
-            axes.x(sample),
-            f64::from(base) - sample.fragmentation * f64::from(PIECES),
-        );
+        let (x, y) = (axes.x(sample), f64::from(base) - sample.fragmentation * f64::from(PIECES));
         // The value is constant up to the sample.
         let _ = match path.is_empty() {
             true => write!(path, "M{x:.1} {y:.1}"),
             false => write!(path, "H{x:.1}V{y:.1}"),
         };
     }
-    let _ = writeln!(
-        svg,
-        "<path d=\"{path}\" fill=\"none\" stroke=\"#d55e00\" stroke-width=\"1.5\"/>"
-    );
-    anchored(
-        svg,
-        LEFT + WIDTH,
-        base + 18,
-        12,
-        "end",
-        "fragmentation of cached memory",
-    );
+    let _ =
+        writeln!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"#d55e00\" stroke-width=\"1.5\"/>");
+    anchored(svg, LEFT + WIDTH, base + 18, 12, "end", "fragmentation of cached memory");
 }

@@ -50,15 +50,11 @@ fn saxpy(a: f32, x: &[f32], y: &[f32]) -> Result<Vec<f32>, Box<dyn Error>> {
     let device = Device::get(0)?;
     let context = Context::primary(&device)?;
     let stream = context.stream()?;
-    let options = CompileOptions {
-        target: Some(Target::of_device(&device)?),
-        ..Default::default()
-    };
+    let options =
+        CompileOptions { target: Some(Target::of_device(&device)?), ..Default::default() };
     let compiled = Program::new(SOURCE).compile(&options)?;
     let module = compiled.load(&context)?;
-    let saxpy = module
-        .kernel("saxpy")?
-        .typed::<(f32, &[f32], &mut [f32], u32)>()?;
+    let saxpy = module.kernel("saxpy")?.typed::<(f32, &[f32], &mut [f32], u32)>()?;
 
     let n = x.len().min(y.len());
     let x = DeviceBuffer::from_slice(&stream, &x[..n])?;

@@ -43,9 +43,7 @@ fn add(n: u32) -> Result<usize> {
     let context = Context::primary(&device)?;
     let stream = context.stream()?;
 
-    let add = load(&context)?
-        .kernel("add")?
-        .typed::<(&[f32], &[f32], &mut [f32], u32)>()?;
+    let add = load(&context)?.kernel("add")?.typed::<(&[f32], &[f32], &mut [f32], u32)>()?;
 
     let a: Vec<f32> = (0..n).map(|i| i as f32).collect();
     let b: Vec<f32> = (0..n).map(|i| (2 * i) as f32).collect();
@@ -60,12 +58,7 @@ fn add(n: u32) -> Result<usize> {
 
     let sums = device_sum.to_vec()?;
     let right = |(sum, (a, b)): (&f32, (&f32, &f32))| *sum == a + b;
-    Ok(n as usize
-        - sums
-            .iter()
-            .zip(a.iter().zip(&b))
-            .filter(|x| right(*x))
-            .count())
+    Ok(n as usize - sums.iter().zip(a.iter().zip(&b)).filter(|x| right(*x)).count())
 }
 
 /// Compiles the kernels from CUDA C++, or loads their PTX.

@@ -43,11 +43,7 @@ pub(crate) struct Options {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     Halves,
-    ByCount {
-        min: u32,
-        max_groups: Option<u32>,
-        flags: SplitFlags,
-    },
+    ByCount { min: u32, max_groups: Option<u32>, flags: SplitFlags },
     Groups(Vec<u32>),
 }
 
@@ -98,27 +94,16 @@ pub(crate) fn parse() -> Result<Command, Error> {
     }
     let ask = match (min, groups) {
         (Some(_), Some(_)) => return Err("--by-count and --groups cannot be combined".into()),
-        (Some(min), None) => Ask::ByCount {
-            min,
-            max_groups,
-            flags,
-        },
+        (Some(min), None) => Ask::ByCount { min, max_groups, flags },
         (None, _) if max_groups.is_some() || !flags.is_empty() => {
             return Err(
-                "--max-groups, --ignore-coscheduling and --max-cluster require --by-count".into(),
+                "--max-groups, --ignore-coscheduling and --max-cluster require --by-count".into()
             );
         }
         (None, Some(groups)) => Ask::Groups(groups),
         (None, None) => Ask::Halves,
     };
-    Ok(Command::Partition(Options {
-        device,
-        ask,
-        plan,
-        json,
-        svg,
-        sim,
-    }))
+    Ok(Command::Partition(Options { device, ask, plan, json, svg, sim }))
 }
 
 fn sizes(list: &str) -> Result<Vec<u32>, Error> {
@@ -133,11 +118,7 @@ impl fmt::Display for Ask {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Halves => f.write_str("two halves"),
-            Self::ByCount {
-                min,
-                max_groups,
-                flags,
-            } => {
+            Self::ByCount { min, max_groups, flags } => {
                 match max_groups {
                     Some(max) => write!(f, "up to {max} groups")?,
                     None => f.write_str("groups")?,

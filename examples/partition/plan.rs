@@ -28,26 +28,14 @@ pub(crate) fn make(device: &Device, ask: &Ask) -> Result<Plan, Error> {
     let sms = resource.sm_count();
     let parts = match ask {
         Ask::Halves => of_sizes(resource, vec![(PartitionSize::Equal, sms / 2); 2])?,
-        Ask::ByCount {
-            min,
-            max_groups,
-            flags,
-        } => by_count(resource, *min, *max_groups, *flags)?,
+        Ask::ByCount { min, max_groups, flags } => by_count(resource, *min, *max_groups, *flags)?,
         Ask::Groups(sizes) => {
             let size = |size: &u32| (PartitionSize::Sms(*size), *size);
             of_sizes(resource, sizes.iter().map(size).collect())?
         }
     };
-    let given: u32 = parts
-        .iter()
-        .flat_map(|part| &part.groups)
-        .map(SmGroup::sm_count)
-        .sum();
-    Ok(Plan {
-        sms,
-        parts,
-        remaining: sms - given,
-    })
+    let given: u32 = parts.iter().flat_map(|part| &part.groups).map(SmGroup::sm_count).sum();
+    Ok(Plan { sms, parts, remaining: sms - given })
 }
 
 fn by_count(
@@ -63,10 +51,7 @@ fn by_count(
         label: LABEL.to_owned(),
         ..Default::default()
     })?;
-    let part = |group| Part {
-        asked: min,
-        groups: vec![group],
-    };
+    let part = |group| Part { asked: min, groups: vec![group] };
     Ok(split.groups.into_iter().map(part).collect())
 }
 

@@ -33,9 +33,7 @@ pub(crate) fn run(device: &Device, parts: Vec<Part>, clusters: bool) -> Result<V
             // grid.
             green.max_cluster_size(kernel, LaunchConfig::linear(16, 32))
         });
-        let known = trace
-            .added
-            .filter(|added| added.by_mps || added.by_dynamic_parallelism);
+        let known = trace.added.filter(|added| added.by_mps || added.by_dynamic_parallelism);
         groups.push(Group {
             asked,
             given: green.sm_count(),

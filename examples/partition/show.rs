@@ -57,10 +57,7 @@ impl Report {
     /// Returns true if each SM ran the work of at most one partition.
     pub(crate) fn disjoint(&self) -> bool {
         let mut seen = BTreeSet::new();
-        self.groups
-            .iter()
-            .flat_map(|group| &group.sm_ids)
-            .all(|id| seen.insert(*id))
+        self.groups.iter().flat_map(|group| &group.sm_ids).all(|id| seen.insert(*id))
     }
 
     /// Returns true if no two partitions share more SMs than the hardware is known to add to them.
@@ -87,11 +84,8 @@ impl Report {
 
     pub(crate) fn text(&self, asked: &str) -> String {
         let mut text = String::new();
-        let _ = writeln!(
-            text,
-            "{}, {} SMs, driver for CUDA {}",
-            self.device, self.sms, self.driver
-        );
+        let _ =
+            writeln!(text, "{}, {} SMs, driver for CUDA {}", self.device, self.sms, self.driver);
         let _ = writeln!(text, "requested: {asked}; {} SMs remain\n", self.remaining);
         let clusters = self.groups.iter().any(|group| group.max_cluster.is_some());
         let head = if clusters { "  cluster" } else { "" };
@@ -131,9 +125,7 @@ impl Report {
 
     /// Returns the index of the first partition whose work ran on an SM.
     pub(crate) fn owner(&self, id: u32) -> Option<usize> {
-        self.groups
-            .iter()
-            .position(|group| group.sm_ids.contains(&id))
+        self.groups.iter().position(|group| group.sm_ids.contains(&id))
     }
 
     fn verdict(&self) -> String {
@@ -170,13 +162,11 @@ fn ranges(ids: &BTreeSet<u32>) -> String {
     }
     let texts: Vec<String> = ranges
         .into_iter()
-        .map(|(first, last)| {
-            if first == last {
-                first.to_string()
-            } else {
-                format!("{first}-{last}")
-            }
-        })
+        .map(
+            |(first, last)| {
+                if first == last { first.to_string() } else { format!("{first}-{last}") }
+            },
+        )
         .collect();
     texts.join(" ")
 }

@@ -18,16 +18,11 @@ pub(crate) fn draw(report: &Report) -> String {
     let rows = report.id_end().div_ceil(COLUMNS);
     let legend = HEAD + rows * step + MARGIN;
     let partitions = u32::try_from(report.groups.len()).unwrap_or(0);
-    let (width, height) = (
-        (2 * MARGIN + COLUMNS * step).max(520),
-        legend + (partitions + 1) * LEGEND_ROW + MARGIN,
-    );
+    let (width, height) =
+        ((2 * MARGIN + COLUMNS * step).max(520), legend + (partitions + 1) * LEGEND_ROW + MARGIN);
 
     let mut svg = begin(width, height);
-    let title = format!(
-        "{}: {} SMs, CUDA {}",
-        report.device, report.sms, report.driver
-    );
+    let title = format!("{}: {} SMs, CUDA {}", report.device, report.sms, report.driver);
     text(&mut svg, MARGIN, 32, 16, &title);
     for id in 0..report.id_end() {
         let (x, y) = (MARGIN + id % COLUMNS * step, HEAD + id / COLUMNS * step);

@@ -80,9 +80,7 @@ fn plan(resource: &SmResource, splits: &[Equal], ask: &Ask) -> Result<Plan, Erro
             let largest = splits.iter().rev().find(|split| split.groups >= 2);
             equal(sms / 2, Some(2), largest)
         }
-        Ask::ByCount {
-            min, max_groups, ..
-        } => {
+        Ask::ByCount { min, max_groups, .. } => {
             let fitting = splits.iter().find(|split| split.sms >= *min);
             equal(*min, *max_groups, fitting)
         }
@@ -121,24 +119,13 @@ impl Table {
         let Self { device, sms, .. } = self;
         let _ = writeln!(text, "{device}, {sms} SMs, driver for CUDA {}", self.driver);
         let (smallest, multiple) = (self.smallest, self.multiple);
-        let _ = writeln!(
-            text,
-            "partitions of at least {smallest} SMs, in multiples of {multiple}\n"
-        );
+        let _ =
+            writeln!(text, "partitions of at least {smallest} SMs, in multiples of {multiple}\n");
         let _ = writeln!(text, "equal splits:\n   SMs  groups  remaining");
-        for Equal {
-            sms,
-            groups,
-            remaining,
-        } in &self.equal_splits
-        {
+        for Equal { sms, groups, remaining } in &self.equal_splits {
             let _ = writeln!(text, "  {sms:4} {groups:7} {remaining:10}");
         }
-        let Plan {
-            method,
-            parts,
-            remaining,
-        } = &self.plan;
+        let Plan { method, parts, remaining } = &self.plan;
         let _ = writeln!(text, "\n{asked}: {method}\n  asked  given");
         for Part { asked, given } in parts {
             let _ = writeln!(text, "  {asked:5} {given:6}");

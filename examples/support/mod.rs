@@ -40,10 +40,7 @@ pub(crate) fn choose(sim: Option<&str>) -> Result<Option<String>, String> {
         None => match Device::count() {
             Err(Error::Load(_)) => ("h200", "no NVIDIA driver here"),
             Err(Error::NoDevice) => {
-                return Err(format!(
-                    "{}; --sim h200 runs without a GPU",
-                    Error::NoDevice
-                ));
+                return Err(format!("{}; --sim h200 runs without a GPU", Error::NoDevice));
             }
             Err(other) => return Err(other.to_string()),
             Ok(_) => return Ok(None),

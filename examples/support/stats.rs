@@ -49,9 +49,7 @@ impl Rounds {
         let count: usize = drawn().map(Vec::len).sum();
         let wanted = (count as f64 * percent / 100.0).ceil() as usize;
         let not_above = |value: u64| -> usize {
-            drawn()
-                .map(|round| round.partition_point(|its| *its <= value))
-                .sum()
+            drawn().map(|round| round.partition_point(|its| *its <= value)).sum()
         };
         let (mut low, mut high) = (0, self.max());
         while low < high {
@@ -67,9 +65,7 @@ impl Rounds {
 
     /// Returns a percentile in nanoseconds, with its bounds.
     pub(crate) fn bounds(&self, percent: f64) -> Bounds {
-        bootstrap(self.0.len(), |rounds| {
-            self.percentile_of(rounds, percent) as f64
-        })
+        bootstrap(self.0.len(), |rounds| self.percentile_of(rounds, percent) as f64)
     }
 
     /// Returns the ratio of a percentile to that of another series of the same rounds, with its bounds.

@@ -3,9 +3,8 @@
 use std::fmt::Write;
 
 /// Colors that are distinguishable with color blindness (after Okabe and Ito).
-pub(crate) const COLOURS: [&str; 7] = [
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442",
-];
+pub(crate) const COLOURS: [&str; 7] =
+    ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442"];
 
 /// Returns the start of a figure of the given size, with a white background.
 pub(crate) fn begin(width: u32, height: u32) -> String {

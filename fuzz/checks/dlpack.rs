@@ -170,10 +170,7 @@ impl Tensor {
         let data = self.data.and_then(|data| usize::try_from(data).ok());
         let dl_tensor = DLTensor {
             data: std::ptr::without_provenance_mut(data.unwrap_or(0x7000_0000)),
-            device: DLDevice {
-                device_type: DLDeviceType(kind),
-                device_id: self.device.1.into(),
-            },
+            device: DLDevice { device_type: DLDeviceType(kind), device_id: self.device.1.into() },
             ndim,
             dtype: DLDataType {
                 code,
@@ -185,11 +182,7 @@ impl Tensor {
                     Bits::Other(bits) => bits,
                 },
                 // One lane in most cases.
-                lanes: if lanes < 200 {
-                    1
-                } else {
-                    u16::from(lanes) - 200
-                },
+                lanes: if lanes < 200 { 1 } else { u16::from(lanes) - 200 },
             },
             shape: start(&mut shape),
             strides: start(&mut strides),
@@ -198,11 +191,7 @@ impl Tensor {
                 Some(offset) => u64::try_from(i128::from(offset)).unwrap_or(u64::MAX),
             },
         };
-        let held = Held {
-            _shape: shape,
-            _strides: strides,
-            deleted,
-        };
+        let held = Held { _shape: shape, _strides: strides, deleted };
         let manager_ctx = Box::into_raw(Box::new(held)).cast();
         if self.is_legacy {
             let raw = Box::into_raw(Box::new(DLManagedTensor {

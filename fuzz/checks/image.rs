@@ -34,12 +34,7 @@ fn check(code: &Code, image: &[u8]) {
     match Cubin::read(bytes) {
         Ok(cubin) => {
             for kernel in &cubin.kernels {
-                assert!(
-                    kernel
-                        .parameters
-                        .iter()
-                        .all(|parameter| parameter.size < 1 << 14)
-                );
+                assert!(kernel.parameters.iter().all(|parameter| parameter.size < 1 << 14));
             }
             for variable in &cubin.variables {
                 assert!(variable.initial.len() <= variable.size && variable.align > 0);

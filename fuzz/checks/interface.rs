@@ -30,9 +30,7 @@ pub(super) fn interface(raw: &RawInterface, options: ReadOptions) {
         Err(refusal) => return names_a_key(&refusal),
     };
     let written = array.to_raw();
-    let again = written
-        .check(options)
-        .expect("a written interface is valid");
+    let again = written.check(options).expect("a written interface is valid");
     assert_eq!(again.to_raw(), written);
     assert_eq!(again.dtype(), array.dtype());
     let (layout, other) = (array.layout(), again.layout());
@@ -48,9 +46,7 @@ pub(super) fn interface(raw: &RawInterface, options: ReadOptions) {
     assert!(!array.dtype().to_string().is_empty());
     let by_hand = ArrayInterface::new(array.dtype().clone(), layout.clone(), array.address());
     let by_hand = by_hand.expect("the parts of a valid interface are valid");
-    let by_hand = by_hand
-        .with_stream(array.stream())
-        .with_mask(array.mask().cloned());
+    let by_hand = by_hand.with_stream(array.stream()).with_mask(array.mask().cloned());
     let by_hand = match array.is_read_only() {
         true => by_hand.read_only(),
         false => by_hand,
@@ -115,9 +111,7 @@ impl From<Interface> for RawInterface {
             shape: interface.shape.map(numbers),
             typestr: interface.typestr,
             descr: interface.descr.map(entries),
-            data: interface
-                .data
-                .map(|(address, read_only)| (address.into(), read_only)),
+            data: interface.data.map(|(address, read_only)| (address.into(), read_only)),
             strides: interface.strides.map(numbers),
             mask: interface.mask.map(|mask| Box::new(Self::from(*mask))),
             stream: interface.stream.map(i128::from),
@@ -139,12 +133,7 @@ impl From<Entry> for DescrEntry {
                 Type::Text(text) => DescrType::Text(text),
                 Type::Nested(nested) => DescrType::Nested(entries(nested)),
             },
-            shape: entry
-                .shape
-                .into_iter()
-                .map(usize::from)
-                .chain(vast)
-                .collect(),
+            shape: entry.shape.into_iter().map(usize::from).chain(vast).collect(),
         }
     }
 }

@@ -24,22 +24,13 @@ fn by_hand(raw: &Likely) {
         // In most cases the fields are adjacent.
         offset: usize::from(*gap),
         dtype: Dtype::Plain(entry.text().parse().expect("it is a type")),
-        shape: entry
-            .shape
-            .iter()
-            .map(|extent| usize::from(*extent))
-            .collect(),
+        shape: entry.shape.iter().map(|extent| usize::from(*extent)).collect(),
     });
     match Record::new(fields.collect(), usize::from(raw.item_size)) {
         Ok(record) => {
             assert_eq!(Record::from_descr(&record.to_descr()), Ok(record.clone()));
             assert_eq!(Dtype::from(record.clone()).descr(), Some(record.to_descr()));
-            assert!(
-                record
-                    .fields()
-                    .iter()
-                    .all(|field| field.offset <= record.size())
-            );
+            assert!(record.fields().iter().all(|field| field.offset <= record.size()));
         }
         Err(refusal) => names_a_key(&refusal),
     }
@@ -71,9 +62,8 @@ struct Simple {
 
 impl Simple {
     const NAMES: [&'static str; 6] = ["", "a", "b", "c", "title", "f1"];
-    const TYPES: [&'static str; 10] = [
-        "|V4", "|u1", "<i4", ">f8", "<c16", "|S3", "<U2", "<M8[25s]", "|t12", "|V0",
-    ];
+    const TYPES: [&'static str; 10] =
+        ["|V4", "|u1", "<i4", ">f8", "<c16", "|S3", "<U2", "<M8[25s]", "|t12", "|V0"];
 
     fn name(&self) -> &'static str {
         Self::NAMES[usize::from(self.name) % Self::NAMES.len()]
@@ -92,9 +82,8 @@ impl Simple {
 
 impl From<Likely> for RawInterface {
     fn from(likely: Likely) -> Self {
-        let fields: Option<Vec<Simple>> = likely
-            .descr
-            .map(|fields| fields.into_iter().map(|(field, _)| field).collect());
+        let fields: Option<Vec<Simple>> =
+            likely.descr.map(|fields| fields.into_iter().map(|(field, _)| field).collect());
         // The size of the fields, except for an occasional wrong size.
         let sum = |fields: &Vec<Simple>| {
             let sizes = fields.iter().map(Simple::size);
@@ -125,10 +114,7 @@ impl From<Likely> for RawInterface {
                 data: Some((64, true)),
                 ..Self::default()
             };
-            Box::new(Self {
-                mask: masked.then(|| Box::new(mask.clone())),
-                ..mask
-            })
+            Box::new(Self { mask: masked.then(|| Box::new(mask.clone())), ..mask })
         });
         Self {
             version: Some((likely.version % 5).into()),
@@ -136,9 +122,7 @@ impl From<Likely> for RawInterface {
             typestr: Some(format!("|V{size}")),
             descr: fields.map(entries),
             data: Some((likely.data.0.into(), likely.data.1)),
-            strides: likely
-                .strides
-                .map(|strides| strides.into_iter().map(i128::from).collect()),
+            strides: likely.strides.map(|strides| strides.into_iter().map(i128::from).collect()),
             mask,
             stream: likely.stream.map(i128::from),
         }

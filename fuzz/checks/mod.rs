@@ -21,9 +21,8 @@ use arbitrary::Arbitrary;
 use cuda_safe::Invalid;
 
 /// The keys of an array interface.
-const KEYS: [&str; 8] = [
-    "version", "shape", "typestr", "descr", "data", "strides", "mask", "stream",
-];
+const KEYS: [&str; 8] =
+    ["version", "shape", "typestr", "descr", "data", "strides", "mask", "stream"];
 
 /// The fields of a tensor, and the argument of its protocol.
 const FIELDS: [&str; 10] = [

@@ -36,9 +36,9 @@ pub(crate) fn view(data: &[u8]) {
                 layout.permuted(&order).map(|layout| (0, layout))
             }
             Look::Transpose => Ok((0, layout.clone().transposed())),
-            Look::Broadcast(shape) => layout
-                .broadcast_to(&extents(shape))
-                .map(|layout| (0, layout)),
+            Look::Broadcast(shape) => {
+                layout.broadcast_to(&extents(shape)).map(|layout| (0, layout))
+            }
             Look::Reshape(shape) => {
                 let shape = extents(shape);
                 let view = layout.reshaped(&shape);

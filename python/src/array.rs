@@ -51,10 +51,7 @@ struct Array {
 
 impl Array {
     fn elements(&self) -> Elements<'_> {
-        Elements {
-            at: At::Device(self.address),
-            layout: &self.layout,
-        }
+        Elements { at: At::Device(self.address), layout: &self.layout }
     }
 }
 
@@ -155,13 +152,7 @@ impl PyDeviceArray {
             MemoryKind::Pinned => device_address(&context, address)?,
             _ => address,
         };
-        let array = Array {
-            dtype,
-            exchange: None,
-            layout,
-            address,
-            read_only: false,
-        };
+        let array = Array { dtype, exchange: None, layout, address, read_only: false };
         Ok(Self::new(array, memory.into(), None))
     }
 
@@ -274,9 +265,7 @@ impl PyDeviceArray {
         if item.is_empty() {
             return Ok(());
         }
-        let Array {
-            layout, address, ..
-        } = &self.array;
+        let Array { layout, address, .. } = &self.array;
         self.work(py, None, |lane| {
             // SAFETY: the memory is kept alive during the call, the view is within it, and `item`
             // has the size of an element.
@@ -338,10 +327,7 @@ impl PyDeviceArray {
             let apart = source.copy(py)?;
             return self.copy_array(py, &apart);
         }
-        let from = Elements {
-            at: At::Device(from.address),
-            layout: &layout,
-        };
+        let from = Elements { at: At::Device(from.address), layout: &layout };
         self.work(py, Some(source), |lane| {
             // SAFETY: both memories are kept alive during the call, the views are within them, have
             // the same shape and type, and do not overlap.
@@ -409,9 +395,7 @@ impl Drop for PyDeviceArray {
 
 fn has_interface(object: &Bound<'_, PyAny>) -> Result<bool> {
     let py = object.py();
-    calling(py, || {
-        object.hasattr(intern!(py, "__cuda_array_interface__"))
-    })
+    calling(py, || object.hasattr(intern!(py, "__cuda_array_interface__")))
 }
 
 /// Returns the address of the first element of an array of this package or of another library.
@@ -452,9 +436,7 @@ fn interface_of<'py>(object: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>> {
 #[pyfunction]
 #[pyo3(signature = (obj, sync = true))]
 pub(crate) fn as_cuda_array(obj: &Bound<'_, PyAny>, sync: bool) -> Result<PyDeviceArray> {
-    calling(obj.py(), || {
-        interface::import(&interface_of(obj)?, Some(obj.clone().unbind()), sync)
-    })
+    calling(obj.py(), || interface::import(&interface_of(obj)?, Some(obj.clone().unbind()), sync))
 }
 
 /// Imports the array that an interface describes, without a copy. The array keeps `owner` alive. If
@@ -485,7 +467,5 @@ pub(crate) fn from_dlpack(
     stream: Option<Py<PyStream>>,
     copy: Option<bool>,
 ) -> Result<PyDeviceArray> {
-    calling(obj.py(), || {
-        dlpack::import(obj, stream.as_ref().map(Py::get), copy)
-    })
+    calling(obj.py(), || dlpack::import(obj, stream.as_ref().map(Py::get), copy))
 }

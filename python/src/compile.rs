@@ -88,9 +88,9 @@ fn standard(name: &str) -> Result<Standard> {
         "c++17" => Ok(Standard::Cpp17),
         "c++20" => Ok(Standard::Cpp20),
         "c++23" => Ok(Standard::Cpp23),
-        _ => Err(Failure::invalid(format!(
-            "{name:?} is not a standard from \"c++11\" to \"c++23\""
-        ))),
+        _ => {
+            Err(Failure::invalid(format!("{name:?} is not a standard from \"c++11\" to \"c++23\"")))
+        }
     }
 }
 
@@ -116,15 +116,9 @@ fn find_nvrtc(py: Python<'_>) -> Result<()> {
         let Ok(package) = py.import("nvidia") else {
             return Ok(Vec::new());
         };
-        package
-            .getattr("__path__")?
-            .try_iter()?
-            .map(|path| path?.extract())
-            .collect()
+        package.getattr("__path__")?.try_iter()?.map(|path| path?.extract()).collect()
     })?;
-    let files = folders
-        .iter()
-        .flat_map(|folder| FILES.map(|file| folder.join(file)));
+    let files = folders.iter().flat_map(|folder| FILES.map(|file| folder.join(file)));
     for file in files.filter(|file| file.is_file()) {
         let is_open = detached(py, || {
             // SAFETY: the file is the library of NVIDIA's package.

@@ -59,11 +59,7 @@ impl Wanted {
             Self::Green(green) => Guard::Green(green.make_current()?, green),
             Self::None => Guard::None,
         };
-        Ok(Made {
-            guard: ManuallyDrop::new(guard),
-            before,
-            now: current(),
-        })
+        Ok(Made { guard: ManuallyDrop::new(guard), before, now: current() })
     }
 }
 
@@ -104,12 +100,8 @@ fn current() -> CUcontext {
 }
 
 fn enter(object: &Bound<'_, PyAny>, wanted: Wanted, stream: Option<StreamHandle>) -> Result<()> {
-    let open = Open {
-        of: object.as_ptr().addr(),
-        stream,
-        made: wanted.make_current()?,
-        has_ended: false,
-    };
+    let open =
+        Open { of: object.as_ptr().addr(), stream, made: wanted.make_current()?, has_ended: false };
     OPEN.with_borrow_mut(|blocks| blocks.push(open));
     Ok(())
 }
@@ -142,12 +134,7 @@ pub(crate) fn leave(object: &Bound<'_, PyAny>) -> Result<()> {
         let place = blocks.iter().rposition(its)?;
         Some(take_out(blocks, place))
     });
-    let Some(Taken {
-        streams,
-        contexts,
-        all,
-    }) = taken
-    else {
+    let Some(Taken { streams, contexts, all }) = taken else {
         let what = calling(py, || object.repr())?;
         return Err(Failure::invalid(format!(
             "no block of {what} is open on this thread: a with block ends on the thread that began it"
@@ -206,12 +193,7 @@ fn take_out(blocks: &mut Vec<Open>, place: usize) -> Taken {
             taken.all = Err(why);
             Wanted::None.make_current()
         });
-        blocks.extend(made.ok().map(|made| Open {
-            of,
-            stream,
-            made,
-            has_ended: false,
-        }));
+        blocks.extend(made.ok().map(|made| Open { of, stream, made, has_ended: false }));
     }
     taken
 }

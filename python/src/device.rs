@@ -109,18 +109,9 @@ impl PyDevice {
     fn get_device_identity(&self, py: Python<'_>) -> Result<Py<PyDict>> {
         let identity = PyDict::new(py);
         for (name, attribute) in [
-            (
-                "pci_domain_id",
-                CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID,
-            ),
-            (
-                "pci_bus_id",
-                CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
-            ),
-            (
-                "pci_device_id",
-                CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID,
-            ),
+            ("pci_domain_id", CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID),
+            ("pci_bus_id", CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID),
+            ("pci_device_id", CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID),
         ] {
             identity.set_item(name, self.0.attribute_raw(attribute)?)?;
         }

@@ -29,11 +29,7 @@ impl PyEvent {
         timing: bool,
         blocking_sync: bool,
     ) -> Result<Self> {
-        let options = EventOptions {
-            timing,
-            blocking_sync,
-            ..EventOptions::default()
-        };
+        let options = EventOptions { timing, blocking_sync, ..EventOptions::default() };
         let event = detached(py, || context.event_with(options))?;
         Ok(Self::of(event))
     }

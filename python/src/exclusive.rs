@@ -90,10 +90,7 @@ impl<T: Send> Exclusive<T> {
                 }
             }
         })?;
-        let mut taken = Taken {
-            from: self,
-            value: Some(value),
-        };
+        let mut taken = Taken { from: self, value: Some(value) };
         let value = taken.value.as_mut();
         value.map_or_else(|| Err(Failure::closed(self.what)), f)
     }

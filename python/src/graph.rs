@@ -46,10 +46,7 @@ pub(crate) struct PyGraph {
 
 impl PyGraph {
     fn awaited() -> Self {
-        Self {
-            graph: Exclusive::awaited("graph"),
-            objects: Closable::new("graph", Arc::default()),
-        }
+        Self { graph: Exclusive::awaited("graph"), objects: Closable::new("graph", Arc::default()) }
     }
 
     /// Provides the graph at the end of its capture. The caller does not hold the GIL.
@@ -158,9 +155,7 @@ impl PyGraph {
             true => CUgraphDebugDot_flags::CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE,
             false => CUgraphDebugDot_flags(0),
         };
-        detached(py, || {
-            self.graph.with(|graph| Ok(graph.write_dot(&path, flags)?))
-        })
+        detached(py, || self.graph.with(|graph| Ok(graph.write_dot(&path, flags)?)))
     }
 
     /// Releases the graph. Its executable graphs are not affected.

@@ -99,15 +99,8 @@ fn by_count(
 fn exact(sizes: Vec<u32>, coscheduled: u32, backfill: bool) -> ExactSplit {
     let mut flags = GroupFlags::empty();
     flags.set(GroupFlags::BACKFILL, backfill);
-    let request = |size| GroupRequest {
-        coscheduled,
-        flags,
-        ..GroupRequest::new(size)
-    };
-    ExactSplit {
-        groups: sizes.into_iter().map(request).collect(),
-        ..ExactSplit::default()
-    }
+    let request = |size| GroupRequest { coscheduled, flags, ..GroupRequest::new(size) };
+    ExactSplit { groups: sizes.into_iter().map(request).collect(), ..ExactSplit::default() }
 }
 
 fn groups_of(split: Split) -> (Vec<PySmGroup>, Option<PySmGroup>) {
@@ -128,9 +121,7 @@ fn size(part: &Bound<'_, PyAny>) -> Result<PartitionSize> {
     if text == "equal" {
         return Ok(PartitionSize::Equal);
     }
-    let share = text
-        .strip_suffix('%')
-        .and_then(|share| share.trim().parse().ok());
+    let share = text.strip_suffix('%').and_then(|share| share.trim().parse().ok());
     share.map(PartitionSize::Percent).ok_or_else(|| {
         Failure::invalid(
             "a part must be a number of SMs, a percentage such as \"50%\", \"equal\", or None for the \
@@ -428,13 +419,8 @@ impl PyGreenContext {
     #[pyo3(signature = (*, priority = 0))]
     fn stream(&self, py: Python<'_>, priority: i32) -> Result<PyStream> {
         let green = self.0.get()?;
-        let options = StreamOptions {
-            priority,
-            ..StreamOptions::default()
-        };
-        Ok(PyStream::of(detached(py, move || {
-            green.stream_with(options)
-        })?))
+        let options = StreamOptions { priority, ..StreamOptions::default() };
+        Ok(PyStream::of(detached(py, move || green.stream_with(options))?))
     }
 
     /// Returns the multiprocessors of the green context. They are in use, so a split of them counts

@@ -46,10 +46,7 @@ pub(crate) struct Closable<T: Send> {
 
 impl<T: Send> Closable<T> {
     pub(crate) fn new(what: &'static str, held: T) -> Self {
-        Self {
-            what,
-            held: Mutex::new(Some(held)),
-        }
+        Self { what, held: Mutex::new(Some(held)) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<T>> {

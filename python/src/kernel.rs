@@ -24,10 +24,7 @@ pub(crate) struct PyCodeModule {
 
 impl PyCodeModule {
     pub(crate) fn new(module: Module, compiled: Arc<Compiled>) -> Self {
-        Self {
-            module: Closable::new("module", module),
-            compiled,
-        }
+        Self { module: Closable::new("module", module), compiled }
     }
 }
 
@@ -41,15 +38,9 @@ impl PyCodeModule {
         let kernel = detached(py, || module.kernel(symbol))?;
         let ptx = self.compiled.ptx().unwrap_or_default();
         let parameters = argument::parameters(ptx, symbol).ok_or_else(|| {
-            Failure::invalid(format!(
-                "the PTX does not declare the parameters of {symbol}"
-            ))
+            Failure::invalid(format!("the PTX does not declare the parameters of {symbol}"))
         })?;
-        Ok(PyKernel {
-            kernel: Closable::new("kernel", kernel),
-            name: name.to_owned(),
-            parameters,
-        })
+        Ok(PyKernel { kernel: Closable::new("kernel", kernel), name: name.to_owned(), parameters })
     }
 
     /// The PTX text.
@@ -162,9 +153,7 @@ impl PyKernel {
     #[getter]
     fn max_threads_per_block(&self, py: Python<'_>) -> Result<u32> {
         let kernel = self.kernel.get()?;
-        detached(py, || {
-            kernel.attribute(kernel_attribute::MAX_THREADS_PER_BLOCK)
-        })
+        detached(py, || kernel.attribute(kernel_attribute::MAX_THREADS_PER_BLOCK))
     }
 
     fn __repr__(&self) -> String {

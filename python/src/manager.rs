@@ -94,10 +94,7 @@ impl Kind {
 }
 
 impl Chosen {
-    const DEFAULT: Self = Self {
-        kind: Kind::Caching,
-        limit: None,
-    };
+    const DEFAULT: Self = Self { kind: Kind::Caching, limit: None };
 
     /// Registers the choice for contexts that are created from now on.
     fn apply(&self) -> Result<()> {
@@ -400,9 +397,7 @@ impl PyMemoryManager {
                 None => manager.defer_cleanup(),
             })
         })?;
-        Ok(PyCleanup {
-            guard: Closable::new("with block", guard),
-        })
+        Ok(PyCleanup { guard: Closable::new("with block", guard) })
     }
 
     /// Allocates device memory for use on a stream; the memory is also freed in the order of this
@@ -439,15 +434,7 @@ impl PyMemoryManager {
     ) -> Result<PyHostMemory> {
         refuse_gone(&self.0)?;
         let context = &self.0;
-        PyHostMemory::allocate(
-            py,
-            context,
-            size,
-            mapped,
-            portable,
-            write_combined,
-            from_driver,
-        )
+        PyHostMemory::allocate(py, context, size, mapped, portable, write_combined, from_driver)
     }
 
     /// Page-locks memory of `owner`, which is kept alive until the memory is unlocked. With `from_driver`,
@@ -483,11 +470,7 @@ impl PyMemoryManager {
                 return Ok((PyBytes::new(py, handle.as_bytes()), offset));
             }
         }
-        let block = Block {
-            address,
-            size,
-            token: 0,
-        };
+        let block = Block { address, size, token: 0 };
         // With each of these managers, memory without a stream is a synchronous driver allocation
         // or a part of one, so the driver finds it by its address.
         let handle = detached(py, || IpcHandle::of(&self.0, &block))?;
@@ -508,10 +491,7 @@ impl PyMemoryManager {
 
     fn __repr__(&self) -> String {
         let kind = self.kind().ok().flatten().unwrap_or("none");
-        format!(
-            "<MemoryManager {kind:?} of device {}>",
-            self.0.device().ordinal()
-        )
+        format!("<MemoryManager {kind:?} of device {}>", self.0.device().ordinal())
     }
 }
 

@@ -49,9 +49,7 @@ fn attributes<'py>(py: Python<'py>, info: &PointerInfo) -> Result<Bound<'py, PyA
     let device = info.device.map(Device::get).transpose()?.map(PyDevice);
     let range = &info.range;
     calling(py, || {
-        let class = py
-            .import("cuda_safe._types")?
-            .getattr("PointerAttributes")?;
+        let class = py.import("cuda_safe._types")?.getattr("PointerAttributes")?;
         class.call1((
             device,
             name(info.memory_type),

@@ -30,11 +30,7 @@ struct Life {
 
 impl Life {
     fn of(context: Context) -> Box<Self> {
-        Box::new(Self {
-            context,
-            stream: OnceLock::new(),
-            next: OnceLock::new(),
-        })
+        Box::new(Self { context, stream: OnceLock::new(), next: OnceLock::new() })
     }
 }
 
@@ -181,10 +177,7 @@ pub(crate) fn default_stream(py: Python<'_>, ordinal: u32) -> Result<Stream> {
         return Ok(stream.clone());
     }
     let context = primary(py, ordinal)?;
-    let options = StreamOptions {
-        blocking: true,
-        ..StreamOptions::default()
-    };
+    let options = StreamOptions { blocking: true, ..StreamOptions::default() };
     let stream = detached(py, || context.stream_with(options))?;
     match life(ordinal).filter(|life| life.context == context) {
         Some(life) => Ok(life.stream.get_or_init(|| stream).clone()),

@@ -47,10 +47,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     fn of(owner: Py<PyAny>) -> Arc<Self> {
-        Arc::new(Self {
-            owner: Owner::new(owner),
-            reporter: AtomicUsize::new(0),
-        })
+        Arc::new(Self { owner: Owner::new(owner), reporter: AtomicUsize::new(0) })
     }
 }
 
@@ -62,10 +59,7 @@ struct Seen {
 
 impl Seen {
     fn new(py: Python<'_>, shared: Arc<Shared>) -> Self {
-        Self {
-            own: Owner::new(shared.owner.get(py).clone().unbind()),
-            shared,
-        }
+        Self { own: Owner::new(shared.owner.get(py).clone().unbind()), shared }
     }
 
     /// Tells the garbage collector about the references. `reporter` is the address of the Python object,
@@ -136,11 +130,7 @@ impl PyStream {
         blocking: bool,
     ) -> Result<Self> {
         refuse_gone(context, "context")?;
-        let options = StreamOptions {
-            blocking,
-            priority,
-            ..StreamOptions::default()
-        };
+        let options = StreamOptions { blocking, priority, ..StreamOptions::default() };
         Ok(Self::of(detached(py, || context.stream_with(options))?))
     }
 
@@ -384,10 +374,7 @@ impl PyStream {
         let default_of = || current::device(py);
         let owner = owner.map(Shared::of);
         let lane = lane_of_number(py, handle, device, default_of, owner.as_ref())?;
-        Ok(Self::with_owner(
-            lane,
-            owner.map(|owner| Seen::new(py, owner)),
-        ))
+        Ok(Self::with_owner(lane, owner.map(|owner| Seen::new(py, owner))))
     }
 
     /// Wraps a stream of another library: an object with `__cuda_stream__` (cuda.core, CuPy), or a
@@ -405,10 +392,7 @@ impl PyStream {
         let device = DeviceLike::given(py, device)?;
         let (lane, owner) = Self::parts_of_object(py, stream, device, None)?;
         refuse_other(Some(lane.context().device().ordinal()), device)?;
-        Ok(Self::with_owner(
-            lane,
-            owner.map(|owner| Seen::new(py, owner)),
-        ))
+        Ok(Self::with_owner(lane, owner.map(|owner| Seen::new(py, owner))))
     }
 
     /// Returns the legacy default stream of a device's primary context.

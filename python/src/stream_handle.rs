@@ -165,18 +165,12 @@ impl StreamHandle {
 
     /// Records the work submitted to the stream so far.
     pub(crate) fn record_event(&self, event: &Event) -> Result<()> {
-        self.with(
-            |stream| event.record(stream),
-            |stream| stream.record_event(event),
-        )
+        self.with(|stream| event.record(stream), |stream| stream.record_event(event))
     }
 
     /// Makes later work in the stream wait for the work that the event recorded.
     pub(crate) fn wait_event(&self, event: &Event) -> Result<()> {
-        self.with(
-            |stream| stream.wait_event(event),
-            |stream| stream.wait_event(event),
-        )
+        self.with(|stream| stream.wait_event(event), |stream| stream.wait_event(event))
     }
 
     /// Makes later work in this stream wait for all work submitted to `other` so far.
@@ -308,9 +302,7 @@ impl StreamHandle {
     /// which does not invalidate captures. The caller has waited for the work before the copy, and
     /// no capture is involved.
     fn copy_now(&self, name: &'static str, copy: impl FnOnce() -> CUresult) -> Result<()> {
-        let copied = self
-            .context()
-            .with_current(|_| CaptureMode::Relaxed.with(copy))??;
+        let copied = self.context().with_current(|_| CaptureMode::Relaxed.with(copy))??;
         check(name, copied)
     }
 

@@ -188,10 +188,7 @@ fn a_launch_allocates_nothing_and_makes_one_driver_call() {
     // SAFETY: as above.
     let event =
         unsafe { Event::borrow_raw(without_provenance_mut(0x4000), &context) }.expect("an event");
-    let kernel: Kernel = module
-        .kernel("any")
-        .and_then(|kernel| kernel.typed())
-        .expect("a kernel");
+    let kernel: Kernel = module.kernel("any").and_then(|kernel| kernel.typed()).expect("a kernel");
     // SAFETY: this driver never accesses an address.
     let from = unsafe { DeviceBuffer::<f32>::borrow_raw(0x5000, 8, &stream) }.expect("memory");
     // SAFETY: as above.
@@ -208,10 +205,7 @@ fn a_launch_allocates_nothing_and_makes_one_driver_call() {
         cooperative: true,
         cluster: Some([1, 1, 1]),
         programmatic_serialization: true,
-        programmatic_event: Some(ProgrammaticEvent {
-            event: &event,
-            at_block_start: true,
-        }),
+        programmatic_event: Some(ProgrammaticEvent { event: &event, at_block_start: true }),
         completion_event: Some(&event),
         priority: Some(-1),
         access_policy: Some(window),
@@ -242,11 +236,7 @@ fn a_launch_allocates_nothing_and_makes_one_driver_call() {
 
     let mut built = || {
         let mut launch = kernel.kernel().launch_builder(&stream);
-        launch
-            .arg(&from)
-            .arg(&mut to)
-            .arg(8_u32)
-            .arg(Value([1, 2, 3]));
+        launch.arg(&from).arg(&mut to).arg(8_u32).arg(Value([1, 2, 3]));
         // SAFETY: the driver runs no work.
         unsafe { launch.launch(config) }.expect("a launch");
     };

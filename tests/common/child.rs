@@ -12,9 +12,7 @@ const VARIABLE: &str = "CUDA_TESTS_CHILD";
 #[track_caller]
 pub(crate) fn in_child(environment: &[(&str, &str)], body: impl FnOnce()) {
     let thread = std::thread::current();
-    let test = thread
-        .name()
-        .expect("the thread of a test has the name of the test");
+    let test = thread.name().expect("the thread of a test has the name of the test");
     if std::env::var(VARIABLE).is_ok_and(|name| name == test) {
         body();
         return;
@@ -35,27 +33,21 @@ pub(crate) fn again(environment: &[(&str, &str)]) {
 #[allow(dead_code, reason = "not every test binary uses this")]
 pub(crate) fn exits(code: i32, body: impl FnOnce() -> i32) {
     let thread = std::thread::current();
-    let test = thread
-        .name()
-        .expect("the thread of a test has the name of the test");
+    let test = thread.name().expect("the thread of a test has the name of the test");
     if std::env::var(VARIABLE).is_ok_and(|name| name == test) {
         std::process::exit(body());
     }
     let output = start(test, &[]);
-    let (stdout, stderr) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(code), "{stdout}\n{stderr}");
 }
 
 #[track_caller]
 fn run(test: &str, environment: &[(&str, &str)]) {
     let output = start(test, environment);
-    let (stdout, stderr) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(
         output.status.success() && stdout.contains("1 passed"),
         "the child failed ({}):\n{stdout}\n{stderr}",

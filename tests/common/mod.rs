@@ -91,10 +91,7 @@ fn driver() -> &'static Driver {
         }
         let profile = asked_for.as_deref().unwrap_or("h200").parse();
         let profile: cuda_sim::Profile = profile.expect("CUDA_SIM names a profile");
-        let _ = writeln!(
-            std::io::stderr(),
-            "tests run on the software driver, {profile} ({why})"
-        );
+        let _ = writeln!(std::io::stderr(), "tests run on the software driver, {profile} ({why})");
         let profile = profile.with_environment();
         let profile = profile.unwrap_or_else(|why| panic!("{why}"));
         match cuda_sim::install(profile) {
@@ -113,9 +110,7 @@ pub(crate) fn since(major: u16, minor: u16) -> Option<()> {
     let (needed, version) = (CudaVersion::new(major, minor), cuda_safe::version());
     match version.expect("a driver") {
         version if version < needed => {
-            skip(&format!(
-                "needs CUDA {needed}; this driver offers {version}"
-            ));
+            skip(&format!("needs CUDA {needed}; this driver offers {version}"));
             None
         }
         _ => Some(()),

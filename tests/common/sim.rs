@@ -22,10 +22,8 @@ pub(crate) fn register_kernels() {
         let (n, tag) = (launch.value::<u32>(1)? as usize, launch.value::<u32>(2)?);
         let found = launch.read::<u32>(0, n)?;
         let wrong = found.iter().enumerate();
-        let wrong: Vec<u32> = wrong
-            .filter(|(i, its)| **its != pattern(*i, tag))
-            .map(|(_, its)| *its)
-            .collect();
+        let wrong: Vec<u32> =
+            wrong.filter(|(i, its)| **its != pattern(*i, tag)).map(|(_, its)| *its).collect();
         let Some(last) = wrong.last().copied() else {
             return launch.update::<u32>(3, 3, |_, before| before);
         };
@@ -102,9 +100,7 @@ pub(crate) fn register_kernels() {
         launch.update::<u32>(0, blocks, |block, _| (size << 16) | (block as u32 % size))
     });
     register("pdl_first", |launch| launch.update::<u32>(0, 1, |_, _| 41));
-    register("pdl_second", |launch| {
-        launch.update::<u32>(0, 1, |_, x| x + 1)
-    });
+    register("pdl_second", |launch| launch.update::<u32>(0, 1, |_, x| x + 1));
     register("choose", |launch| {
         let (handle, value) = (launch.value::<u64>(0)?, launch.value::<u32>(1)?);
         launch.set_conditional(handle, value)

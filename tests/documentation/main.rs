@@ -33,10 +33,7 @@ const ALL: &[Example] = include!(concat!(env!("OUT_DIR"), "/examples.rs"));
 const NOT_RUN: [(&str, &str); 3] = [
     ("cuda-safe/src/event/ipc.rs", "it needs two processes"),
     ("cuda-safe/src/memory/ipc/mod.rs", "it needs two processes"),
-    (
-        "cuda-safe/src/memory/pool/share.rs",
-        "it needs two processes",
-    ),
+    ("cuda-safe/src/memory/pool/share.rs", "it needs two processes"),
 ];
 
 #[test]
@@ -145,10 +142,7 @@ fn outcome<E: Display>(result: Result<(), E>) -> Result<(), String> {
 fn block_on(future: impl Future<Output = Result<()>>) -> Result<()> {
     let mut future = pin!(future);
     loop {
-        match future
-            .as_mut()
-            .poll(&mut Context::from_waker(Waker::noop()))
-        {
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(done) => return done,
             Poll::Pending => std::thread::yield_now(),
         }

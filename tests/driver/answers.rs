@@ -79,10 +79,7 @@ fn the_time_between_events_of_two_contexts_is_an_invalid_handle() {
         let context = need!(common::context());
         need!(common::since(13, 0));
         let other = Context::new(&context.device(), ContextFlags::default()).expect("a context");
-        let timed = EventOptions {
-            timing: true,
-            ..EventOptions::default()
-        };
+        let timed = EventOptions { timing: true, ..EventOptions::default() };
         let events = [&context, &other].map(|context| {
             let stream = context.stream().expect("a stream");
             let event = context.event_with(timed).expect("an event");
@@ -177,10 +174,7 @@ mod provoked {
         let _current = context.make_current().expect("current");
         let ptx = c".version 6.0\n.target sm_52\n.address_size 64\n.visible .entry k(";
         for (image, expected) in [
-            (
-                c"no PTX".to_bytes_with_nul(),
-                CUresult::CUDA_ERROR_INVALID_IMAGE,
-            ),
+            (c"no PTX".to_bytes_with_nul(), CUresult::CUDA_ERROR_INVALID_IMAGE),
             (ptx.to_bytes_with_nul(), CUresult::CUDA_ERROR_INVALID_PTX),
             (b"\x7fELF\0\0\0\0", CUresult::CUDA_ERROR_INVALID_IMAGE),
         ] {
@@ -241,42 +235,24 @@ mod provoked {
                 ("count", answer!(cuDeviceGetCount(&raw mut number))),
                 ("get", answer!(cuDeviceGet(&raw mut number, 0))),
                 ("size", answer!(cuDeviceTotalMem_v2(&raw mut size, device))),
-                (
-                    "attribute",
-                    answer!(cuDeviceGetAttribute(&raw mut number, attribute, device)),
-                ),
-                (
-                    "peer",
-                    answer!(cuDeviceCanAccessPeer(&raw mut number, device, device)),
-                ),
-                (
-                    "retain",
-                    answer!(cuDevicePrimaryCtxRetain(&raw mut pointer, device)),
-                ),
+                ("attribute", answer!(cuDeviceGetAttribute(&raw mut number, attribute, device))),
+                ("peer", answer!(cuDeviceCanAccessPeer(&raw mut number, device, device))),
+                ("retain", answer!(cuDevicePrimaryCtxRetain(&raw mut pointer, device))),
                 ("release", answer!(cuDevicePrimaryCtxRelease_v2(device))),
                 ("device", answer!(cuCtxGetDevice(&raw mut number))),
                 ("flags", answer!(cuCtxGetFlags(&raw mut flags))),
                 ("graph", answer!(cuGraphCreate(&raw mut graph, 0))),
-                (
-                    "reserve",
-                    answer!(cuMemAddressReserve(&raw mut address, 2 << 20, 0, 0, 0)),
-                ),
+                ("reserve", answer!(cuMemAddressReserve(&raw mut address, 2 << 20, 0, 0, 0))),
             ];
             for (name, code) in answers {
                 assert!(code.is_success(), "{name}: {code}");
             }
             let fatal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
             let answers = [
-                (
-                    "limit",
-                    answer!(cuCtxGetLimit(&raw mut size, sys::CUlimit(0))),
-                ),
+                ("limit", answer!(cuCtxGetLimit(&raw mut size, sys::CUlimit(0)))),
                 ("memory", answer!(cuMemAlloc_v2(&raw mut address, 16))),
                 ("query", answer!(cuStreamQuery(stream.as_raw()))),
-                (
-                    "flags",
-                    answer!(cuStreamGetFlags(stream.as_raw(), &raw mut flags)),
-                ),
+                ("flags", answer!(cuStreamGetFlags(stream.as_raw(), &raw mut flags))),
             ];
             for (name, code) in answers {
                 assert_eq!(code, fatal, "{name}");
@@ -299,11 +275,7 @@ mod provoked {
 
     fn is_active(device: i32) -> bool {
         let (mut flags, mut active) = (0, 7);
-        let code = answer!(cuDevicePrimaryCtxGetState(
-            device,
-            &raw mut flags,
-            &raw mut active
-        ));
+        let code = answer!(cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active));
         assert!(code.is_success(), "{code}");
         active != 0
     }

@@ -33,16 +33,11 @@ fn rejected<T>(result: Result<T, impl Into<Error>>) -> &'static str {
     }
 }
 
-const PLANE: ArrayShape = ArrayShape::TwoD {
-    width: 5,
-    height: 4,
-};
+const PLANE: ArrayShape = ArrayShape::TwoD { width: 5, height: 4 };
 
 fn numbered(shape: ArrayShape) -> Vec<u32> {
     let extent = shape.extent();
-    (0..)
-        .take(extent.width * extent.height * extent.depth)
-        .collect()
+    (0..).take(extent.width * extent.height * extent.depth).collect()
 }
 
 fn array(stream: &Stream, shape: ArrayShape) -> Array<u32> {
@@ -54,20 +49,9 @@ fn array(stream: &Stream, shape: ArrayShape) -> Array<u32> {
 const SHAPES: [ArrayShape; 7] = [
     ArrayShape::OneD { width: 7 },
     PLANE,
-    ArrayShape::ThreeD {
-        width: 4,
-        height: 3,
-        depth: 2,
-    },
-    ArrayShape::OneDLayered {
-        width: 6,
-        layers: 3,
-    },
-    ArrayShape::TwoDLayered {
-        width: 3,
-        height: 2,
-        layers: 4,
-    },
+    ArrayShape::ThreeD { width: 4, height: 3, depth: 2 },
+    ArrayShape::OneDLayered { width: 6, layers: 3 },
+    ArrayShape::TwoDLayered { width: 3, height: 2, layers: 4 },
     ArrayShape::Cubemap { width: 4 },
     ArrayShape::CubemapLayered { width: 4, cubes: 2 },
 ];
@@ -125,10 +109,7 @@ fn the_descriptor_names_shape_format_and_options() {
     check::<Normalized<[i8; 4]>>(&stream, TexelFormat::Snorm8, 4);
     check::<Normalized<i16>>(&stream, TexelFormat::Snorm16, 1);
     for shape in SHAPES {
-        let options = ArrayOptions {
-            surface: true,
-            ..ArrayOptions::default()
-        };
+        let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
         let array = Array::<f32>::with_options(&stream, shape, options).expect("an array");
         let its = array.descriptor().expect("a descriptor");
         assert_eq!((its.shape, its.options), (shape, options));
@@ -138,11 +119,7 @@ fn the_descriptor_names_shape_format_and_options() {
 #[test]
 fn a_part_is_copied_from_and_to_buffers_slices_and_arrays() {
     let (_context, stream) = need!(stage());
-    let whole = ArrayShape::ThreeD {
-        width: 5,
-        height: 4,
-        depth: 3,
-    };
+    let whole = ArrayShape::ThreeD { width: 5, height: 4, depth: 3 };
     let part = Extent::new_3d(2, 3, 2);
     let at = [3, 1, 1];
     let mut target = array(&stream, whole);
@@ -179,9 +156,7 @@ fn a_part_is_copied_from_and_to_buffers_slices_and_arrays() {
     other.copy_from_slice(&[7; 20]).expect("a copy");
     let slice = read.part([0; 3], Extent::new_2d(2, 3)).expect("a part");
     let mut corner = other.as_mut();
-    corner = corner
-        .part([0, 1, 0], Extent::new_2d(2, 3))
-        .expect("a part");
+    corner = corner.part([0, 1, 0], Extent::new_2d(2, 3)).expect("a part");
     corner.copy_from_array(slice).expect("a copy");
     let other = other.to_vec().expect("a copy");
     assert_eq!(other[..5], [7; 5]);
@@ -211,10 +186,7 @@ fn a_part_beyond_the_array_is_refused() {
 fn copies_of_other_sizes_and_streams_are_refused() {
     let (context, stream) = need!(stage());
     let mut made = array(&stream, PLANE);
-    let lengths = Invalid::Lengths {
-        source: 19,
-        target: 20,
-    };
+    let lengths = Invalid::Lengths { source: 19, target: 20 };
     assert_eq!(invalid(made.copy_from_slice(&[0; 19])), lengths);
     let short = DeviceBuffer::<u32>::zeroed(&stream, 19).expect("memory");
     assert_eq!(invalid(made.copy_from(&short)), lengths);
@@ -226,14 +198,10 @@ fn copies_of_other_sizes_and_streams_are_refused() {
     let other = context.stream().expect("a stream");
     let elsewhere = DeviceBuffer::<u32>::zeroed(&other, 20).expect("memory");
     let second = array(&other, PLANE);
-    for refused in [
-        invalid(made.copy_from(&elsewhere)),
-        invalid(made.as_mut().copy_from_array(&second)),
-    ] {
-        assert!(
-            matches!(refused, Invalid::OtherStream { .. }),
-            "{refused:?}"
-        );
+    for refused in
+        [invalid(made.copy_from(&elsewhere)), invalid(made.as_mut().copy_from_array(&second))]
+    {
+        assert!(matches!(refused, Invalid::OtherStream { .. }), "{refused:?}");
     }
     let line = array(&stream, ArrayShape::OneD { width: 20 });
     let refused = rejected(made.as_mut().copy_from_array(&line));
@@ -247,44 +215,26 @@ fn arrays_that_a_device_cannot_access_are_refused() {
         rejected(Array::<u8>::new(stream, shape))
     }
     let large = 1 << 20;
-    let empty = ArrayShape::TwoD {
-        width: 4,
-        height: 0,
-    };
+    let empty = ArrayShape::TwoD { width: 4, height: 0 };
     assert_eq!(new(&stream, empty), "the shape");
     assert_eq!(new(&stream, ArrayShape::OneD { width: 0 }), "the shape");
     assert_eq!(new(&stream, ArrayShape::OneD { width: large }), "the width");
     // The driver accepts a depth that no texture has.
-    let deep = ArrayShape::ThreeD {
-        width: 1,
-        height: 1,
-        depth: large,
-    };
+    let deep = ArrayShape::ThreeD { width: 1, height: 1, depth: large };
     assert_eq!(new(&stream, deep), "the depth");
-    let layered = ArrayShape::OneDLayered {
-        width: 1,
-        layers: large,
-    };
+    let layered = ArrayShape::OneDLayered { width: 1, layers: large };
     assert_eq!(new(&stream, layered), "the number of layers");
 
     let wide = ArrayShape::OneD { width: 32769 };
-    let surface = ArrayOptions {
-        surface: true,
-        ..ArrayOptions::default()
-    };
-    let most = stream
-        .context()
-        .device()
-        .attribute(cuda_safe::device::attribute::MAXIMUM_SURFACE1D_WIDTH);
+    let surface = ArrayOptions { surface: true, ..ArrayOptions::default() };
+    let most =
+        stream.context().device().attribute(cuda_safe::device::attribute::MAXIMUM_SURFACE1D_WIDTH);
     if most.expect("an attribute") == 32768 {
         Array::<u8>::new(&stream, wide).expect("a texture can be wider than a surface");
         let refused = rejected(Array::<u8>::with_options(&stream, wide, surface));
         assert_eq!(refused, "the width of a surface");
     }
-    let gather = ArrayOptions {
-        gather: true,
-        ..ArrayOptions::default()
-    };
+    let gather = ArrayOptions { gather: true, ..ArrayOptions::default() };
     Array::<u8>::with_options(&stream, PLANE, gather).expect("an array");
     let line = ArrayShape::OneD { width: 4 };
     let refused = rejected(Array::<u8>::with_options(&stream, line, gather));
@@ -294,11 +244,7 @@ fn arrays_that_a_device_cannot_access_are_refused() {
 #[test]
 fn levels_of_a_mipmapped_array_halve() {
     let (_context, stream) = need!(stage());
-    let shape = ArrayShape::TwoDLayered {
-        width: 8,
-        height: 3,
-        layers: 2,
-    };
+    let shape = ArrayShape::TwoDLayered { width: 8, height: 3, layers: 2 };
     assert_eq!(shape.max_levels(), 4);
     let mut made = MipmappedArray::<u32>::new(&stream, shape, 4).expect("an array");
     let extents = [
@@ -365,10 +311,7 @@ fn an_array_of_other_code_has_the_format_of_its_type() {
 #[test]
 fn a_mipmapped_array_of_other_code_has_the_levels_of_its_shape() {
     let (context, stream) = need!(stage());
-    let shape = ArrayShape::TwoD {
-        width: 8,
-        height: 4,
-    };
+    let shape = ArrayShape::TwoD { width: 8, height: 4 };
     let mut levels = MipmappedArray::<u32>::new(&stream, shape, 3).expect("an array");
     let mut last = levels.level_mut(2).expect("a level");
     last.copy_from_slice(&[7, 8]).expect("a copy");
@@ -408,9 +351,7 @@ fn an_array_is_created_and_dropped_beside_a_capture() {
     let (context, stream) = need!(stage());
     let other = context.stream().expect("a stream");
     let captured = array(&other, PLANE);
-    let capture = other
-        .begin_capture(CaptureMode::ThreadLocal)
-        .expect("a capture");
+    let capture = other.begin_capture(CaptureMode::ThreadLocal).expect("a capture");
     // None of these calls breaks the capture of the other stream.
     let made = Array::<u32>::new(&stream, PLANE).expect("an array");
     let shape = ArrayShape::OneD { width: 4 };
@@ -420,10 +361,7 @@ fn an_array_is_created_and_dropped_beside_a_capture() {
     assert_eq!(refused, Invalid::StreamIsCaptured);
     // Destroyed after the capture.
     let refused = Texture::try_new(captured, &Sampler::default()).expect_err("a capture");
-    assert!(matches!(
-        invalid(Err::<(), _>(refused.error)),
-        Invalid::StreamIsCaptured
-    ));
+    assert!(matches!(invalid(Err::<(), _>(refused.error)), Invalid::StreamIsCaptured));
     drop(refused.value);
     capture.end().expect("an unbroken capture");
 }
@@ -435,9 +373,7 @@ fn copies_of_arrays_are_not_captured() {
     let second = array(&stream, PLANE);
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, first.len()).expect("memory");
     let extent = PLANE.extent();
-    let capture = stream
-        .begin_capture(CaptureMode::ThreadLocal)
-        .expect("a capture");
+    let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("a capture");
     let refused = [
         first.copy_from(&buffer),
         first.as_mut().copy_3d_from(&buffer, Region::new(extent)),

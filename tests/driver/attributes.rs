@@ -20,10 +20,7 @@ fn invalid<T: std::fmt::Debug>(result: Result<T, Error>) -> Invalid {
 #[test]
 fn a_stream_says_whether_it_is_blocking() {
     let context = need!(common::context());
-    let blocking = StreamOptions {
-        blocking: true,
-        ..Default::default()
-    };
+    let blocking = StreamOptions { blocking: true, ..Default::default() };
     let blocking = context.stream_with(blocking).expect("a stream");
     assert!(blocking.is_blocking().expect("known"));
     let other = context.stream().expect("a stream");
@@ -33,13 +30,9 @@ fn a_stream_says_whether_it_is_blocking() {
 #[test]
 fn the_synchronization_policy_is_set_and_copied() {
     let context = need!(common::context());
-    let (a, b) = (
-        context.stream().expect("a stream"),
-        context.stream().expect("a stream"),
-    );
+    let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
     assert_eq!(a.synchronization_policy().expect("known"), None);
-    a.set_synchronization_policy(SynchronizationPolicy::BlockingSync)
-        .expect("set");
+    a.set_synchronization_policy(SynchronizationPolicy::BlockingSync).expect("set");
     b.copy_attributes_from(&a).expect("copied");
     for stream in [&a, &b] {
         let policy = stream.synchronization_policy().expect("known");
@@ -52,9 +45,7 @@ fn the_synchronization_policy_is_set_and_copied() {
 fn an_access_window_is_set_and_cleared() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let largest = context
-        .device()
-        .attribute(attribute::MAX_ACCESS_POLICY_WINDOW_SIZE);
+    let largest = context.device().attribute(attribute::MAX_ACCESS_POLICY_WINDOW_SIZE);
     if largest.is_ok_and(|largest| largest < 4096) {
         common::skip("this device has no access windows");
         return;
@@ -84,11 +75,7 @@ fn an_access_window_is_set_and_cleared() {
         (-0.1, AccessProperty::Normal),
         (1.0, AccessProperty::Persisting),
     ] {
-        let wrong = AccessWindow {
-            hit_ratio,
-            miss,
-            ..Default::default()
-        };
+        let wrong = AccessWindow { hit_ratio, miss, ..Default::default() };
         let why = invalid(stream.set_access_window(&other, wrong));
         assert!(matches!(why, Invalid::AccessWindow { .. }), "{why}");
     }
@@ -99,21 +86,10 @@ fn the_memory_synchronization_domain_is_set() {
     let context = need!(common::context());
     need!(common::since(12, 0));
     let stream = context.stream().expect("a stream");
-    assert_eq!(
-        stream.memory_sync_domain().expect("known"),
-        MemorySyncDomain::Default
-    );
-    stream
-        .set_memory_sync_domain(MemorySyncDomain::Remote)
-        .expect("set");
-    assert_eq!(
-        stream.memory_sync_domain().expect("known"),
-        MemorySyncDomain::Remote
-    );
-    let both = MemorySyncDomainMap {
-        default: 0,
-        remote: 0,
-    };
+    assert_eq!(stream.memory_sync_domain().expect("known"), MemorySyncDomain::Default);
+    stream.set_memory_sync_domain(MemorySyncDomain::Remote).expect("set");
+    assert_eq!(stream.memory_sync_domain().expect("known"), MemorySyncDomain::Remote);
+    let both = MemorySyncDomainMap { default: 0, remote: 0 };
     stream.set_memory_sync_domain_map(both).expect("set");
     assert_eq!(stream.memory_sync_domain_map().expect("known"), both);
 }
@@ -135,10 +111,7 @@ fn attributes_are_copied_within_one_context_only() {
     let device = need!(common::gpu());
     let primary = Context::primary(&device).expect("a primary context");
     let other = Context::new(&device, ContextFlags::empty()).expect("a context");
-    let (a, b) = (
-        primary.stream().expect("a stream"),
-        other.stream().expect("a stream"),
-    );
+    let (a, b) = (primary.stream().expect("a stream"), other.stream().expect("a stream"));
     let memory = DeviceBuffer::<u8>::zeroed(&b, 64).expect("memory");
     let why = invalid(a.copy_attributes_from(&b));
     assert!(matches!(why, Invalid::OtherContext { .. }), "{why}");
@@ -172,10 +145,7 @@ fn a_borrowed_stream_of_a_green_context_belongs_to_the_primary_context() {
         let device = need!(common::gpu());
         let primary = Context::primary(&device).expect("a primary context");
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
-        let one = SplitByCount {
-            max_groups: Some(1),
-            ..Default::default()
-        };
+        let one = SplitByCount { max_groups: Some(1), ..Default::default() };
         let split = SmResource::of_device(&device).map(|all| all.split_by_count(one));
         let Ok(Ok(split)) = split else {
             common::skip("this device has no green contexts");

@@ -30,11 +30,7 @@ fn part() -> Vec<i32> {
 
 /// Enqueues work that takes some time. The software driver runs work as late as possible.
 pub(crate) fn busy(stream: &Stream) -> DeviceBuffer<u8> {
-    let bytes = if common::is_software() {
-        1 << 10
-    } else {
-        256 << 20
-    };
+    let bytes = if common::is_software() { 1 << 10 } else { 256 << 20 };
     let mut memory = DeviceBuffer::<u8>::zeroed(stream, bytes).expect("memory");
     for value in 0..8 {
         memory.fill(value).expect("a fill");
@@ -53,9 +49,7 @@ fn one_batch_copies_between_device_pinned_and_pageable_memory() {
     let (mut first, mut second, mut third) = (zeros(3), zeros(2), zeros(4));
     let mut empty = zeros(0);
     let mut batch = CopyBatch::with_capacity(&stream, 1);
-    batch
-        .push_from_pinned(&mut first, &mut there)
-        .expect("a copy");
+    batch.push_from_pinned(&mut first, &mut there).expect("a copy");
     batch.set_attributes(CopyAttributes {
         pinned_source: SourceOrder::Any,
         source_location: Some(MemoryLocation::Device(context.device())),
@@ -87,18 +81,10 @@ fn regions_are_copied_in_a_batch() {
     let host = numbers();
     let packed = Region::new(PART);
     let mut batch = CopyBatch::new(&stream);
-    batch
-        .push_3d(PART, on_device, packed, &whole, inside())
-        .expect("a copy");
-    batch
-        .push_3d_from_slice(PART, of_slice, packed, &host, inside())
-        .expect("a copy");
-    batch
-        .push_3d_from_pinned(PART, of_pinned, packed, &mut there, inside())
-        .expect("a copy");
-    batch
-        .push_3d_to_pinned(PART, &whole, inside(), &mut back, inside())
-        .expect("a copy");
+    batch.push_3d(PART, on_device, packed, &whole, inside()).expect("a copy");
+    batch.push_3d_from_slice(PART, of_slice, packed, &host, inside()).expect("a copy");
+    batch.push_3d_from_pinned(PART, of_pinned, packed, &mut there, inside()).expect("a copy");
+    batch.push_3d_to_pinned(PART, &whole, inside(), &mut back, inside()).expect("a copy");
     batch.enqueue().expect("the copies");
     for target in &targets {
         assert_eq!(target.to_vec().expect("a copy"), part());
@@ -118,9 +104,7 @@ fn a_batch_of_one_copy_or_one_region_is_copied() {
     batch.push_from_slice(&mut buffer, &whole).expect("a copy");
     batch.enqueue().expect("the copy");
     let mut batch = CopyBatch::new(&stream);
-    batch
-        .push_3d_to_pinned(PART, &buffer, inside(), &mut host, Region::new(PART))
-        .expect("a copy");
+    batch.push_3d_to_pinned(PART, &buffer, inside(), &mut host, Region::new(PART)).expect("a copy");
     batch.enqueue().expect("the copy");
     assert_eq!(host[..], part());
 }
@@ -195,10 +179,8 @@ fn the_host_memory_of_a_batch_in_a_scope_is_used_until_the_scope_ends() {
 #[test]
 fn a_scope_refuses_a_batch_for_another_stream() {
     let context = need!(common::context());
-    let (stream, other) = (
-        context.stream().expect("a stream"),
-        context.stream().expect("a stream"),
-    );
+    let (stream, other) =
+        (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let refused = stream.copy_scope(|scope| scope.enqueue(CopyBatch::new(&other)));
     match refused {
         Err(Error::Invalid(invalid)) => {
@@ -223,9 +205,7 @@ fn a_batch_with_host_memory_runs_on_a_stream_of_a_green_context() {
     let mut to = DeviceBuffer::<i32>::zeroed(&stream, 3).expect("memory");
     let mut batch = CopyBatch::new(&stream);
     batch.push_from_slice(&mut to, &slice).expect("a copy");
-    batch
-        .push_3d_to_pinned(PART, &from, inside(), &mut back, Region::new(PART))
-        .expect("a copy");
+    batch.push_3d_to_pinned(PART, &from, inside(), &mut back, Region::new(PART)).expect("a copy");
     batch.enqueue().expect("the copies");
     slice.fill(0);
     assert_eq!(back[..], part());
@@ -239,9 +219,7 @@ fn a_batch_with_host_memory_is_refused_on_a_captured_stream() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 2).expect("memory");
-    let capture = stream
-        .begin_capture(CaptureMode::ThreadLocal)
-        .expect("a capture");
+    let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("a capture");
     let mut batch = CopyBatch::new(&stream);
     batch.push_from_slice(&mut buffer, &[1, 2]).expect("a copy");
     match batch.enqueue() {
@@ -254,10 +232,8 @@ fn a_batch_with_host_memory_is_refused_on_a_captured_stream() {
 #[test]
 fn a_batch_refuses_other_lengths_streams_and_regions() {
     let context = need!(common::context());
-    let (stream, other) = (
-        context.stream().expect("a stream"),
-        context.stream().expect("a stream"),
-    );
+    let (stream, other) =
+        (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let mut host = [pinned(&context, &[0; 3]), pinned(&context, &[0; 3])];
     let [first, second] = &mut host;
     let mut buffers = [&stream, &stream, &stream, &other].map(|stream| {
@@ -313,13 +289,9 @@ fn a_region_is_copied_into_another_context() {
     let mut copy = DeviceBuffer::<i32>::zeroed(&away, 60).expect("memory");
     let mut target = copy.as_mut_slice();
     let packed = Region::new(PART);
-    target
-        .copy_3d_from_peer(PART, packed, &reader, inside())
-        .expect("a copy");
+    target.copy_3d_from_peer(PART, packed, &reader, inside()).expect("a copy");
     let nothing = Extent::new_2d(0, 1);
-    target
-        .copy_3d_from_peer(nothing, packed, &reader, packed)
-        .expect("no copy");
+    target.copy_3d_from_peer(nothing, packed, &reader, packed).expect("no copy");
     let outside = target.copy_3d_from_peer(PART, packed.at(0, 29, 0), &reader, inside());
     assert!(outside.is_err(), "two rows do not fit");
     assert_eq!(copy.to_vec().expect("a copy")[..12], part());
@@ -338,11 +310,7 @@ fn pinned_memory_of_a_batch_that_was_not_enqueued_is_unchanged() {
     assert_eq!(*host, [0, 0]);
 }
 
-const TEXELS: ArrayShape = ArrayShape::ThreeD {
-    width: 5,
-    height: 4,
-    depth: 3,
-};
+const TEXELS: ArrayShape = ArrayShape::ThreeD { width: 5, height: 4, depth: 3 };
 
 fn array(stream: &Stream, texels: &[i32]) -> Array<i32> {
     let mut array = Array::new(stream, TEXELS).expect("an array");
@@ -363,13 +331,9 @@ fn a_batch_copies_the_texels_of_parts_of_arrays() {
     let at = [2, 1, 1];
     let mut batch = CopyBatch::new(&stream);
     let target = from_memory.as_mut().part(at, PART).expect("a part");
-    batch
-        .push_to_array(target, &memory, inside())
-        .expect("a copy");
+    batch.push_to_array(target, &memory, inside()).expect("a copy");
     let source = whole.as_ref().part(at, PART).expect("a part");
-    batch
-        .push_from_array(&mut packed, Region::new(PART), source)
-        .expect("a copy");
+    batch.push_from_array(&mut packed, Region::new(PART), source).expect("a copy");
     let target = from_array.as_mut().part([0, 0, 0], PART).expect("a part");
     batch.push_array(target, source).expect("a copy");
     assert_eq!(batch.len(), 3);
@@ -394,9 +358,7 @@ fn one_copy_of_an_array_in_a_green_context_is_a_batch_of_one() {
     let array = array(&stream, &numbers());
     let mut memory = DeviceBuffer::<i32>::zeroed(&stream, 60).expect("memory");
     let mut batch = CopyBatch::new(&stream);
-    batch
-        .push_from_array(&mut memory, Region::new(WHOLE), &array)
-        .expect("a copy");
+    batch.push_from_array(&mut memory, Region::new(WHOLE), &array).expect("a copy");
     batch.enqueue().expect("a batch");
     assert_eq!(memory.to_vec().expect("a copy"), numbers());
 }
@@ -418,13 +380,9 @@ fn copies_of_arrays_that_do_not_fit_are_not_added_to_a_batch() {
         other => panic!("{other:?}"),
     };
     let target = first.as_mut().part([0; 3], PART).expect("a part");
-    is(batch.push_array(target, &second), |why| {
-        matches!(why, Invalid::Array { .. })
-    });
+    is(batch.push_array(target, &second), |why| matches!(why, Invalid::Array { .. }));
     let mut batch = CopyBatch::new(&stream);
-    is(batch.push_array(&mut first, &foreign), |why| {
-        matches!(why, Invalid::OtherStream { .. })
-    });
+    is(batch.push_array(&mut first, &foreign), |why| matches!(why, Invalid::OtherStream { .. }));
     let mut batch = CopyBatch::new(&stream);
     is(batch.push_to_array(&mut first, &of_other, whole), |why| {
         matches!(why, Invalid::OtherStream { .. })
@@ -444,9 +402,7 @@ fn a_batch_with_arrays_is_not_captured() {
     let second = array(&stream, &numbers());
     let mut batch = CopyBatch::new(&stream);
     batch.push_array(&mut first, &second).expect("a copy");
-    let capture = stream
-        .begin_capture(CaptureMode::ThreadLocal)
-        .expect("a capture");
+    let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("a capture");
     match batch.enqueue() {
         Err(Error::Invalid(why)) => assert_eq!(*why, Invalid::StreamIsCaptured),
         other => panic!("{other:?}"),

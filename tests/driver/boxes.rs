@@ -42,12 +42,7 @@ fn a_part_of_a_plane_or_volume_is_copied_on_the_device() {
         let mut to = DeviceBuffer::<u16>::zeroed(&stream, len).expect("memory");
         let [x, y, z] = at;
         to.as_mut_slice()
-            .copy_3d_from(
-                part,
-                Region::new(part),
-                &from,
-                Region::new(whole).at(x, y, z),
-            )
+            .copy_3d_from(part, Region::new(part), &from, Region::new(whole).at(x, y, z))
             .expect("a copy");
         assert_eq!(to.to_vec().expect("a copy"), expected(whole, at, part));
     }
@@ -79,10 +74,7 @@ fn a_region_is_copied_to_the_device_and_back_and_leaves_its_surroundings() {
         assert_eq!(buffer.to_vec().expect("a copy"), changed);
 
         let mut back = vec![7; 6 * 5 * depth];
-        buffer
-            .as_slice()
-            .copy_3d_to_slice(part, inside, &mut back, inside)
-            .expect("a copy");
+        buffer.as_slice().copy_3d_to_slice(part, inside, &mut back, inside).expect("a copy");
         let kept = back.iter().filter(|value| **value == 7).count();
         assert_eq!(kept, (30 - 6) * depth);
         assert_eq!(back[6 + 3], 1000);
@@ -128,43 +120,25 @@ fn a_region_outside_of_its_memory_is_refused() {
         (Extent::new_2d(1, 2), Region { pitch: 0, ..whole }),
         (Extent::new_2d(usize::MAX, 2), whole),
         (Extent::new_3d(1, 2, usize::MAX), whole),
-        (
-            Extent::new_2d(1, 2),
-            Region {
-                pitch: usize::MAX,
-                ..whole
-            },
-        ),
+        (Extent::new_2d(1, 2), Region { pitch: usize::MAX, ..whole }),
         (Extent::new_2d(1, 1), whole.at(usize::MAX, 1, 1)),
     ];
     for (extent, region) in cases {
         match buffer.as_mut_slice().fill_3d(extent, region, 1) {
             Err(Error::Invalid(invalid)) => {
                 let len = 20;
-                let expected = Invalid::Region {
-                    region,
-                    extent,
-                    len,
-                };
+                let expected = Invalid::Region { region, extent, len };
                 assert_eq!(*invalid, expected);
             }
             done => panic!("{extent:?}: {done:?}"),
         }
     }
     // A single row, or an empty region, fits with any pitch.
-    let nowhere = Region {
-        offset: usize::MAX,
-        pitch: 0,
-        rows: 0,
-    };
+    let nowhere = Region { offset: usize::MAX, pitch: 0, rows: 0 };
     let none = Extent::new_2d(0, 3);
     let filled = buffer.as_mut_slice().fill_3d(none, nowhere, 1);
     filled.expect("nothing to fill");
-    let last = Region {
-        offset: 15,
-        pitch: 0,
-        rows: 0,
-    };
+    let last = Region { offset: 15, pitch: 0, rows: 0 };
     let row = Extent::new_2d(5, 1);
     let filled = buffer.as_mut_slice().fill_3d(row, last, 1);
     filled.expect("the last row");
@@ -212,15 +186,9 @@ fn many_copies_are_enqueued_in_one_call() {
     let (mut low, mut high) = to.as_mut_slice().split_at(50).expect("two halves");
     let mut batch = CopyBatch::new(&stream);
     assert!(batch.is_empty());
-    batch
-        .push(low.reborrow(), from.slice(50..).expect("a half"))
-        .expect("a copy");
-    batch
-        .push(high.reborrow(), from.slice(..50).expect("a half"))
-        .expect("a copy");
-    batch
-        .push(&mut single, from.slice(7..8).expect("one"))
-        .expect("a copy");
+    batch.push(low.reborrow(), from.slice(50..).expect("a half")).expect("a copy");
+    batch.push(high.reborrow(), from.slice(..50).expect("a half")).expect("a copy");
+    batch.push(&mut single, from.slice(7..8).expect("one")).expect("a copy");
     let refused = batch.push(&mut three, &from);
     assert!(refused.is_err(), "3 of 100");
     assert_eq!(batch.len(), 3);

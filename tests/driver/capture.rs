@@ -42,11 +42,7 @@ fn captured_work_runs_at_each_launch() {
         });
         let graph = graph.expect("a graph");
         assert_eq!(status(stream), CaptureStatus::None);
-        assert_eq!(
-            x.to_vec().expect("a copy"),
-            [1, 2, 3],
-            "nothing ran during the capture"
-        );
+        assert_eq!(x.to_vec().expect("a copy"), [1, 2, 3], "nothing ran during the capture");
         let executable = graph.instantiate().expect("it can be launched");
         assert_eq!(executable.context(), context);
         drop(graph);
@@ -78,10 +74,7 @@ fn a_capture_ends_with_an_error_and_with_a_panic_too() {
 fn an_empty_capture_gives_an_empty_graph() {
     with_stream(|_, stream| {
         let graph = stream.capture::<Error>(CaptureMode::Global, |_| Ok(()));
-        let graph = graph
-            .expect("a graph")
-            .instantiate()
-            .expect("an executable graph");
+        let graph = graph.expect("a graph").instantiate().expect("an executable graph");
         // SAFETY: the graph is empty.
         unsafe { graph.launch_unchecked(stream) }.expect("a launch");
         stream.synchronize().expect("a wait");
@@ -104,9 +97,7 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_contin
         let other = context.stream().expect("a stream");
         let shared = DeviceBuffer::<i32>::zeroed(&other, 4).expect("memory");
         let shared = shared.share().expect("an event");
-        let capture = stream
-            .begin_capture(CaptureMode::ThreadLocal)
-            .expect("begins");
+        let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("begins");
         refused(DeviceBuffer::<i32>::uninit(stream, 4));
         refused(DeviceBuffer::<i32>::zeroed(stream, 4));
         refused(DeviceBuffer::from_slice(stream, &[1]));
@@ -119,16 +110,8 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_contin
         refused(stream.copy_scope(|_| Ok(())));
         let (extent, region) = (Extent::new_2d(2, 2), Region::new(Extent::new_2d(2, 2)));
         let mut host = [0; 4];
-        refused(
-            buffer
-                .as_mut_slice()
-                .copy_3d_from_slice(extent, region, &host, region),
-        );
-        refused(
-            buffer
-                .as_slice()
-                .copy_3d_to_slice(extent, region, &mut host, region),
-        );
+        refused(buffer.as_mut_slice().copy_3d_from_slice(extent, region, &host, region));
+        refused(buffer.as_slice().copy_3d_to_slice(extent, region, &mut host, region));
         refused(PitchedBuffer::<i32>::zeroed(stream, 4, 4));
         refused(shared.on(stream));
         refused(buffer.rebind(&other));
@@ -145,9 +128,7 @@ fn allocations_host_memory_and_host_functions_are_refused_and_the_capture_contin
         assert_eq!(buffer.to_vec().expect("a copy"), [7; 4]);
 
         let host = pinned(context, &[1, 2, 3, 4]);
-        let capture = stream
-            .begin_capture(CaptureMode::ThreadLocal)
-            .expect("begins");
+        let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("begins");
         let rejected = buffer.as_mut_slice().try_copy_from_pinned(host);
         let Rejected { error, value } = rejected.expect_err("captured");
         refused::<()>(Err(error));
@@ -181,10 +162,8 @@ fn objects_dropped_in_a_capture_are_released_after_it() {
 fn a_stream_that_waits_for_a_captured_event_joins_the_capture() {
     with_stream(|context, stream| {
         let other = context.stream().expect("a stream");
-        let (forks, joins) = (
-            context.event().expect("an event"),
-            context.event().expect("an event"),
-        );
+        let (forks, joins) =
+            (context.event().expect("an event"), context.event().expect("an event"));
         let mut a = DeviceBuffer::<u32>::zeroed(stream, 4).expect("memory");
         let mut b = DeviceBuffer::<u32>::zeroed(&other, 4).expect("memory");
         context.synchronize().expect("a wait");
@@ -202,10 +181,7 @@ fn a_stream_that_waits_for_a_captured_event_joins_the_capture() {
             joins.record(&other)?;
             stream.wait_event(&joins)
         });
-        let graph = graph
-            .expect("joined")
-            .instantiate()
-            .expect("an executable graph");
+        let graph = graph.expect("joined").instantiate().expect("an executable graph");
         assert_eq!(status(&other), CaptureStatus::None);
         // SAFETY: the buffers are alive and idle on their streams.
         unsafe { graph.launch_unchecked(stream) }.expect("a launch");
@@ -231,10 +207,7 @@ fn releases_on_other_threads_do_not_affect_a_capture() {
                 DeviceBuffer::<u8>::zeroed_from_pool(&pool, &other, 64).expect("memory"),
                 cuda_safe::PinnedBuffer::register(context, vec![1u8; 64]).expect("registered"),
                 crate::kernels::vector(context),
-                graph
-                    .expect("a graph")
-                    .instantiate()
-                    .expect("an executable graph"),
+                graph.expect("a graph").instantiate().expect("an executable graph"),
                 context.event().expect("an event"),
                 (pool, other),
             );
@@ -259,11 +232,7 @@ fn a_forgotten_capture_continues_without_harm() {
         refused(DeviceBuffer::<u8>::zeroed(stream, 64));
         drop(buffer);
         assert_eq!(status(stream), CaptureStatus::Active);
-        assert_eq!(
-            cuda_safe::leaked(),
-            leaked,
-            "the release of the buffer is deferred"
-        );
+        assert_eq!(cuda_safe::leaked(), leaked, "the release of the buffer is deferred");
     });
 }
 
@@ -272,13 +241,8 @@ fn a_forgotten_capture_continues_without_harm() {
 fn a_forked_child_does_not_release_a_capture_or_its_graph() {
     with_stream(|_, stream| {
         let graph = stream.capture::<Error>(CaptureMode::default(), |_| Ok(()));
-        let graph = graph
-            .expect("a graph")
-            .instantiate()
-            .expect("an executable graph");
-        let capture = stream
-            .begin_capture(CaptureMode::default())
-            .expect("begins");
+        let graph = graph.expect("a graph").instantiate().expect("an executable graph");
+        let capture = stream.begin_capture(CaptureMode::default()).expect("begins");
         let mut all = Some((graph, capture));
         let clean = common::fork::in_fork(|| {
             let Some((graph, capture)) = all.take() else {
@@ -289,10 +253,7 @@ fn a_forked_child_does_not_release_a_capture_or_its_graph() {
             drop(graph);
             matches!(launched, Err(Error::Forked))
                 && matches!(capture.end(), Err(Error::Forked))
-                && matches!(
-                    stream.begin_capture(CaptureMode::default()),
-                    Err(Error::Forked)
-                )
+                && matches!(stream.begin_capture(CaptureMode::default()), Err(Error::Forked))
                 && matches!(CaptureMode::Relaxed.with(|| ()), Err(Error::Forked))
         });
         assert!(clean, "the forked child exited cleanly");
@@ -305,10 +266,8 @@ fn a_forked_child_does_not_release_a_capture_or_its_graph() {
 fn each_launch_performs_external_records_and_waits() {
     with_stream(|context, stream| {
         let other = context.stream().expect("a stream");
-        let (before, after) = (
-            context.event().expect("an event"),
-            context.event().expect("an event"),
-        );
+        let (before, after) =
+            (context.event().expect("an event"), context.event().expect("an event"));
         let mut buffer = DeviceBuffer::<u32>::zeroed(stream, 4).expect("memory");
         let mut copy = DeviceBuffer::<u32>::zeroed(&other, 4).expect("memory");
         other.synchronize().expect("a wait");
@@ -317,14 +276,8 @@ fn each_launch_performs_external_records_and_waits() {
             buffer.fill(7)?;
             after.record_external(stream)
         });
-        let graph = graph
-            .expect("a graph")
-            .instantiate()
-            .expect("an executable graph");
-        assert!(
-            after.is_complete().expect("a query"),
-            "nothing was recorded"
-        );
+        let graph = graph.expect("a graph").instantiate().expect("an executable graph");
+        assert!(after.is_complete().expect("a query"), "nothing was recorded");
         // SAFETY: the buffer and the events are alive, and the buffer is used on this stream only.
         unsafe { graph.launch_unchecked(stream) }.expect("a launch");
         other.wait_event(&after).expect("a wait");
@@ -411,18 +364,10 @@ mod provoked {
     #[test]
     fn waiting_for_a_captured_stream_invalidates_the_capture() {
         with_stream(|_, stream| {
-            let capture = stream
-                .begin_capture(CaptureMode::default())
-                .expect("begins");
-            is(
-                stream.synchronize(),
-                CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
-            );
+            let capture = stream.begin_capture(CaptureMode::default()).expect("begins");
+            is(stream.synchronize(), CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
             assert_eq!(status(stream), CaptureStatus::Invalidated);
-            is(
-                capture.end(),
-                CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
-            );
+            is(capture.end(), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
             assert_eq!(status(stream), CaptureStatus::None);
             stream.synchronize().expect("as before");
         });
@@ -433,10 +378,7 @@ mod provoked {
         with_stream(|_, stream| {
             let mut buffer = cuda_safe::DeviceBuffer::<u8>::zeroed(stream, 4).expect("memory");
             let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(1));
-            let graph = graph
-                .expect("a graph")
-                .instantiate()
-                .expect("an executable graph");
+            let graph = graph.expect("a graph").instantiate().expect("an executable graph");
             let outer = stream.capture::<Error>(CaptureMode::default(), |stream| {
                 // SAFETY: the buffer is alive and belongs to this stream.
                 match unsafe { graph.launch_unchecked(stream) } {
@@ -487,9 +429,7 @@ mod provoked {
     fn a_captured_event_cannot_be_waited_for() {
         with_stream(|context, stream| {
             let event = context.event().expect("an event");
-            let capture = stream
-                .begin_capture(CaptureMode::default())
-                .expect("begins");
+            let capture = stream.begin_capture(CaptureMode::default()).expect("begins");
             event.record(stream).expect("a record");
             is(event.is_complete(), CUresult::CUDA_ERROR_CAPTURED_EVENT);
             drop(capture);
@@ -502,23 +442,15 @@ mod provoked {
     fn external_records_and_waits_are_refused_outside_of_captures() {
         with_stream(|context, stream| {
             let event = context.event().expect("an event");
-            is(
-                event.record_external(stream),
-                CUresult::CUDA_ERROR_ILLEGAL_STATE,
-            );
-            is(
-                stream.wait_external(&event),
-                CUresult::CUDA_ERROR_ILLEGAL_STATE,
-            );
+            is(event.record_external(stream), CUresult::CUDA_ERROR_ILLEGAL_STATE);
+            is(stream.wait_external(&event), CUresult::CUDA_ERROR_ILLEGAL_STATE);
         });
     }
 
     #[test]
     fn a_stream_has_only_one_capture_at_a_time() {
         with_stream(|_, stream| {
-            let capture = stream
-                .begin_capture(CaptureMode::default())
-                .expect("begins");
+            let capture = stream.begin_capture(CaptureMode::default()).expect("begins");
             match stream.begin_capture(CaptureMode::default()) {
                 Err(Error::Invalid(why)) => {
                     assert!(matches!(*why, Invalid::OtherCapture { .. }), "{why}");
@@ -534,10 +466,7 @@ mod provoked {
         let device = need!(common::gpu());
         with_stream(|_, stream| {
             let graph = stream.capture::<Error>(CaptureMode::default(), |_| Ok(()));
-            let graph = graph
-                .expect("a graph")
-                .instantiate()
-                .expect("an executable graph");
+            let graph = graph.expect("a graph").instantiate().expect("an executable graph");
             let other = Context::new(&device, ContextFlags::empty()).expect("a context");
             let elsewhere = other.stream().expect("a stream");
             // SAFETY: the call is refused and accesses nothing.

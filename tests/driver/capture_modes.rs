@@ -271,16 +271,12 @@ mod provoked {
     /// capture afterwards.
     fn beside_a_capture(captured: &Stream, call: impl FnOnce() -> CUresult) -> (CUresult, Status) {
         begin(captured.as_raw(), Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-        let code = CaptureMode::Relaxed
-            .with(call)
-            .expect("the mode can be changed");
+        let code = CaptureMode::Relaxed.with(call).expect("the mode can be changed");
         (code, end(captured.as_raw()).0)
     }
 
-    const KEPT: (CUresult, Status) = (
-        CUresult::CUDA_SUCCESS,
-        Status::CU_STREAM_CAPTURE_STATUS_ACTIVE,
-    );
+    const KEPT: (CUresult, Status) =
+        (CUresult::CUDA_SUCCESS, Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
     const BROKEN: (CUresult, Status) = (
         CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
         Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED,

@@ -40,11 +40,8 @@ mod provoked {
         child::in_child(&[], || {
             need!(common::context());
             need!(common::since(12, 8));
-            let mut other = Command::new("sleep")
-                .arg("60")
-                .stdout(Stdio::null())
-                .spawn()
-                .expect("a process");
+            let mut other =
+                Command::new("sleep").arg("60").stdout(Stdio::null()).spawn().expect("a process");
             let of = |pid| ProcessState::of(pid).map_err(|error| error.code());
             let without_cuda = of(other.id());
             other.kill().expect("it runs");

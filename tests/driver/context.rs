@@ -27,22 +27,12 @@ fn a_context_floats_and_calls_do_not_change_the_stack() {
     let own = Context::new(&device, ContextFlags::empty()).expect("a context");
     assert!(current().is_null(), "creating leaves nothing current");
     let stream = own.stream().expect("a stream");
-    assert!(
-        current().is_null(),
-        "creating a stream leaves nothing current"
-    );
+    assert!(current().is_null(), "creating a stream leaves nothing current");
     primary
         .with_current(|_| {
             own.synchronize().expect("a wait");
-            own.event()
-                .expect("an event")
-                .record(&stream)
-                .expect("a record");
-            assert_eq!(
-                current(),
-                primary.as_raw(),
-                "the context of the caller is current"
-            );
+            own.event().expect("an event").record(&stream).expect("a record");
+            assert_eq!(current(), primary.as_raw(), "the context of the caller is current");
         })
         .expect("current");
     assert!(current().is_null());
@@ -146,11 +136,7 @@ fn a_foreign_context_keeps_its_owner() {
     let foreign = foreign.expect("a live context");
     let stream = foreign.stream().expect("a stream");
     drop(foreign);
-    assert_eq!(
-        std::sync::Arc::strong_count(&owner),
-        2,
-        "the stream keeps it alive"
-    );
+    assert_eq!(std::sync::Arc::strong_count(&owner), 2, "the stream keeps it alive");
     drop(stream);
     assert_eq!(std::sync::Arc::strong_count(&owner), 1);
 }

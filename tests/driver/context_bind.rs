@@ -43,11 +43,7 @@ fn a_bound_context_stays_current_after_calls_and_guards_of_other_contexts() {
         assert_eq!(current(), primary.as_raw());
         use_current_context();
         other.memory_info().expect("a query");
-        other
-            .stream()
-            .expect("a stream")
-            .synchronize()
-            .expect("a wait");
+        other.stream().expect("a stream").synchronize().expect("a wait");
         let inside = other.with_current(|_| current()).expect("current");
         assert_eq!(inside, other.as_raw());
         let guard = primary.make_current().expect("already current");
@@ -129,9 +125,7 @@ fn a_context_cannot_be_bound_while_a_green_context_is_current() {
         assert_eq!(refusal(why), Invalid::OpenGuards { guards: 1 });
         guard.end().expect("the stack is as before");
         green.context().bind_to_thread().expect("no guard is open");
-        green
-            .with_current(|_| use_current_context())
-            .expect("current");
+        green.with_current(|_| use_current_context()).expect("current");
         assert_eq!(current(), green.context().as_raw());
     });
 }

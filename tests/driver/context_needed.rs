@@ -85,15 +85,9 @@ macro_rules! call {
 }
 
 const CALLS: [Call; 63] = [
-    call!("cuStreamQuery", Nothing, |its| sys::cuStreamQuery(
-        its.stream
-    )),
-    call!("cuStreamSynchronize", Nothing, |its| {
-        sys::cuStreamSynchronize(its.stream)
-    }),
-    call!("cuStreamWaitEvent", Nothing, |its| sys::cuStreamWaitEvent(
-        its.stream, its.event, 0
-    )),
+    call!("cuStreamQuery", Nothing, |its| sys::cuStreamQuery(its.stream)),
+    call!("cuStreamSynchronize", Nothing, |its| { sys::cuStreamSynchronize(its.stream) }),
+    call!("cuStreamWaitEvent", Nothing, |its| sys::cuStreamWaitEvent(its.stream, its.event, 0)),
     call!("cuStreamGetPriority", Nothing, |its| {
         let mut priority = 0;
         sys::cuStreamGetPriority(its.stream, &raw mut priority)
@@ -102,26 +96,12 @@ const CALLS: [Call; 63] = [
         let mut id = 0;
         sys::cuStreamGetId(its.stream, &raw mut id)
     }),
-    call!("cuEventRecord", Nothing, |its| sys::cuEventRecord(
-        its.event, its.stream
-    )),
-    call!(
-        "cuEventSynchronize",
-        Nothing,
-        |its| sys::cuEventSynchronize(its.event)
-    ),
+    call!("cuEventRecord", Nothing, |its| sys::cuEventRecord(its.event, its.stream)),
+    call!("cuEventSynchronize", Nothing, |its| sys::cuEventSynchronize(its.event)),
     call!("cuEventQuery", Nothing, |its| sys::cuEventQuery(its.event)),
-    call!("cuLaunchKernel", Nothing, |its| launch(
-        its.function,
-        its.stream
-    )),
-    call!("cuLaunchKernel on stream 0", ThePrimary, |its| launch(
-        its.function,
-        null_mut()
-    )),
-    call!("cuLaunchKernel of a CUkernel", Nothing, |its| {
-        launch(its.kernel.cast(), its.stream)
-    }),
+    call!("cuLaunchKernel", Nothing, |its| launch(its.function, its.stream)),
+    call!("cuLaunchKernel on stream 0", ThePrimary, |its| launch(its.function, null_mut())),
+    call!("cuLaunchKernel of a CUkernel", Nothing, |its| { launch(its.kernel.cast(), its.stream) }),
     call!("cuLaunchKernelEx", Nothing, |its| {
         let config = sys::CUlaunchConfig {
             gridDimX: 1,
@@ -167,16 +147,12 @@ const CALLS: [Call; 63] = [
     call!("cuMemsetD8Async", Nothing, |its| {
         sys::cuMemsetD8Async(its.memory, 1, 64, its.stream)
     }),
-    call!("cuMemsetD8", AContext, |its| sys::cuMemsetD8_v2(
-        its.memory, 1, 64
-    )),
+    call!("cuMemsetD8", AContext, |its| sys::cuMemsetD8_v2(its.memory, 1, 64)),
     call!("cuMemAlloc", AContext, |_its| {
         let mut address = 0;
         sys::cuMemAlloc_v2(&raw mut address, 64)
     }),
-    call!("cuMemFree", Nothing, |its| sys::cuMemFree_v2(
-        its.spare().memory
-    )),
+    call!("cuMemFree", Nothing, |its| sys::cuMemFree_v2(its.spare().memory)),
     call!("cuMemAllocAsync", Nothing, |its| {
         let mut address = 0;
         sys::cuMemAllocAsync(&raw mut address, 64, its.stream)
@@ -198,9 +174,7 @@ const CALLS: [Call; 63] = [
         let mut host = null_mut();
         sys::cuMemHostAlloc(&raw mut host, 64, 0)
     }),
-    call!("cuMemFreeHost", Nothing, |its| sys::cuMemFreeHost(
-        its.spare().pinned
-    )),
+    call!("cuMemFreeHost", Nothing, |its| sys::cuMemFreeHost(its.spare().pinned)),
     call!("cuMemHostRegister, cuMemHostUnregister", AContext, |its| {
         let start = its.page.start();
         let code = sys::cuMemHostRegister_v2(start, size_of::<Page>(), 0);
@@ -233,16 +207,12 @@ const CALLS: [Call; 63] = [
         let mut stream = null_mut();
         sys::cuStreamCreate(&raw mut stream, 1)
     }),
-    call!("cuStreamDestroy", Nothing, |its| sys::cuStreamDestroy_v2(
-        its.spare().stream
-    )),
+    call!("cuStreamDestroy", Nothing, |its| sys::cuStreamDestroy_v2(its.spare().stream)),
     call!("cuEventCreate", AContext, |_its| {
         let mut event = null_mut();
         sys::cuEventCreate(&raw mut event, 0)
     }),
-    call!("cuEventDestroy", Nothing, |its| sys::cuEventDestroy_v2(
-        its.spare().event
-    )),
+    call!("cuEventDestroy", Nothing, |its| sys::cuEventDestroy_v2(its.spare().event)),
     call!("cuModuleLoadData", AContext, |its| {
         let mut module = null_mut();
         sys::cuModuleLoadData(&raw mut module, its.text.as_ptr().cast())
@@ -251,9 +221,7 @@ const CALLS: [Call; 63] = [
         let mut function = null_mut();
         sys::cuModuleGetFunction(&raw mut function, its.module, c"add".as_ptr())
     }),
-    call!("cuModuleUnload", Nothing, |its| sys::cuModuleUnload(
-        its.spare().module
-    )),
+    call!("cuModuleUnload", Nothing, |its| sys::cuModuleUnload(its.spare().module)),
     call!("cuFuncGetAttribute", Nothing, |its| {
         let mut value = 0;
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
@@ -263,21 +231,17 @@ const CALLS: [Call; 63] = [
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         sys::cuFuncSetAttribute(its.function, attribute, 1024)
     }),
-    call!(
-        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
-        AContext,
-        |its| {
-            let mut blocks = 0;
-            let flags = 0;
-            sys::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-                &raw mut blocks,
-                its.function,
-                32,
-                0,
-                flags,
-            )
-        }
-    ),
+    call!("cuOccupancyMaxActiveBlocksPerMultiprocessor", AContext, |its| {
+        let mut blocks = 0;
+        let flags = 0;
+        sys::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+            &raw mut blocks,
+            its.function,
+            32,
+            0,
+            flags,
+        )
+    }),
     call!("cuLibraryLoadData", Nothing, |its| library(its).1),
     call!("cuLibraryGetKernel", Nothing, |its| {
         let mut kernel = null_mut();
@@ -302,15 +266,8 @@ const CALLS: [Call; 63] = [
         let mut executable = null_mut();
         sys::cuGraphInstantiateWithFlags(&raw mut executable, end(its.stream).0, 0)
     }),
-    call!("cuGraphLaunch", Nothing, |its| sys::cuGraphLaunch(
-        its.executable,
-        its.stream
-    )),
-    call!(
-        "cuGraphExecDestroy",
-        Nothing,
-        |its| sys::cuGraphExecDestroy(its.spare().executable)
-    ),
+    call!("cuGraphLaunch", Nothing, |its| sys::cuGraphLaunch(its.executable, its.stream)),
+    call!("cuGraphExecDestroy", Nothing, |its| sys::cuGraphExecDestroy(its.spare().executable)),
     call!("cuGraphDestroy", Nothing, |its| {
         let _ = begin(its.stream);
         sys::cuGraphDestroy(end(its.stream).0)
@@ -332,14 +289,7 @@ const CALLS: [Call; 63] = [
     call!("cuMemcpyPeerAsync", Nothing, |its| {
         let mut context = null_mut();
         let _ = sys::cuStreamGetCtx(its.stream, &raw mut context);
-        sys::cuMemcpyPeerAsync(
-            its.memory,
-            context,
-            its.memory + 512,
-            context,
-            64,
-            its.stream,
-        )
+        sys::cuMemcpyPeerAsync(its.memory, context, its.memory + 512, context, 64, its.stream)
     }),
     call!("cuStreamGetCtx", Nothing, |its| {
         let mut context = null_mut();
@@ -353,21 +303,7 @@ const CALLS: [Call; 63] = [
 
 unsafe fn launch(function: CUfunction, stream: CUstream) -> CUresult {
     // SAFETY: the kernel is alive, takes no parameters and does nothing.
-    unsafe {
-        sys::cuLaunchKernel(
-            function,
-            1,
-            1,
-            1,
-            1,
-            1,
-            1,
-            0,
-            stream,
-            null_mut(),
-            null_mut(),
-        )
-    }
+    unsafe { sys::cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, null_mut(), null_mut()) }
 }
 
 unsafe fn library(its: &Its) -> (sys::CUlibrary, CUresult) {

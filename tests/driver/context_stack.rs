@@ -85,10 +85,7 @@ fn a_context_can_be_current_on_several_threads_and_is_current_on_no_other() {
                 let waited = primary.stream().and_then(|stream| stream.synchronize());
                 together.wait();
                 waited.expect("a wait");
-                guard
-                    .expect("current")
-                    .end()
-                    .expect("the context that this thread pushed");
+                guard.expect("current").end().expect("the context that this thread pushed");
                 seen.addr()
             })
         });

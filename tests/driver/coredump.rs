@@ -23,10 +23,7 @@ fn settings_apply_until_the_guard_is_dropped() {
         };
         let guard = settings.apply().expect("no context exists yet");
         let during = CoredumpSettings::of_process().expect("known");
-        let expected = CoredumpSettings {
-            user_trigger: Some(false),
-            ..settings
-        };
+        let expected = CoredumpSettings { user_trigger: Some(false), ..settings };
         assert_eq!(during, expected);
         guard.end().expect("restored");
         assert_eq!(CoredumpSettings::of_process().expect("known"), before);
@@ -38,10 +35,8 @@ fn settings_can_be_kept() {
     child::in_child(&[], || {
         need!(common::gpu());
         need!(common::since(12, 1));
-        let settings = CoredumpSettings {
-            file: Some("/tmp/cuda-tests.core".into()),
-            ..Default::default()
-        };
+        let settings =
+            CoredumpSettings { file: Some("/tmp/cuda-tests.core".into()), ..Default::default() };
         settings.apply().expect("set").keep();
         let after = CoredumpSettings::of_process().expect("known");
         assert_eq!(after.file, settings.file);
@@ -57,10 +52,8 @@ fn a_context_has_its_own_settings() {
         let context = Context::new(&device, ContextFlags::empty()).expect("a context");
         let before = context.coredump_settings().expect("known");
         assert_eq!((before.user_trigger, &before.pipe), (None, &None));
-        let settings = CoredumpSettings {
-            file: Some("/tmp/cuda-tests.core".into()),
-            ..Default::default()
-        };
+        let settings =
+            CoredumpSettings { file: Some("/tmp/cuda-tests.core".into()), ..Default::default() };
         let guard = context.apply_coredump_settings(&settings).expect("set");
         let during = context.coredump_settings().expect("known");
         assert_eq!(during.file, settings.file);
@@ -92,10 +85,7 @@ mod provoked {
             assert_eq!(long, Error::from(Invalid::PathLength { length, max }));
             let torn = file("a\0b").apply().expect_err("a NUL");
             assert_eq!(torn, Error::from(Invalid::NulInText { position: 1 }));
-            let settings = CoredumpSettings {
-                user_trigger: Some(true),
-                ..Default::default()
-            };
+            let settings = CoredumpSettings { user_trigger: Some(true), ..Default::default() };
             let error = context.apply_coredump_settings(&settings);
             let setting = "user_trigger";
             let expected = Error::from(Invalid::CoredumpOfProcess { setting });
@@ -110,10 +100,7 @@ mod provoked {
         child::in_child(&[], || {
             need!(common::gpu());
             need!(common::since(12, 1));
-            let settings = CoredumpSettings {
-                user_trigger: Some(true),
-                ..Default::default()
-            };
+            let settings = CoredumpSettings { user_trigger: Some(true), ..Default::default() };
             settings.apply().expect("set").keep();
             let settings = CoredumpSettings {
                 file: Some("/tmp/cuda-tests.core".into()),

@@ -8,10 +8,7 @@ use std::cell::OnceCell;
 fn the_default_streams_wait_record_and_run_host_functions() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let (theirs, ours) = (
-        context.event().expect("an event"),
-        context.event().expect("an event"),
-    );
+    let (theirs, ours) = (context.event().expect("an event"), context.event().expect("an event"));
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 4).expect("memory");
     context
         .with_current(|current| {
@@ -40,10 +37,7 @@ fn the_legacy_stream_waits_for_blocking_streams() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
-        let blocking = StreamOptions {
-            blocking: true,
-            ..Default::default()
-        };
+        let blocking = StreamOptions { blocking: true, ..Default::default() };
         let blocking = context.stream_with(blocking).expect("a stream");
         let event = context.event().expect("an event");
         let current = context.make_current().expect("current");
@@ -51,10 +45,7 @@ fn the_legacy_stream_waits_for_blocking_streams() {
         assert!(legacy.is_complete().expect("a query"));
         let work = Busy::new(&context, &blocking);
         legacy.record_event(&event).expect("a record");
-        assert!(
-            !event.is_complete().expect("a query"),
-            "there is work before"
-        );
+        assert!(!event.is_complete().expect("a query"), "there is work before");
         legacy.synchronize().expect("a wait");
         assert!(blocking.is_complete().expect("a query"));
         drop(work);
@@ -68,10 +59,7 @@ fn thread_stream(context: &Context) -> Stream {
         static STREAM: OnceCell<Stream> = const { OnceCell::new() };
     }
     let create = || {
-        let options = StreamOptions {
-            blocking: true,
-            ..Default::default()
-        };
+        let options = StreamOptions { blocking: true, ..Default::default() };
         context.stream_with(options).expect("a stream")
     };
     STREAM.with(|stream| stream.get_or_init(create).clone())
@@ -98,10 +86,7 @@ fn buffers_of_a_threads_stream_outlive_the_thread_and_are_ordered_with_the_legac
             .with_current(|current| {
                 let legacy = current.legacy_stream();
                 legacy.record_event(&event).expect("a record");
-                assert!(
-                    !event.is_complete().expect("a query"),
-                    "there is work before"
-                );
+                assert!(!event.is_complete().expect("a query"), "there is work before");
                 legacy.synchronize().expect("a wait");
             })
             .expect("current");
@@ -117,34 +102,21 @@ fn a_default_stream_belongs_to_its_guard_despite_nested_guards() {
     let device = need!(common::gpu());
     let outer = Context::new(&device, ContextFlags::empty()).expect("a context");
     let inner = Context::new(&device, ContextFlags::empty()).expect("a context");
-    let (event, other) = (
-        outer.event().expect("an event"),
-        inner.event().expect("an event"),
-    );
+    let (event, other) = (outer.event().expect("an event"), inner.event().expect("an event"));
     let guard = outer.make_current().expect("current");
     let stream = guard.legacy_stream();
     {
         let guard = inner.make_current().expect("current");
         // The driver would refuse the event on a stream of the current context.
         stream.record_event(&event).expect("of the outer context");
-        stream
-            .wait_event(&other)
-            .expect("any context may wait for an event");
+        stream.wait_event(&other).expect("any context may wait for an event");
         stream.synchronize().expect("a wait");
-        guard
-            .legacy_stream()
-            .record_event(&other)
-            .expect("of the inner");
-        guard
-            .end()
-            .expect("the innermost guard, and an unchanged stack");
+        guard.legacy_stream().record_event(&other).expect("of the inner");
+        guard.end().expect("the innermost guard, and an unchanged stack");
     }
     match stream.record_event(&other) {
         Err(Error::Invalid(invalid)) => {
-            assert!(
-                matches!(*invalid, Invalid::OtherContext { .. }),
-                "{invalid}"
-            );
+            assert!(matches!(*invalid, Invalid::OtherContext { .. }), "{invalid}");
         }
         done => panic!("{done:?}"),
     }
@@ -162,10 +134,7 @@ fn a_panic_in_a_host_function_of_a_default_stream_is_returned_by_the_guards_next
         Err(Error::HostFunctionPanicked(message)) => assert!(message.contains("on purpose")),
         done => panic!("{done:?}"),
     }
-    current
-        .per_thread_stream()
-        .synchronize()
-        .expect("reported once");
+    current.per_thread_stream().synchronize().expect("reported once");
     current.end().expect("innermost");
 }
 

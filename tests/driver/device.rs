@@ -29,24 +29,10 @@ fn typed_attributes_agree_with_the_raw_numbers() {
         i64::from(raw.expect("every device has this attribute"))
     );
     assert_eq!(device.attribute(attribute::WARP_SIZE).expect("known"), 32);
-    assert!(
-        device
-            .attribute(attribute::UNIFIED_ADDRESSING)
-            .expect("known")
-    );
+    assert!(device.attribute(attribute::UNIFIED_ADDRESSING).expect("known"));
     let (major, minor) = device.compute_capability().expect("known");
-    assert_eq!(
-        device
-            .attribute(attribute::COMPUTE_CAPABILITY_MAJOR)
-            .expect("known"),
-        major
-    );
-    assert_eq!(
-        device
-            .attribute(attribute::COMPUTE_CAPABILITY_MINOR)
-            .expect("known"),
-        minor
-    );
+    assert_eq!(device.attribute(attribute::COMPUTE_CAPABILITY_MAJOR).expect("known"), major);
+    assert_eq!(device.attribute(attribute::COMPUTE_CAPABILITY_MINOR).expect("known"), minor);
 }
 
 mod provoked {

@@ -16,9 +16,7 @@ const LEN: usize = 1 << 12;
 fn produced(context: &Context) -> DeviceBuffer<i32> {
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, LEN).expect("memory");
-    Scale::new(context)
-        .run(&stream, &mut buffer, 1, 5)
-        .expect("a launch");
+    Scale::new(context).run(&stream, &mut buffer, 1, 5).expect("a launch");
     buffer
 }
 
@@ -207,10 +205,7 @@ fn memory_is_returned_after_the_work_of_the_default_stream() {
     event.record(&theirs).expect("a record");
     let legacy =
         |current: &cuda_safe::context::CurrentContext| current.legacy_stream().wait_event(&event);
-    context
-        .with_current(legacy)
-        .expect("a guard")
-        .expect("a wait");
+    context.with_current(legacy).expect("a guard").expect("a wait");
     drop(array);
     scale.run(&home, &mut buffer, 1, 1).expect("a launch");
     assert_eq!(buffer.to_vec().expect("a copy"), [51; LEN]);
@@ -229,9 +224,7 @@ fn memory_released_by_a_consumer_in_a_capture_is_returned_after_it() {
         // SAFETY: the stream lives until the end of the test.
         unsafe { export.release_after(consumer, home.stream()) }.expect("an event");
         let tensor = received(export);
-        let capture = theirs
-            .begin_capture(CaptureMode::ThreadLocal)
-            .expect("begins");
+        let capture = theirs.begin_capture(CaptureMode::ThreadLocal).expect("begins");
         drop(tensor);
         assert!(!dropped.load(Ordering::SeqCst));
         capture.end().expect("a valid capture");

@@ -27,10 +27,7 @@ impl Wake for Waking {
 
 impl Waking {
     fn this_thread() -> Arc<Self> {
-        Arc::new(Self {
-            thread: std::thread::current(),
-            wakes: AtomicUsize::new(0),
-        })
+        Arc::new(Self { thread: std::thread::current(), wakes: AtomicUsize::new(0) })
     }
 
     fn wakes(&self) -> usize {
@@ -79,10 +76,7 @@ fn a_future_is_ready_when_the_work_before_it_has_completed() {
         let mut done = stream.completion().expect("a future");
         assert_eq!(done.stream(), &stream);
         let waking = Waking::this_thread();
-        assert!(
-            poll(&mut done, &waking).is_pending(),
-            "there is pending work before it"
-        );
+        assert!(poll(&mut done, &waking).is_pending(), "there is pending work before it");
         assert_eq!(waking.wakes(), 0);
         block_on(&mut done).expect("no error");
         // Only the end of the callback may be left to run.
@@ -203,11 +197,7 @@ fn a_panic_of_a_waker_does_not_unwind_into_the_driver_and_is_reported() {
         let busy = Busy::new(&context, &stream);
         let mut done = stream.completion().expect("a future");
         let waker = Waker::from(Arc::new(Panics));
-        assert!(
-            pin!(&mut done)
-                .poll(&mut Task::from_waker(&waker))
-                .is_pending()
-        );
+        assert!(pin!(&mut done).poll(&mut Task::from_waker(&waker)).is_pending());
         match stream.synchronize() {
             Err(Error::HostFunctionPanicked(message)) => assert!(message.contains("waker")),
             done => panic!("{done:?}"),
@@ -239,17 +229,10 @@ fn a_waker_may_drop_the_future_but_may_not_wait() {
         let busy = Busy::new(&context, &stream);
         let mut done = stream.completion().expect("a future");
         let (waits, refused) = std::sync::mpsc::channel();
-        let takes = Arc::new(Takes {
-            future: std::sync::Mutex::new(None),
-            waits,
-            stream: stream.clone(),
-        });
+        let takes =
+            Arc::new(Takes { future: std::sync::Mutex::new(None), waits, stream: stream.clone() });
         let waker = Waker::from(Arc::clone(&takes));
-        assert!(
-            pin!(&mut done)
-                .poll(&mut Task::from_waker(&waker))
-                .is_pending()
-        );
+        assert!(pin!(&mut done).poll(&mut Task::from_waker(&waker)).is_pending());
         *takes.future.lock().expect("no panic") = Some(done);
         drop(waker);
         stream.synchronize().expect("a wait");

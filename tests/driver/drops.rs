@@ -109,9 +109,7 @@ fn objects_can_be_dropped_with_another_context_current_and_on_another_thread() {
         let everything = All::new(own.clone());
         other.with_current(|_| drop(everything)).expect("current");
         let everything = All::new(own);
-        std::thread::spawn(move || drop(everything))
-            .join()
-            .expect("no panic");
+        std::thread::spawn(move || drop(everything)).join().expect("no panic");
         other.synchronize().expect("no error");
     });
 }
@@ -129,10 +127,7 @@ fn dropping_streams_events_graphs_and_stream_ordered_memory_does_not_wait() {
         let buffer = DeviceBuffer::<u8>::uninit(&stream, 1 << 20).expect("memory");
         event.record(&stream).expect("a record");
         drop((graph, buffer, event, stream));
-        assert!(
-            !watched.is_complete().expect("a query"),
-            "no drop waited for work"
-        );
+        assert!(!watched.is_complete().expect("a query"), "no drop waited for work");
         watched.synchronize().expect("a wait");
         drop(work);
     });
@@ -143,10 +138,7 @@ fn fill_in_a_graph(context: &Context) -> (ExecutableGraph, DeviceBuffer<u8>) {
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::zeroed(&stream, 64).expect("memory");
     let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(1));
-    let graph = graph
-        .expect("a graph")
-        .instantiate()
-        .expect("an executable graph");
+    let graph = graph.expect("a graph").instantiate().expect("an executable graph");
     (graph, buffer)
 }
 
@@ -155,10 +147,8 @@ fn an_executable_graph_can_be_dropped_while_its_launch_runs() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
-        let (stream, watched) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
+        let (stream, watched) =
+            (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let kernel = kernel::<(&mut [u32], u32)>(&context, SMID, "record_smid");
         let mut smids = DeviceBuffer::from_slice(&stream, &[u32::MAX]).expect("a copy");
         let graph = stream.capture(CaptureMode::default(), |_| {
@@ -166,10 +156,7 @@ fn an_executable_graph_can_be_dropped_while_its_launch_runs() {
             // SAFETY: the kernel writes one element for its one block.
             unsafe { kernel.launch(&stream, config, (&mut smids, 200_000_000)) }
         });
-        let graph = graph
-            .expect("a graph")
-            .instantiate()
-            .expect("an executable graph");
+        let graph = graph.expect("a graph").instantiate().expect("an executable graph");
         // SAFETY: the kernel and the memory are alive, and nothing else uses the memory before the
         // wait.
         unsafe { graph.launch_unchecked(&watched) }.expect("a launch");
@@ -185,16 +172,11 @@ fn releases_that_wait_for_the_device_wait_for_all_streams() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
-        let (watched, stream) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
+        let (watched, stream) =
+            (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let record = RecordSmid::new(&context);
         let mut things: Vec<(&str, Box<dyn Any>)> = vec![
-            (
-                "pinned memory",
-                Box::new(PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory")),
-            ),
+            ("pinned memory", Box::new(PinnedBuffer::<u8>::zeroed(&context, 64).expect("memory"))),
             (
                 "a registered vector",
                 Box::new(PinnedBuffer::register(&context, vec![1u8; 64]).expect("registered")),

@@ -13,17 +13,10 @@ fn an_event_is_complete_when_the_work_before_it_has_completed() {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
         let event = context.event().expect("an event");
-        assert!(
-            event
-                .is_complete()
-                .expect("an event that was never recorded is complete")
-        );
+        assert!(event.is_complete().expect("an event that was never recorded is complete"));
         let work = Busy::new(&context, &stream);
         event.record(&stream).expect("a record");
-        assert!(
-            !event.is_complete().expect("a query"),
-            "there is pending work before it"
-        );
+        assert!(!event.is_complete().expect("a query"), "there is pending work before it");
         event.synchronize().expect("a wait");
         assert!(event.is_complete().expect("a query"));
         drop(work);
@@ -34,11 +27,7 @@ fn an_event_is_complete_when_the_work_before_it_has_completed() {
 fn events_with_timing_measure_the_work_between_them() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let timing = EventOptions {
-        timing: true,
-        blocking_sync: true,
-        ..Default::default()
-    };
+    let timing = EventOptions { timing: true, blocking_sync: true, ..Default::default() };
     let (start, end) = (
         context.event_with(timing).expect("an event"),
         context.event_with(timing).expect("an event"),
@@ -68,10 +57,7 @@ fn an_event_is_shared_with_another_process() {
     const HANDLE: &str = "EVENT_IPC_HANDLE";
     // The software driver has no events of other processes.
     let device = need!(common::real_gpu());
-    if !device
-        .attribute(attribute::IPC_EVENT_SUPPORTED)
-        .unwrap_or(false)
-    {
+    if !device.attribute(attribute::IPC_EVENT_SUPPORTED).unwrap_or(false) {
         common::skip("this device has no events for other processes");
         return;
     }
@@ -94,10 +80,7 @@ fn an_event_is_shared_with_another_process() {
             event.synchronize().expect("a wait");
             return;
         }
-        let options = EventOptions {
-            interprocess: true,
-            ..Default::default()
-        };
+        let options = EventOptions { interprocess: true, ..Default::default() };
         let event = context.event_with(options).expect("an event");
         let handle = match event.ipc_handle() {
             Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
@@ -118,11 +101,7 @@ fn an_event_is_shared_with_another_process() {
 #[test]
 fn an_interprocess_event_has_no_timing() {
     let context = need!(common::context());
-    let options = EventOptions {
-        interprocess: true,
-        timing: true,
-        ..Default::default()
-    };
+    let options = EventOptions { interprocess: true, timing: true, ..Default::default() };
     match context.event_with(options) {
         Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::InterprocessTiming),
         done => panic!("{done:?}"),
@@ -140,19 +119,13 @@ mod provoked {
     fn elapsed_time_is_refused_for_events_without_timing() {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
-        let (start, end) = (
-            context.event().expect("an event"),
-            context.event().expect("an event"),
-        );
+        let (start, end) = (context.event().expect("an event"), context.event().expect("an event"));
         start.record(&stream).expect("a record");
         end.record(&stream).expect("a record");
         stream.synchronize().expect("a wait");
         let error = end.elapsed_since(&start).expect_err("no timing");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_HANDLE));
-        assert!(
-            error.to_string().starts_with("cuEventElapsedTime"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("cuEventElapsedTime"), "{error}");
     }
 
     #[test]
@@ -160,16 +133,11 @@ mod provoked {
         let device = need!(common::gpu());
         let primary = Context::primary(&device).expect("a primary context");
         let other = Context::new(&device, ContextFlags::empty()).expect("a context");
-        let (event, stream) = (
-            primary.event().expect("an event"),
-            other.stream().expect("a stream"),
-        );
+        let (event, stream) =
+            (primary.event().expect("an event"), other.stream().expect("a stream"));
         match event.record(&stream) {
             Err(Error::Invalid(invalid)) => {
-                assert!(
-                    matches!(*invalid, Invalid::OtherContext { .. }),
-                    "{invalid}"
-                );
+                assert!(matches!(*invalid, Invalid::OtherContext { .. }), "{invalid}");
             }
             done => panic!("{done:?}"),
         }

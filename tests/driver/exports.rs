@@ -54,9 +54,7 @@ mod dma_buf {
         let start = first_page(&memory);
         let whole = memory.slice(start..start + (3 << 20)).expect("a part");
         let whole = whole.export_dma_buf(options).expect("a descriptor");
-        let part = memory
-            .slice(start + PAGE..start + 3 * PAGE)
-            .expect("a part");
+        let part = memory.slice(start + PAGE..start + 3 * PAGE).expect("a part");
         let part = part.export_dma_buf(options).expect("a descriptor");
         assert!(
             whole.as_fd().try_clone_to_owned().is_ok() && part.as_fd().try_clone_to_owned().is_ok()

@@ -30,10 +30,7 @@ mod provoked {
             let later = buffer.to_vec().expect_err("the process cannot use the GPU");
             assert!(later.is_fatal(), "{later}");
             drop((buffer, scale, stream, context));
-            assert!(
-                cuda_safe::leaked() > leaked,
-                "the objects are leaked and counted"
-            );
+            assert!(cuda_safe::leaked() > leaked, "the objects are leaked and counted");
         });
     }
 
@@ -113,9 +110,7 @@ mod provoked {
             });
             assert!(clean, "the forked child exited cleanly");
             let (_context, stream, mut buffer, scale) = all.expect("the child has a copy");
-            scale
-                .run(&stream, &mut buffer, 2, 0)
-                .expect("the parent continues");
+            scale.run(&stream, &mut buffer, 2, 0).expect("the parent continues");
             assert_eq!(buffer.to_vec().expect("a copy"), [2; 10]);
         });
     }

@@ -83,11 +83,7 @@ fn each_context_has_its_own_variables_of_a_library() {
         assert_eq!(counter.context(), context);
         // SAFETY: nothing else uses the variable.
         let mut value = unsafe { counter.buffer::<u32>(&stream) }.expect("a u32");
-        assert_eq!(
-            value.to_vec().expect("a copy"),
-            [5],
-            "the other context did not change it"
-        );
+        assert_eq!(value.to_vec().expect("a copy"), [5], "the other context did not change it");
         value.copy_from_slice(&[new]).expect("a copy");
         let bump = library.kernel(context, "bump").expect("found");
         let bump = bump.typed::<(u32,)>().expect("its parameters");
@@ -125,14 +121,7 @@ fn a_variable_is_refused_as_an_array_of_a_type_of_another_size() {
     let counter = module.global("counter").expect("found");
     // SAFETY: all of these calls are refused and access nothing.
     let why = unsafe { counter.buffer::<u64>(&stream) };
-    assert!(matches!(
-        refusal(why),
-        Invalid::GlobalLayout {
-            size: 4,
-            element: 8,
-            ..
-        }
-    ));
+    assert!(matches!(refusal(why), Invalid::GlobalLayout { size: 4, element: 8, .. }));
     // SAFETY: as above.
     let why = unsafe { counter.buffer::<()>(&stream) };
     assert!(matches!(refusal(why), Invalid::GlobalLayout { .. }));
@@ -149,15 +138,10 @@ mod provoked {
     #[test]
     fn the_error_for_a_missing_variable_names_it() {
         let context = need!(common::context());
-        let missing = Invalid::NoSuchGlobal {
-            name: "nowhere".to_owned(),
-        };
+        let missing = Invalid::NoSuchGlobal { name: "nowhere".to_owned() };
         let module = vector(&context);
         assert_eq!(refusal(module.global("nowhere")), missing);
-        assert!(matches!(
-            refusal(module.global("a\0b")),
-            Invalid::NulInText { position: 1 }
-        ));
+        assert!(matches!(refusal(module.global("a\0b")), Invalid::NulInText { position: 1 }));
         if !common::offers(12, 0) {
             return;
         }

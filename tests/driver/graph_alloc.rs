@@ -44,17 +44,12 @@ fn alloc(graph: &mut Graph, len: usize) -> (Node<kind::Alloc>, GraphAllocation<i
 /// Returns a graph that keeps four elements with the value 7, and its memory.
 fn keeping(mut graph: Graph) -> (Graph, GraphAllocation<i32>) {
     let (node, mut memory) = alloc(&mut graph, 4);
-    graph
-        .add_fill(&[node.id()], &mut memory, 7)
-        .expect("a node");
+    graph.add_fill(&[node.id()], &mut memory, 7).expect("a node");
     (graph, memory)
 }
 
 fn with_auto_free(graph: &Graph) -> ExecutableGraph {
-    let options = InstantiateOptions {
-        auto_free_on_launch: true,
-        ..InstantiateOptions::default()
-    };
+    let options = InstantiateOptions { auto_free_on_launch: true, ..InstantiateOptions::default() };
     graph.instantiate_with(&options).expect("a graph")
 }
 
@@ -145,10 +140,7 @@ fn parts_are_used_by_copies_fills_and_kernels() {
     let mut executable = graph.instantiate().expect("an executable graph");
     executable.launch(&stream).expect("a launch");
     let buffer = executable.take_allocation(&memory, &stream).expect("kept");
-    assert_eq!(
-        buffer.to_vec().expect("a copy"),
-        [1, 1, 11, 11, 21, 21, 2, 2]
-    );
+    assert_eq!(buffer.to_vec().expect("a copy"), [1, 1, 11, 11, 21, 21, 2, 2]);
 }
 
 #[test]
@@ -165,10 +157,7 @@ fn a_graph_with_memory_nodes_is_not_copied_and_loses_nothing() {
     let mut parent = Graph::new(&context).expect("a graph");
     let refused = parent.add_child(&[], &mut graph);
     assert!(matches!(invalid(refused), Invalid::GraphOwnsMemory { .. }));
-    let options = InstantiateOptions {
-        device_launch: true,
-        ..InstantiateOptions::default()
-    };
+    let options = InstantiateOptions { device_launch: true, ..InstantiateOptions::default() };
     let refused = graph.instantiate_with(&options);
     assert!(matches!(invalid(refused), Invalid::MemoryNodes { .. }));
     let mut executable = graph.instantiate().expect("an executable graph");
@@ -176,9 +165,7 @@ fn a_graph_with_memory_nodes_is_not_copied_and_loses_nothing() {
     assert!(matches!(invalid(refused), Invalid::SecondExecutable { .. }));
     let mut nodes = executable.nodes(&graph).expect("its graph");
     nodes.set_fill(fill, &mut memory, 2).expect("a change");
-    nodes
-        .set_enabled(node, false)
-        .expect_err("only kernels, copies and fills can be disabled");
+    nodes.set_enabled(node, false).expect_err("only kernels, copies and fills can be disabled");
 }
 
 #[test]
@@ -190,10 +177,7 @@ fn memory_that_a_launch_keeps_must_be_freed_before_the_next_launch() {
         executable.launch(&stream).expect("a launch");
         for _ in 0..2 {
             let refused = executable.launch(&stream);
-            let why = Invalid::AllocationAlive {
-                allocation: memory.number(),
-                is_taken: false,
-            };
+            let why = Invalid::AllocationAlive { allocation: memory.number(), is_taken: false };
             assert_eq!(invalid(refused), why);
         }
         let buffer = executable.take_allocation(&memory, &stream).expect("kept");
@@ -223,9 +207,7 @@ fn memory_is_taken_once_after_a_launch_that_keeps_it() {
     let (_other, theirs) = keeping(other);
     let mut executable = graph.instantiate().expect("an executable graph");
     let refused = |executable: &mut ExecutableGraph, its: &GraphAllocation<i32>| {
-        let why = Invalid::AllocationNotAlive {
-            allocation: its.number(),
-        };
+        let why = Invalid::AllocationNotAlive { allocation: its.number() };
         assert_eq!(invalid(executable.take_allocation(its, &stream)), why);
     };
     refused(&mut executable, &memory);
@@ -308,16 +290,10 @@ fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
     let last = graph.nodes().expect("nodes").last().copied();
     let last = last.expect("a node");
     graph.add_free(&[last], &mut memory).expect("a node");
-    for instantiate in [
-        |graph: &Graph| graph.instantiate().expect("a graph"),
-        with_auto_free,
-    ] {
+    for instantiate in [|graph: &Graph| graph.instantiate().expect("a graph"), with_auto_free] {
         let executable = instantiate(&graph);
         let refused = executable.launch(&stream);
-        assert!(matches!(
-            invalid(refused),
-            Invalid::AllocationAlive { is_taken: true, .. }
-        ));
+        assert!(matches!(invalid(refused), Invalid::AllocationAlive { is_taken: true, .. }));
     }
     assert_eq!(buffer.to_vec().expect("a copy"), [9; 4]);
     drop(buffer);
@@ -373,9 +349,7 @@ fn a_launch_that_keeps_memory_needs_an_owned_stream() {
     let borrowed = borrowed.expect("a stream");
     // SAFETY: nothing is launched.
     let refused = unsafe { executable.launch_unchecked(&borrowed) };
-    let why = Invalid::AllocationOnBorrowedStream {
-        allocation: memory.number(),
-    };
+    let why = Invalid::AllocationOnBorrowedStream { allocation: memory.number() };
     assert_eq!(invalid(refused), why);
 }
 
@@ -424,20 +398,12 @@ fn wrong_allocations_and_frees_are_refused() {
     let (node, mut memory) = alloc(&mut graph, 4);
     let mut other = Graph::new(&context).expect("a graph");
     let refused = other.add_free(&[], &mut memory);
-    assert!(matches!(
-        invalid(refused),
-        Invalid::BufferOfOtherGraph { .. }
-    ));
+    assert!(matches!(invalid(refused), Invalid::BufferOfOtherGraph { .. }));
     let refused = other.add_fill(&[], &mut memory, 1);
-    assert!(matches!(
-        invalid(refused),
-        Invalid::BufferOfOtherGraph { .. }
-    ));
+    assert!(matches!(invalid(refused), Invalid::BufferOfOtherGraph { .. }));
     graph.add_free(&[node.id()], &mut memory).expect("a node");
     let refused = graph.add_free(&[node.id()], &mut memory);
-    let why = Invalid::FreedTwice {
-        allocation: memory.number(),
-    };
+    let why = Invalid::FreedTwice { allocation: memory.number() };
     assert_eq!(invalid(refused), why);
     graph.instantiate().expect("one free node");
 }
@@ -447,10 +413,7 @@ fn a_free_node_that_is_refused_can_be_added_again() {
     let (_context, _stream, mut graph) = need!(stage());
     let (node, mut memory) = alloc(&mut graph, 4);
     let refused = graph.add_free(&[node.id(), node.id()], &mut memory);
-    assert!(matches!(
-        invalid(refused),
-        Invalid::RepeatedDependency { .. }
-    ));
+    assert!(matches!(invalid(refused), Invalid::RepeatedDependency { .. }));
     graph.add_free(&[node.id()], &mut memory).expect("a node");
 }
 
@@ -464,10 +427,7 @@ fn an_older_executable_graph_cannot_use_the_memory_of_a_newer_node() {
     let (_node, mut memory) = alloc(&mut graph, 4);
     let mut nodes = executable.nodes(&graph).expect("its graph");
     let refused = nodes.set_fill(fill, &mut memory, 2);
-    assert!(matches!(
-        invalid(refused),
-        Invalid::UnallocatedAccess { .. }
-    ));
+    assert!(matches!(invalid(refused), Invalid::UnallocatedAccess { .. }));
     executable.launch(&stream).expect("a launch");
 }
 

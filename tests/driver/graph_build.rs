@@ -52,12 +52,8 @@ fn nodes_run_in_the_order_of_their_edges_at_each_launch() {
     let (context, stream) = need!(stage());
     let log = Log::default();
     let mut graph = Graph::new(&context).expect("a graph");
-    let last = graph
-        .add_host_function(&[], log.append("last"))
-        .expect("a node");
-    let first = graph
-        .add_host_function(&[], log.append("first"))
-        .expect("a node");
+    let last = graph.add_host_function(&[], log.append("last")).expect("a node");
+    let first = graph.add_host_function(&[], log.append("first")).expect("a node");
     let join = graph.add_empty(&[first.id()]).expect("a node");
     graph.add_dependency(join, last).expect("an edge");
     let executable = graph.instantiate().expect("an executable graph");
@@ -129,11 +125,7 @@ fn queries_list_nodes_and_edges() {
     assert_eq!(graph.dependents(a).expect("a query"), [c]);
     let edges = graph.edges().expect("a query");
     assert_eq!(edges.len(), 2);
-    assert!(
-        edges
-            .iter()
-            .all(|edge| edge.to == c && edge.kind == EdgeKind::Full)
-    );
+    assert!(edges.iter().all(|edge| edge.to == c && edge.kind == EdgeKind::Full));
     assert_eq!(graph.node_type(c).expect("it exists"), kind::Empty::TYPE);
 
     graph.remove_dependency(a, c).expect("an edge");
@@ -184,10 +176,7 @@ fn a_node_of_another_kind_is_an_error() {
     let (context, _stream) = need!(stage());
     let mut graph = Graph::new(&context).expect("a graph");
     let node = graph.add_empty(&[]).expect("a node");
-    assert_eq!(
-        graph.typed::<kind::Empty>(node.id()).expect("its kind"),
-        node
-    );
+    assert_eq!(graph.typed::<kind::Empty>(node.id()).expect("its kind"), node);
     let why = invalid(graph.typed::<kind::Kernel>(node.id()));
     assert!(matches!(why, Invalid::NodeKind { .. }), "{why}");
 }
@@ -197,18 +186,13 @@ fn an_unchanged_clone_has_nodes_of_its_own() {
     let (context, stream) = need!(stage());
     let log = Log::default();
     let mut graph = Graph::new(&context).expect("a graph");
-    let node = graph
-        .add_host_function(&[], log.append("run"))
-        .expect("a node");
+    let node = graph.add_host_function(&[], log.append("run")).expect("a node");
     let mut clone = graph.try_clone().expect("a clone");
     let its = clone.node_in_clone(node).expect("it was cloned");
     assert_ne!(its, node);
     assert_eq!(clone.nodes().expect("a query"), [its.id()]);
     let later = graph.add_empty(&[]).expect("a node");
-    assert!(matches!(
-        invalid(clone.node_in_clone(later)),
-        Invalid::NoSuchNode { .. }
-    ));
+    assert!(matches!(invalid(clone.node_in_clone(later)), Invalid::NoSuchNode { .. }));
     drop(graph);
     let executable = clone.instantiate().expect("an executable graph");
     drop(clone);
@@ -222,20 +206,12 @@ fn a_child_graph_is_a_copy() {
     let (context, stream) = need!(stage());
     let log = Log::default();
     let mut child = Graph::new(&context).expect("a graph");
-    child
-        .add_host_function(&[], log.append("child"))
-        .expect("a node");
+    child.add_host_function(&[], log.append("child")).expect("a node");
     let mut graph = Graph::new(&context).expect("a graph");
-    let before = graph
-        .add_host_function(&[], log.append("before"))
-        .expect("a node");
+    let before = graph.add_host_function(&[], log.append("before")).expect("a node");
     let node = graph.add_child(&[before.id()], &mut child).expect("a node");
-    graph
-        .add_host_function(&[node.id()], log.append("after"))
-        .expect("a node");
-    child
-        .add_host_function(&[], log.append("later"))
-        .expect("a node");
+    graph.add_host_function(&[node.id()], log.append("after")).expect("a node");
+    child.add_host_function(&[], log.append("later")).expect("a node");
     drop(child);
     let executable = graph.instantiate().expect("an executable graph");
     executable.launch(&stream).expect("a launch");
@@ -249,9 +225,7 @@ fn a_child_graph_can_be_moved() {
     need!(common::since(12, 9));
     let log = Log::default();
     let mut child = Graph::new(&context).expect("a graph");
-    child
-        .add_host_function(&[], log.append("child"))
-        .expect("a node");
+    child.add_host_function(&[], log.append("child")).expect("a node");
     let mut graph = Graph::new(&context).expect("a graph");
     let node = graph.add_child_moved(&[], child).expect("a node");
     assert_eq!(graph.nodes().expect("a query"), [node.id()]);
@@ -288,23 +262,16 @@ fn event_nodes_order_a_launch_with_other_streams() {
     let record = graph.add_event_record(&[node.expect("a node").id()], &done);
     let record = record.expect("a node");
     assert_eq!(
-        graph
-            .node_event(record)
-            .expect("it exists")
-            .map(|its| its.as_raw()),
+        graph.node_event(record).expect("it exists").map(|its| its.as_raw()),
         Some(done.as_raw())
     );
     let executable = graph.instantiate().expect("an executable graph");
     drop(graph);
-    other
-        .launch_host_function(log.append_once("before"))
-        .expect("a function");
+    other.launch_host_function(log.append_once("before")).expect("a function");
     ready.record(&other).expect("a record");
     executable.launch(&stream).expect("a launch");
     other.wait_event(&done).expect("a wait");
-    other
-        .launch_host_function(log.append_once("after"))
-        .expect("a function");
+    other.launch_host_function(log.append_once("after")).expect("a function");
     other.synchronize().expect("a wait");
     assert_eq!(log.take(), ["before", "graph", "after"]);
 }
@@ -329,14 +296,8 @@ fn captured_graphs_list_their_nodes_and_are_not_launched_by_safe_code() {
         let mut graph = graph.expect("a graph");
         let nodes = graph.nodes().expect("a query");
         assert_eq!(nodes.len(), 2);
-        assert_eq!(
-            graph.node_type(nodes[0]).expect("a node"),
-            kind::EventRecord::TYPE
-        );
-        assert_eq!(
-            graph.node_type(nodes[1]).expect("a node"),
-            kind::EventWait::TYPE
-        );
+        assert_eq!(graph.node_type(nodes[0]).expect("a node"), kind::EventRecord::TYPE);
+        assert_eq!(graph.node_type(nodes[1]).expect("a node"), kind::EventWait::TYPE);
         assert_eq!(graph.edges().expect("a query").len(), 1);
         let after = graph.add_empty(&[nodes[1]]).expect("a node");
         assert_eq!(graph.dependencies(after).expect("a query"), [nodes[1]]);
@@ -356,9 +317,7 @@ fn a_drawing_names_the_nodes() {
     let (context, _stream) = need!(stage());
     let mut graph = Graph::new(&context).expect("a graph");
     let first = graph.add_empty(&[]).expect("a node");
-    graph
-        .add_host_function(&[first.id()], || ())
-        .expect("a node");
+    graph.add_host_function(&[first.id()], || ()).expect("a node");
     let folder = common::scratch();
     std::fs::create_dir_all(&folder).expect("a folder");
     let path = folder.join(format!("graph-{}.dot", std::process::id()));
@@ -379,22 +338,14 @@ fn flags_of_an_executable_graph_can_be_read_back() {
         upload: Some(&stream),
         ..Default::default()
     };
-    let executable = graph
-        .instantiate_with(&options)
-        .expect("an executable graph");
+    let executable = graph.instantiate_with(&options).expect("an executable graph");
     assert_eq!(executable.flags().expect("a query") & 1, 1);
     executable.upload(&stream).expect("an upload");
     executable.launch(&stream).expect("a launch");
     stream.synchronize().expect("a wait");
-    let both = InstantiateOptions {
-        auto_free_on_launch: true,
-        device_launch: true,
-        ..Default::default()
-    };
-    assert_eq!(
-        invalid(graph.instantiate_with(&both)),
-        Invalid::InstantiateOptions
-    );
+    let both =
+        InstantiateOptions { auto_free_on_launch: true, device_launch: true, ..Default::default() };
+    assert_eq!(invalid(graph.instantiate_with(&both)), Invalid::InstantiateOptions);
 }
 
 #[test]
@@ -406,10 +357,7 @@ fn a_launch_on_a_captured_stream_is_refused_and_the_capture_continues() {
         let executable = executable.expect("an executable graph");
         executable.launch(&stream).expect("a launch");
         let graph = stream.capture::<Error>(CaptureMode::default(), |stream| {
-            assert_eq!(
-                invalid(executable.launch(stream)),
-                Invalid::StreamIsCaptured
-            );
+            assert_eq!(invalid(executable.launch(stream)), Invalid::StreamIsCaptured);
             Ok(())
         });
         graph.expect("a valid capture");

@@ -69,9 +69,7 @@ fn captured_work_comes_between_the_nodes_before_and_after_it() {
         let (mut graph, last) = captured.expect("a graph");
         assert_eq!(status(stream), CaptureStatus::None);
         assert_eq!(last.len(), 1);
-        graph
-            .add_host_function(&last, log.append("last"))
-            .expect("a node");
+        graph.add_host_function(&last, log.append("last")).expect("a node");
         let nodes = graph.nodes().expect("the nodes");
         assert_eq!(nodes.len(), 4);
         assert_eq!(nodes[2], last[0]);
@@ -89,9 +87,8 @@ fn the_end_of_a_capture_has_all_branches_or_the_dependencies() {
         let mut graph = graph(context);
         let one = graph.add_empty(&[]).expect("a node").id();
         let two = graph.add_empty(&[]).expect("a node").id();
-        let (graph, last) = stream
-            .capture_into::<Error>(graph, &[one, two], MODE, |_| Ok(()))
-            .expect("a graph");
+        let (graph, last) =
+            stream.capture_into::<Error>(graph, &[one, two], MODE, |_| Ok(())).expect("a graph");
         assert_eq!(last, [one, two], "nothing was captured");
         let captured = stream.capture_into(graph, &[one], MODE, |stream| {
             forks.record(stream)?;
@@ -107,9 +104,8 @@ fn the_end_of_a_capture_has_all_branches_or_the_dependencies() {
             assert_eq!(graph.dependencies(*node).expect("a query"), [one]);
         }
         // A join within the capture leaves one node.
-        let captured = stream.capture_into(graph, &last, MODE, |stream| {
-            stream.capture_host_function(|| ())
-        });
+        let captured =
+            stream.capture_into(graph, &last, MODE, |stream| stream.capture_host_function(|| ()));
         let (mut graph, end) = captured.expect("a graph");
         assert_eq!(end.len(), 1);
         let mut before = graph.dependencies(end[0]).expect("a query");
@@ -177,9 +173,7 @@ fn a_failed_capture_releases_what_the_graph_owned() {
         let owning = || {
             let mut graph = graph(context);
             let own = Arc::clone(&object);
-            graph
-                .add_host_function(&[], move || drop(Arc::clone(&own)))
-                .expect("a node");
+            graph.add_host_function(&[], move || drop(Arc::clone(&own))).expect("a node");
             graph
         };
         let unjoined = stream.capture_into(owning(), &[], MODE, |stream| {
@@ -188,10 +182,7 @@ fn a_failed_capture_releases_what_the_graph_owned() {
             other.capture_host_function(|| ())
         });
         let code = unjoined.expect_err("the other stream is not joined").code();
-        assert_eq!(
-            code,
-            Some(cuda_safe::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED)
-        );
+        assert_eq!(code, Some(cuda_safe::CUresult::CUDA_ERROR_STREAM_CAPTURE_UNJOINED));
         assert_eq!(Arc::strong_count(&object), 1);
 
         let invalidated = stream.capture_into(owning(), &[], MODE, |stream| {
@@ -203,10 +194,7 @@ fn a_failed_capture_releases_what_the_graph_owned() {
         assert_eq!(Arc::strong_count(&object), 1);
 
         let failed = stream.capture_into(owning(), &[], MODE, |_| Err(Error::Forked));
-        assert_eq!(
-            failed.expect_err("the error of the function"),
-            Error::Forked
-        );
+        assert_eq!(failed.expect_err("the error of the function"), Error::Forked);
         let panics = || stream.capture_into::<Error>(owning(), &[], MODE, |_| panic!("on purpose"));
         assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
         assert_eq!(Arc::strong_count(&object), 1);
@@ -246,19 +234,15 @@ fn a_captured_host_function_runs_at_each_launch_and_belongs_to_the_graph() {
 #[test]
 fn the_panic_of_a_captured_host_function_is_returned() {
     with_stream(|_, stream| {
-        let graph = stream.capture(MODE, |stream| {
-            stream.capture_host_function(|| panic!("on purpose"))
-        });
+        let graph =
+            stream.capture(MODE, |stream| stream.capture_host_function(|| panic!("on purpose")));
         let executable = graph.expect("a graph").instantiate();
         let executable = executable.expect("an executable graph");
         // SAFETY: the graph uses no memory.
         unsafe { executable.launch_unchecked(stream) }.expect("a launch");
         stream.synchronize().expect("a wait");
         let panicked = executable.take_panic().expect_err("the function panicked");
-        assert!(
-            matches!(panicked, Error::HostFunctionPanicked(_)),
-            "{panicked}"
-        );
+        assert!(matches!(panicked, Error::HostFunctionPanicked(_)), "{panicked}");
         executable.take_panic().expect("it is returned once");
     });
 }
@@ -281,9 +265,7 @@ fn dependencies_of_captured_work_are_read_and_changed() {
         // SAFETY: no other thread uses the stream.
         let none = unsafe { capture.dependencies() }.expect("a query");
         assert_eq!(none, []);
-        stream
-            .capture_host_function(log.append("first"))
-            .expect("captured");
+        stream.capture_host_function(log.append("first")).expect("captured");
         // SAFETY: as above.
         let first = unsafe { capture.dependencies() }.expect("a query");
         assert_eq!(first.len(), 1);
@@ -294,15 +276,10 @@ fn dependencies_of_captured_work_are_read_and_changed() {
         // SAFETY: as above.
         let both = unsafe { capture.dependencies() }.expect("a query");
         assert_eq!(both.len(), 2);
-        stream
-            .capture_host_function(log.append("last"))
-            .expect("captured");
+        stream.capture_host_function(log.append("last")).expect("captured");
         let (mut graph, last) = capture.end_with_nodes().expect("a graph");
         let nodes = graph.nodes().expect("the nodes");
-        assert_eq!(
-            nodes[0], first[0].0,
-            "the handle is valid after the capture"
-        );
+        assert_eq!(nodes[0], first[0].0, "the handle is valid after the capture");
         assert_eq!(graph.roots().expect("a query").len(), 2);
         assert_eq!(last, [nodes[2]]);
         assert_eq!(graph.dependencies(nodes[2]).expect("a query").len(), 2);
@@ -327,10 +304,8 @@ fn a_node_of_another_capture_is_no_dependency() {
         // SAFETY: no other thread uses the stream.
         let of_open = unsafe { open.dependencies() }.expect("a query");
         for foreign in [of_earlier, of_open] {
-            for refused in [
-                capture.set_dependencies(&foreign),
-                capture.add_dependencies(&foreign),
-            ] {
+            for refused in [capture.set_dependencies(&foreign), capture.add_dependencies(&foreign)]
+            {
                 let why = invalid(refused);
                 assert!(matches!(why, Invalid::OtherGraphNode { .. }), "{why}");
             }
@@ -345,19 +320,13 @@ fn a_graph_is_captured_as_a_child_graph() {
     with_stream(|context, stream| {
         let log = Log::default();
         let mut child = graph(context);
-        child
-            .add_host_function(&[], log.append("child"))
-            .expect("a node");
+        child.add_host_function(&[], log.append("child")).expect("a node");
         let mut capture = stream.begin_capture(MODE).expect("begins");
-        stream
-            .capture_host_function(log.append("before"))
-            .expect("captured");
+        stream.capture_host_function(log.append("before")).expect("captured");
         // SAFETY: no other thread uses the stream.
         let node = unsafe { capture.add_child(&mut child) }.expect("a node");
         drop(child);
-        stream
-            .capture_host_function(log.append("after"))
-            .expect("captured");
+        stream.capture_host_function(log.append("after")).expect("captured");
         let graph = capture.end().expect("a graph");
         assert_eq!(graph.typed::<kind::Child>(node.id()), Ok(node));
         run(&graph, stream);
@@ -371,12 +340,9 @@ fn dropping_a_capture_discards_the_graph_that_it_captures_into() {
         let object = Arc::new(());
         let own = Arc::clone(&object);
         let mut graph = graph(context);
-        graph
-            .add_host_function(&[], move || drop(Arc::clone(&own)))
-            .expect("a node");
-        let mut capture = stream
-            .begin_capture_into(graph, &[], CaptureMode::Relaxed)
-            .expect("begins");
+        graph.add_host_function(&[], move || drop(Arc::clone(&own))).expect("a node");
+        let mut capture =
+            stream.begin_capture_into(graph, &[], CaptureMode::Relaxed).expect("begins");
         stream.capture_host_function(|| ()).expect("captured");
         // SAFETY: no other thread uses the stream.
         let dependencies = unsafe { capture.dependencies() }.expect("a query");

@@ -47,12 +47,7 @@ impl Stage {
 
     /// Adds a kernel that sets a handle.
     fn set(&mut self, handle: ConditionalHandle, value: u32) -> Node<kind::Kernel> {
-        let Self {
-            context,
-            graph,
-            choose,
-            ..
-        } = self;
+        let Self { context, graph, choose, .. } = self;
         // SAFETY: the kernel sets the handle that it gets.
         let node = unsafe { graph.add_kernel(&[], context, choose, ONE, (handle, value)) };
         node.expect("a node")
@@ -80,9 +75,7 @@ fn a_body_runs_if_a_kernel_sets_its_handle() {
         let handle = stage.handle(None);
         let set = stage.set(handle, value);
         let (graph, data) = (&mut stage.graph, &mut stage.data);
-        graph
-            .add_if(&[set.id()], handle, |body| fill(body, data, 7))
-            .expect("a node");
+        graph.add_if(&[set.id()], handle, |body| fill(body, data, 7)).expect("a node");
         assert_eq!(stage.run(), expected, "{value}");
     }
 }
@@ -97,12 +90,7 @@ fn one_of_two_bodies_runs_and_both_may_write_the_same_memory() {
         let (graph, data) = (&mut stage.graph, std::cell::RefCell::new(&mut stage.data));
         let one = |body: &mut Graph, value| fill(body, *data.borrow_mut(), value);
         graph
-            .add_if_else(
-                &[set.id()],
-                handle,
-                |body| one(body, 1),
-                |body| one(body, 2),
-            )
+            .add_if_else(&[set.id()], handle, |body| one(body, 1), |body| one(body, 2))
             .expect("a node");
         assert_eq!(stage.run(), expected, "{value}");
     }
@@ -117,9 +105,7 @@ fn a_switch_runs_the_body_of_its_value_or_none() {
         let set = stage.set(handle, value);
         let (graph, data) = (&mut stage.graph, &mut stage.data);
         graph
-            .add_switch(&[set.id()], handle, 3, |index, body| {
-                fill(body, data, 10 + index)
-            })
+            .add_switch(&[set.id()], handle, 3, |index, body| fill(body, data, 10 + index))
             .expect("a node");
         assert_eq!(stage.run(), expected, "{value}");
     }
@@ -138,9 +124,7 @@ fn a_loop_counts_down_and_a_branch_follows() {
     let buffer = DeviceBuffer::from_slice(stream, &[1i32]).expect("memory");
     let mut product = graph.own(buffer).expect("the graph owns it");
 
-    let again = graph
-        .conditional_handle(context, Some(1))
-        .expect("a handle");
+    let again = graph.conditional_handle(context, Some(1)).expect("a handle");
     let repeat = graph.add_while(&[], again, |body| {
         // SAFETY: the kernel doubles one element.
         unsafe { body.add_kernel(&[], context, &scale, ONE, (&mut product, 2, 0, 1)) }?;
@@ -148,9 +132,7 @@ fn a_loop_counts_down_and_a_branch_follows() {
         unsafe { body.add_kernel(&[], context, &count_down, ONE, (again, &mut left)) }?;
         Ok(())
     });
-    let branch = graph
-        .conditional_handle(context, Some(1))
-        .expect("a handle");
+    let branch = graph.conditional_handle(context, Some(1)).expect("a handle");
     graph
         .add_if(&[repeat.expect("a node").id()], branch, |body| {
             // SAFETY: the kernel adds 10 to one element.
@@ -170,18 +152,14 @@ fn without_a_default_the_value_persists_from_launch_to_launch() {
     let mut stage = need!(Stage::new());
     let handle = stage.handle(None);
     let (graph, data) = (&mut stage.graph, &mut stage.data);
-    let branch = graph
-        .add_if(&[], handle, |body| fill(body, data, 7))
-        .expect("a node");
+    let branch = graph.add_if(&[], handle, |body| fill(body, data, 7)).expect("a node");
     let set = stage.set(handle, 1);
     stage.graph.add_dependency(branch, set).expect("an edge");
     let mut executable = stage.graph.instantiate().expect("an executable graph");
     // The value of the first launch is 0, or what an earlier handle of the process has left.
     executable.launch(&stage.stream).expect("a launch");
     executable.launch(&stage.stream).expect("a launch");
-    let access = executable
-        .access(&mut stage.data, &stage.stream)
-        .expect("access");
+    let access = executable.access(&mut stage.data, &stage.stream).expect("access");
     assert_eq!(access.as_slice().to_vec().expect("a copy"), [7]);
 }
 
@@ -255,13 +233,8 @@ fn a_body_conflicts_with_nodes_outside_that_no_edge_orders() {
     let handle = stage.handle(Some(1));
     let (graph, data) = (&mut stage.graph, &mut stage.data);
     let first = graph.add_fill(&[], &mut *data, 1).expect("a node");
-    let branch = graph
-        .add_if(&[], handle, |body| fill(body, data, 7))
-        .expect("a node");
-    assert!(matches!(
-        invalid(graph.instantiate()),
-        Invalid::UnorderedAccess { .. }
-    ));
+    let branch = graph.add_if(&[], handle, |body| fill(body, data, 7)).expect("a node");
+    assert!(matches!(invalid(graph.instantiate()), Invalid::UnorderedAccess { .. }));
     graph.add_dependency(first, branch).expect("an edge");
     assert_eq!(stage.run(), 7);
 }
@@ -299,9 +272,7 @@ fn captured_nodes_are_checked_before_they_enter_a_body() {
     let mut stage = need!(Stage::new());
     let handle = stage.handle(Some(1));
     let event = stage.context.event().expect("an event");
-    let captured = stage
-        .stream
-        .capture(Default::default(), |stream| event.record_external(stream));
+    let captured = stage.stream.capture(Default::default(), |stream| event.record_external(stream));
     let mut captured = captured.expect("a graph");
     stage
         .graph
@@ -333,10 +304,7 @@ fn handles_belong_to_one_node_of_their_graph() {
     let (graph, context) = (&mut stage.graph, &stage.context);
     // SAFETY: the node is refused.
     let refused = unsafe { graph.add_kernel(&[], context, &stage.choose, ONE, arguments) };
-    assert!(matches!(
-        invalid(refused),
-        Invalid::ConditionalHandleOfOtherGraph { .. }
-    ));
+    assert!(matches!(invalid(refused), Invalid::ConditionalHandleOfOtherGraph { .. }));
     graph.add_while(&[], handle, nothing).expect("a node");
     assert!(matches!(
         invalid(graph.add_if(&[], handle, nothing)),
@@ -360,15 +328,9 @@ fn a_graph_with_conditional_nodes_exists_once() {
         Ok(())
     });
     let node = node.expect("a node");
-    assert!(matches!(
-        invalid(graph.remove(node)),
-        Invalid::RemovedConditional { .. }
-    ));
+    assert!(matches!(invalid(graph.remove(node)), Invalid::RemovedConditional { .. }));
     let mut executable = graph.instantiate().expect("an executable graph");
-    assert!(matches!(
-        invalid(graph.instantiate()),
-        Invalid::SecondExecutable { .. }
-    ));
+    assert!(matches!(invalid(graph.instantiate()), Invalid::SecondExecutable { .. }));
     executable.update(graph).expect("its own graph");
     let other = Graph::new(context).expect("a graph");
     let mut parent = Graph::new(context).expect("a graph");

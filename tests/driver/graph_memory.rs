@@ -33,15 +33,11 @@ fn a_chain_of_copies_and_fills_runs_at_each_launch() {
     let mut a = own(&mut graph, &stream, &[0; 4]);
     let mut b = own(&mut graph, &stream, &[0; 8]);
     let up = graph.add_copy(&[], &mut a, &host).expect("a node");
-    let fill = graph
-        .add_fill(&[], b.slice_mut(4..).expect("a part"), -1)
-        .expect("a node");
+    let fill = graph.add_fill(&[], b.slice_mut(4..).expect("a part"), -1).expect("a node");
     let across = graph.add_copy(&[up.id(), fill.id()], b.slice_mut(..4).expect("a part"), &a);
     let across = across.expect("a node");
     let down = b.slice(2..6).expect("a part");
-    graph
-        .add_copy(&[across.id()], &mut host, down)
-        .expect("a node");
+    graph.add_copy(&[across.id()], &mut host, down).expect("a node");
     let mut executable = graph.instantiate().expect("an executable graph");
     drop(graph);
     for expected in [[3, 4, -1, -1], [-1, -1, -1, -1]] {
@@ -65,19 +61,10 @@ fn regions_are_copied_and_filled() {
     let whole = Region::new(Extent::new_3d(4, 3, 2));
     let extent = Extent::new_3d(2, 2, 2);
     let copy = graph
-        .add_copy_3d(
-            &[],
-            extent,
-            &mut target,
-            whole.at(1, 1, 0),
-            &source,
-            whole.at(0, 0, 0),
-        )
+        .add_copy_3d(&[], extent, &mut target, whole.at(1, 1, 0), &source, whole.at(0, 0, 0))
         .expect("a node");
     let corner = Extent::new_2d(1, 2);
-    graph
-        .add_fill_2d(&[copy.id()], corner, &mut target, whole.at(0, 0, 0), 7)
-        .expect("a node");
+    graph.add_fill_2d(&[copy.id()], corner, &mut target, whole.at(0, 0, 0), 7).expect("a node");
     let outside = graph.add_fill_2d(&[], Extent::new_2d(5, 3), &mut target, whole.at(1, 0, 1), 7);
     assert!(matches!(invalid(outside), Invalid::Region { .. }));
     let mut executable = graph.instantiate().expect("an executable graph");
@@ -138,11 +125,7 @@ fn unordered_writes_are_refused_and_both_nodes_are_named() {
     let kernel = unsafe { graph.add_kernel(&[], &context, &scale, ONE, (&mut data, 2, 0, 32)) };
     let kernel = kernel.expect("a node");
     match invalid(graph.instantiate()) {
-        Invalid::UnorderedAccess {
-            first,
-            second,
-            buffer,
-        } => {
+        Invalid::UnorderedAccess { first, second, buffer } => {
             assert_eq!(first, "node 0 (fill)");
             assert_eq!(second, "node 1 (kernel \"scale\")");
             assert_eq!(buffer, data.number());
@@ -153,10 +136,7 @@ fn unordered_writes_are_refused_and_both_nodes_are_named() {
     graph.add_dependency(between, kernel).expect("an edge");
     graph.instantiate().expect("ordered now");
     graph.remove(between).expect("a node");
-    assert!(matches!(
-        invalid(graph.instantiate()),
-        Invalid::UnorderedAccess { .. }
-    ));
+    assert!(matches!(invalid(graph.instantiate()), Invalid::UnorderedAccess { .. }));
 }
 
 #[test]
@@ -170,17 +150,9 @@ fn programmatic_edges_do_not_order_accesses() {
             .expect("a node")
     };
     let (first, second) = (add(&mut graph), add(&mut graph));
-    graph
-        .add_dependency_with(first, second, EdgeKind::Programmatic)
-        .expect("an edge");
-    assert_eq!(
-        graph.edges().expect("a query")[0].kind,
-        EdgeKind::Programmatic
-    );
-    assert!(matches!(
-        invalid(graph.instantiate()),
-        Invalid::UnorderedAccess { .. }
-    ));
+    graph.add_dependency_with(first, second, EdgeKind::Programmatic).expect("an edge");
+    assert_eq!(graph.edges().expect("a query")[0].kind, EdgeKind::Programmatic);
+    assert!(matches!(invalid(graph.instantiate()), Invalid::UnorderedAccess { .. }));
     graph.remove_dependency(first, second).expect("an edge");
     graph.add_dependency(first, second).expect("an edge");
     graph.instantiate().expect("ordered now");
@@ -196,10 +168,7 @@ fn disjoint_parts_are_written_by_unordered_nodes() {
     let mut executable = graph.instantiate().expect("an executable graph");
     executable.launch(&stream).expect("a launch");
     let access = executable.access(&mut data, &stream).expect("access");
-    assert_eq!(
-        access.as_slice().to_vec().expect("a copy"),
-        [1, 1, 1, 1, 2, 2, 2, 2]
-    );
+    assert_eq!(access.as_slice().to_vec().expect("a copy"), [1, 1, 1, 1, 2, 2, 2, 2]);
 }
 
 #[test]
@@ -208,28 +177,17 @@ fn a_graph_that_owns_memory_has_one_executable_graph_and_no_copies() {
     let mut data = own(&mut graph, &stream, &[0; 8]);
     graph.add_fill(&[], &mut data, 1).expect("a node");
     let executable = graph.instantiate().expect("an executable graph");
-    assert!(matches!(
-        invalid(graph.instantiate()),
-        Invalid::SecondExecutable { .. }
-    ));
+    assert!(matches!(invalid(graph.instantiate()), Invalid::SecondExecutable { .. }));
     drop(executable);
     graph.instantiate().expect("the other one was dropped");
-    assert!(matches!(
-        invalid(graph.try_clone()),
-        Invalid::GraphOwnsMemory { .. }
-    ));
+    assert!(matches!(invalid(graph.try_clone()), Invalid::GraphOwnsMemory { .. }));
     let mut parent = Graph::new(&context).expect("a graph");
     let refused = parent.add_child(&[], &mut graph);
     assert!(matches!(invalid(refused), Invalid::GraphOwnsMemory { .. }));
     need!(common::since(12, 9));
     let child = parent.add_child_moved(&[], graph).expect("a node");
-    parent
-        .add_fill(&[], &mut data, 2)
-        .expect("the memory moved too");
-    assert!(matches!(
-        invalid(parent.instantiate()),
-        Invalid::UnorderedAccess { .. }
-    ));
+    parent.add_fill(&[], &mut data, 2).expect("the memory moved too");
+    assert!(matches!(invalid(parent.instantiate()), Invalid::UnorderedAccess { .. }));
     let fill = parent.nodes().expect("a query")[1];
     parent.add_dependency(child, fill).expect("an edge");
     let mut executable = parent.instantiate().expect("ordered now");
@@ -244,16 +202,10 @@ fn memory_of_another_graph_is_refused() {
     let mut other = Graph::new(&context).expect("a graph");
     let mut theirs = own(&mut other, &stream, &[0; 8]);
     let refused = graph.add_fill(&[], &mut theirs, 1);
-    assert!(matches!(
-        invalid(refused),
-        Invalid::BufferOfOtherGraph { .. }
-    ));
+    assert!(matches!(invalid(refused), Invalid::BufferOfOtherGraph { .. }));
     let mut executable = graph.instantiate().expect("an executable graph");
     let refused = executable.access(&mut theirs, &stream);
-    assert!(matches!(
-        invalid(refused),
-        Invalid::BufferOfOtherGraph { .. }
-    ));
+    assert!(matches!(invalid(refused), Invalid::BufferOfOtherGraph { .. }));
 }
 
 #[test]

@@ -63,14 +63,10 @@ fn copies_fills_functions_and_events_are_changed_in_the_graph() {
     let record = record.expect("a node");
     let wait = graph.add_event_wait(&[], &events[0]).expect("a node");
 
-    graph
-        .set_copy(copy, &mut target, &second)
-        .expect("a change");
+    graph.set_copy(copy, &mut target, &second).expect("a change");
     graph.set_fill(fill, &mut filled, 4).expect("a change");
     graph.set_host_function(host, append(2)).expect("a change");
-    graph
-        .set_event_record(record, &events[1])
-        .expect("a change");
+    graph.set_event_record(record, &events[1]).expect("a change");
     graph.set_event_wait(wait, &events[1]).expect("a change");
     for node in [record.id(), wait.id()] {
         let event = graph.node_event(node).expect("it exists");
@@ -139,9 +135,7 @@ fn events_of_captured_nodes_are_found() {
     common::child::in_child(&[], || {
         let (context, stream, _graph) = need!(stage());
         let event = context.event().expect("an event");
-        let graph = stream.capture(CaptureMode::default(), |stream| {
-            event.record_external(stream)
-        });
+        let graph = stream.capture(CaptureMode::default(), |stream| event.record_external(stream));
         let mut graph = graph.expect("a graph");
         let node = graph.nodes().expect("a query")[0];
         assert!(graph.node_event(node).expect("it exists").is_none());
@@ -165,15 +159,11 @@ fn attributes_of_kernel_nodes_are_set_read_and_copied() {
     let remote = cuda_safe::sys::CUlaunchMemSyncDomain::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
     // SAFETY: the kernel does nothing, whatever its attributes.
     unsafe {
-        graph
-            .set_kernel_attribute(first, node_attribute::PRIORITY, high)
-            .expect("a change");
+        graph.set_kernel_attribute(first, node_attribute::PRIORITY, high).expect("a change");
     }
     // SAFETY: as above.
     unsafe {
-        graph
-            .set_kernel_attribute(first, node_attribute::MEMORY_DOMAIN, remote)
-            .expect("a change");
+        graph.set_kernel_attribute(first, node_attribute::MEMORY_DOMAIN, remote).expect("a change");
     }
     // SAFETY: as above.
     unsafe { graph.set_kernel(first, &context, &nothing, LaunchConfig::linear(4, 32), ()) }
@@ -265,13 +255,7 @@ fn a_child_graph_is_read_through_its_node() {
         assert!(matches!(why, Invalid::OtherGraphNode { .. }), "{why}");
     }
     let mut again = graph.child(node).expect("a child graph");
-    assert!(
-        again
-            .nodes()
-            .expect("a query")
-            .iter()
-            .all(|its| *its != host)
-    );
+    assert!(again.nodes().expect("a query").iter().all(|its| *its != host));
     let why = invalid(again.node_type(host));
     assert!(matches!(why, Invalid::OtherGraphNode { .. }), "{why}");
 }
@@ -298,12 +282,7 @@ fn write(address: u64, value: u32) -> MemoryOperation {
 }
 
 fn wait(address: u64, value: u32) -> MemoryOperation {
-    MemoryOperation::Wait32 {
-        address,
-        value,
-        condition: WaitCondition::AtLeast,
-        flush: false,
-    }
+    MemoryOperation::Wait32 { address, value, condition: WaitCondition::AtLeast, flush: false }
 }
 
 #[test]
@@ -320,10 +299,7 @@ fn memory_operations_run_in_each_launch() {
     // SAFETY: the words outlive the launches, and no other work uses them meanwhile.
     let node = unsafe { graph.add_memory_operations(&[], &both) }.expect("a node");
     assert_eq!(graph.memory_operations(node).expect("a query"), both);
-    assert_eq!(
-        graph.node_type(node).expect("it exists"),
-        kind::MemoryOperations::TYPE
-    );
+    assert_eq!(graph.node_type(node).expect("it exists"), kind::MemoryOperations::TYPE);
     let mut executable = graph.instantiate().expect("an executable graph");
     executable.launch(&stream).expect("a launch");
     assert_eq!(words.to_vec().expect("a copy"), [3, 4]);
@@ -356,10 +332,7 @@ fn batches_of_no_and_of_too_many_memory_operations_are_refused() {
     let many = [write(word.as_raw(), 1); 256];
     // SAFETY: the graph is not launched.
     let refused = unsafe { graph.add_memory_operations(&[], &many) };
-    assert!(matches!(
-        invalid(refused),
-        Invalid::TooManyOperations { count: 256, .. }
-    ));
+    assert!(matches!(invalid(refused), Invalid::TooManyOperations { count: 256, .. }));
     // SAFETY: the graph is not launched.
     let node = unsafe { graph.add_memory_operations(&[], &many[..1]) }.expect("a node");
     // SAFETY: there is no operation.

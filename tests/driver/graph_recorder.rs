@@ -24,9 +24,7 @@ fn with_recorder(body: impl FnOnce(&Context, &Stream, GraphRecorder)) {
     child::in_child(&[], || {
         let context = need!(common::context());
         let stream = context.stream().expect("a stream");
-        let recorder = Graph::new(&context)
-            .expect("a graph")
-            .into_recorder(&stream);
+        let recorder = Graph::new(&context).expect("a graph").into_recorder(&stream);
         body(&context, &stream, recorder.expect("a recorder"));
     });
 }
@@ -97,17 +95,13 @@ fn recorded_work_runs_in_the_order_of_the_calls_at_each_launch() {
         recorder.copy(&mut data, &host).expect("a node");
         // SAFETY: the kernel accesses the 4 elements.
         unsafe { recorder.launch(&scale, ONE, (&mut data, 2, 1, 4)) }.expect("a node");
-        recorder
-            .host_function(log.append("scaled"))
-            .expect("a node");
+        recorder.host_function(log.append("scaled")).expect("a node");
         recorder.record_event(&event).expect("a node");
         recorder.copy(&mut host, &data).expect("a node");
         recorder.fill(&mut data, 0).expect("a node");
         recorder.wait_event(&event).expect("a node");
         let mut child = Graph::new(context).expect("a graph");
-        child
-            .add_host_function(&[], log.append("child"))
-            .expect("a node");
+        child.add_host_function(&[], log.append("child")).expect("a node");
         recorder.child(&mut child).expect("a node");
         let nodes = recorder.graph().expect("the graph").nodes().expect("nodes");
         for (before, node) in nodes.iter().zip(&nodes[1..]) {
@@ -117,10 +111,7 @@ fn recorded_work_runs_in_the_order_of_the_calls_at_each_launch() {
         let mut executable = executable(recorder);
         drop((scale, event, child, data));
         for value in [1, 10] {
-            executable
-                .host(&mut host)
-                .expect("the elements")
-                .copy_from_slice(&[value; 4]);
+            executable.host(&mut host).expect("the elements").copy_from_slice(&[value; 4]);
             executable.launch(stream).expect("a launch");
             let expected = [value * 2 + 1; 4];
             assert_eq!(executable.host(&mut host).expect("the elements"), expected);
@@ -175,13 +166,10 @@ fn dependencies_on_nodes_of_other_graphs_are_refused() {
     with_recorder(|context, _, mut recorder| {
         let mut other = Graph::new(context).expect("a graph");
         let foreign = other.add_empty(&[]).expect("a node").id();
-        let node = recorder
-            .add(|graph, before| graph.add_empty(before))
-            .expect("a node");
-        for refused in [
-            recorder.set_dependencies(&[foreign]),
-            recorder.add_dependencies(&[foreign]),
-        ] {
+        let node = recorder.add(|graph, before| graph.add_empty(before)).expect("a node");
+        for refused in
+            [recorder.set_dependencies(&[foreign]), recorder.add_dependencies(&[foreign])]
+        {
             let why = invalid(refused);
             assert!(matches!(why, Invalid::OtherGraphNode { .. }), "{why}");
         }
@@ -229,9 +217,7 @@ fn the_work_of_a_library_is_captured_once_and_launched_by_safe_code() {
         // SAFETY: the graph owns the bytes of both buffers, and the recorder orders their uses.
         let captured = unsafe { recorder.capture(MODE, record) };
         captured.expect("captured");
-        recorder
-            .fill(other.slice_mut(3..).expect("a part"), 9)
-            .expect("a node");
+        recorder.fill(other.slice_mut(3..).expect("a part"), 9).expect("a node");
         let mut executable = executable(recorder);
         for _ in 0..2 {
             executable.launch(stream).expect("a safe launch");

@@ -76,19 +76,13 @@ fn copies_functions_and_events_are_changed() {
     let events = [context.event(), context.event()].map(|its| its.expect("an event"));
     let copy = graph.add_copy(&[], &mut target, &first).expect("a node");
     let host = graph.add_host_function(&[], append(1)).expect("a node");
-    let record = graph
-        .add_event_record(&[host.id()], &events[0])
-        .expect("a node");
+    let record = graph.add_event_record(&[host.id()], &events[0]).expect("a node");
     let wait = graph.add_event_wait(&[], &events[0]).expect("a node");
     let mut executable = graph.instantiate().expect("an executable graph");
     let mut nodes = executable.nodes(&graph).expect("its graph");
-    nodes
-        .set_copy(copy, &mut target, &second)
-        .expect("a change");
+    nodes.set_copy(copy, &mut target, &second).expect("a change");
     nodes.set_host_function(host, append(2)).expect("a change");
-    nodes
-        .set_event_record(record, &events[1])
-        .expect("a change");
+    nodes.set_event_record(record, &events[1]).expect("a change");
     nodes.set_event_wait(wait, &events[1]).expect("a change");
     executable.launch(&stream).expect("a launch");
     events[1].synchronize().expect("the launch records it");
@@ -174,30 +168,20 @@ fn a_whole_graph_is_updated_from_one_with_the_same_shape() {
     let mut second = Graph::new(&context).expect("a graph");
     let (mut data, _) = build(&mut second, 5, 3);
     executable.update(&second).expect("the same shape");
-    assert!(matches!(
-        invalid(second.instantiate()),
-        Invalid::SecondExecutable { .. }
-    ));
+    assert!(matches!(invalid(second.instantiate()), Invalid::SecondExecutable { .. }));
     drop(second);
     executable.launch(&stream).expect("a launch");
     let access = executable.access(&mut data, &stream).expect("access");
     assert_eq!(access.as_slice().to_vec().expect("a copy"), [15; 3]);
     drop(access);
     let mut nodes = executable.nodes(&graph).expect("its graph");
-    assert!(
-        nodes
-            .is_enabled(fill)
-            .expect("the nodes are those of the first graph")
-    );
+    assert!(nodes.is_enabled(fill).expect("the nodes are those of the first graph"));
     let refused = nodes.set_fill(
         fill,
         &mut own_again(&mut Graph::new(&context).expect("a graph"), &stream),
         1,
     );
-    assert!(matches!(
-        invalid(refused),
-        Invalid::BufferOfOtherGraph { .. }
-    ));
+    assert!(matches!(invalid(refused), Invalid::BufferOfOtherGraph { .. }));
 }
 
 fn own_again(graph: &mut Graph, stream: &Stream) -> cuda_safe::graph::GraphBuffer<i32> {

@@ -38,32 +38,18 @@ pub(crate) fn refusal(error: Error) -> Invalid {
 }
 
 pub(crate) fn smallest(resource: SmResource) -> Split {
-    resource
-        .split_by_count(SplitByCount::default())
-        .expect("a split")
+    resource.split_by_count(SplitByCount::default()).expect("a split")
 }
 
 #[test]
 fn the_resource_holds_all_sms_of_the_device() {
     let resource = need!(resource());
-    let sms = resource
-        .device()
-        .attribute(cuda_safe::device::attribute::MULTIPROCESSOR_COUNT);
+    let sms = resource.device().attribute(cuda_safe::device::attribute::MULTIPROCESSOR_COUNT);
     assert_eq!(resource.sm_count(), sms.expect("known"));
     if cuda_safe::version().expect("a driver") >= cuda_safe::CudaVersion::new(13, 0) {
+        assert!(resource.properties().min_partition_size.expect("available since CUDA 13.0") >= 1);
         assert!(
-            resource
-                .properties()
-                .min_partition_size
-                .expect("available since CUDA 13.0")
-                >= 1
-        );
-        assert!(
-            resource
-                .properties()
-                .coscheduled_alignment
-                .expect("available since CUDA 13.0")
-                >= 1
+            resource.properties().coscheduled_alignment.expect("available since CUDA 13.0") >= 1
         );
     }
 }
@@ -75,13 +61,8 @@ fn a_split_gives_equal_groups_and_a_remainder() {
     let sms = resource.sm_count();
     for min in [0, 1, 7, 8, 9, sms / 3, sms / 2, sms - 1, sms] {
         let resource = again(&resource.device());
-        let possible = resource
-            .count_groups(min, SplitFlags::empty())
-            .expect("a count");
-        let split = resource.split_by_count(SplitByCount {
-            min,
-            ..Default::default()
-        });
+        let possible = resource.count_groups(min, SplitFlags::empty()).expect("a count");
+        let split = resource.split_by_count(SplitByCount { min, ..Default::default() });
         let Split { groups, remainder } = split.expect("a split");
         assert_eq!(groups.len(), possible as usize, "min {min}");
         let size = groups[0].sm_count();
@@ -97,10 +78,7 @@ fn a_split_gives_no_more_groups_than_requested() {
     let _alone = alone();
     let resource = need!(resource());
     let sms = resource.sm_count();
-    let split = resource.split_by_count(SplitByCount {
-        max_groups: Some(2),
-        ..Default::default()
-    });
+    let split = resource.split_by_count(SplitByCount { max_groups: Some(2), ..Default::default() });
     let Split { groups, remainder } = split.expect("a split");
     assert_eq!(groups.len(), 2);
     let given: u32 = groups.iter().map(SmGroup::sm_count).sum();
@@ -116,36 +94,12 @@ fn invalid_splits_are_refused() {
     let unknown = SplitFlags::from_bits_retain(4);
     let cases = [
         (
-            SplitByCount {
-                min: sm_count + 1,
-                ..Default::default()
-            },
-            Invalid::SplitAboveResource {
-                min: sm_count + 1,
-                sm_count,
-            },
+            SplitByCount { min: sm_count + 1, ..Default::default() },
+            Invalid::SplitAboveResource { min: sm_count + 1, sm_count },
         ),
-        (
-            SplitByCount {
-                max_groups: Some(0),
-                ..Default::default()
-            },
-            Invalid::NoGroups,
-        ),
-        (
-            SplitByCount {
-                flags: both,
-                ..Default::default()
-            },
-            Invalid::SplitFlags { flags: 3 },
-        ),
-        (
-            SplitByCount {
-                flags: unknown,
-                ..Default::default()
-            },
-            Invalid::SplitFlags { flags: 4 },
-        ),
+        (SplitByCount { max_groups: Some(0), ..Default::default() }, Invalid::NoGroups),
+        (SplitByCount { flags: both, ..Default::default() }, Invalid::SplitFlags { flags: 3 }),
+        (SplitByCount { flags: unknown, ..Default::default() }, Invalid::SplitFlags { flags: 4 }),
     ];
     for (split, expected) in cases {
         let error = resource.split_by_count(split).expect_err("refused");
@@ -173,18 +127,11 @@ fn partitions_run_on_disjoint_sms() {
         assert_eq!(stream.context(), &context);
         let sms = record.sms(&stream);
         assert_eq!(sms.len(), given as usize, "the SM count of the partition");
-        assert!(
-            seen.is_disjoint(&sms),
-            "an SM of another partition: {sms:?}"
-        );
+        assert!(seen.is_disjoint(&sms), "an SM of another partition: {sms:?}");
         seen.extend(sms);
     }
     let all = device.attribute(cuda_safe::device::attribute::MULTIPROCESSOR_COUNT);
-    assert_eq!(
-        seen.len(),
-        all.expect("known") as usize,
-        "together they are the device"
-    );
+    assert_eq!(seen.len(), all.expect("known") as usize, "together they are the device");
 }
 
 #[test]
@@ -197,9 +144,8 @@ fn several_groups_of_one_split_form_one_partition() {
     let mut groups = smallest(resource).groups.into_iter();
     let (three, two): (Vec<_>, Vec<_>) =
         (groups.by_ref().take(3).collect(), groups.take(2).collect());
-    let sizes: Vec<u32> = [&three, &two]
-        .map(|groups| groups.iter().map(SmGroup::sm_count).sum())
-        .to_vec();
+    let sizes: Vec<u32> =
+        [&three, &two].map(|groups| groups.iter().map(SmGroup::sm_count).sum()).to_vec();
     let partitions = [three, two].map(|groups| GreenContext::new(groups).expect("a green context"));
     let sms = [&partitions[0], &partitions[1]]
         .map(|partition| record.sms(&partition.stream().expect("a stream")));
@@ -219,17 +165,10 @@ fn empty_and_mixed_sets_of_groups_are_refused_and_returned() {
     assert_eq!(refusal(none), Invalid::NoGroups);
 
     let first = smallest(resource);
-    let second = again(&device).split_by_count(SplitByCount {
-        overlap: Overlap::Allow,
-        ..Default::default()
-    });
+    let second = again(&device)
+        .split_by_count(SplitByCount { overlap: Overlap::Allow, ..Default::default() });
     let second = second.expect("asked for by name");
-    let mixed: Vec<SmGroup> = first
-        .groups
-        .into_iter()
-        .take(1)
-        .chain(second.groups)
-        .collect();
+    let mixed: Vec<SmGroup> = first.groups.into_iter().take(1).chain(second.groups).collect();
     let count = mixed.len();
     let rejected = GreenContext::try_new(mixed).expect_err("two splits");
     assert_eq!(refusal(rejected.error), Invalid::GroupsOfDifferentSplits);
@@ -241,31 +180,22 @@ fn a_second_split_is_refused_while_parts_of_the_first_are_alive() {
     let _alone = alone();
     let resource = need!(resource());
     let device = resource.device();
-    let split = resource.split_by_count(SplitByCount {
-        label: "the first".to_owned(),
-        ..Default::default()
-    });
+    let split = resource
+        .split_by_count(SplitByCount { label: "the first".to_owned(), ..Default::default() });
     let Split { mut groups, .. } = split.expect("a split");
     let kept = groups.pop().expect("a group");
     drop(groups);
     let partition = GreenContext::new([kept]).expect("a green context");
     let stream = partition.stream().expect("a stream");
     drop(partition);
-    let error = resource
-        .split_by_count(SplitByCount::default())
-        .expect_err("in use");
+    let error = resource.split_by_count(SplitByCount::default()).expect_err("in use");
     assert_eq!(
         refusal(error),
-        Invalid::SplitInUse {
-            device: device.as_raw(),
-            holder: "the first".to_owned()
-        },
+        Invalid::SplitInUse { device: device.as_raw(), holder: "the first".to_owned() },
         "only a stream of the partition is left"
     );
     drop(stream);
-    resource
-        .split_by_count(SplitByCount::default())
-        .expect("free again");
+    resource.split_by_count(SplitByCount::default()).expect("free again");
 }
 
 #[test]
@@ -292,18 +222,9 @@ fn green_streams_have_priorities_and_are_nonblocking() {
     let resource = need!(resource());
     let group = smallest(resource).groups.pop().expect("a group");
     let partition = GreenContext::new([group]).expect("a green context");
-    let blocking = partition.stream_with(StreamOptions {
-        blocking: true,
-        ..Default::default()
-    });
-    assert_eq!(
-        refusal(blocking.expect_err("blocking")),
-        Invalid::BlockingGreenStream
-    );
-    let high = partition.stream_with(StreamOptions {
-        priority: -1,
-        ..Default::default()
-    });
+    let blocking = partition.stream_with(StreamOptions { blocking: true, ..Default::default() });
+    assert_eq!(refusal(blocking.expect_err("blocking")), Invalid::BlockingGreenStream);
+    let high = partition.stream_with(StreamOptions { priority: -1, ..Default::default() });
     assert_eq!(high.expect("a stream").priority().expect("known"), -1);
 }
 
@@ -367,27 +288,15 @@ fn synchronous_memory_and_code_in_use_on_a_green_stream_are_released_after_the_w
         let busy = Busy::new(&context, &stream);
         scale.run(&stream, &mut plain, 1, 1).expect("a launch");
         event.record(&stream).expect("a record");
-        assert!(
-            !event.is_complete().expect("a query"),
-            "the work is still running"
-        );
+        assert!(!event.is_complete().expect("a query"), "the work is still running");
         drop(plain);
-        assert!(
-            event.is_complete().expect("a query"),
-            "the free waited for the work"
-        );
+        assert!(event.is_complete().expect("a query"), "the free waited for the work");
 
         let again = Busy::new(&context, &stream);
         event.record(&stream).expect("a record");
-        assert!(
-            !event.is_complete().expect("a query"),
-            "the work is still running"
-        );
+        assert!(!event.is_complete().expect("a query"), "the work is still running");
         drop(again);
-        assert!(
-            event.is_complete().expect("a query"),
-            "the unload waited for the work"
-        );
+        assert!(event.is_complete().expect("a query"), "the unload waited for the work");
         drop((busy, scale));
         stream.synchronize().expect("no error");
     });

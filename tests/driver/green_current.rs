@@ -80,10 +80,7 @@ fn a_partition_is_current_for_foreign_code_on_one_thread_at_a_time() {
     assert!(unsafe { cuda_safe::sys::cuStreamDestroy_v2(raw) }.is_success());
     std::thread::scope(|scope| {
         let there = scope.spawn(|| one.with_current(|_| ()));
-        there
-            .join()
-            .expect("no panic")
-            .expect("it is not current any more");
+        there.join().expect("no panic").expect("it is not current any more");
     });
 }
 
@@ -104,10 +101,8 @@ fn a_stream_of_foreign_code_reports_the_partition_that_was_current() {
     let _alone = alone();
     let [one, _] = need!(two());
     let created = |expected: CUgreenCtx| {
-        for flags in [
-            CUstream_flags::CU_STREAM_NON_BLOCKING.0,
-            CUstream_flags::CU_STREAM_DEFAULT.0,
-        ] {
+        for flags in [CUstream_flags::CU_STREAM_NON_BLOCKING.0, CUstream_flags::CU_STREAM_DEFAULT.0]
+        {
             let (mut plain, mut with_priority) = (null_mut(), null_mut());
             // SAFETY: the pointer refers to a local variable.
             well(unsafe { cuStreamCreate(&raw mut plain, flags) });
@@ -165,11 +160,7 @@ fn green_of(stream: CUstream) -> Result<CUgreenCtx, CUresult> {
     let mut green = null_mut();
     // SAFETY: the stream is alive or a default stream, and the pointer refers to a local variable.
     let code = unsafe { cuStreamGetGreenCtx(stream, &raw mut green) };
-    if code.is_success() {
-        Ok(green)
-    } else {
-        Err(code)
-    }
+    if code.is_success() { Ok(green) } else { Err(code) }
 }
 
 #[test]
@@ -255,14 +246,9 @@ fn later_work_leaves_an_earlier_event_of_a_partition_unchanged() {
         unsafe { second.memory_operations(&[wait]) }.expect("enqueued");
         data.fill(7).expect("a fill");
         one.record_event(&later).expect("a record");
-        earlier
-            .synchronize()
-            .expect("it covers the earlier work only");
+        earlier.synchronize().expect("it covers the earlier work only");
         assert!(earlier.is_complete().expect("a query"));
-        assert!(
-            !later.is_complete().expect("a query"),
-            "the word is not written yet"
-        );
+        assert!(!later.is_complete().expect("a query"), "the word is not written yet");
         word.as_mut_slice().write_value(0, 1).expect("enqueued");
         later.synchronize().expect("the word was written");
         assert!(earlier.is_complete().expect("a query"));
@@ -331,9 +317,7 @@ fn work_queues_are_a_resource_or_the_error_names_the_needed_version() {
     let device = resource.device();
     let driver = cuda_safe::version().expect("a driver");
     if driver < CudaVersion::new(13, 1) {
-        let text = Workqueues::of_device(&device)
-            .expect_err("older")
-            .to_string();
+        let text = Workqueues::of_device(&device).expect_err("older").to_string();
         let expected = format!("a workqueue resource needs CUDA 13.1; this driver offers {driver}");
         assert_eq!(text, expected);
         return;
@@ -342,9 +326,7 @@ fn work_queues_are_a_resource_or_the_error_names_the_needed_version() {
     let most = Workqueues::of_context(&context).expect("an answer");
     assert!(most.concurrency_limit().expect("a number") > 0);
     let queues = Workqueues::of_device(&device).expect("an answer");
-    let set = queues
-        .with_concurrency_limit(2)
-        .with_scope(WorkqueueScope::GreenContextBalanced);
+    let set = queues.with_concurrency_limit(2).with_scope(WorkqueueScope::GreenContextBalanced);
     let mut groups = smallest(resource).groups.into_iter();
     let mut descriptor = || Descriptor::new(groups.next());
     let first = descriptor().with_workqueues(set.clone());
@@ -374,10 +356,7 @@ fn a_partition_without_a_default_stream_needs_13_3() {
     let _alone = alone();
     let groups = smallest(need!(resource())).groups.into_iter().take(1);
     let driver = cuda_safe::version().expect("a driver");
-    match Descriptor::new(groups)
-        .without_default_stream()
-        .try_create()
-    {
+    match Descriptor::new(groups).without_default_stream().try_create() {
         Ok(partition) => {
             assert!(driver >= CudaVersion::new(13, 3));
             let stream = partition.stream().expect("a stream");
@@ -390,10 +369,7 @@ fn a_partition_without_a_default_stream_needs_13_3() {
                 driver,
             };
             assert_eq!(refusal(rejected.error), expected);
-            rejected
-                .value
-                .create()
-                .expect_err("the request is still set");
+            rejected.value.create().expect_err("the request is still set");
         }
     }
 }
@@ -493,11 +469,7 @@ mod provoked {
         let stream = one.stream().expect("a stream");
         for wait in [false, true] {
             let captured = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| {
-                let refused = if wait {
-                    one.wait_event(&event)
-                } else {
-                    one.record_event(&event)
-                };
+                let refused = if wait { one.wait_event(&event) } else { one.record_event(&event) };
                 let why = refusal(refused.expect_err("its stream is being captured"));
                 assert_eq!(why, Invalid::GreenContextIsCaptured);
                 Ok(())

@@ -27,10 +27,7 @@ fn sms_of_graph(context: &Context, recorded: &Stream, launched: &Stream) -> (BTr
         // SAFETY: the kernel writes one element for each block, and the buffer has that many.
         unsafe { record.launch(stream, config, (&mut smids, 50_000)) }
     });
-    let graph = graph
-        .expect("a graph")
-        .instantiate()
-        .expect("an executable graph");
+    let graph = graph.expect("a graph").instantiate().expect("an executable graph");
     // SAFETY: the buffer and the kernel are alive until the wait, and nothing else uses them.
     let made = unsafe { graph.launch_unchecked(launched) };
     let is_refused = match made {

@@ -153,10 +153,8 @@ fn a_partition_waits_for_an_event_on_the_device() {
     child::in_child(&[], || {
         let [one, other] = need!(two());
         let context = one.context().clone();
-        let (event, later) = (
-            context.event().expect("an event"),
-            context.event().expect("an event"),
-        );
+        let (event, later) =
+            (context.event().expect("an event"), context.event().expect("an event"));
         let (before, after) = (one.stream().expect("a stream"), other.stream());
         let after = after.expect("a stream");
         let busy = Busy::new(&context, &before);
@@ -164,10 +162,7 @@ fn a_partition_waits_for_an_event_on_the_device() {
         other.wait_event(&event).expect("a wait");
         later.record(&after).expect("a record");
         assert!(!event.is_complete().expect("a query"), "no call has waited");
-        assert!(
-            !later.is_complete().expect("a query"),
-            "the partition waits"
-        );
+        assert!(!later.is_complete().expect("a query"), "the partition waits");
         later.synchronize().expect("a wait");
         assert!(event.is_complete().expect("a query"));
         drop(busy);
@@ -184,15 +179,9 @@ fn the_legacy_stream_does_not_wait_for_a_green_stream() {
         let event = context.event().expect("an event");
         let busy = Busy::new(&context, &stream);
         let current = context.make_current().expect("current");
-        current
-            .legacy_stream()
-            .record_event(&event)
-            .expect("a record");
+        current.legacy_stream().record_event(&event).expect("a record");
         event.synchronize().expect("a wait");
-        assert!(
-            !stream.is_complete().expect("a query"),
-            "its work is under way"
-        );
+        assert!(!stream.is_complete().expect("a query"), "its work is under way");
         stream.synchronize().expect("a wait");
         current.end().expect("innermost");
         drop(busy);
@@ -244,10 +233,7 @@ mod provoked {
             for kind in [0, 1000, 10_000, 77] {
                 let kind = CUdevResourceType(kind);
                 assert_ne!(kind, SM);
-                let input = CUdevResource {
-                    type_: kind,
-                    ..raw_resource(&device)
-                };
+                let input = CUdevResource { type_: kind, ..raw_resource(&device) };
                 let (mut group, mut count) = (CUdevResource::default(), 1);
                 let (first, count) = (&raw mut group, &raw mut count);
                 let no_remainder = null_mut();

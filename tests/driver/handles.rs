@@ -28,9 +28,7 @@ fn owner() -> (Arc<()>, Arc<()>) {
 #[test]
 fn a_context_survives_into_raw_and_from_raw() {
     let device = need!(common::gpu());
-    let raw = Context::new(&device, ContextFlags::empty())
-        .expect("a context")
-        .into_raw();
+    let raw = Context::new(&device, ContextFlags::empty()).expect("a context").into_raw();
     // SAFETY: `into_raw` released ownership of the context, which is taken over here.
     let back = unsafe { Context::from_raw(raw) }.expect("alive");
     assert_eq!((back.as_raw(), back.device()), (raw, device));
@@ -77,11 +75,7 @@ fn an_event_survives_into_raw_and_from_raw() {
     assert!(foreign.is_complete().expect("alive"));
     let clone = foreign.clone();
     drop(foreign);
-    assert_eq!(
-        Arc::strong_count(&watch),
-        2,
-        "the clone keeps the owner alive"
-    );
+    assert_eq!(Arc::strong_count(&watch), 2, "the clone keeps the owner alive");
     drop(clone);
     assert_eq!(Arc::strong_count(&watch), 1);
     // SAFETY: as above.
@@ -122,9 +116,7 @@ fn modules_and_libraries_survive_into_raw_and_from_raw() {
     assert!(unsafe { cuModuleUnload(raw) }.is_success());
 
     need!(common::since(12, 0));
-    let raw = Library::from_ptx(crate::kernels::VECTOR)
-        .expect("the test kernels")
-        .into_raw();
+    let raw = Library::from_ptx(crate::kernels::VECTOR).expect("the test kernels").into_raw();
     let (watch, keep) = owner();
     // SAFETY: `into_raw` released ownership of the library, which is loaded.
     let foreign = unsafe { Library::from_foreign(raw, keep) }.expect("a library");
@@ -179,12 +171,7 @@ fn graphs_are_borrowed_or_kept_alive_by_an_owner() {
     // SAFETY: as above.
     let foreign = unsafe { ExecutableGraph::from_foreign(raw_executable, &context, keep) };
     // SAFETY: the graph is empty.
-    unsafe {
-        foreign
-            .expect("an executable graph")
-            .launch_unchecked(&stream)
-    }
-    .expect("a launch");
+    unsafe { foreign.expect("an executable graph").launch_unchecked(&stream) }.expect("a launch");
     assert_eq!(Arc::strong_count(&watch), 1);
     // SAFETY: as above.
     let borrowed = unsafe { ExecutableGraph::borrow_raw(raw_executable, &context) };
@@ -289,9 +276,7 @@ fn debug_output_describes_objects() {
     let stream = context.stream().expect("a stream");
     let module = vector(&context);
     let add = module.kernel("add").expect("found");
-    let typed = add
-        .typed::<(&[f32], &[f32], &mut [f32], u32)>()
-        .expect("its parameters");
+    let typed = add.typed::<(&[f32], &[f32], &mut [f32], u32)>().expect("its parameters");
     assert_eq!(typed.clone().kernel().name(), "add");
     let pinned = PinnedBuffer::<u8>::zeroed(&context, 2).expect("pinned memory");
     assert_eq!(pinned.context(), &context);
@@ -302,42 +287,18 @@ fn debug_output_describes_objects() {
         (format!("{context}"), "the primary context of device 0"),
         (format!("{stream:?}"), "Stream"),
         (format!("{:?}", context.event().expect("an event")), "Event"),
-        (
-            format!(
-                "{:?}",
-                DeviceBuffer::<u8>::zeroed(&stream, 3).expect("memory")
-            ),
-            "u8",
-        ),
+        (format!("{:?}", DeviceBuffer::<u8>::zeroed(&stream, 3).expect("memory")), "u8"),
         (format!("{pinned:?}"), "[0, 0]"),
-        (
-            format!("{:?}", MemoryPool::default_of(&context).expect("a pool")),
-            "MemoryPool",
-        ),
-        (
-            format!("{:?}", MappedBuffer::new(mapped, &stream).expect("mapped")),
-            "MappedBuffer",
-        ),
-        (
-            MemoryLocation::Device(context.device()).to_string(),
-            "device 0",
-        ),
-        (
-            MemoryLocation::HostNuma(3).to_string(),
-            "NUMA node 3 of the host",
-        ),
+        (format!("{:?}", MemoryPool::default_of(&context).expect("a pool")), "MemoryPool"),
+        (format!("{:?}", MappedBuffer::new(mapped, &stream).expect("mapped")), "MappedBuffer"),
+        (MemoryLocation::Device(context.device()).to_string(), "device 0"),
+        (MemoryLocation::HostNuma(3).to_string(), "NUMA node 3 of the host"),
         (format!("{module:?}"), "Module"),
         (format!("{add:?}"), "\"add\""),
         (format!("{typed:?}"), "&mut [f32]"),
         (format!("{:?}", attribute::WARP_SIZE), "WARP_SIZE"),
-        (
-            format!("{:?}", context.make_current().expect("current")),
-            "CurrentContext",
-        ),
-        (
-            format!("{:?}", context.device().uuid().expect("known")),
-            "GPU-",
-        ),
+        (format!("{:?}", context.make_current().expect("current")), "CurrentContext"),
+        (format!("{:?}", context.device().uuid().expect("known")), "GPU-"),
     ];
     for (text, part) in texts {
         assert!(text.contains(part), "{part:?} is not in {text}");
@@ -363,10 +324,7 @@ fn debug_output_describes_memory_and_pending_work() {
         .and_then(|buffer| buffer.share())
         .expect("shared memory");
     let peer = shared.on_peer(&stream).expect("a reader");
-    assert_eq!(
-        (shared.len(), shared.is_empty(), peer.is_empty()),
-        (64, false, false)
-    );
+    assert_eq!((shared.len(), shared.is_empty(), peer.is_empty()), (64, false, false));
     let mut texts = vec![
         (format!("{pending:?}"), "Pending"),
         (format!("{done:?}"), "StreamFuture"),

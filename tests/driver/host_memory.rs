@@ -26,11 +26,7 @@ fn pinned_memory_reports_its_flags() {
     for (options, flags) in [
         (PinnedOptions::default(), PinnedFlags::PORTABLE),
         (
-            PinnedOptions {
-                mapped: true,
-                write_combined: true,
-                ..Default::default()
-            },
+            PinnedOptions { mapped: true, write_combined: true, ..Default::default() },
             PinnedFlags::PORTABLE | PinnedFlags::MAPPED | PinnedFlags::WRITE_COMBINED,
         ),
     ] {
@@ -39,10 +35,7 @@ fn pinned_memory_reports_its_flags() {
         assert_eq!(*memory, [0; 100]);
     }
     let none = PinnedBuffer::<u8>::zeroed(&context, 0).expect("no memory");
-    assert_eq!(
-        none.flags().expect("the buffer is empty"),
-        PinnedFlags::empty()
-    );
+    assert_eq!(none.flags().expect("the buffer is empty"), PinnedFlags::empty());
 }
 
 #[test]
@@ -57,16 +50,10 @@ fn a_registered_vector_is_copied_without_a_wait_and_is_returned_unchanged() {
     assert_eq!(host.len(), LEN);
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, LEN).expect("memory");
     let there = buffer.copy_from_pinned(host).expect("a copy");
-    Scale::new(&context)
-        .run(&stream, &mut buffer, 2, 1)
-        .expect("a launch");
+    Scale::new(&context).run(&stream, &mut buffer, 2, 1).expect("a launch");
     let host = there.synchronize().expect("a wait");
     let back = buffer.copy_to_pinned(host).expect("a copy");
-    let vector = back
-        .synchronize()
-        .expect("a wait")
-        .unregister()
-        .expect("a vector");
+    let vector = back.synchronize().expect("a wait").unregister().expect("a vector");
     assert_eq!((vector.as_ptr(), vector.capacity()), (start, capacity));
     let right: Vec<i32> = numbers().iter().map(|x| 2 * x + 1).collect();
     assert_eq!(vector, right);
@@ -78,10 +65,7 @@ fn a_vector_can_be_registered_again_after_it_was_unregistered_or_dropped() {
     let _alone = one_at_a_time();
     let mut vector = numbers();
     for mapped in [false, true] {
-        let options = RegisterOptions {
-            mapped,
-            ..Default::default()
-        };
+        let options = RegisterOptions { mapped, ..Default::default() };
         let mut host = PinnedBuffer::register_with(&context, vector, options).expect("registered");
         host[0] += 1;
         vector = host.unregister().expect("a vector");
@@ -138,10 +122,7 @@ fn use_mapped(context: &Context, memory: PinnedBuffer<i32>) -> PinnedBuffer<i32>
 #[test]
 fn kernels_access_mapped_pinned_memory() {
     let context = need!(common::context());
-    let options = PinnedOptions {
-        mapped: true,
-        ..Default::default()
-    };
+    let options = PinnedOptions { mapped: true, ..Default::default() };
     let mut memory = PinnedBuffer::zeroed_with(&context, LEN, options).expect("memory");
     memory.copy_from_slice(&numbers());
     drop(use_mapped(&context, memory));
@@ -151,10 +132,7 @@ fn kernels_access_mapped_pinned_memory() {
 fn kernels_access_a_mapped_registered_vector() {
     let context = need!(common::context());
     let _alone = one_at_a_time();
-    let options = RegisterOptions {
-        mapped: true,
-        ..Default::default()
-    };
+    let options = RegisterOptions { mapped: true, ..Default::default() };
     let memory = PinnedBuffer::register_with(&context, numbers(), options).expect("registered");
     let memory = use_mapped(&context, memory);
     assert_eq!(memory.unregister().expect("a vector"), [0; LEN]);
@@ -182,10 +160,8 @@ fn mapped_memory_of_another_context_or_stream_is_refused() {
     let context = need!(common::context());
     let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
     let own = own.expect("a context");
-    let (stream, other) = (
-        context.stream().expect("a stream"),
-        context.stream().expect("a stream"),
-    );
+    let (stream, other) =
+        (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let foreign = own.stream().expect("a stream");
     let error = MappedBuffer::new(pinned(&context, &[1, 2]), &foreign).expect_err("another");
     assert!(matches!(error, Error::Invalid(_)), "{error}");

@@ -37,44 +37,16 @@ unsafe extern "C" fn make(job: *mut c_void) {
             job.answers.push(($name, unsafe { $call }, $expected))
         };
     }
-    ask!(
-        "cuCtxGetCurrent",
-        NO,
-        sys::cuCtxGetCurrent(&raw mut context)
-    );
-    ask!(
-        "cuCtxPushCurrent",
-        NO,
-        sys::cuCtxPushCurrent_v2(job.context)
-    );
-    ask!(
-        "cuCtxPopCurrent",
-        NO,
-        sys::cuCtxPopCurrent_v2(&raw mut context)
-    );
+    ask!("cuCtxGetCurrent", NO, sys::cuCtxGetCurrent(&raw mut context));
+    ask!("cuCtxPushCurrent", NO, sys::cuCtxPushCurrent_v2(job.context));
+    ask!("cuCtxPopCurrent", NO, sys::cuCtxPopCurrent_v2(&raw mut context));
     ask!("cuCtxSetCurrent", NO, sys::cuCtxSetCurrent(job.context));
     let busy = CUresult::CUDA_ERROR_NOT_READY;
-    ask!(
-        "cuStreamQuery of its own",
-        busy,
-        sys::cuStreamQuery(job.stream)
-    );
-    ask!(
-        "cuStreamSynchronize of another",
-        YES,
-        sys::cuStreamSynchronize(job.other)
-    );
-    ask!(
-        "cuStreamIsCapturing",
-        YES,
-        sys::cuStreamIsCapturing(job.stream, &raw mut status)
-    );
+    ask!("cuStreamQuery of its own", busy, sys::cuStreamQuery(job.stream));
+    ask!("cuStreamSynchronize of another", YES, sys::cuStreamSynchronize(job.other));
+    ask!("cuStreamIsCapturing", YES, sys::cuStreamIsCapturing(job.stream, &raw mut status));
     ask!("cuDeviceGet", NO, sys::cuDeviceGet(&raw mut number, 0));
-    ask!(
-        "cuDeviceGetAttribute",
-        NO,
-        sys::cuDeviceGetAttribute(&raw mut number, attribute, 0)
-    );
+    ask!("cuDeviceGetAttribute", NO, sys::cuDeviceGetAttribute(&raw mut number, attribute, 0));
     ask!(
         "cuThreadExchangeStreamCaptureMode",
         YES,
@@ -82,49 +54,21 @@ unsafe extern "C" fn make(job: *mut c_void) {
     );
     ask!("cuMemAlloc", NO, sys::cuMemAlloc_v2(&raw mut address, 64));
     ask!("cuMemFree", NO, sys::cuMemFree_v2(job.memory));
-    ask!(
-        "cuMemFreeAsync",
-        NO,
-        sys::cuMemFreeAsync(job.memory, job.stream)
-    );
+    ask!("cuMemFreeAsync", NO, sys::cuMemFreeAsync(job.memory, job.stream));
     ask!("cuMemFreeHost", NO, sys::cuMemFreeHost(job.host));
     ask!("cuEventCreate", NO, sys::cuEventCreate(&raw mut event, 0));
-    ask!(
-        "cuEventRecord",
-        YES,
-        sys::cuEventRecord(job.event, job.other)
-    );
+    ask!("cuEventRecord", YES, sys::cuEventRecord(job.event, job.other));
     ask!("cuEventQuery", YES, sys::cuEventQuery(job.gone.1));
     ask!("cuEventDestroy", YES, sys::cuEventDestroy_v2(job.gone.1));
     ask!("cuStreamDestroy", YES, sys::cuStreamDestroy_v2(job.gone.0));
     ask!("cuModuleUnload", NO, sys::cuModuleUnload(job.module));
-    ask!(
-        "cuMemcpyHtoDAsync",
-        NO,
-        sys::cuMemcpyHtoDAsync_v2(job.memory, job.host, 64, job.other)
-    );
+    ask!("cuMemcpyHtoDAsync", NO, sys::cuMemcpyHtoDAsync_v2(job.memory, job.host, 64, job.other));
     ask!(
         "cuLaunchKernel",
         NO,
-        sys::cuLaunchKernel(
-            job.function,
-            1,
-            1,
-            1,
-            1,
-            1,
-            1,
-            0,
-            job.other,
-            null_mut(),
-            null_mut()
-        )
+        sys::cuLaunchKernel(job.function, 1, 1, 1, 1, 1, 1, 0, job.other, null_mut(), null_mut())
     );
-    ask!(
-        "cuDevicePrimaryCtxRetain",
-        NO,
-        sys::cuDevicePrimaryCtxRetain(&raw mut context, 0)
-    );
+    ask!("cuDevicePrimaryCtxRetain", NO, sys::cuDevicePrimaryCtxRetain(&raw mut context, 0));
 }
 
 mod provoked {
@@ -138,10 +82,8 @@ mod provoked {
         need!(common::gpu());
         child::in_child(&[], || {
             let context = need!(common::context());
-            let (stream, other) = (
-                context.stream().expect("a stream"),
-                context.stream().expect("a stream"),
-            );
+            let (stream, other) =
+                (context.stream().expect("a stream"), context.stream().expect("a stream"));
             let event = context.event().expect("an event");
             // The host function destroys these.
             let mut gone = (null_mut(), null_mut());

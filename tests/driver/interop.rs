@@ -18,10 +18,7 @@ struct Kernels {
 
 impl Kernels {
     fn new(context: &Context) -> Self {
-        Self {
-            scale: Scale::new(context),
-            record: RecordSmid::new(context),
-        }
+        Self { scale: Scale::new(context), record: RecordSmid::new(context) }
     }
 
     /// Enqueues work that overtakes work of other streams only if these wait for it: about 100 ms on a
@@ -180,10 +177,7 @@ fn an_array_imported_with_ignore_is_not_waited_for() {
         kernels.delay(&other);
         drop(imported);
         buffer.stream().synchronize().expect("a wait");
-        assert!(
-            !other.is_complete().expect("a query"),
-            "the producer waits for the consumer"
-        );
+        assert!(!other.is_complete().expect("a query"), "the producer waits for the consumer");
         other.synchronize().expect("a wait");
     });
 }
@@ -206,17 +200,11 @@ fn an_array_of_another_type_is_refused_and_its_owner_dropped() {
     let (base, all) = (array.address(), 1 << 12);
     let contiguous = |len: usize| Layout::c_contiguous(&[len], 4).expect("a layout");
     let cases = [
-        (
-            of(Layout::strided(&[8], &[8], 4).expect("a layout"), base),
-            "strides",
-        ),
+        (of(Layout::strided(&[8], &[8], 4).expect("a layout"), base), "strides"),
         (of(contiguous(all + 1), base), "data"),
         (of(contiguous(8), base + 2), "data"),
         (of(contiguous(8), base + 4 * (all as u64 - 4)), "data"),
-        (
-            of(contiguous(8), base).with_mask(Some(of(contiguous(8), base))),
-            "mask",
-        ),
+        (of(contiguous(8), base).with_mask(Some(of(contiguous(8), base))), "mask"),
     ];
     for (array, key) in cases {
         // SAFETY: the call is refused and accesses nothing.
@@ -314,11 +302,7 @@ fn an_array_is_used_on_the_stream_of_its_producer() {
 fn the_consumers_stream_is_used_if_the_producer_gives_none() {
     let context = need!(common::context());
     let kernels = Kernels::new(&context);
-    for exported in [
-        None,
-        Some(ExportedStream::Legacy),
-        Some(ExportedStream::PerThread),
-    ] {
+    for exported in [None, Some(ExportedStream::Legacy), Some(ExportedStream::PerThread)] {
         let (buffer, array) = kernels.produced(&context);
         buffer.stream().synchronize().expect("a wait");
         let array = array.with_stream(exported);
@@ -356,9 +340,7 @@ fn a_producer_stream_that_is_captured_or_of_another_context_is_refused() {
     let is_captured = |error: &Error| matches!(error, Error::Invalid(invalid) if matches!(**invalid, Invalid::StreamIsCaptured));
     assert!(is_captured(&refused), "{refused}");
     let joined = ExportedStream::joined(&stream, [buffer.stream()]);
-    assert!(is_captured(
-        &joined.expect_err("its stream is being captured")
-    ));
+    assert!(is_captured(&joined.expect_err("its stream is being captured")));
     drop(capture.end().expect("a graph"));
 
     let other = Context::new(&device, ContextFlags::empty()).expect("a context");
@@ -382,10 +364,8 @@ fn streams_with_work_on_an_array_are_joined_into_the_exported_stream() {
         let (mut buffer, _) = kernels.produced(&context);
         let home = buffer.stream().clone();
         home.synchronize().expect("a wait");
-        let (side, other) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
+        let (side, other) =
+            (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let (low, high) = buffer.as_mut_slice().split_at(1 << 11).expect("two parts");
         for (stream, part) in [(&side, low), (&other, high)] {
             let whole = 1 << 11;
@@ -433,11 +413,7 @@ fn a_mask_is_imported_on_request() {
     // SAFETY: the call is refused and accesses nothing.
     let refused = unsafe { array.import_untyped(&stream, StreamSync::WaitEvent, ()) };
     assert_eq!(refusal(refused), "mask");
-    for sync in [
-        StreamSync::Synchronize,
-        StreamSync::WaitEvent,
-        StreamSync::ProducerStream,
-    ] {
+    for sync in [StreamSync::Synchronize, StreamSync::WaitEvent, StreamSync::ProducerStream] {
         // SAFETY: the buffers own the memory and the streams, and outlive the arrays.
         let imported = unsafe { array.import_masked(&stream, sync, ()) };
         let imported = imported.expect("an import");

@@ -16,11 +16,7 @@ fn a_kernel_reports_its_compiled_attributes() {
     let bounded = kernel::<(&mut [u32],)>(&context, SHARED, "bounded");
     let bounded = bounded.kernel();
     let (major, minor) = context.device().compute_capability().expect("known");
-    let ask = |which| {
-        bounded
-            .attribute(which)
-            .expect("every driver knows the attribute")
-    };
+    let ask = |which| bounded.attribute(which).expect("every driver knows the attribute");
     assert_eq!(ask(of::MAX_THREADS_PER_BLOCK), 64);
     assert_eq!(ask(of::STATIC_SHARED_BYTES), 1024);
     assert_eq!(ask(of::CONST_BYTES), 0);
@@ -48,11 +44,7 @@ fn cluster_attributes_are_none_for_a_kernel_without_clusters() {
     assert!(!allowed().expect("since 11.8"));
     let policy = kernel.attribute(of::CLUSTER_SCHEDULING_POLICY);
     assert_eq!(policy.expect("since 11.8").0, 0);
-    if context
-        .device()
-        .attribute(attribute::CLUSTER_LAUNCH)
-        .unwrap_or(false)
-    {
+    if context.device().attribute(attribute::CLUSTER_LAUNCH).unwrap_or(false) {
         let set = kernel.set_attribute(of::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, true);
         set.expect("clusters may be larger");
         assert!(allowed().expect("since 11.8"));
@@ -87,9 +79,7 @@ fn settings_apply_to_all_clones_and_their_launches() {
     let stream = context.stream().expect("a stream");
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
     for bytes in [48 * 1024, opt_in] {
-        let set = kernel
-            .kernel()
-            .set_attribute(of::MAX_DYNAMIC_SHARED_BYTES, bytes);
+        let set = kernel.kernel().set_attribute(of::MAX_DYNAMIC_SHARED_BYTES, bytes);
         set.expect("the device has that much");
         assert_eq!(most().expect("known"), bytes);
         let config = LaunchConfig::linear(1, 1).with_shared_bytes(bytes);
@@ -142,9 +132,7 @@ mod provoked {
             .attribute(attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
             .expect("known");
         for bytes in [opt_in + 1, u32::MAX] {
-            let set = nothing
-                .kernel()
-                .set_attribute(of::MAX_DYNAMIC_SHARED_BYTES, bytes);
+            let set = nothing.kernel().set_attribute(of::MAX_DYNAMIC_SHARED_BYTES, bytes);
             let code = set.expect_err("too much").code();
             assert_eq!(code, Some(CUresult::CUDA_ERROR_INVALID_VALUE));
         }
@@ -152,9 +140,7 @@ mod provoked {
         let config = LaunchConfig::linear(1, 1).with_shared_bytes(48 * 1024 + 4);
         // SAFETY: the kernel does nothing.
         let launched = unsafe { nothing.launch(&stream, config, ()) };
-        let code = launched
-            .expect_err("the kernel is not set to that much")
-            .code();
+        let code = launched.expect_err("the kernel is not set to that much").code();
         assert_eq!(code, Some(CUresult::CUDA_ERROR_INVALID_VALUE));
     }
 

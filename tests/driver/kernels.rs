@@ -20,10 +20,7 @@ pub(crate) const TWICE: &str = include_str!("../kernels/twice.ptx");
 
 /// Returns a kernel of a newly loaded module.
 pub(crate) fn kernel<P: Params>(context: &Context, ptx: &str, name: &str) -> TypedKernel<P> {
-    kernel_of(
-        &Module::from_ptx(context, ptx).expect("the test kernels"),
-        name,
-    )
+    kernel_of(&Module::from_ptx(context, ptx).expect("the test kernels"), name)
 }
 
 pub(crate) fn kernel_of<P: Params>(module: &Module, name: &str) -> TypedKernel<P> {
@@ -88,11 +85,7 @@ impl RecordSmid {
     /// Returns the SMs that work on the stream runs on.
     pub(crate) fn sms(&self, stream: &Stream) -> BTreeSet<u32> {
         let smids = self.run(stream, 64 * 132, 50_000);
-        smids
-            .to_vec()
-            .expect("the SM numbers")
-            .into_iter()
-            .collect()
+        smids.to_vec().expect("the SM numbers").into_iter().collect()
     }
 }
 
@@ -111,10 +104,7 @@ pub(crate) struct Busy {
 impl Busy {
     pub(crate) fn new(context: &Context, stream: &Stream) -> Self {
         let record = RecordSmid::new(context);
-        Self {
-            smids: record.run(stream, 1, 200_000_000),
-            record,
-        }
+        Self { smids: record.run(stream, 1, 200_000_000), record }
     }
 }
 

@@ -10,9 +10,7 @@ fn a_kernel_adds_two_vectors() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let add = vector(&context).kernel("add").expect("a kernel");
-    let add = add
-        .typed::<(&[f32], &[f32], &mut [f32], u32)>()
-        .expect("its parameters");
+    let add = add.typed::<(&[f32], &[f32], &mut [f32], u32)>().expect("its parameters");
     let a: Vec<f32> = (0..10_000u16).map(f32::from).collect();
     let b: Vec<f32> = (0..10_000u16).map(|i| 2.0 * f32::from(i)).collect();
     let device_a = DeviceBuffer::from_slice(&stream, &a).expect("a copy");
@@ -84,42 +82,24 @@ fn arguments_of_a_wrong_number_or_size_are_refused() {
         Error::Invalid(invalid) => *invalid,
         other => panic!("{other}"),
     };
-    let count = scale
-        .typed::<(&mut [i32], i32, i32)>()
-        .expect_err("one too few");
+    let count = scale.typed::<(&mut [i32], i32, i32)>().expect_err("one too few");
     assert_eq!(
         refusal(count),
-        Invalid::ArgumentCount {
-            kernel: "scale".to_owned(),
-            parameters: 4,
-            given: 3
-        }
+        Invalid::ArgumentCount { kernel: "scale".to_owned(), parameters: 4, given: 3 }
     );
-    let size = scale
-        .typed::<(&mut [i32], i64, i32, u32)>()
-        .expect_err("an i64");
+    let size = scale.typed::<(&mut [i32], i64, i32, u32)>().expect_err("an i64");
     assert_eq!(
         refusal(size),
-        Invalid::ArgumentSize {
-            kernel: "scale".to_owned(),
-            index: 1,
-            parameter: 4,
-            given: 8
-        }
+        Invalid::ArgumentSize { kernel: "scale".to_owned(), index: 1, parameter: 4, given: 8 }
     );
 }
 
 #[test]
 fn a_buffer_of_another_stream_is_refused_as_an_argument() {
     let context = need!(common::context());
-    let (a, b) = (
-        context.stream().expect("a stream"),
-        context.stream().expect("a stream"),
-    );
+    let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let mut x = DeviceBuffer::<i32>::zeroed(&a, 10).expect("memory");
-    let error = Scale::new(&context)
-        .run(&b, &mut x, 1, 1)
-        .expect_err("another stream");
+    let error = Scale::new(&context).run(&b, &mut x, 1, 1).expect_err("another stream");
     let text = error.to_string();
     for part in [
         "argument 0 (zero-based) of kernel \"scale\"",
@@ -140,13 +120,7 @@ fn a_stream_of_another_context_is_refused() {
     let mut x = DeviceBuffer::<i32>::zeroed(&stream, 10).expect("memory");
     match Scale::new(&primary).run(&stream, &mut x, 1, 1) {
         Err(Error::Invalid(invalid)) => {
-            assert!(matches!(
-                *invalid,
-                Invalid::OtherContext {
-                    what: "the kernel",
-                    ..
-                }
-            ));
+            assert!(matches!(*invalid, Invalid::OtherContext { what: "the kernel", .. }));
         }
         done => panic!("{done:?}"),
     }
@@ -167,10 +141,7 @@ fn launch_shapes_with_a_zero_dimension_are_refused() {
         // SAFETY: the kernel does nothing.
         match unsafe { nothing.launch(&stream, config, ()) } {
             Err(Error::Invalid(invalid)) => {
-                assert!(
-                    matches!(*invalid, Invalid::LaunchConfig { .. }),
-                    "{invalid}"
-                );
+                assert!(matches!(*invalid, Invalid::LaunchConfig { .. }), "{invalid}");
             }
             done => panic!("{done:?}"),
         }
@@ -193,10 +164,7 @@ mod provoked {
         // SAFETY: the kernel does nothing.
         let error = unsafe { nothing.launch(&stream, LaunchConfig::linear(1, 4096), ()) };
         let text = error.expect_err("4096 threads").to_string();
-        assert!(
-            text.starts_with("cuLaunchKernel: CUDA_ERROR_INVALID_VALUE"),
-            "{text}"
-        );
+        assert!(text.starts_with("cuLaunchKernel: CUDA_ERROR_INVALID_VALUE"), "{text}");
         stream.synchronize().expect("no error");
     }
 }

@@ -86,10 +86,7 @@ fn a_builder_takes_views_and_types_that_convert_to_slices() {
         let elements = DeviceBuffer::from_slice(&stream, &[value; 6]);
         elements.expect("a copy")
     });
-    let (a, b) = (
-        Vector { elements: a },
-        ArrayView::new(&b, &[2, 3]).expect("a view"),
-    );
+    let (a, b) = (Vector { elements: a }, ArrayView::new(&b, &[2, 3]).expect("a view"));
     let mut sum = DeviceBuffer::<f32>::zeroed(&stream, 6).expect("memory");
     let mut out = ArrayViewMut::new(&mut sum, &[6]).expect("a view");
     let mut launch = add.launch_builder(&stream);
@@ -172,9 +169,7 @@ fn a_typed_kernel_has_more_than_sixteen_parameters() {
     let sum = kernel(&context, "sum_of_nineteen").typed::<Sum>();
     let sum = sum.expect("its parameters");
     let mut out = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
-    let arguments = (
-        &mut out, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19,
-    );
+    let arguments = (&mut out, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19);
     // SAFETY: the kernel writes one element.
     unsafe { sum.launch(&stream, ONE, arguments) }.expect("a launch");
     let right = (1..20).map(|index| index * index).sum::<u32>();
@@ -191,10 +186,7 @@ struct Options {
 // SAFETY: the struct is `repr(C)`, and has the fields of the struct in arguments.cu.
 unsafe impl KernelValue for Options {}
 
-const OPTIONS: Value<Options> = Value(Options {
-    transposed: true,
-    scale: 2.5,
-});
+const OPTIONS: Value<Options> = Value(Options { transposed: true, scale: 2.5 });
 
 /// Returns 128 bytes that the kernel does not interpret.
 fn map() -> CUtensorMap {
@@ -208,13 +200,7 @@ fn written() -> [u32; 7] {
     [1, 1, 2.5_f32.to_bits(), 70, 71, 80, 82]
 }
 
-type ByValue = (
-    &'static mut [u32],
-    bool,
-    Value<Options>,
-    CUtensorMap,
-    Value<[u64; 3]>,
-);
+type ByValue = (&'static mut [u32], bool, Value<Options>, CUtensorMap, Value<[u64; 3]>);
 
 #[test]
 fn structs_with_padding_and_tensor_maps_are_typed_parameters() {
@@ -251,10 +237,7 @@ fn a_builder_launches_with_attributes() {
     let module = Module::from_ptx(&context, MEET).expect("the test kernels");
     let meet = module.kernel("meet").expect("is in the module");
     let mut arrived = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
-    let attributes = LaunchAttributes {
-        cooperative: true,
-        ..Default::default()
-    };
+    let attributes = LaunchAttributes { cooperative: true, ..Default::default() };
     let mut launch = meet.launch_builder(&stream);
     launch.arg(&mut arrived);
     // SAFETY: the kernel adds to one element, and both blocks run at the same time.
@@ -287,12 +270,7 @@ fn wrong_arguments_of_a_builder_name_the_kernel_and_the_index() {
         let error = unsafe { launch.launch(ONE) }.expect_err("an i64");
         assert_eq!(
             refusal(error),
-            Invalid::ArgumentSize {
-                kernel: "scale".to_owned(),
-                index: 1,
-                parameter: 4,
-                given: 8
-            },
+            Invalid::ArgumentSize { kernel: "scale".to_owned(), index: 1, parameter: 4, given: 8 },
             "the first error"
         );
     }
@@ -307,11 +285,7 @@ fn wrong_arguments_of_a_builder_name_the_kernel_and_the_index() {
         let error = unsafe { launch.launch(ONE) }.expect_err("another number");
         assert_eq!(
             refusal(error),
-            Invalid::ArgumentCount {
-                kernel: "scale".to_owned(),
-                parameters: 4,
-                given
-            }
+            Invalid::ArgumentCount { kernel: "scale".to_owned(), parameters: 4, given }
         );
     }
     assert_eq!(x.to_vec().expect("a copy"), [1; 10], "nothing ran");
@@ -321,10 +295,7 @@ fn wrong_arguments_of_a_builder_name_the_kernel_and_the_index() {
 fn a_builder_refuses_buffers_of_other_streams_and_streams_of_other_contexts() {
     let device = need!(common::gpu());
     let context = Context::primary(&device).expect("a primary context");
-    let (a, b) = (
-        context.stream().expect("a stream"),
-        context.stream().expect("a stream"),
-    );
+    let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let scale = vector(&context).kernel("scale").expect("is in the module");
     let mut x = DeviceBuffer::<i32>::zeroed(&a, 10).expect("memory");
     let mut launch = scale.launch_builder(&b);

@@ -15,11 +15,7 @@ mod provoked {
         match launched {
             Err(Error::Launch(error)) => {
                 let text = Error::Launch(error.clone()).to_string();
-                let LaunchError {
-                    error,
-                    kernel,
-                    limit,
-                } = *error;
+                let LaunchError { error, kernel, limit } = *error;
                 // The text says everything.
                 assert!(text.starts_with(&error.to_string()), "{text}");
                 assert!(text.contains(&format!("kernel \"{kernel}\": {limit}")));
@@ -99,14 +95,7 @@ mod provoked {
         let config = LaunchConfig::linear(1, 32);
         for given in [64 * 1024, settable + 1] {
             let found = refused(&nothing, &stream, config.with_shared_bytes(given), &none);
-            assert_eq!(
-                found,
-                LaunchLimit::DynamicSharedMemory {
-                    given,
-                    max: 48 * 1024,
-                    settable
-                }
-            );
+            assert_eq!(found, LaunchLimit::DynamicSharedMemory { given, max: 48 * 1024, settable });
             let way_out = found.to_string().contains("MAX_DYNAMIC_SHARED_BYTES");
             assert_eq!(way_out, given <= settable, "{found}");
         }
@@ -143,10 +132,8 @@ mod provoked {
         let has_clusters = context.device().attribute(attribute::CLUSTER_LAUNCH);
         let stream = context.stream().expect("a stream");
         let nothing = nothing(&context);
-        let attributes = |size| LaunchAttributes {
-            cluster: Some([size, 1, 1]),
-            ..Default::default()
-        };
+        let attributes =
+            |size| LaunchAttributes { cluster: Some([size, 1, 1]), ..Default::default() };
         let refused = |blocks, size| {
             let config = LaunchConfig::linear(blocks, 32);
             refused(&nothing, &stream, config, &attributes(size))
@@ -160,15 +147,9 @@ mod provoked {
         }
         assert_eq!(
             refused(7, 2),
-            LaunchLimit::ClusterDivision {
-                grid: [7, 1, 1],
-                cluster: [2, 1, 1]
-            }
+            LaunchLimit::ClusterDivision { grid: [7, 1, 1], cluster: [2, 1, 1] }
         );
-        assert_eq!(
-            refused(32, 16),
-            LaunchLimit::ClusterSize { blocks: 16, max: 8 }
-        );
+        assert_eq!(refused(32, 16), LaunchLimit::ClusterSize { blocks: 16, max: 8 });
         let ranks = kernel::<(&mut [u32],)>(&context, HOPPER, "cluster_ranks");
         for (attribute, extent) in [
             (kernel_attribute::REQUIRED_CLUSTER_WIDTH, 4),
@@ -184,20 +165,14 @@ mod provoked {
         let found = unsafe { ranks.launch_with(&stream, config, &two, (&mut out,)) };
         assert_eq!(
             limit(found),
-            LaunchLimit::RequiredCluster {
-                cluster: [2, 1, 1],
-                required: [4, 1, 1]
-            }
+            LaunchLimit::RequiredCluster { cluster: [2, 1, 1], required: [4, 1, 1] }
         );
     }
 
     #[test]
     fn a_cooperative_grid_that_does_not_fit_says_how_many_blocks_do() {
         let (context, stream, nothing) = need!(start());
-        let cooperative = LaunchAttributes {
-            cooperative: true,
-            ..Default::default()
-        };
+        let cooperative = LaunchAttributes { cooperative: true, ..Default::default() };
         let fit = nothing.kernel().max_active_blocks(1024, Default::default());
         let per_sm = fit.expect("an answer");
         let sms = context.device().attribute(attribute::MULTIPROCESSOR_COUNT);
@@ -226,10 +201,7 @@ mod provoked {
         let graph = stream.capture(cuda_safe::capture::CaptureMode::default(), |stream| {
             // SAFETY: nothing is launched.
             let refused = unsafe { nothing.launch(stream, LaunchConfig::linear(1, 2048), ()) };
-            assert!(matches!(
-                limit(refused),
-                LaunchLimit::DeviceThreads { threads: 2048, .. }
-            ));
+            assert!(matches!(limit(refused), LaunchLimit::DeviceThreads { threads: 2048, .. }));
             Ok::<_, Error>(())
         });
         // Whether the refused launch broke the capture is the driver's decision; asking for the limits

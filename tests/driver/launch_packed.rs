@@ -72,13 +72,7 @@ impl Setup {
         let kernel = module.kernel("by_value").expect("a kernel");
         let out = DeviceBuffer::zeroed(&stream, RESULTS.len()).expect("memory");
         let bytes = packed(&kernel, &out);
-        Some(Self {
-            context,
-            stream,
-            kernel,
-            out,
-            bytes,
-        })
+        Some(Self { context, stream, kernel, out, bytes })
     }
 }
 
@@ -95,13 +89,7 @@ fn launch(kernel: &Kernel, stream: &Stream, bytes: &mut [u8]) -> CUresult {
 
 #[test]
 fn a_launch_takes_its_arguments_as_one_buffer() {
-    let Setup {
-        context,
-        stream,
-        kernel,
-        mut out,
-        mut bytes,
-    } = need!(Setup::since(12, 4));
+    let Setup { context, stream, kernel, mut out, mut bytes } = need!(Setup::since(12, 4));
     let _current = context.make_current().expect("current");
     well(launch(&kernel, &stream, &mut bytes));
     // The driver has copied the arguments.
@@ -135,13 +123,7 @@ fn a_launch_takes_its_arguments_as_one_buffer() {
 
 #[test]
 fn a_captured_launch_keeps_the_arguments_of_its_buffer() {
-    let Setup {
-        context,
-        stream,
-        kernel,
-        out,
-        mut bytes,
-    } = need!(Setup::since(12, 4));
+    let Setup { context, stream, kernel, out, mut bytes } = need!(Setup::since(12, 4));
     let current = context.make_current().expect("current");
     let graph = stream.capture(CaptureMode::ThreadLocal, |stream| {
         well(launch(&kernel, stream, &mut bytes));
@@ -158,13 +140,7 @@ fn a_captured_launch_keeps_the_arguments_of_its_buffer() {
 
 #[test]
 fn a_kernel_node_keeps_the_arguments_of_its_buffer_and_shows_them_as_a_buffer() {
-    let Setup {
-        context,
-        stream,
-        kernel,
-        out,
-        mut bytes,
-    } = need!(Setup::since(12, 4));
+    let Setup { context, stream, kernel, out, mut bytes } = need!(Setup::since(12, 4));
     let _current = context.make_current().expect("current");
     let (mut graph, mut node, mut executable) = (null_mut(), null_mut(), null_mut());
     // SAFETY: the pointer refers to a local variable.
@@ -194,10 +170,7 @@ fn a_kernel_node_keeps_the_arguments_of_its_buffer_and_shows_them_as_a_buffer() 
     let list = unsafe { shown.extra.cast::<[*mut c_void; 5]>().read() };
     let [size_key, length, buffer_key, buffer, end] = list;
     assert_eq!(size_key, CU_LAUNCH_PARAM_BUFFER_SIZE);
-    assert_eq!(
-        (buffer_key, end),
-        (CU_LAUNCH_PARAM_BUFFER_POINTER, null_mut())
-    );
+    assert_eq!((buffer_key, end), (CU_LAUNCH_PARAM_BUFFER_POINTER, null_mut()));
     // SAFETY: the value of this key points to a length.
     assert_eq!(unsafe { length.cast::<usize>().read() }, bytes.len());
     // SAFETY: the buffer has this length, and begins with the address of the results.
@@ -220,13 +193,7 @@ mod provoked {
 
     #[test]
     fn a_buffer_that_is_longer_than_the_parameters_is_refused() {
-        let Setup {
-            context,
-            stream,
-            kernel,
-            out,
-            mut bytes,
-        } = need!(Setup::since(13, 0));
+        let Setup { context, stream, kernel, out, mut bytes } = need!(Setup::since(13, 0));
         bytes.push(0);
         let current = context.make_current().expect("current");
         let code = super::launch(&kernel, &stream, &mut bytes);
@@ -244,13 +211,7 @@ mod provoked {
 
     #[test]
     fn arguments_in_both_forms_are_refused() {
-        let Setup {
-            context,
-            stream,
-            kernel,
-            out,
-            mut bytes,
-        } = need!(Setup::since(12, 4));
+        let Setup { context, stream, kernel, out, mut bytes } = need!(Setup::since(12, 4));
         let mut pointers = super::places(&kernel).map(|at| bytes[at..].as_mut_ptr().cast());
         let mut size = bytes.len();
         let mut extra = list(&mut bytes, &mut size);

@@ -44,10 +44,7 @@ fn blocks_of_a_cooperative_launch_wait_for_each_other() {
     let sms = context.device().attribute(attribute::MULTIPROCESSOR_COUNT);
     let fit = meet.kernel().max_active_blocks(1, Default::default());
     let blocks = sms.expect("known") * fit.expect("an answer");
-    let attributes = LaunchAttributes {
-        cooperative: true,
-        ..Default::default()
-    };
+    let attributes = LaunchAttributes { cooperative: true, ..Default::default() };
     let mut arrived = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
     let config = LaunchConfig::linear(blocks, 1);
     // SAFETY: the kernel adds to one element, and all of its blocks run at the same time.
@@ -69,15 +66,8 @@ fn blocks_read_their_cluster_rank() {
         ..Default::default()
     };
     // SAFETY: the kernel writes one element for each of its 8 blocks.
-    unsafe {
-        ranks.launch_with(
-            &stream,
-            LaunchConfig::linear(8, 32),
-            &attributes,
-            (&mut out,),
-        )
-    }
-    .expect("a launch");
+    unsafe { ranks.launch_with(&stream, LaunchConfig::linear(8, 32), &attributes, (&mut out,)) }
+        .expect("a launch");
     let right: Vec<u32> = (0..8).map(|block| (4 << 16) | (block % 4)).collect();
     assert_eq!(out.to_vec().expect("a copy"), right);
 }
@@ -91,10 +81,7 @@ fn a_dependent_launch_sees_the_results_it_waited_for() {
     let second = kernel::<(&mut [u32],)>(&context, HOPPER, "pdl_second");
     let mut x = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
     let one = LaunchConfig::linear(1, 1);
-    let attributes = LaunchAttributes {
-        programmatic_serialization: true,
-        ..Default::default()
-    };
+    let attributes = LaunchAttributes { programmatic_serialization: true, ..Default::default() };
     for _ in 0..10 {
         // SAFETY: the kernel writes one element.
         unsafe { first.launch(&stream, one, (&mut x, 100_000)) }.expect("a launch");
@@ -109,22 +96,14 @@ fn a_launch_records_events() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let nothing = nothing(&context);
-    let (triggered, begun) = (
-        context.event().expect("an event"),
-        context.event().expect("an event"),
-    );
+    let (triggered, begun) =
+        (context.event().expect("an event"), context.event().expect("an event"));
     let mut launches = vec![LaunchAttributes {
-        programmatic_event: Some(ProgrammaticEvent {
-            event: &triggered,
-            at_block_start: true,
-        }),
+        programmatic_event: Some(ProgrammaticEvent { event: &triggered, at_block_start: true }),
         ..Default::default()
     }];
     if common::offers(12, 3) {
-        launches.push(LaunchAttributes {
-            completion_event: Some(&begun),
-            ..Default::default()
-        });
+        launches.push(LaunchAttributes { completion_event: Some(&begun), ..Default::default() });
     }
     for attributes in launches {
         let config = LaunchConfig::linear(1, 1);
@@ -151,10 +130,7 @@ fn hints_do_not_change_the_result_of_a_kernel() {
     let attributes = LaunchAttributes {
         priority: Some(*priorities.start()),
         memory_domain: Some(CUlaunchMemSyncDomain::CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT),
-        memory_domain_map: Some(MemoryDomainMap {
-            default: 0,
-            remote: 0,
-        }),
+        memory_domain_map: Some(MemoryDomainMap { default: 0, remote: 0 }),
         access_policy: Some(AccessPolicyWindow {
             address: x.as_raw(),
             bytes: x.size_bytes(),
@@ -196,27 +172,9 @@ fn invalid_launch_attribute_values_are_refused() {
         miss: CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL,
     };
     let cases = [
-        (
-            "cluster",
-            LaunchAttributes {
-                cluster: Some([2, 0, 1]),
-                ..Default::default()
-            },
-        ),
-        (
-            "carveout",
-            LaunchAttributes {
-                carveout: Some(101),
-                ..Default::default()
-            },
-        ),
-        (
-            "access_policy",
-            LaunchAttributes {
-                access_policy: Some(window),
-                ..Default::default()
-            },
-        ),
+        ("cluster", LaunchAttributes { cluster: Some([2, 0, 1]), ..Default::default() }),
+        ("carveout", LaunchAttributes { carveout: Some(101), ..Default::default() }),
+        ("access_policy", LaunchAttributes { access_policy: Some(window), ..Default::default() }),
     ];
     for (name, attributes) in cases {
         match refusal(&context, &attributes) {
@@ -232,10 +190,7 @@ fn an_event_of_another_context_is_refused() {
     let other = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
     let event = other.expect("a context").event().expect("an event");
     let attributes = LaunchAttributes {
-        programmatic_event: Some(ProgrammaticEvent {
-            event: &event,
-            at_block_start: false,
-        }),
+        programmatic_event: Some(ProgrammaticEvent { event: &event, at_block_start: false }),
         ..Default::default()
     };
     let why = refusal(&context, &attributes);
@@ -281,10 +236,7 @@ mod provoked {
     #[test]
     fn a_cooperative_grid_that_does_not_fit_is_refused() {
         let context = need!(common::context());
-        let attributes = LaunchAttributes {
-            cooperative: true,
-            ..Default::default()
-        };
+        let attributes = LaunchAttributes { cooperative: true, ..Default::default() };
         let config = LaunchConfig::linear(1 << 20, 1024);
         let code = code(&context, config, &attributes);
         assert_eq!(code, CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
@@ -294,26 +246,17 @@ mod provoked {
     fn a_grid_that_is_not_a_multiple_of_the_cluster_is_refused() {
         let context = need!(common::context());
         need!(has_clusters(&context));
-        let attributes = LaunchAttributes {
-            cluster: Some([4, 1, 1]),
-            ..Default::default()
-        };
+        let attributes = LaunchAttributes { cluster: Some([4, 1, 1]), ..Default::default() };
         let _ = code(&context, LaunchConfig::linear(6, 32), &attributes);
     }
 
     #[test]
     fn an_event_with_timing_is_refused() {
         let context = need!(common::context());
-        let timing = EventOptions {
-            timing: true,
-            ..Default::default()
-        };
+        let timing = EventOptions { timing: true, ..Default::default() };
         let event = context.event_with(timing).expect("an event");
         let attributes = LaunchAttributes {
-            programmatic_event: Some(ProgrammaticEvent {
-                event: &event,
-                at_block_start: false,
-            }),
+            programmatic_event: Some(ProgrammaticEvent { event: &event, at_block_start: false }),
             ..Default::default()
         };
         let code = code(&context, LaunchConfig::linear(1, 1), &attributes);

@@ -42,19 +42,15 @@ fn through_all_memory(context: &Context, elements: Vec<u32>) -> Result<Vec<u32>>
 }
 
 fn partitioned(resource: &SmResource) -> Result<Vec<Stream>> {
-    let request = PartitionRequest {
-        sizes: vec![PartitionSize::Rest],
-        ..PartitionRequest::default()
-    };
+    let request =
+        PartitionRequest { sizes: vec![PartitionSize::Rest], ..PartitionRequest::default() };
     let mut streams = Vec::new();
     for part in resource.partition(&request)?.parts {
         streams.push(part.create()?.stream()?);
     }
     drop(streams);
     let split = resource.split_by_count(SplitByCount::default())?;
-    Ok(vec![
-        GreenContext::new(split.groups.into_iter().take(1))?.stream()?,
-    ])
+    Ok(vec![GreenContext::new(split.groups.into_iter().take(1))?.stream()?])
 }
 
 #[test]

@@ -23,11 +23,7 @@ fn doubles(context: &Context, apply: &Apply) {
 #[test]
 fn a_kernel_and_its_function_are_linked() {
     let context = need!(common::context());
-    let options = JitOptions {
-        info_log: true,
-        verbose: true,
-        ..Default::default()
-    };
+    let options = JitOptions { info_log: true, verbose: true, ..Default::default() };
     let mut linker = Linker::with(&context, &options).expect("a linker");
     linker.add_ptx("apply", APPLY).expect("PTX");
     linker.add_ptx("twice", TWICE).expect("PTX");
@@ -49,27 +45,14 @@ fn an_image_can_be_loaded_with_options() {
     let mut linker = Linker::new(&context).expect("a linker");
     linker.add_ptx("apply", APPLY).expect("PTX");
     linker.add_ptx("twice", TWICE).expect("PTX");
-    let image = linker
-        .complete()
-        .expect("a complete program")
-        .bytes()
-        .to_vec();
+    let image = linker.complete().expect("a complete program").bytes().to_vec();
     // The image needs no compilation, so the logs stay empty.
-    let options = JitOptions {
-        info_log: true,
-        ..Default::default()
-    };
-    let too_hard = JitOptions {
-        optimization_level: Some(5),
-        ..Default::default()
-    };
+    let options = JitOptions { info_log: true, ..Default::default() };
+    let too_hard = JitOptions { optimization_level: Some(5), ..Default::default() };
     // SAFETY: the driver created the image. (The other images are refused before the driver reads
     // them.)
     let load = |image: &[u8], options| unsafe { Module::from_image_with(&context, image, options) };
-    doubles(
-        &context,
-        &kernel_of(&load(&image, &options).expect("a complete image"), "apply"),
-    );
+    doubles(&context, &kernel_of(&load(&image, &options).expect("a complete image"), "apply"));
     let refused = load(&image, &too_hard).expect_err("an invalid level");
     assert!(matches!(refusal(refused), Invalid::JitOption { .. }));
     let refused = load(b"abcd", &options).expect_err("no image");
@@ -114,10 +97,7 @@ fn a_linker_can_move_to_another_thread_and_be_dropped_at_any_time() {
         linker.add_ptx("twice", TWICE)?;
         linker.complete()
     });
-    let linked = linked
-        .join()
-        .expect("no panic")
-        .expect("a complete program");
+    let linked = linked.join().expect("no panic").expect("a complete program");
     assert!(!linked.bytes().is_empty());
 }
 
@@ -131,10 +111,7 @@ fn invalid_code_is_refused_before_the_driver_reads_it() {
     };
     assert_eq!(refusal(linker.add_ptx("none", "")), Invalid::EmptyImage);
     assert_eq!(refusal(linker.add_ptx("C", "int x;")), Invalid::NotPtx);
-    assert_eq!(
-        refusal(linker.add_ptx("a\0", TWICE)),
-        Invalid::NulInText { position: 1 }
-    );
+    assert_eq!(refusal(linker.add_ptx("a\0", TWICE)), Invalid::NulInText { position: 1 });
     // SAFETY: all of these calls are refused and access nothing.
     let mut add = |kind, data: &[u8]| refusal(unsafe { linker.add_data(kind, "data", data) });
     assert_eq!(add(LinkInput::Cubin, b""), Invalid::EmptyImage);
@@ -176,20 +153,8 @@ fn compiler_options_are_accepted() {
 fn invalid_option_values_are_refused() {
     let context = need!(common::context());
     let cases = [
-        (
-            "optimization_level",
-            JitOptions {
-                optimization_level: Some(5),
-                ..Default::default()
-            },
-        ),
-        (
-            "max_registers",
-            JitOptions {
-                max_registers: Some(0),
-                ..Default::default()
-            },
-        ),
+        ("optimization_level", JitOptions { optimization_level: Some(5), ..Default::default() }),
+        ("max_registers", JitOptions { max_registers: Some(0), ..Default::default() }),
         (
             "target",
             JitOptions {
@@ -222,10 +187,7 @@ fn an_option_newer_than_the_driver_is_refused() {
         common::skip("the driver has all options");
         return;
     }
-    let options = JitOptions {
-        loader_threads: Some(2),
-        ..Default::default()
-    };
+    let options = JitOptions { loader_threads: Some(2), ..Default::default() };
     let error = Module::from_ptx_with(&context, VECTOR, &options).expect_err("newer");
     let text = error.to_string();
     for part in ["loader_threads", "13.1"] {

@@ -11,11 +11,7 @@ use cuda_safe::{Context, DeviceBuffer, Error, Invalid};
 #[track_caller]
 fn context() -> Option<Context> {
     let context = common::context()?;
-    if context
-        .device()
-        .attribute(attribute::MANAGED_MEMORY)
-        .expect("known")
-    {
+    if context.device().attribute(attribute::MANAGED_MEMORY).expect("known") {
         return Some(context);
     }
     common::skip("the device has no managed memory");
@@ -48,17 +44,9 @@ fn host_and_device_use_managed_memory_in_turn() {
         assert_eq!(buffer.host().expect("a wait"), [10 * round + 1; 5000]);
     }
     let there = buffer.device().expect("device access");
-    assert_eq!(
-        there
-            .slice(4999..)
-            .expect("within")
-            .to_vec()
-            .expect("a copy"),
-        [31]
-    );
+    assert_eq!(there.slice(4999..).expect("within").to_vec().expect("a copy"), [31]);
     let mut copy = DeviceBuffer::<i32>::zeroed(&stream, 5000).expect("memory");
-    copy.copy_from(buffer.device().expect("device access"))
-        .expect("a copy");
+    copy.copy_from(buffer.device().expect("device access")).expect("a copy");
     drop(buffer);
     assert_eq!(copy.to_vec().expect("a copy"), [31; 5000]);
 }
@@ -82,16 +70,8 @@ fn empty_managed_memory_is_allowed() {
     assert_eq!(empty.as_raw(), 0);
     let range = empty.range(..).expect("within");
     range.advise(Advice::ReadMostly).expect("an empty range");
-    range
-        .prefetch(MemoryLocation::Host)
-        .expect("an empty range");
-    assert!(
-        range
-            .info()
-            .expect("the buffer is empty")
-            .accessed_by
-            .is_empty()
-    );
+    range.prefetch(MemoryLocation::Host).expect("an empty range");
+    assert!(range.info().expect("the buffer is empty").accessed_by.is_empty());
     let mut units = ManagedBuffer::from_slice(&stream, &[(), ()]).expect("no memory");
     assert_eq!(units.host().expect("a wait").len(), 2);
 }
@@ -102,19 +82,11 @@ fn a_range_outside_of_managed_memory_is_refused() {
     let stream = context.stream().expect("a stream");
     let buffer = ManagedBuffer::<u16>::zeroed(&stream, 100).expect("memory");
     let range = buffer.range(10..=20).expect("within");
-    assert_eq!(
-        (range.as_raw(), range.size_bytes()),
-        (buffer.as_raw() + 20, 22)
-    );
+    assert_eq!((range.as_raw(), range.size_bytes()), (buffer.as_raw() + 20, 22));
     match buffer.range(50..101) {
-        Err(Error::Invalid(invalid)) => assert_eq!(
-            *invalid,
-            Invalid::Range {
-                start: 50,
-                end: 101,
-                len: 100
-            }
-        ),
+        Err(Error::Invalid(invalid)) => {
+            assert_eq!(*invalid, Invalid::Range { start: 50, end: 101, len: 100 })
+        }
         done => panic!("{done:?}"),
     }
 }
@@ -192,18 +164,12 @@ fn a_batch_prefetches_several_ranges_of_one_stream() {
 
     // SAFETY: discarded memory is written before it is read.
     unsafe { stream.discard_batch(&[a.range(..).expect("within")]) }.expect("a discard");
-    a.device_mut()
-        .expect("device access")
-        .fill(3)
-        .expect("a fill");
+    a.device_mut().expect("device access").fill(3).expect("a fill");
     // SAFETY: as above.
     unsafe { stream.discard_and_prefetch_batch(&[(b.range(..).expect("within"), device)]) }
         .expect("a discard");
     let mut b = b;
-    b.device_mut()
-        .expect("device access")
-        .zero()
-        .expect("a fill");
+    b.device_mut().expect("device access").zero().expect("a fill");
     assert_eq!(a.host().expect("a wait"), [3; LEN]);
     assert_eq!(b.host().expect("a wait"), [0; LEN / 8]);
 

@@ -95,9 +95,7 @@ fn memory_of_a_managed_pool_is_prefetched_and_prefers_the_location_of_the_pool()
             range.prefetch(to).expect("a prefetch");
             assert_eq!(range.info().expect("known").last_prefetch, Some(to));
         }
-        stream
-            .prefetch_batch(&[(range, device)])
-            .expect("a prefetch");
+        stream.prefetch_batch(&[(range, device)]).expect("a prefetch");
         let range = buffer.range(..).expect("within");
         assert_eq!(range.info().expect("known").last_prefetch, Some(device));
         assert_eq!(memory.to_vec().expect("a copy"), [0; LEN]);
@@ -109,11 +107,7 @@ fn memory_of_a_managed_pool_is_prefetched_and_prefers_the_location_of_the_pool()
         // SAFETY: as above.
         unsafe { stream.discard_batch(&[range]) }.expect("a discard");
         let mut buffer = buffer;
-        buffer
-            .device_mut()
-            .expect("access")
-            .fill(3)
-            .expect("a fill");
+        buffer.device_mut().expect("access").fill(3).expect("a fill");
         drop(buffer);
         assert_eq!(memory.to_vec().expect("a copy"), [3; LEN]);
     }
@@ -122,23 +116,11 @@ fn memory_of_a_managed_pool_is_prefetched_and_prefers_the_location_of_the_pool()
 #[test]
 fn a_managed_pool_is_neither_limited_nor_shared() {
     let context = need!(context());
-    let managed = MemoryPoolOptions {
-        managed: true,
-        ..Default::default()
-    };
+    let managed = MemoryPoolOptions { managed: true, ..Default::default() };
     for options in [
-        MemoryPoolOptions {
-            max_size: 64 << 20,
-            ..managed
-        },
-        MemoryPoolOptions {
-            hw_decompress: true,
-            ..managed
-        },
-        MemoryPoolOptions {
-            shareable: true,
-            ..managed
-        },
+        MemoryPoolOptions { max_size: 64 << 20, ..managed },
+        MemoryPoolOptions { hw_decompress: true, ..managed },
+        MemoryPoolOptions { shareable: true, ..managed },
     ] {
         let error = MemoryPool::new(&context, options).expect_err("refused");
         // A device without shareable pools has another error.
@@ -159,12 +141,8 @@ fn each_location_has_its_own_default_pool_of_managed_memory() {
         let pool = MemoryPool::default_at(&context, location, managed);
         pool.expect("a pool").as_raw()
     };
-    let pools = [
-        at(device, true),
-        at(MemoryLocation::Host, true),
-        at(nowhere, true),
-        at(device, false),
-    ];
+    let pools =
+        [at(device, true), at(MemoryLocation::Host, true), at(nowhere, true), at(device, false)];
     for (index, pool) in pools.iter().enumerate() {
         assert!(!pools[..index].contains(pool), "{pools:?}");
     }
@@ -194,10 +172,7 @@ fn the_legacy_default_stream_takes_no_batches_of_prefetches() {
     // SAFETY: as above.
     let both =
         unsafe { cuMemDiscardAndPrefetchBatchAsync(address, size, 1, place, first, 1, 0, legacy) };
-    assert_eq!(
-        [prefetch, discard, both],
-        [CUresult::CUDA_ERROR_INVALID_VALUE; 3]
-    );
+    assert_eq!([prefetch, discard, both], [CUresult::CUDA_ERROR_INVALID_VALUE; 3]);
     // SAFETY: as above.
     well(unsafe { cuMemPrefetchBatchAsync(address, size, 1, place, first, 1, 0, stream.as_raw()) });
     drop(current);

@@ -132,10 +132,7 @@ fn choose_counting() -> Arc<Counts> {
     let its = Arc::clone(&counts);
     set_memory_manager(move |context| {
         Counts::one(&its.made);
-        Ok(Counting {
-            inner: DriverManager::new(context)?,
-            counts: Arc::clone(&its),
-        })
+        Ok(Counting { inner: DriverManager::new(context)?, counts: Arc::clone(&its) })
     })
     .expect("a matching version");
     counts
@@ -147,11 +144,7 @@ fn all_memory_of_a_context_is_allocated_by_its_manager() {
         let device = need!(common::gpu());
         let counts = choose_counting();
         let context = Context::primary(&device).expect("a context");
-        assert_eq!(
-            counts.made.load(Ordering::SeqCst),
-            0,
-            "not before it is used"
-        );
+        assert_eq!(counts.made.load(Ordering::SeqCst), 0, "not before it is used");
         let stream = context.stream().expect("a stream");
 
         let mut buffer = DeviceBuffer::from_slice(&stream, &[3i32; 100]).expect("memory");
@@ -173,11 +166,7 @@ fn all_memory_of_a_context_is_allocated_by_its_manager() {
         assert_eq!(counts.of(), (3, 3));
         let shared = DeviceBuffer::from_slice(&stream, &[1u8; 10]).expect("memory");
         let shared = shared.share().expect("shared");
-        drop(
-            shared
-                .on(&context.stream().expect("a stream"))
-                .expect("read"),
-        );
+        drop(shared.on(&context.stream().expect("a stream")).expect("read"));
         drop(shared);
         assert_eq!(counts.of(), (4, 4));
 
@@ -220,9 +209,7 @@ fn a_manager_is_dropped_with_its_context() {
         drop((stream, context, other));
         assert_eq!(counts.gone.load(Ordering::SeqCst), 0);
         // The buffer is the last owner of the context.
-        std::thread::spawn(move || drop(buffer))
-            .join()
-            .expect("no panic");
+        std::thread::spawn(move || drop(buffer)).join().expect("no panic");
         assert_eq!(counts.gone.load(Ordering::SeqCst), 1);
         assert_eq!(counts.of(), (2, 2));
         assert!(!device.primary_state().expect("known").active);
@@ -241,14 +228,7 @@ fn a_choice_applies_to_later_contexts_only() {
         drop((before, same));
         let context = Context::primary(&device).expect("a context");
         let manager = context.memory_manager_as::<Counting>().expect("made");
-        assert_eq!(
-            manager
-                .expect("the chosen manager")
-                .counts
-                .made
-                .load(Ordering::SeqCst),
-            1
-        );
+        assert_eq!(manager.expect("the chosen manager").counts.made.load(Ordering::SeqCst), 1);
         clear_memory_manager();
         assert!(context.memory_manager().expect("kept").is_some());
         drop(context);
@@ -270,10 +250,7 @@ fn a_default_manager_does_not_replace_that_of_the_program() {
         let of = |context: &Context| {
             let driver = context.memory_manager_as::<DriverManager>();
             let counting = context.memory_manager_as::<Counting>();
-            (
-                driver.expect("made").is_some(),
-                counting.expect("made").is_some(),
-            )
+            (driver.expect("made").is_some(), counting.expect("made").is_some())
         };
         // The existing context stays without a manager.
         assert_eq!(of(&before), (false, false));
@@ -321,11 +298,7 @@ fn a_stream_whose_end_is_not_reported_to_the_manager_is_refused() {
         set_memory_manager(DriverManager::new).expect("a matching version");
         let context = Context::primary(&device).expect("a context");
         let manager = context.memory_manager_as::<DriverManager>().expect("made");
-        let without = manager
-            .expect("the chosen manager")
-            .base()
-            .context()
-            .clone();
+        let without = manager.expect("the chosen manager").base().context().clone();
         let stream = without.stream().expect("a stream");
         let error = MemoryPointer::allocate_in(&context, 64, Order::of(&stream));
         let error = error.expect_err("its end is not reported");
@@ -406,10 +379,7 @@ unsafe impl MemoryManager for Minimal {
     fn initialize(&self) -> cuda_safe::Result<()> {
         self.log.lock().expect("no panic").push("initialize");
         let fewer = |left: usize| left.checked_sub(1);
-        match self
-            .failures
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer)
-        {
+        match self.failures.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer) {
             Ok(_) => Err(Invalid::ManagerCannot { what: "start" }.into()),
             Err(_) => Ok(()),
         }
@@ -458,10 +428,7 @@ fn a_manager_is_initialized_once_before_its_first_use() {
         let second = MemoryPointer::allocate(&context, 100).expect("memory");
         let stream = context.stream().expect("a stream");
         drop(DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory"));
-        assert_eq!(
-            happened(),
-            ["initialize", "allocate", "allocate", "allocate"]
-        );
+        assert_eq!(happened(), ["initialize", "allocate", "allocate", "allocate"]);
         drop((first, second));
     });
 }
@@ -481,13 +448,9 @@ fn managers_initialize_the_manager_they_wrap() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         initializes(&device, |_, inner| Ok(LimitManager::new(inner, 1 << 20)));
-        initializes(&device, |_, inner| {
-            Ok(FallbackManager::new(inner, Fallback::Host))
-        });
+        initializes(&device, |_, inner| Ok(FallbackManager::new(inner, Fallback::Host)));
         initializes(&device, |_, inner| Ok(StatisticsManager::new(inner)));
-        initializes(&device, |_, inner| {
-            Ok(LoggingManager::new(inner, std::io::sink()))
-        });
+        initializes(&device, |_, inner| Ok(LoggingManager::new(inner, std::io::sink())));
         initializes(&device, |_, inner| Ok(LeakManager::new(inner)));
         initializes(&device, |context, inner| {
             CachingManager::with_upstream(context, inner, CachingOptions::default())
@@ -518,10 +481,7 @@ fn a_manager_without_memory_info_reports_that() {
     ) {
         choose_minimal(0, wrap);
         let context = Context::primary(device).expect("a context");
-        let manager = context
-            .memory_manager()
-            .expect("made")
-            .expect("the chosen manager");
+        let manager = context.memory_manager().expect("made").expect("the chosen manager");
         let error = manager.memory_info().expect_err("no memory info");
         assert!(
             matches!(error, Error::Invalid(ref what) if matches!(**what, Invalid::ManagerCannot { .. })),
@@ -582,9 +542,8 @@ fn a_failed_construction_of_a_manager_is_an_allocation_error() {
             DriverManager::new(context)
         })
         .expect("a matching version");
-        let stream = Context::primary(&device)
-            .and_then(|context| context.stream())
-            .expect("a stream");
+        let stream =
+            Context::primary(&device).and_then(|context| context.stream()).expect("a stream");
         let error = DeviceBuffer::<u8>::zeroed(&stream, 10).expect_err("not today");
         assert!(error.to_string().contains("today"), "{error}");
         drop(DeviceBuffer::<u8>::zeroed(&stream, 10).expect("the second attempt"));
@@ -601,11 +560,7 @@ fn own(device: &Device, options: DeferOptions) -> Context {
 
 fn pending(context: &Context) -> (usize, usize) {
     let manager = context.memory_manager_as::<DriverManager>();
-    manager
-        .expect("made")
-        .expect("the chosen manager")
-        .base()
-        .pending()
+    manager.expect("made").expect("the chosen manager").base().pending()
 }
 
 #[test]
@@ -623,11 +578,7 @@ fn frees_are_deferred_up_to_a_count() {
         // Host memory counts as a free, but its size does not count.
         drop(PinnedMemory::allocate(&context, 5000, PinnedFlags::empty()).expect("memory"));
         assert_eq!(pending(&context), (1, 0));
-        context
-            .memory_manager()
-            .expect("made")
-            .expect("the chosen manager")
-            .reset();
+        context.memory_manager().expect("made").expect("the chosen manager").reset();
         assert_eq!(pending(&context), (0, 0));
     });
 }
@@ -637,10 +588,7 @@ fn frees_are_deferred_up_to_a_share_of_memory() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let total = device.total_memory().expect("known");
-        let options = DeferOptions {
-            share: 3e6 / total as f64,
-            ..Default::default()
-        };
+        let options = DeferOptions { share: 3e6 / total as f64, ..Default::default() };
         let context = own(&device, options);
         let free = || drop(MemoryPointer::allocate(&context, 1_000_000).expect("memory"));
         free();
@@ -681,10 +629,7 @@ fn guards_defer_clean_up_and_nest() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let context = own(&device, DeferOptions::default());
-        let manager = context
-            .memory_manager()
-            .expect("made")
-            .expect("the chosen manager");
+        let manager = context.memory_manager().expect("made").expect("the chosen manager");
         let free = || drop(MemoryPointer::allocate(&context, 100).expect("memory"));
         let (outer, inner) = (manager.defer_cleanup(), manager.defer_cleanup());
         (0..20).for_each(|_| free());
@@ -753,9 +698,7 @@ fn finalizers_run_once_on_any_thread() {
         };
         let one = make();
         assert!(one.owner().is_some_and(|owner| owner.is::<Arc<()>>()));
-        std::thread::spawn(move || drop(one))
-            .join()
-            .expect("no panic");
+        std::thread::spawn(move || drop(one)).join().expect("no panic");
         assert_eq!(runs.load(Ordering::SeqCst), 1);
 
         let shared = AutoFreePointer::from(make());

@@ -181,11 +181,8 @@ fn choose<M: MemoryManager>(
     let log = Log::default();
     let its = Arc::clone(&log);
     set_memory_manager(move |context| {
-        let manager = Asking {
-            inner: DriverManager::new(context)?,
-            needs_current,
-            log: Arc::clone(&its),
-        };
+        let manager =
+            Asking { inner: DriverManager::new(context)?, needs_current, log: Arc::clone(&its) };
         wrap(context, manager)
     })
     .expect("a matching version");
@@ -199,10 +196,7 @@ fn call_all(device: &Device) -> usize {
     drop(DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory"));
     drop(ManagedBuffer::<u8>::zeroed(&stream, 100).expect("memory"));
     let memory = MemoryPointer::allocate(&context, 100).expect("memory");
-    let manager = context
-        .memory_manager()
-        .expect("made")
-        .expect("the chosen manager");
+    let manager = context.memory_manager().expect("made").expect("the chosen manager");
     // Not every device can share memory with other processes.
     let _ = manager.ipc_handle(&memory.block().expect("a manager's"));
     drop(memory);
@@ -234,11 +228,7 @@ fn calls_with(
         let thread = scope.spawn(|| {
             let guard = other.map(|other| other.make_current().expect("current"));
             let raw = call_all(device);
-            assert_eq!(
-                current(),
-                Some(before),
-                "the stack of the thread is unchanged"
-            );
+            assert_eq!(current(), Some(before), "the stack of the thread is unchanged");
             drop(guard);
             raw
         });
@@ -296,25 +286,11 @@ fn is_forwarded<M: MemoryManager>(
     assert!(manager.is_some(), "found by its type");
     drop(context.stream().expect("a stream"));
     let raw = context.as_raw().addr();
-    context
-        .memory_manager()
-        .expect("made")
-        .expect("the chosen manager")
-        .reset();
+    context.memory_manager().expect("made").expect("the chosen manager").reset();
     drop(context);
     let calls = std::mem::take(&mut *log.lock().expect("no panic"));
-    for method in [
-        "initialize",
-        "allocate",
-        "allocate_host",
-        "free",
-        "stream_ends",
-        "drop",
-    ] {
-        assert!(
-            calls.iter().any(|(its, _)| *its == method),
-            "{method}: {calls:?}"
-        );
+    for method in ["initialize", "allocate", "allocate_host", "free", "stream_ends", "drop"] {
+        assert!(calls.iter().any(|(its, _)| *its == method), "{method}: {calls:?}");
     }
     for (method, its) in calls {
         assert_eq!(its, Some(raw), "{method} in {}", std::any::type_name::<M>());
@@ -328,13 +304,9 @@ fn wrapping_managers_need_the_context_if_the_wrapped_one_does() {
         let device = need!(common::gpu());
         is_forwarded(&device, |_, inner| Ok(inner));
         is_forwarded(&device, |_, inner| Ok(LimitManager::new(inner, 1 << 20)));
-        is_forwarded(&device, |_, inner| {
-            Ok(FallbackManager::new(inner, Fallback::Host))
-        });
+        is_forwarded(&device, |_, inner| Ok(FallbackManager::new(inner, Fallback::Host)));
         is_forwarded(&device, |_, inner| Ok(StatisticsManager::new(inner)));
-        is_forwarded(&device, |_, inner| {
-            Ok(LoggingManager::new(inner, std::io::sink()))
-        });
+        is_forwarded(&device, |_, inner| Ok(LoggingManager::new(inner, std::io::sink())));
         is_forwarded(&device, |_, inner| Ok(LeakManager::new(inner)));
         // A pool makes the context current itself when it calls its upstream manager.
         is_forwarded(&device, |context, inner| {

@@ -49,12 +49,7 @@ fn context() -> Option<Context> {
 /// Returns how many frees the built-in manager has deferred.
 fn deferred(context: &Context) -> usize {
     let manager = context.memory_manager_as::<DeviceOnly>();
-    manager
-        .expect("made")
-        .expect("the chosen manager")
-        .base()
-        .pending()
-        .0
+    manager.expect("made").expect("the chosen manager").base().pending().0
 }
 
 #[test]
@@ -71,11 +66,7 @@ fn a_device_memory_manager_gets_host_memory_from_the_built_in_manager() {
         // SAFETY: the vector is kept alive as the owner, and its bytes do not move.
         let registered = unsafe { PinnedMemory::pin(&context, bytes, start, 8192, empty) };
         assert_eq!(registered.expect("pinned").size(), 8192);
-        assert_eq!(
-            ALLOCATED.load(Ordering::SeqCst),
-            0,
-            "only host memory is deferred"
-        );
+        assert_eq!(ALLOCATED.load(Ordering::SeqCst), 0, "only host memory is deferred");
         drop(MemoryPointer::allocate(&context, 100).expect("memory"));
         assert_eq!(ALLOCATED.load(Ordering::SeqCst), 1);
         drop((pinned, mapped));
@@ -86,10 +77,7 @@ fn a_device_memory_manager_gets_host_memory_from_the_built_in_manager() {
 fn the_built_in_manager_defers_and_cleans_up_host_memory_for_other_managers() {
     child::in_child(&[], || {
         let context = need!(context());
-        let manager = context
-            .memory_manager()
-            .expect("made")
-            .expect("the chosen manager");
+        let manager = context.memory_manager().expect("made").expect("the chosen manager");
         let free = || drop(PinnedMemory::allocate(&context, 100, PinnedFlags::empty()));
         let guard = manager.defer_cleanup();
         (0..20).for_each(|_| free());

@@ -64,21 +64,13 @@ fn guards_defer_the_clean_up_of_host_memory() {
         assert!(!manager.base().flush());
         assert_eq!((pending(), owners()), (4, (2, 2)), "the outer guard lives");
         drop(outer);
-        assert_eq!(
-            (pending(), owners()),
-            (4, (2, 2)),
-            "the end of a guard frees nothing"
-        );
+        assert_eq!((pending(), owners()), (4, (2, 2)), "the end of a guard frees nothing");
         for _ in 4..10 {
             drop(MemoryPointer::allocate(&context, 100).expect("memory"));
         }
         assert_eq!((pending(), owners()), (10, (2, 2)));
         drop(MemoryPointer::allocate(&context, 100).expect("memory"));
-        assert_eq!(
-            (pending(), owners()),
-            (0, (1, 1)),
-            "the free after ten deferred ones"
-        );
+        assert_eq!((pending(), owners()), (0, (1, 1)), "the free after ten deferred ones");
         // Without a guard the memory is unregistered at once, so it can be registered again.
         drop(pin(&context, &owner, start));
         assert_eq!((pending(), owners()), (0, (1, 1)));
@@ -97,11 +89,7 @@ fn memory_whose_clean_up_is_deferred_can_be_pinned_again() {
         drop(PinnedMemory::allocate(&context, 100, PinnedFlags::empty()).expect("memory"));
         for _ in 0..3 {
             drop(pin(&context, &owner, start));
-            assert_eq!(
-                Arc::strong_count(&owner),
-                2,
-                "only the last release is deferred"
-            );
+            assert_eq!(Arc::strong_count(&owner), 2, "only the last release is deferred");
             assert_eq!(manager.base().pending().0, 2);
         }
         let held = pin(&context, &owner, start);
@@ -110,11 +98,7 @@ fn memory_whose_clean_up_is_deferred_can_be_pinned_again() {
         // SAFETY: the vector is kept alive, and its bytes do not move.
         let twice = unsafe { PinnedMemory::pin(&context, kept, start, size, PinnedFlags::empty()) };
         twice.expect_err("it is already pinned");
-        assert_eq!(
-            manager.base().pending().0,
-            1,
-            "the allocated memory is deferred"
-        );
+        assert_eq!(manager.base().pending().0, 1, "the allocated memory is deferred");
         drop(held);
     });
 }
@@ -153,9 +137,7 @@ fn finalizers_of_host_memory_run_once_and_before_the_owner_is_dropped() {
         let again = pinned.clone();
         drop(pinned);
         assert_eq!(take(), [""; 0], "a clone owns it");
-        std::thread::spawn(move || drop(again))
-            .join()
-            .expect("no panic");
+        std::thread::spawn(move || drop(again)).join().expect("no panic");
         assert_eq!(take(), ["finalizer", "owner"]);
 
         // SAFETY: as above.
@@ -232,12 +214,7 @@ fn passes_flags_on<M: MemoryManager>(
     assert!(context.memory_manager_as::<M>().expect("made").is_some());
     for bits in 0..8 {
         let [portable, mapped, write_combined] = [0, 1, 2].map(|bit| bits >> bit & 1 == 1);
-        let options = PinnedOptions {
-            portable,
-            mapped,
-            write_combined,
-            ..Default::default()
-        };
+        let options = PinnedOptions { portable, mapped, write_combined, ..Default::default() };
         let mut asked = PinnedFlags::empty();
         asked.set(PinnedFlags::PORTABLE, portable);
         asked.set(PinnedFlags::WRITE_COMBINED, write_combined);
@@ -275,8 +252,6 @@ fn flags_of_pinned_memory_reach_the_driver_through_every_manager() {
             let inner = DriverManager::new(context)?;
             Ok(LoggingManager::new(inner, std::io::sink()))
         });
-        passes_flags_on(&device, |context| {
-            Ok(LeakManager::new(DriverManager::new(context)?))
-        });
+        passes_flags_on(&device, |context| Ok(LeakManager::new(DriverManager::new(context)?)));
     });
 }

@@ -67,11 +67,7 @@ fn choose_noting() -> Log {
         let mut made = made.lock().expect("no panic");
         let number = *made;
         *made += 1;
-        Ok(Noting {
-            inner: DriverManager::new(context)?,
-            number,
-            log: Arc::clone(&its),
-        })
+        Ok(Noting { inner: DriverManager::new(context)?, number, log: Arc::clone(&its) })
     })
     .expect("a matching version");
     log
@@ -135,11 +131,7 @@ fn resetting_a_primary_context_resets_and_replaces_its_manager() {
         context.into_raw();
         // SAFETY: nothing that was created in the context is used afterwards.
         unsafe { device.reset_primary() }.expect("a reset");
-        assert_eq!(
-            happened(),
-            [("reset", 0)],
-            "the manager of another context is not reset"
-        );
+        assert_eq!(happened(), [("reset", 0)], "the manager of another context is not reset");
         let context = Context::primary(&device).expect("a context");
         drop(MemoryPointer::allocate(&context, 100).expect("memory"));
         assert_eq!(number_of(&context), 2);
@@ -168,10 +160,7 @@ fn leaves_memory_in_use<M: MemoryManager>(
     view.fill(8).expect("a fill");
     // SAFETY: the memory has this size, and nothing else uses it.
     unsafe { host.as_ptr().write_bytes(9, 1000) };
-    let manager = context
-        .memory_manager()
-        .expect("made")
-        .expect("the chosen manager");
+    let manager = context.memory_manager().expect("made").expect("the chosen manager");
     manager.reset();
     // If the memory had been freed, this allocation would reuse and overwrite it.
     let mut again = DeviceBuffer::<u8>::zeroed(&stream, 1000).expect("memory");

@@ -100,10 +100,7 @@ fn work(context: &Context, seed: u64, steps: usize) {
                 let stream = any(&logs, &mut random);
                 let mut memory = enough(&mut guards, || DeviceBuffer::<u32>::uninit(&stream, len));
                 model.add(memory.as_raw(), len * 4);
-                memory
-                    .slice_mut(..1)
-                    .and_then(|mut its| its.fill(tag))
-                    .expect("a fill");
+                memory.slice_mut(..1).and_then(|mut its| its.fill(tag)).expect("a fill");
                 let last = memory.slice_mut(len - 1..);
                 last.and_then(|mut its| its.fill(tag)).expect("a fill");
                 live.push(Live { memory, tag });
@@ -251,21 +248,14 @@ fn random_work_with_the_driver_manager() {
 
 #[test]
 fn random_work_with_a_caching_pool() {
-    let options = CachingOptions {
-        slab_bytes: 4 << 20,
-        ..Default::default()
-    };
+    let options = CachingOptions { slab_bytes: 4 << 20, ..Default::default() };
     let make = move |context: &Context| CachingManager::with(context, options);
     with(steps(1_000_000), make, |pool| {
         let stats = pool.stats();
         assert!(stats.hits != 0 && stats.misses != 0, "{stats:?}");
         pool.trim(0).expect("a trim");
         let after = pool.stats();
-        assert_eq!(
-            (after.reserved, after.cached(), after.in_use),
-            (0, 0, 0),
-            "{after:?}"
-        );
+        assert_eq!((after.reserved, after.cached(), after.in_use), (0, 0, 0), "{after:?}");
     });
 }
 
@@ -289,9 +279,8 @@ fn random_work_with_a_small_caching_pool() {
 
 #[test]
 fn random_work_with_an_expandable_pool() {
-    let supported = need!(common::gpu())
-        .attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
-        .expect("an attribute");
+    let supported =
+        need!(common::gpu()).attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED).expect("an attribute");
     if !supported {
         return common::skip("the device has no virtual memory management");
     }
@@ -301,21 +290,14 @@ fn random_work_with_an_expandable_pool() {
         assert!(stats.hits != 0 && stats.misses != 0, "{stats:?}");
         pool.trim(0).expect("a trim");
         let after = pool.stats();
-        assert_eq!(
-            (after.reserved, after.cached(), after.in_use),
-            (0, 0, 0),
-            "{after:?}"
-        );
+        assert_eq!((after.reserved, after.cached(), after.in_use), (0, 0, 0), "{after:?}");
     });
 }
 
 /// Memory is unmapped in the middle of the pool while its neighbors are in use.
 #[test]
 fn random_work_with_a_small_expandable_pool() {
-    if need!(common::gpu())
-        .attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)
-        .expect("an attribute")
-    {
+    if need!(common::gpu()).attribute(VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED).expect("an attribute") {
         let options = CachingOptions {
             max_bytes: 64 << 20,
             thread_cache_bytes: 1 << 20,
@@ -341,10 +323,7 @@ type Wrapped =
 #[test]
 fn random_work_with_all_wrapping_managers() {
     let make = |context: &Context| {
-        let options = CachingOptions {
-            slab_bytes: 4 << 20,
-            ..Default::default()
-        };
+        let options = CachingOptions { slab_bytes: 4 << 20, ..Default::default() };
         let pool = CachingManager::with(context, options)?;
         assert_eq!(pool.options(), options);
         let limited = LimitManager::new(pool, 1 << 20);
@@ -356,20 +335,13 @@ fn random_work_with_all_wrapping_managers() {
     with(steps(50_000), make, |manager: &Wrapped| {
         assert_eq!(manager.outstanding(), []);
         let statistics = manager.inner().statistics();
-        assert_eq!(
-            (statistics.used, statistics.freed),
-            (0, statistics.allocated)
-        );
+        assert_eq!((statistics.used, statistics.freed), (0, statistics.allocated));
         assert_eq!(statistics.failed, 0);
         let falls_back = manager.inner().inner().inner();
         assert!(falls_back.count() != 0);
         assert!(statistics.high > 1 << 20);
         assert_eq!(falls_back.inner().used(), 0);
-        manager
-            .inner()
-            .inner()
-            .flush()
-            .expect("a writer that fails");
+        manager.inner().inner().flush().expect("a writer that fails");
     });
 }
 
@@ -500,9 +472,7 @@ fn threads_share_streams_and_a_pool() {
         set_memory_manager(move |context| CachingManager::with(context, options))
             .expect("a matching version");
         let context = Context::primary(&device).expect("a context");
-        let streams: Vec<Stream> = (0..3)
-            .map(|_| context.stream().expect("a stream"))
-            .collect();
+        let streams: Vec<Stream> = (0..3).map(|_| context.stream().expect("a stream")).collect();
         let model = Mutex::new(Model::default());
         std::thread::scope(|scope| {
             for seed in 0..8 {
@@ -514,23 +484,15 @@ fn threads_share_streams_and_a_pool() {
                 for seed in 8..40 {
                     let own = [context.stream().expect("a stream")];
                     beside_others(&own, &model, seed, 20);
-                    let manager = context
-                        .memory_manager()
-                        .expect("made")
-                        .expect("the chosen manager");
+                    let manager =
+                        context.memory_manager().expect("made").expect("the chosen manager");
                     manager.trim(1 << 20).expect("a trim");
                 }
             });
         });
         assert_eq!(model.into_inner().expect("no panic").0.len(), 0);
         let pool = context.memory_manager_as::<CachingManager>();
-        assert_eq!(
-            pool.expect("made")
-                .expect("the chosen manager")
-                .stats()
-                .in_use,
-            0
-        );
+        assert_eq!(pool.expect("made").expect("the chosen manager").stats().in_use, 0);
         drop(streams);
         drop(context);
         all_is_gone(&device);

@@ -101,10 +101,8 @@ impl Kernels {
 fn work(context: &Context, streams: &[Stream], kernels: &Kernels, thread: usize) -> usize {
     let mut random = Random(thread as u64);
     let end = End::new();
-    let mut wrong: Vec<DeviceBuffer<u32>> = streams
-        .iter()
-        .map(|stream| DeviceBuffer::zeroed(stream, 3).expect("memory"))
-        .collect();
+    let mut wrong: Vec<DeviceBuffer<u32>> =
+        streams.iter().map(|stream| DeviceBuffer::zeroed(stream, 3).expect("memory")).collect();
     let mut live: Vec<Live> = Vec::new();
     let mut loose: Vec<Loose> = Vec::new();
     let place_of = |its: &Live| {
@@ -189,9 +187,8 @@ fn with<M: MemoryManager>(make: impl Fn(&Context) -> Result<M> + Send + Sync + '
         let leaked = cuda_safe::leaked();
         let context = Context::primary(&device).expect("a context");
         let kernels = Kernels::new(&context);
-        let streams: Vec<Stream> = (0..STREAMS)
-            .map(|_| context.stream().expect("a stream"))
-            .collect();
+        let streams: Vec<Stream> =
+            (0..STREAMS).map(|_| context.stream().expect("a stream")).collect();
         let checked: usize = std::thread::scope(|scope| {
             let (context, streams, kernels) = (&context, &streams, &kernels);
             let threads: Vec<_> = (1..=THREADS)
@@ -215,10 +212,7 @@ fn with<M: MemoryManager>(make: impl Fn(&Context) -> Result<M> + Send + Sync + '
 
 #[test]
 fn kernels_with_a_caching_pool() {
-    let options = CachingOptions {
-        slab_bytes: 4 << 20,
-        ..Default::default()
-    };
+    let options = CachingOptions { slab_bytes: 4 << 20, ..Default::default() };
     with(move |context| CachingManager::with(context, options));
 }
 

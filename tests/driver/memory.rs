@@ -32,18 +32,11 @@ fn a_buffer_is_cloned_on_its_stream() {
     let stream = context.stream().expect("a stream");
     let mut sync = DeviceBuffer::uninit_sync(&stream, 3).expect("memory");
     sync.copy_from_slice(&[1, 2, 3]).expect("a copy");
-    for buffer in [
-        sync,
-        DeviceBuffer::from_slice(&stream, &[1, 2, 3]).expect("a copy"),
-    ] {
+    for buffer in [sync, DeviceBuffer::from_slice(&stream, &[1, 2, 3]).expect("a copy")] {
         let mut copy = buffer.try_clone().expect("a copy");
         assert_ne!(copy.as_raw(), buffer.as_raw());
         assert_eq!(copy.stream(), &stream);
-        copy.as_mut_slice()
-            .slice(..1)
-            .expect("a part")
-            .zero()
-            .expect("a fill");
+        copy.as_mut_slice().slice(..1).expect("a part").zero().expect("a fill");
         assert_eq!(buffer.to_vec().expect("a copy"), [1, 2, 3]);
         assert_eq!(copy.to_vec().expect("a copy"), [0, 2, 3]);
     }
@@ -87,10 +80,7 @@ fn buffers_of_one_stream_are_copied_on_the_device() {
 #[test]
 fn a_buffer_of_another_stream_is_refused_and_both_are_named() {
     let context = need!(common::context());
-    let (a, b) = (
-        context.stream().expect("a stream"),
-        context.stream().expect("a stream"),
-    );
+    let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let from = DeviceBuffer::<i32>::zeroed(&a, 3).expect("memory");
     let mut to = DeviceBuffer::<i32>::zeroed(&b, 3).expect("memory");
     let error = to.copy_from(&from).expect_err("another stream").to_string();
@@ -119,11 +109,7 @@ fn copies_of_unequal_lengths_are_refused() {
             done => panic!("{done:?}"),
         }
     }
-    assert_eq!(
-        buffer.to_vec().expect("a copy"),
-        [0; 4],
-        "nothing was copied"
-    );
+    assert_eq!(buffer.to_vec().expect("a copy"), [0; 4], "nothing was copied");
 }
 
 #[test]
@@ -137,16 +123,8 @@ fn empty_buffers_are_allowed() {
     assert_eq!(empty.to_vec().expect("no copy"), [0.0; 0]);
     let units = DeviceBuffer::from_slice(&stream, &[(), ()]).expect("no memory");
     assert_eq!(units.to_vec().expect("no copy").len(), 2);
-    assert!(
-        PinnedBuffer::<u8>::zeroed(&context, 0)
-            .expect("no memory")
-            .is_empty()
-    );
-    assert!(
-        DeviceBuffer::<u8>::zeroed_sync(&stream, 0)
-            .expect("no memory")
-            .is_empty()
-    );
+    assert!(PinnedBuffer::<u8>::zeroed(&context, 0).expect("no memory").is_empty());
+    assert!(DeviceBuffer::<u8>::zeroed_sync(&stream, 0).expect("no memory").is_empty());
 }
 
 #[test]
@@ -169,9 +147,7 @@ fn pinned_memory_is_a_slice_that_can_be_copied() {
     let stream = context.stream().expect("a stream");
     let mut host = pinned(&context, &[3, 1, 4, 1, 5]);
     let mut buffer = DeviceBuffer::from_slice(&stream, &host).expect("a copy");
-    Scale::new(&context)
-        .run(&stream, &mut buffer, 10, 1)
-        .expect("a launch");
+    Scale::new(&context).run(&stream, &mut buffer, 10, 1).expect("a launch");
     buffer.copy_to_slice(&mut host).expect("a copy");
     assert_eq!(*host, [31, 11, 41, 11, 51]);
 }
@@ -221,13 +197,9 @@ fn pinned_memory_is_copied_without_a_wait_and_returned() {
     let stream = context.stream().expect("a stream");
     let scale = Scale::new(&context);
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 5).expect("memory");
-    let there = buffer
-        .copy_from_pinned(pinned(&context, &[3, 1, 4, 1, 5]))
-        .expect("a copy");
+    let there = buffer.copy_from_pinned(pinned(&context, &[3, 1, 4, 1, 5])).expect("a copy");
     scale.run(&stream, &mut buffer, 10, 1).expect("a launch");
-    let back = buffer
-        .copy_to_pinned(pinned(&context, &[0; 5]))
-        .expect("a copy");
+    let back = buffer.copy_to_pinned(pinned(&context, &[0; 5])).expect("a copy");
     assert_eq!(back.stream(), &stream);
     // The buffer is freed in stream order, after the copy.
     drop(buffer);
@@ -241,17 +213,9 @@ fn a_dropped_or_forgotten_pending_copy_does_no_harm() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 1000).expect("memory");
-    drop(
-        buffer
-            .copy_from_pinned(pinned(&context, &[7; 1000]))
-            .expect("a copy"),
-    );
+    drop(buffer.copy_from_pinned(pinned(&context, &[7; 1000])).expect("a copy"));
     assert_eq!(buffer.to_vec().expect("a copy"), [7; 1000]);
-    std::mem::forget(
-        buffer
-            .copy_to_pinned(pinned(&context, &[0; 1000]))
-            .expect("a copy"),
-    );
+    std::mem::forget(buffer.copy_to_pinned(pinned(&context, &[0; 1000])).expect("a copy"));
     stream.synchronize().expect("no error");
 }
 

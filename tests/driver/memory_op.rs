@@ -12,12 +12,7 @@ fn write(address: u64, value: u32) -> MemoryOperation {
 }
 
 fn wait(address: u64, value: u32, condition: WaitCondition) -> MemoryOperation {
-    MemoryOperation::Wait32 {
-        address,
-        value,
-        condition,
-        flush: false,
-    }
+    MemoryOperation::Wait32 { address, value, condition, flush: false }
 }
 
 /// Enqueues memory operations on words of buffers that outlive the work of the streams and have no
@@ -28,10 +23,7 @@ fn give(stream: &Stream, operations: &[MemoryOperation]) {
 }
 
 fn streams(context: &Context) -> (Stream, Stream) {
-    (
-        context.stream().expect("a stream"),
-        context.stream().expect("a stream"),
-    )
+    (context.stream().expect("a stream"), context.stream().expect("a stream"))
 }
 
 #[test]
@@ -40,10 +32,7 @@ fn elements_are_written_in_stream_order() {
     let stream = context.stream().expect("a stream");
     let mut words = DeviceBuffer::<u32>::zeroed_sync(&stream, 4).expect("memory");
     words.as_mut_slice().write_value(1, 7).expect("enqueued");
-    words
-        .as_mut_slice()
-        .write_value(3, u32::MAX)
-        .expect("enqueued");
+    words.as_mut_slice().write_value(3, u32::MAX).expect("enqueued");
     assert_eq!(words.to_vec().expect("a copy"), [0, 7, 0, u32::MAX]);
     for index in [4, usize::MAX] {
         match words.as_mut_slice().write_value(index, 1) {
@@ -53,15 +42,10 @@ fn elements_are_written_in_stream_order() {
             done => panic!("{done:?}"),
         }
     }
-    let wide = context
-        .device()
-        .attribute(attribute::CAN_USE_64_BIT_STREAM_MEM_OPS);
+    let wide = context.device().attribute(attribute::CAN_USE_64_BIT_STREAM_MEM_OPS);
     if wide.is_ok_and(|wide| wide) {
         let mut words = DeviceBuffer::<u64>::zeroed_sync(&stream, 2).expect("memory");
-        words
-            .as_mut_slice()
-            .write_value(1, 1 << 40)
-            .expect("enqueued");
+        words.as_mut_slice().write_value(1, 1 << 40).expect("enqueued");
         assert_eq!(words.to_vec().expect("a copy"), [0, 1 << 40]);
     }
 }
@@ -94,10 +78,7 @@ fn a_stream_waits_for_a_word_that_another_stream_writes() {
         );
         result.copy_from(&theirs).expect("a copy");
         data.fill(9).expect("a fill");
-        give(
-            &producer,
-            &[write(at(0), 4), write(at(1), 5), write(at(2), 6)],
-        );
+        give(&producer, &[write(at(0), 4), write(at(1), 5), write(at(2), 6)]);
         consumer.synchronize().expect("the words were written");
         assert_eq!(result.to_vec().expect("a copy"), [9; 4]);
         drop(theirs);
@@ -123,9 +104,7 @@ fn waits_use_their_condition() {
             MemoryOperation::Barrier(BarrierScope::System),
         ],
     );
-    let nor = context
-        .device()
-        .attribute(attribute::CAN_USE_STREAM_WAIT_VALUE_NOR);
+    let nor = context.device().attribute(attribute::CAN_USE_STREAM_WAIT_VALUE_NOR);
     if nor.is_ok_and(|nor| nor) {
         give(&stream, &[wait(at + 4, 1, WaitCondition::Nor)]);
     }
@@ -191,10 +170,7 @@ fn a_batch_that_is_too_long_is_refused() {
     // SAFETY: the call is refused and accesses nothing.
     match unsafe { stream.memory_operations(&many) } {
         Err(Error::Invalid(invalid)) => {
-            let expected = Invalid::TooManyOperations {
-                count: 256,
-                max: 255,
-            };
+            let expected = Invalid::TooManyOperations { count: 256, max: 255 };
             assert_eq!(*invalid, expected);
         }
         done => panic!("{done:?}"),
@@ -212,10 +188,7 @@ fn memory_operations_can_be_captured() {
         let graph = stream.capture(cuda_safe::capture::CaptureMode::default(), |_| {
             words.as_mut_slice().write_value(1, 7)
         });
-        let graph = graph
-            .expect("a graph")
-            .instantiate()
-            .expect("an executable graph");
+        let graph = graph.expect("a graph").instantiate().expect("an executable graph");
         assert_eq!(words.to_vec().expect("a copy"), [0, 0]);
         // SAFETY: the words are alive and are used on this stream only.
         unsafe { graph.launch_unchecked(&stream) }.expect("a launch");
@@ -266,11 +239,7 @@ mod provoked {
 }
 
 fn reduce(address: u64, value: u32, reduction: AtomicReduction) -> MemoryOperation {
-    MemoryOperation::Reduce32 {
-        address,
-        value,
-        reduction,
-    }
+    MemoryOperation::Reduce32 { address, value, reduction }
 }
 
 /// Returns whether the driver and the device have atomic operations.
@@ -302,11 +271,8 @@ fn atomic_operations_change_words_in_streams_and_graphs() {
             reduce(start + 8, 0b0011, AtomicReduction::Or),
         ],
     );
-    let add = MemoryOperation::Reduce64 {
-        address: far,
-        value: 1 << 40,
-        reduction: AtomicReduction::Add,
-    };
+    let add =
+        MemoryOperation::Reduce64 { address: far, value: 1 << 40, reduction: AtomicReduction::Add };
     // SAFETY: the word outlives the operation, and has no other use.
     unsafe { stream.memory_operation(add) }.expect("enqueued");
     assert_eq!(words.to_vec().expect("a copy"), [2, 0b0100, 0b0111]);
@@ -314,10 +280,7 @@ fn atomic_operations_change_words_in_streams_and_graphs() {
     let mut graph = Graph::new(&context).expect("a graph");
     // SAFETY: the words outlive the launches, and have no other use meanwhile.
     let node = unsafe { graph.add_memory_operations(&[], &[add]) }.expect("a node");
-    assert_eq!(
-        graph.memory_operations(node).expect("its operations"),
-        [add]
-    );
+    assert_eq!(graph.memory_operations(node).expect("its operations"), [add]);
     let executable = graph.instantiate().expect("an executable graph");
     executable.launch(&stream).expect("a launch");
     executable.launch(&stream).expect("a launch");

@@ -39,20 +39,9 @@ fn invalid_module_text_is_refused_before_the_driver_reads_it() {
     // SAFETY: all of these calls are refused and access nothing.
     let from_image = |image: &[u8]| refusal(unsafe { Module::from_image(&context, image) });
     assert_eq!(from_image(&[]), Invalid::EmptyImage);
-    assert_eq!(
-        from_image(b"abcdefgh"),
-        Invalid::NotAnImage {
-            starts_with: *b"abcd"
-        }
-    );
-    assert!(matches!(
-        from_image(b"\x7fELF\x02\x01"),
-        Invalid::TruncatedImage { .. }
-    ));
-    assert!(matches!(
-        from_image(b"\x50\xed\x55\xba"),
-        Invalid::TruncatedImage { .. }
-    ));
+    assert_eq!(from_image(b"abcdefgh"), Invalid::NotAnImage { starts_with: *b"abcd" });
+    assert!(matches!(from_image(b"\x7fELF\x02\x01"), Invalid::TruncatedImage { .. }));
+    assert!(matches!(from_image(b"\x50\xed\x55\xba"), Invalid::TruncatedImage { .. }));
 }
 
 mod provoked {
@@ -69,15 +58,7 @@ mod provoked {
         let parameter = |offset, size| Parameter { offset, size };
         assert_eq!(
             kernel.parameters().expect("a driver of 12.4 or later"),
-            Some(
-                [
-                    parameter(0, 8),
-                    parameter(8, 8),
-                    parameter(16, 8),
-                    parameter(24, 4)
-                ]
-                .as_slice()
-            )
+            Some([parameter(0, 8), parameter(8, 8), parameter(16, 8), parameter(24, 4)].as_slice())
         );
         let nothing = vector(&context).kernel("nothing").expect("a kernel");
         assert_eq!(nothing.parameters().expect("known"), Some([].as_slice()));
@@ -119,10 +100,7 @@ mod provoked {
                 assert!(compile.log.contains("nonsense"), "{text}");
             }
         }
-        assert!(matches!(
-            Module::from_ptx(&context, &wrong),
-            Err(Error::Compile(_))
-        ));
+        assert!(matches!(Module::from_ptx(&context, &wrong), Err(Error::Compile(_))));
     }
 
     #[test]
@@ -136,9 +114,6 @@ mod provoked {
             "{error}"
         );
         let text = error.to_string();
-        assert!(
-            text.contains("99.7") && text.contains(&driver.to_string()),
-            "{text}"
-        );
+        assert!(text.contains("99.7") && text.contains(&driver.to_string()), "{text}");
     }
 }

@@ -10,10 +10,7 @@ use cuda_safe::{Error, Invalid, LaunchConfig};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn with_shared(shared_bytes: usize) -> OccupancyOptions {
-    OccupancyOptions {
-        shared_bytes,
-        ..Default::default()
-    }
+    OccupancyOptions { shared_bytes, ..Default::default() }
 }
 
 #[test]
@@ -26,24 +23,14 @@ fn blocks_of_a_multiprocessor_are_limited_by_threads_and_shared_memory() {
     let threads = threads.expect("known");
     let fit = |size, options| kernel.max_active_blocks(size, options).expect("an answer");
     assert_eq!(fit(1024, Default::default()), threads / 1024);
-    let keep = OccupancyOptions {
-        keep_caching: true,
-        ..Default::default()
-    };
+    let keep = OccupancyOptions { keep_caching: true, ..Default::default() };
     assert_eq!(fit(1024, keep), threads / 1024);
     let shared = device.attribute(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
     let shared = shared.expect("known") as usize;
     let with_much = fit(32, with_shared(48 * 1024)) as usize;
-    assert!(
-        with_much >= 1 && with_much <= shared / (48 * 1024),
-        "{with_much}"
-    );
+    assert!(with_much >= 1 && with_much <= shared / (48 * 1024), "{with_much}");
     assert!(fit(32, Default::default()) as usize > with_much);
-    assert_eq!(
-        fit(2048, Default::default()),
-        0,
-        "a block larger than any device supports"
-    );
+    assert_eq!(fit(2048, Default::default()), 0, "a block larger than any device supports");
 }
 
 #[test]
@@ -55,14 +42,9 @@ fn the_suggested_block_size_fills_the_device() {
     let threads = device.attribute(attribute::MAX_THREADS_PER_MULTIPROCESSOR);
     let sms = device.attribute(attribute::MULTIPROCESSOR_COUNT);
     let all = threads.expect("known") * sms.expect("known");
-    let plain = kernel
-        .suggested_block(Default::default())
-        .expect("an answer");
+    let plain = kernel.suggested_block(Default::default()).expect("an answer");
     assert_eq!(plain.threads * plain.blocks, all);
-    let small = OccupancyOptions {
-        max_threads: Some(100),
-        ..Default::default()
-    };
+    let small = OccupancyOptions { max_threads: Some(100), ..Default::default() };
     let small = kernel.suggested_block(small).expect("an answer");
     assert!(small.threads <= 100 && small.blocks > 0, "{small:?}");
 }
@@ -80,18 +62,12 @@ fn shared_memory_may_depend_on_the_block_size() {
         Default::default(),
     );
     let suggested = suggested.expect("an answer");
-    assert_eq!(
-        asked,
-        [32, 64],
-        "the kernel's blocks have 64 threads at most"
-    );
+    assert_eq!(asked, [32, 64], "the kernel's blocks have 64 threads at most");
     assert!([32, 64].contains(&suggested.threads), "{suggested:?}");
     // With this little shared memory per thread, only blocks of one warp fit.
     let nothing = nothing(&context);
     let greedy = |threads| if threads <= 32 { 0 } else { 1 << 20 };
-    let suggested = nothing
-        .kernel()
-        .suggested_block_with(greedy, Default::default());
+    let suggested = nothing.kernel().suggested_block_with(greedy, Default::default());
     assert_eq!(suggested.expect("an answer").threads, 32);
 }
 
@@ -101,10 +77,7 @@ fn shared_memory_is_queried_up_to_the_limit_of_the_options() {
     let nothing = nothing(&context);
     let limited = |max_threads| {
         let mut queried = Vec::new();
-        let options = OccupancyOptions {
-            max_threads,
-            ..Default::default()
-        };
+        let options = OccupancyOptions { max_threads, ..Default::default() };
         let shared = |threads| {
             queried.push(threads);
             0
@@ -123,9 +96,7 @@ fn a_panic_of_the_shared_memory_function_reaches_the_caller() {
     let context = need!(common::context());
     let nothing = nothing(&context);
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        nothing
-            .kernel()
-            .suggested_block_with(|_| panic!("no idea"), Default::default())
+        nothing.kernel().suggested_block_with(|_| panic!("no idea"), Default::default())
     }));
     assert!(panicked.is_err());
     let after = nothing.kernel().suggested_block(Default::default());
@@ -143,10 +114,9 @@ fn shared_memory_is_divided_among_blocks() {
     // The amount that a launch may request without a kernel attribute, if it is available.
     let (one, many) = (share(1), share(16));
     assert!(one == 48 * 1024 && many < one && many > 0, "{one} {many}");
-    let shared = context
-        .device()
-        .attribute(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)
-        .expect("known") as usize;
+    let shared =
+        context.device().attribute(attribute::MAX_SHARED_MEMORY_PER_MULTIPROCESSOR).expect("known")
+            as usize;
     assert!(many <= shared / 16, "{many}");
 }
 
@@ -166,18 +136,11 @@ fn clusters_are_counted_if_the_device_has_them() {
         size.expect("an answer")
     };
     assert_eq!(largest(&Default::default()), 8);
-    let pairs = LaunchAttributes {
-        cluster: Some([2, 1, 1]),
-        ..Default::default()
-    };
-    let active = ranks
-        .max_active_clusters(config, &pairs)
-        .expect("an answer");
+    let pairs = LaunchAttributes { cluster: Some([2, 1, 1]), ..Default::default() };
+    let active = ranks.max_active_clusters(config, &pairs).expect("an answer");
     let sms = context.device().attribute(attribute::MULTIPROCESSOR_COUNT);
     assert!(active >= sms.expect("known") / 2, "{active}");
-    ranks
-        .set_attribute(of::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, true)
-        .expect("allowed");
+    ranks.set_attribute(of::NON_PORTABLE_CLUSTER_SIZE_ALLOWED, true).expect("allowed");
     assert_eq!(largest(&Default::default()), 16);
 }
 
@@ -191,9 +154,7 @@ fn empty_blocks_are_refused_without_a_driver_call() {
         kernel.max_active_blocks(0, Default::default()).map(|_| ()),
         kernel.available_shared_bytes(0, 32).map(|_| ()),
         kernel.available_shared_bytes(1, 0).map(|_| ()),
-        kernel
-            .max_cluster_size(none, &Default::default())
-            .map(|_| ()),
+        kernel.max_cluster_size(none, &Default::default()).map(|_| ()),
     ];
     for result in errors {
         match result {

@@ -10,10 +10,7 @@ use cuda_safe::{Context, CudaVersion, Error, Invalid};
 use std::collections::BTreeSet;
 
 fn request_of(sizes: &[PartitionSize]) -> PartitionRequest {
-    PartitionRequest {
-        sizes: sizes.to_vec(),
-        ..PartitionRequest::default()
-    }
+    PartitionRequest { sizes: sizes.to_vec(), ..PartitionRequest::default() }
 }
 
 #[test]
@@ -22,15 +19,10 @@ fn the_table_of_equal_splits_agrees_with_the_splits() {
     let resource = need!(resource());
     let device = resource.device();
     let splits = resource.equal_splits(SplitFlags::empty()).expect("a table");
-    assert_eq!(
-        splits.last().expect("the whole").sm_count,
-        resource.sm_count()
-    );
+    assert_eq!(splits.last().expect("the whole").sm_count, resource.sm_count());
     for planned in splits {
-        let split = again(&device).split_by_count(SplitByCount {
-            min: planned.sm_count,
-            ..SplitByCount::default()
-        });
+        let split = again(&device)
+            .split_by_count(SplitByCount { min: planned.sm_count, ..SplitByCount::default() });
         let split = split.expect("a split");
         let sizes: BTreeSet<u32> = split.groups.iter().map(SmGroup::sm_count).collect();
         assert_eq!(sizes, BTreeSet::from([planned.sm_count]));
@@ -51,11 +43,7 @@ fn partitions_follow_the_plan_and_run_on_disjoint_sms() {
     let several = cuda_safe::version().expect("a driver") >= CudaVersion::new(12, 5);
     let mut cases = vec![
         vec![PartitionSize::Sms(1), PartitionSize::Sms(1)],
-        vec![
-            PartitionSize::Sms(unit),
-            PartitionSize::Sms(unit),
-            PartitionSize::Sms(unit),
-        ],
+        vec![PartitionSize::Sms(unit), PartitionSize::Sms(unit), PartitionSize::Sms(unit)],
         vec![PartitionSize::Percent(25), PartitionSize::Percent(25)],
     ];
     if several {
@@ -76,10 +64,7 @@ fn partitions_follow_the_plan_and_run_on_disjoint_sms() {
         assert_eq!(left, plan.remaining, "{case:?}");
         let mut seen = BTreeSet::new();
         for (part, planned) in partitions.parts.into_iter().zip(&plan.parts) {
-            assert_eq!(
-                (part.asked, part.sm_count()),
-                (planned.asked, planned.sm_count)
-            );
+            assert_eq!((part.asked, part.sm_count()), (planned.asked, planned.sm_count));
             assert!(part.sm_count() >= part.asked.unwrap_or(1), "{case:?}");
             let partition = part.create().expect("a partition");
             assert_eq!(partition.sm_count(), planned.sm_count);
@@ -95,15 +80,10 @@ fn partitions_follow_the_plan_and_run_on_disjoint_sms() {
 fn the_rest_gets_all_sms_that_the_others_leave() {
     let _alone = alone();
     let resource = need!(resource());
-    let (all, unit) = (
-        resource.sm_count(),
-        resource.granularity().expect("known").min,
-    );
+    let (all, unit) = (resource.sm_count(), resource.granularity().expect("known").min);
     // If a partition is one resource, `Rest` is the remainder of the split.
     let asked = request_of(&[PartitionSize::Sms(unit), PartitionSize::Rest]);
-    let Partitions {
-        parts, remaining, ..
-    } = resource.partition(&asked).expect("partitions");
+    let Partitions { parts, remaining, .. } = resource.partition(&asked).expect("partitions");
     let given: u32 = parts.iter().map(|part| part.sm_count()).sum();
     let left: u32 = remaining.iter().map(SmGroup::sm_count).sum();
     assert_eq!(given + left, all);
@@ -138,20 +118,12 @@ fn equal_parts_share_the_sms_that_the_others_leave() {
     let resource = need!(resource());
     need!(common::since(12, 5));
     let unit = resource.granularity().expect("known").min;
-    let asked = request_of(&[
-        PartitionSize::Equal,
-        PartitionSize::Sms(2 * unit),
-        PartitionSize::Equal,
-    ]);
+    let asked =
+        request_of(&[PartitionSize::Equal, PartitionSize::Sms(2 * unit), PartitionSize::Equal]);
     let plan = resource.plan(&asked).expect("a plan");
-    let [one, sized, other] = plan.parts[..] else {
-        panic!("three sizes")
-    };
+    let [one, sized, other] = plan.parts[..] else { panic!("three sizes") };
     assert_eq!(one.sm_count, other.sm_count);
-    assert!(
-        one.sm_count >= unit && sized.sm_count >= 2 * unit,
-        "{plan:?}"
-    );
+    assert!(one.sm_count >= unit && sized.sm_count >= 2 * unit, "{plan:?}");
     let more = PartitionSize::Sms(one.sm_count + 1);
     let why = resource.plan(&request_of(&[more, PartitionSize::Sms(2 * unit), more]));
     let why = refusal(why.expect_err("more SMs than the device has"));
@@ -177,9 +149,7 @@ fn weights_divide_the_sms_that_the_others_leave() {
     let given: Vec<u32> = made.parts.iter().map(|part| part.sm_count()).collect();
     let counts: Vec<u32> = planned.parts.iter().map(|part| part.sm_count).collect();
     assert_eq!(given, counts);
-    let [one, two, other] = given[..] else {
-        panic!("three sizes")
-    };
+    let [one, two, other] = given[..] else { panic!("three sizes") };
     assert!(one == other && one < two && 3 * two > all, "{planned:?}");
     assert_eq!(one + two + other + planned.remaining, all);
 }
@@ -190,20 +160,13 @@ fn shares_are_rounded_down_if_they_exceed_the_device() {
     let resource = need!(resource());
     let (all, units) = (resource.sm_count(), resource.granularity().expect("known"));
     let step = units.min.max(units.multiple);
-    let mut cases = vec![
-        vec![50, 50],
-        vec![33, 33, 33],
-        vec![25, 25, 25, 25],
-        vec![10; 10],
-    ];
+    let mut cases = vec![vec![50, 50], vec![33, 33, 33], vec![25, 25, 25, 25], vec![10; 10]];
     if common::since(12, 5).is_some() {
         cases.push(vec![50, 25, 25]);
     }
     for shares in cases {
-        let asked: Vec<PartitionSize> = shares
-            .iter()
-            .map(|share| PartitionSize::Percent(*share))
-            .collect();
+        let asked: Vec<PartitionSize> =
+            shares.iter().map(|share| PartitionSize::Percent(*share)).collect();
         let plan = resource.plan(&request_of(&asked)).expect("a plan");
         let given: u32 = plan.parts.iter().map(|part| part.sm_count).sum();
         assert_eq!(given + plan.remaining, all);
@@ -227,10 +190,7 @@ fn impossible_partitions_are_refused() {
         (vec![PartitionSize::Weight(0)], true),
         (vec![PartitionSize::Rest, PartitionSize::Rest], true),
         (vec![PartitionSize::Sms(all), PartitionSize::Sms(1)], false),
-        (
-            vec![PartitionSize::Percent(60), PartitionSize::Percent(60)],
-            false,
-        ),
+        (vec![PartitionSize::Percent(60), PartitionSize::Percent(60)], false),
         (vec![PartitionSize::Sms(u32::MAX)], false),
         (vec![PartitionSize::Sms(all), PartitionSize::Equal], false),
         (vec![PartitionSize::Weight(u32::MAX); 200], false),
@@ -270,17 +230,9 @@ fn a_group_is_split_again_into_subgroups() {
     let (first, second) = (groups.remove(1), groups.remove(0));
     drop(groups);
     let size = first.sm_count();
-    let too_large = SplitByCount {
-        min: size + 1,
-        ..SplitByCount::default()
-    };
-    let rejected = first
-        .try_split_by_count(too_large)
-        .expect_err("too many SMs");
-    let split = rejected
-        .value
-        .split_by_count(SplitByCount::default())
-        .expect("a split");
+    let too_large = SplitByCount { min: size + 1, ..SplitByCount::default() };
+    let rejected = first.try_split_by_count(too_large).expect_err("too many SMs");
+    let split = rejected.value.split_by_count(SplitByCount::default()).expect("a split");
     // Whether the remainder forms another group depends on the location of its SMs.
     assert!(split.groups.len() > 1 || split.remainder.is_some());
     let whole = GreenContext::new([second]).expect("a partition");
@@ -367,10 +319,8 @@ fn contexts_partitions_and_streams_report_their_sms() {
     let partition = GreenContext::new([group]).expect("a partition");
     let of_partition = SmResource::of_green_context(&partition).expect("an answer");
     assert_eq!(of_partition.sm_count(), size);
-    let streams = [
-        (partition.stream().expect("a stream"), size),
-        (context.stream().expect("a stream"), all),
-    ];
+    let streams =
+        [(partition.stream().expect("a stream"), size), (context.stream().expect("a stream"), all)];
     for (stream, expected) in streams {
         match SmResource::of_stream(&stream) {
             Ok(resource) => assert_eq!(resource.sm_count(), expected),
@@ -379,9 +329,7 @@ fn contexts_partitions_and_streams_report_their_sms() {
         }
     }
     // The partitions are in use.
-    let error = of_partition
-        .split_by_count(SplitByCount::default())
-        .expect_err("in use");
+    let error = of_partition.split_by_count(SplitByCount::default()).expect_err("in use");
     assert!(matches!(refusal(error), Invalid::SplitInUse { .. }));
 }
 
@@ -391,10 +339,7 @@ fn exact_splits_give_the_requested_sizes_or_the_error_names_the_needed_version()
     let resource = need!(resource());
     let device = resource.device();
     let unit = resource.granularity().expect("known").multiple.max(2);
-    let split = |groups: Vec<GroupRequest>| ExactSplit {
-        groups,
-        ..ExactSplit::default()
-    };
+    let split = |groups: Vec<GroupRequest>| ExactSplit { groups, ..ExactSplit::default() };
     let sizes = [4 * unit, unit];
     let asked = sizes.map(GroupRequest::new);
     let driver = cuda_safe::version().expect("a driver");
@@ -409,9 +354,7 @@ fn exact_splits_give_the_requested_sizes_or_the_error_names_the_needed_version()
     }
     let known = resource.discover(&asked).expect("an answer");
     assert_eq!(known[0].sm_count, sizes[0]);
-    let all = resource
-        .discover(&[GroupRequest::default()])
-        .expect("an answer");
+    let all = resource.discover(&[GroupRequest::default()]).expect("an answer");
     assert!(all[0].sm_count > 0 && all[0].coscheduled > 0);
     let given = resource.split(split(asked.to_vec())).expect("a split");
     let got: Vec<u32> = given.groups.iter().map(SmGroup::sm_count).collect();
@@ -423,14 +366,10 @@ fn exact_splits_give_the_requested_sizes_or_the_error_names_the_needed_version()
     drop((partition, given.remainder));
 
     let resource = again(&device);
-    let together = |coscheduled, sm_count| GroupRequest {
-        coscheduled,
-        ..GroupRequest::new(sm_count)
-    };
-    let unknown = GroupRequest {
-        flags: GroupFlags::from_bits_retain(1 << 20),
-        ..GroupRequest::new(unit)
-    };
+    let together =
+        |coscheduled, sm_count| GroupRequest { coscheduled, ..GroupRequest::new(sm_count) };
+    let unknown =
+        GroupRequest { flags: GroupFlags::from_bits_retain(1 << 20), ..GroupRequest::new(unit) };
     let refused = [
         vec![],
         vec![GroupRequest::new(3)],
@@ -438,29 +377,17 @@ fn exact_splits_give_the_requested_sizes_or_the_error_names_the_needed_version()
         vec![together(3, 6)],
         vec![together(34, 68)],
         vec![unknown],
-        vec![
-            GroupRequest::new(resource.sm_count() / 2 * 2),
-            GroupRequest::new(2),
-        ],
+        vec![GroupRequest::new(resource.sm_count() / 2 * 2), GroupRequest::new(2)],
     ];
     for groups in refused {
         refusal(resource.discover(&groups).expect_err("refused"));
     }
-    let domain = GroupRequest {
-        flags: GroupFlags::LOCALITY_DOMAIN_ID,
-        ..GroupRequest::new(unit)
-    };
+    let domain = GroupRequest { flags: GroupFlags::LOCALITY_DOMAIN_ID, ..GroupRequest::new(unit) };
     match resource.discover(&[domain]) {
         Ok(groups) => assert_eq!(groups[0].sm_count, unit),
-        Err(error) => assert!(matches!(
-            refusal(error),
-            Invalid::GroupFlagsNeedNewerDriver { .. }
-        )),
+        Err(error) => assert!(matches!(refusal(error), Invalid::GroupFlagsNeedNewerDriver { .. })),
     }
     // The portable request uses the exact split if it is available.
-    let plan = resource.plan(&request_of(&[
-        PartitionSize::Sms(unit),
-        PartitionSize::Rest,
-    ]));
+    let plan = resource.plan(&request_of(&[PartitionSize::Sms(unit), PartitionSize::Rest]));
     assert_eq!(plan.expect("a plan").method, Method::Exact);
 }

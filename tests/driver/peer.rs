@@ -42,10 +42,7 @@ fn shared_memory_is_copied_into_another_context() {
     let shared = DeviceBuffer::from_slice(&home, &[7u32; 1000])
         .and_then(|buffer| buffer.share())
         .expect("shared memory");
-    assert!(
-        shared.on(&away).is_err(),
-        "the pointer belongs to its own context"
-    );
+    assert!(shared.on(&away).is_err(), "the pointer belongs to its own context");
     let mut copy = DeviceBuffer::<u32>::zeroed(&away, 1000).expect("memory");
     let reader = shared.on_peer(&away).expect("a reader");
     assert_eq!((reader.len(), reader.stream()), (1000, &away));
@@ -86,10 +83,7 @@ mod provoked {
     fn a_graphics_context_needs_a_device_with_graphics() {
         let device = need!(common::gpu());
         need!(common::since(12, 5));
-        let draws = [
-            attribute::D3D12_CIG_SUPPORTED,
-            attribute::VULKAN_CIG_SUPPORTED,
-        ];
+        let draws = [attribute::D3D12_CIG_SUPPORTED, attribute::VULKAN_CIG_SUPPORTED];
         if draws.map(|draws| device.attribute(draws).unwrap_or(false)) != [false; 2] {
             return common::skip("this one draws");
         }
@@ -102,10 +96,7 @@ mod provoked {
                 unsafe { Context::with_graphics_client(&device, ContextFlags::empty(), client) };
             made.expect_err("there is no client").code()
         };
-        for client in [
-            GraphicsClient::D3d12CommandQueue(data),
-            GraphicsClient::NvBlob(data),
-        ] {
+        for client in [GraphicsClient::D3d12CommandQueue(data), GraphicsClient::NvBlob(data)] {
             assert_eq!(refused(client), Some(CUresult::CUDA_ERROR_NOT_SUPPORTED));
         }
         let nothing = GraphicsClient::NvBlob(std::ptr::null_mut());
@@ -132,9 +123,6 @@ mod provoked {
         // The affinity of other contexts can still be queried.
         let context = Context::primary(&device).expect("the primary context");
         let all = device.attribute(attribute::MULTIPROCESSOR_COUNT);
-        assert_eq!(
-            context.execution_affinity().expect("known"),
-            all.expect("known")
-        );
+        assert_eq!(context.execution_affinity().expect("known"), all.expect("known"));
     }
 }

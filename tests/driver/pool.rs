@@ -9,10 +9,7 @@ use cuda_safe::{Context, Device, DeviceBuffer, Invalid, StreamOptions};
 use std::sync::{Arc, Mutex};
 
 fn pool(device: &Device) -> GreenPool {
-    let options = GreenPoolOptions {
-        label: "the test".to_owned(),
-        ..GreenPoolOptions::default()
-    };
+    let options = GreenPoolOptions { label: "the test".to_owned(), ..GreenPoolOptions::default() };
     GreenPool::new(device, options).expect("no other pool has the device")
 }
 
@@ -58,12 +55,7 @@ fn a_partitioning_is_created_once_and_reused() {
     let mut sms = Vec::new();
     for round in 0..6 {
         let lease = lease(&pool, &sizes[round % 2]);
-        let planned: Vec<u32> = lease
-            .plan()
-            .parts
-            .iter()
-            .map(|part| part.sm_count)
-            .collect();
+        let planned: Vec<u32> = lease.plan().parts.iter().map(|part| part.sm_count).collect();
         let given: Vec<u32> = lease.iter().map(|partition| partition.sm_count()).collect();
         assert_eq!(planned, given);
         let streams = [&lease[0], &lease[1]].map(|part| part.stream().expect("a stream"));
@@ -88,38 +80,19 @@ fn a_lease_lasts_while_any_object_of_its_partitions_is_alive() {
     let held = lease(&pool, &first);
     let stream = held[1].stream().expect("a stream");
     let buffer = DeviceBuffer::<u8>::zeroed(&stream, 10).expect("memory");
-    let busy = |parts| Invalid::PoolInUse {
-        holder: "the test".to_owned(),
-        parts,
-    };
-    assert_eq!(
-        refusal(
-            pool.try_lease(&second)
-                .expect_err("two partitions are in use")
-        ),
-        busy(2)
-    );
+    let busy = |parts| Invalid::PoolInUse { holder: "the test".to_owned(), parts };
+    assert_eq!(refusal(pool.try_lease(&second).expect_err("two partitions are in use")), busy(2));
     drop((held, stream));
-    assert_eq!(
-        refusal(
-            pool.try_lease(&second)
-                .expect_err("one partition is in use")
-        ),
-        busy(1)
-    );
+    assert_eq!(refusal(pool.try_lease(&second).expect_err("one partition is in use")), busy(1));
     drop(buffer);
     lease(&pool, &second);
     // The device stays unavailable to others whether or not partitions are leased.
     let device = again(&pool.device());
-    let error = device
-        .split_by_count(SplitByCount::default())
-        .expect_err("the pool has the device");
+    let error =
+        device.split_by_count(SplitByCount::default()).expect_err("the pool has the device");
     assert_eq!(
         refusal(error),
-        Invalid::SplitInUse {
-            device: pool.device().as_raw(),
-            holder: "the test".to_owned()
-        }
+        Invalid::SplitInUse { device: pool.device().as_raw(), holder: "the test".to_owned() }
     );
     drop(pool);
     smallest(device);
@@ -152,10 +125,7 @@ fn streams_of_the_next_partitioning_wait_for_the_work_of_the_previous_one() {
 
 /// Requests a split of a part into two smallest groups.
 fn halves(unit: u32) -> PartitionRequest {
-    PartitionRequest {
-        sizes: vec![PartitionSize::Sms(unit); 2],
-        ..PartitionRequest::default()
-    }
+    PartitionRequest { sizes: vec![PartitionSize::Sms(unit); 2], ..PartitionRequest::default() }
 }
 
 #[test]
@@ -179,17 +149,10 @@ fn a_part_is_split_again_and_the_result_is_cached() {
             assert!(ran.is_subset(&all));
         }
         assert!(ran[0].is_disjoint(&ran[1]));
-        assert!(
-            record
-                .sms(&other.stream().expect("a stream"))
-                .is_disjoint(&all)
-        );
+        assert!(record.sms(&other.stream().expect("a stream")).is_disjoint(&all));
         sms.push((all, ran));
     }
-    assert!(
-        sms.iter().all(|these| *these == sms[0]),
-        "the same each time"
-    );
+    assert!(sms.iter().all(|these| *these == sms[0]), "the same each time");
     let stats = pool.stats().expect("stats");
     assert_eq!((stats.leases, stats.splits), (3, 3));
     assert_eq!((stats.created, stats.cached, stats.leased), (2, 2, 0));
@@ -206,12 +169,7 @@ fn a_part_is_in_use_while_its_parts_are_and_is_not_split_while_it_has_streams() 
     let whole = lease(&pool, &asked).into_partitions().remove(0);
     let stream = whole.stream().expect("a stream");
     let rejected = whole.try_split(&halves(unit)).expect_err("a stream of it");
-    assert_eq!(
-        refusal(rejected.error),
-        Invalid::PartitionInUse {
-            holder: "the test".to_owned()
-        }
-    );
+    assert_eq!(refusal(rejected.error), Invalid::PartitionInUse { holder: "the test".to_owned() });
     drop(stream);
     let too_many = PartitionRequest {
         sizes: vec![PartitionSize::Sms(4 * unit); 2],
@@ -272,26 +230,16 @@ fn streams_are_cached_by_their_options() {
     need!(common::since(12, 5));
     let pool = pool(&resource.device());
     let asked = two(&pool, 1);
-    let high = StreamOptions {
-        priority: -1,
-        ..StreamOptions::default()
-    };
+    let high = StreamOptions { priority: -1, ..StreamOptions::default() };
     let handles = || {
         let lease = lease(&pool, &asked);
-        let streams = [
-            lease[0].stream(),
-            lease[0].stream_with(high),
-            lease[0].stream(),
-        ];
+        let streams = [lease[0].stream(), lease[0].stream_with(high), lease[0].stream()];
         let streams = streams.map(|stream| stream.expect("a stream"));
         assert_eq!(streams[1].priority().expect("known"), -1);
         streams.map(|stream| stream.as_raw().addr())
     };
     let first = handles();
-    assert!(
-        first[0] != first[2],
-        "two streams taken at the same time are different"
-    );
+    assert!(first[0] != first[2], "two streams taken at the same time are different");
     assert_eq!(handles(), first);
 }
 
@@ -347,10 +295,7 @@ fn the_least_recently_used_partitioning_is_destroyed() {
     let resource = need!(resource());
     need!(common::since(12, 5));
     let device = resource.device();
-    let options = GreenPoolOptions {
-        max_partitionings: Some(2),
-        ..GreenPoolOptions::default()
-    };
+    let options = GreenPoolOptions { max_partitionings: Some(2), ..GreenPoolOptions::default() };
     let pool = GreenPool::new(&device, options).expect("no other pool has the device");
     let sizes = [two(&pool, 1), two(&pool, 2), two(&pool, 3)];
     for (asked, made) in [(0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4)] {
@@ -358,8 +303,7 @@ fn the_least_recently_used_partitioning_is_destroyed() {
         assert_eq!(pool.stats().expect("stats").created, made);
     }
     let held = lease(&pool, &sizes[1]);
-    pool.trim(0)
-        .expect("no thread is switching the partitioning");
+    pool.trim(0).expect("no thread is switching the partitioning");
     let stats = pool.stats().expect("stats");
     assert_eq!((stats.cached, stats.destroyed), (1, 3), "one is leased");
     held[0].stream().expect("the partition is usable");
@@ -390,8 +334,7 @@ fn the_splits_of_a_destroyed_partitioning_count_as_destroyed() {
     let whole = lease(&pool, &two(&pool, 4)).into_partitions().remove(0);
     drop(whole.split(&halves(unit)).expect("a split"));
     lease(&pool, &two(&pool, 1));
-    pool.trim(1)
-        .expect("no thread is switching the partitioning");
+    pool.trim(1).expect("no thread is switching the partitioning");
     let stats = pool.stats().expect("stats");
     assert_eq!((stats.created, stats.destroyed, stats.cached), (3, 2, 1));
 }

@@ -22,9 +22,7 @@ fn memory_of_a_pool_works_like_any_other_and_is_counted() {
     let pool = new(&context);
     assert_eq!(pool.attribute(USED_CURRENT).expect("known"), 0);
     let mut buffer = DeviceBuffer::<i32>::zeroed_from_pool(&pool, &stream, 1000).expect("memory");
-    Scale::new(&context)
-        .run(&stream, &mut buffer, 1, 5)
-        .expect("a launch");
+    Scale::new(&context).run(&stream, &mut buffer, 1, 5).expect("a launch");
     assert_eq!(buffer.to_vec().expect("a copy"), [5; 1000]);
     let used = pool.attribute(USED_CURRENT).expect("known");
     assert!(used >= 4000, "{used} bytes");
@@ -46,8 +44,7 @@ fn a_pool_caches_memory_up_to_its_threshold_until_it_is_trimmed() {
     let stream = context.stream().expect("a stream");
     let pool = new(&context);
     assert_eq!(pool.attribute(RELEASE_THRESHOLD).expect("known"), 0);
-    pool.set_attribute(RELEASE_THRESHOLD, u64::MAX)
-        .expect("set");
+    pool.set_attribute(RELEASE_THRESHOLD, u64::MAX).expect("set");
     assert_eq!(pool.attribute(RELEASE_THRESHOLD).expect("known"), u64::MAX);
     drop(DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 1 << 20).expect("memory"));
     stream.synchronize().expect("a wait");
@@ -62,8 +59,7 @@ fn the_reuse_policies_of_a_pool_can_be_set() {
     let context = need!(common::context());
     let pool = new(&context);
     assert!(pool.attribute(REUSE_ALLOW_OPPORTUNISTIC).expect("known"));
-    pool.set_attribute(REUSE_ALLOW_OPPORTUNISTIC, false)
-        .expect("set");
+    pool.set_attribute(REUSE_ALLOW_OPPORTUNISTIC, false).expect("set");
     assert!(!pool.attribute(REUSE_ALLOW_OPPORTUNISTIC).expect("known"));
 }
 
@@ -83,10 +79,8 @@ fn dropping_a_pool_waits_only_for_the_frees_of_its_memory() {
     need!(common::gpu());
     common::child::in_child(&[], || {
         let context = need!(common::context());
-        let (stream, other) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
+        let (stream, other) =
+            (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let (pool, unused) = (new(&context), new(&context));
         let record = RecordSmid::new(&context);
         let work = [&stream, &other].map(|stream| record.run(stream, 1, 200_000_000));
@@ -94,10 +88,7 @@ fn dropping_a_pool_waits_only_for_the_frees_of_its_memory() {
         drop((buffer, unused));
         assert!(!stream.is_complete().expect("a query"), "nothing waited");
         drop(pool);
-        assert!(
-            stream.is_complete().expect("a query"),
-            "the free has completed"
-        );
+        assert!(stream.is_complete().expect("a query"), "the free has completed");
         other.synchronize().expect("a wait");
         drop(work);
     });
@@ -179,11 +170,7 @@ fn the_pools_of_a_location_are_those_of_its_device() {
     let default = MemoryPool::default_at(&context, place, false).expect("a pool");
     assert_eq!(default, MemoryPool::default_of(&context).expect("a pool"));
     // Other tests may have replaced the pool; each time it is one of this process.
-    assert!(
-        !MemoryPool::current_at(&context, place, false)
-            .expect("a pool")
-            .is_null()
-    );
+    assert!(!MemoryPool::current_at(&context, place, false).expect("a pool").is_null());
     default.set_current_at(place, false).expect("set");
 }
 
@@ -192,10 +179,7 @@ fn a_device_has_access_to_its_own_pools() {
     let context = need!(common::context());
     let device = context.device();
     let pool = new(&context);
-    assert_eq!(
-        pool.access(&device).expect("known"),
-        MemoryAccess::ReadWrite
-    );
+    assert_eq!(pool.access(&device).expect("known"), MemoryAccess::ReadWrite);
     pool.grant_access(&device).expect("it has access already");
 }
 
@@ -232,21 +216,11 @@ fn the_error_for_an_older_driver_names_the_needed_version() {
             let since = CudaVersion::new(13, 2);
             let attribute = "LOCATION_TYPE";
             assert!(driver < since);
-            assert_eq!(
-                *invalid,
-                Invalid::UnknownAttribute {
-                    attribute,
-                    since,
-                    driver
-                }
-            );
+            assert_eq!(*invalid, Invalid::UnknownAttribute { attribute, since, driver });
         }
         Err(error) => panic!("{error}"),
     }
-    let options = MemoryPoolOptions {
-        max_size: 64 << 20,
-        ..Default::default()
-    };
+    let options = MemoryPoolOptions { max_size: 64 << 20, ..Default::default() };
     match MemoryPool::new(&context, options) {
         Ok(_) => assert!(driver >= CudaVersion::new(12, 2)),
         Err(Error::Invalid(invalid)) => {
@@ -274,10 +248,7 @@ mod provoked {
         // SAFETY: nothing is allocated from the pool, and the call is refused.
         let refused = unsafe { pool.set_access(&device, MemoryAccess::None) };
         refused.expect_err("the device that the memory is on");
-        assert_eq!(
-            pool.access(&device).expect("known"),
-            MemoryAccess::ReadWrite
-        );
+        assert_eq!(pool.access(&device).expect("known"), MemoryAccess::ReadWrite);
     }
 
     #[test]
@@ -285,20 +256,14 @@ mod provoked {
         let context = need!(common::context());
         need!(common::since(12, 2));
         let stream = context.stream().expect("a stream");
-        let options = MemoryPoolOptions {
-            max_size: 64 << 20,
-            ..Default::default()
-        };
+        let options = MemoryPoolOptions { max_size: 64 << 20, ..Default::default() };
         let pool = MemoryPool::new(&context, options).expect("a pool");
         let some = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 1 << 20).expect("memory");
         let error = DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 1 << 30);
         let error = error.expect_err("more than its limit");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
         assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
-        assert!(
-            error.to_string().starts_with("cuMemAllocFromPoolAsync"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("cuMemAllocFromPoolAsync"), "{error}");
         drop(some);
     }
 
@@ -314,15 +279,10 @@ mod provoked {
             matches!(&error, Error::Invalid(its) if what(its))
         };
         for pool in [&own, &default] {
-            assert!(is_refused(
-                pool.export().expect_err("not created as shareable")
-            ));
+            assert!(is_refused(pool.export().expect_err("not created as shareable")));
         }
         let buffer = DeviceBuffer::<u8>::uninit_from_pool(&own, &stream, 64).expect("memory");
-        assert!(is_refused(
-            own.handle_of(&buffer)
-                .expect_err("not created as shareable")
-        ));
+        assert!(is_refused(own.handle_of(&buffer).expect_err("not created as shareable")));
     }
 }
 
@@ -332,10 +292,7 @@ fn a_shareable_pool_is_exported_and_others_are_not() {
     use cuda_safe::manager::IpcKind;
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
-    let options = MemoryPoolOptions {
-        shareable: true,
-        ..Default::default()
-    };
+    let options = MemoryPoolOptions { shareable: true, ..Default::default() };
     let pool = match MemoryPool::new(&context, options) {
         Err(error) => return common::skip(&error.to_string()),
         Ok(pool) => pool,
@@ -350,10 +307,7 @@ fn a_shareable_pool_is_exported_and_others_are_not() {
     let (one, two) = (pool.export(), pool.export());
     drop((one.expect("a descriptor"), two.expect("another one")));
     let handle = pool.handle_of(&buffer).expect("it is shareable");
-    assert_eq!(
-        (handle.kind(), handle.offset(), handle.size()),
-        (IpcKind::Pool, 0, 4000)
-    );
+    assert_eq!((handle.kind(), handle.offset(), handle.size()), (IpcKind::Pool, 0, 4000));
     assert_eq!(handle.device().expect("asked"), Some(context.device()));
     // The bytes are the same each time, so a process can recognize memory that it has opened
     // already.

@@ -87,11 +87,7 @@ pub(crate) fn answers(device: &Device) -> Answers {
     green::compositions(&mut answers, device);
     green::contexts(&mut answers, device);
     // This releases the second retain. The green contexts retained the context too.
-    ask!(
-        answers,
-        "release the primary context again",
-        cuDevicePrimaryCtxRelease_v2(d)
-    );
+    ask!(answers, "release the primary context again", cuDevicePrimaryCtxRelease_v2(d));
     answers
 }
 
@@ -100,36 +96,16 @@ type Answers = Vec<(String, String)>;
 /// Probes which calls on objects of the primary context need a current context, with none current.
 fn without_context(answers: &mut Answers, d: CUdevice) {
     let mut context = null_mut();
-    ask!(
-        answers,
-        "retain the primary context",
-        cuDevicePrimaryCtxRetain(&raw mut context, d)
-    );
+    ask!(answers, "retain the primary context", cuDevicePrimaryCtxRetain(&raw mut context, d));
     ask!(answers, "set it current", cuCtxSetCurrent(context));
     let (mut stream, mut event, mut memory, mut pool, mut host) =
         (null_mut(), null_mut(), 0, 0, null_mut());
-    ask!(
-        answers,
-        "create a stream",
-        cuStreamCreate(&raw mut stream, 1)
-    );
+    ask!(answers, "create a stream", cuStreamCreate(&raw mut stream, 1));
     ask!(answers, "create an event", cuEventCreate(&raw mut event, 0));
     ask!(answers, "allocate", cuMemAlloc_v2(&raw mut memory, 4096));
-    ask!(
-        answers,
-        "allocate in stream order",
-        cuMemAllocAsync(&raw mut pool, 4096, stream)
-    );
-    ask!(
-        answers,
-        "allocate pinned",
-        cuMemHostAlloc(&raw mut host, 4096, 0)
-    );
-    ask!(
-        answers,
-        "synchronize the stream",
-        cuStreamSynchronize(stream)
-    );
+    ask!(answers, "allocate in stream order", cuMemAllocAsync(&raw mut pool, 4096, stream));
+    ask!(answers, "allocate pinned", cuMemHostAlloc(&raw mut host, 4096, 0));
+    ask!(answers, "synchronize the stream", cuStreamSynchronize(stream));
 
     ask!(answers, "set none current", cuCtxSetCurrent(null_mut()));
     let mut out = 0u64;
@@ -138,41 +114,17 @@ fn without_context(answers: &mut Answers, d: CUdevice) {
     let text = buffer.as_mut_ptr().cast();
     let mut none = null_mut();
     let (mut no_event, mut pinned) = (null_mut(), null_mut());
-    ask!(
-        answers,
-        "none current: cuStreamQuery",
-        cuStreamQuery(stream)
-    );
-    ask!(
-        answers,
-        "none current: cuStreamSynchronize",
-        cuStreamSynchronize(stream)
-    );
-    ask!(
-        answers,
-        "none current: cuStreamWaitEvent",
-        cuStreamWaitEvent(stream, event, 0)
-    );
+    ask!(answers, "none current: cuStreamQuery", cuStreamQuery(stream));
+    ask!(answers, "none current: cuStreamSynchronize", cuStreamSynchronize(stream));
+    ask!(answers, "none current: cuStreamWaitEvent", cuStreamWaitEvent(stream, event, 0));
     ask!(
         answers,
         "none current: cuStreamGetPriority",
         cuStreamGetPriority(stream, &raw mut number)
     );
-    ask!(
-        answers,
-        "none current: cuStreamGetId",
-        cuStreamGetId(stream, &raw mut out)
-    );
-    ask!(
-        answers,
-        "none current: cuEventRecord",
-        cuEventRecord(event, stream)
-    );
-    ask!(
-        answers,
-        "none current: cuEventSynchronize",
-        cuEventSynchronize(event)
-    );
+    ask!(answers, "none current: cuStreamGetId", cuStreamGetId(stream, &raw mut out));
+    ask!(answers, "none current: cuEventRecord", cuEventRecord(event, stream));
+    ask!(answers, "none current: cuEventSynchronize", cuEventSynchronize(event));
     ask!(answers, "none current: cuEventQuery", cuEventQuery(event));
     ask!(
         answers,
@@ -189,83 +141,23 @@ fn without_context(answers: &mut Answers, d: CUdevice) {
         "none current: cuMemcpyDtoDAsync",
         cuMemcpyDtoDAsync_v2(pool, memory, 64, stream)
     );
-    ask!(
-        answers,
-        "none current: cuMemsetD8Async",
-        cuMemsetD8Async(memory, 0, 64, stream)
-    );
-    ask!(
-        answers,
-        "none current: cuMemcpyHtoD",
-        cuMemcpyHtoD_v2(memory, text, 64)
-    );
-    ask!(
-        answers,
-        "none current: cuMemcpyDtoH",
-        cuMemcpyDtoH_v2(text, memory, 64)
-    );
-    ask!(
-        answers,
-        "none current: cuStreamCreate",
-        cuStreamCreate(&raw mut none, 1)
-    );
-    ask!(
-        answers,
-        "none current: cuEventCreate",
-        cuEventCreate(&raw mut no_event, 0)
-    );
-    ask!(
-        answers,
-        "none current: cuMemAlloc",
-        cuMemAlloc_v2(&raw mut out, 64)
-    );
-    ask!(
-        answers,
-        "none current: cuMemHostAlloc",
-        cuMemHostAlloc(&raw mut pinned, 64, 0)
-    );
-    ask!(
-        answers,
-        "none current: cuMemGetInfo",
-        cuMemGetInfo_v2(&raw mut bytes, &raw mut bytes)
-    );
-    ask!(
-        answers,
-        "none current: cuCtxSynchronize",
-        cuCtxSynchronize()
-    );
-    ask!(
-        answers,
-        "none current: cuCtxGetDevice",
-        cuCtxGetDevice(&raw mut number)
-    );
-    ask!(
-        answers,
-        "none current: cuCtxPopCurrent",
-        cuCtxPopCurrent_v2(null_mut())
-    );
-    ask!(
-        answers,
-        "cuEventSynchronize of null",
-        cuEventSynchronize(null_mut())
-    );
-    ask!(
-        answers,
-        "none current: cuMemFreeAsync",
-        cuMemFreeAsync(pool, stream)
-    );
+    ask!(answers, "none current: cuMemsetD8Async", cuMemsetD8Async(memory, 0, 64, stream));
+    ask!(answers, "none current: cuMemcpyHtoD", cuMemcpyHtoD_v2(memory, text, 64));
+    ask!(answers, "none current: cuMemcpyDtoH", cuMemcpyDtoH_v2(text, memory, 64));
+    ask!(answers, "none current: cuStreamCreate", cuStreamCreate(&raw mut none, 1));
+    ask!(answers, "none current: cuEventCreate", cuEventCreate(&raw mut no_event, 0));
+    ask!(answers, "none current: cuMemAlloc", cuMemAlloc_v2(&raw mut out, 64));
+    ask!(answers, "none current: cuMemHostAlloc", cuMemHostAlloc(&raw mut pinned, 64, 0));
+    ask!(answers, "none current: cuMemGetInfo", cuMemGetInfo_v2(&raw mut bytes, &raw mut bytes));
+    ask!(answers, "none current: cuCtxSynchronize", cuCtxSynchronize());
+    ask!(answers, "none current: cuCtxGetDevice", cuCtxGetDevice(&raw mut number));
+    ask!(answers, "none current: cuCtxPopCurrent", cuCtxPopCurrent_v2(null_mut()));
+    ask!(answers, "cuEventSynchronize of null", cuEventSynchronize(null_mut()));
+    ask!(answers, "none current: cuMemFreeAsync", cuMemFreeAsync(pool, stream));
     ask!(answers, "none current: cuMemFree", cuMemFree_v2(memory));
     ask!(answers, "none current: cuMemFreeHost", cuMemFreeHost(host));
-    ask!(
-        answers,
-        "none current: cuEventDestroy",
-        cuEventDestroy_v2(event)
-    );
-    ask!(
-        answers,
-        "none current: cuStreamDestroy",
-        cuStreamDestroy_v2(stream)
-    );
+    ask!(answers, "none current: cuEventDestroy", cuEventDestroy_v2(event));
+    ask!(answers, "none current: cuStreamDestroy", cuStreamDestroy_v2(stream));
 }
 
 fn resources(answers: &mut Answers, device: &Device) {
@@ -340,64 +232,24 @@ fn green(answers: &mut Answers, device: &Device) {
         "split off one group",
         cuDevSmResourceSplitByCount(first, &raw mut count, input, null_mut(), 0, 16)
     );
-    ask!(
-        answers,
-        "descriptor of it",
-        cuDevResourceGenerateDesc(&raw mut descriptor, first, 1)
-    );
-    ask!(
-        answers,
-        "cuGreenCtxCreate, no flag",
-        cuGreenCtxCreate(&raw mut green, descriptor, d, 0)
-    );
-    ask!(
-        answers,
-        "cuGreenCtxCreate",
-        cuGreenCtxCreate(&raw mut green, descriptor, d, 1)
-    );
+    ask!(answers, "descriptor of it", cuDevResourceGenerateDesc(&raw mut descriptor, first, 1));
+    ask!(answers, "cuGreenCtxCreate, no flag", cuGreenCtxCreate(&raw mut green, descriptor, d, 0));
+    ask!(answers, "cuGreenCtxCreate", cuGreenCtxCreate(&raw mut green, descriptor, d, 1));
     let (mut view, mut stream, mut event, mut resource) =
         (null_mut(), null_mut(), null_mut(), CUdevResource::default());
     let sm = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
-    ask!(
-        answers,
-        "its resource",
-        cuGreenCtxGetDevResource(green, &raw mut resource, sm)
-    );
+    ask!(answers, "its resource", cuGreenCtxGetDevResource(green, &raw mut resource, sm));
     ask!(answers, "its view", cuCtxFromGreenCtx(&raw mut view, green));
-    ask!(
-        answers,
-        "a blocking stream",
-        cuGreenCtxStreamCreate(&raw mut stream, green, 0, 0)
-    );
-    ask!(
-        answers,
-        "a stream",
-        cuGreenCtxStreamCreate(&raw mut stream, green, 1, 0)
-    );
+    ask!(answers, "a blocking stream", cuGreenCtxStreamCreate(&raw mut stream, green, 0, 0));
+    ask!(answers, "a stream", cuGreenCtxStreamCreate(&raw mut stream, green, 1, 0));
     ask!(answers, "destroy its view", cuCtxDestroy_v2(view));
     ask!(answers, "push its view", cuCtxPushCurrent_v2(view));
-    ask!(
-        answers,
-        "view current: create an event",
-        cuEventCreate(&raw mut event, 0)
-    );
-    ask!(
-        answers,
-        "view current: record on its stream",
-        cuEventRecord(event, stream)
-    );
+    ask!(answers, "view current: create an event", cuEventCreate(&raw mut event, 0));
+    ask!(answers, "view current: record on its stream", cuEventRecord(event, stream));
     ask!(answers, "view current: synchronize", cuCtxSynchronize());
     ask!(answers, "pop its view", cuCtxPopCurrent_v2(&raw mut view));
     ask!(answers, "destroy the event", cuEventDestroy_v2(event));
     ask!(answers, "destroy the stream", cuStreamDestroy_v2(stream));
-    ask!(
-        answers,
-        "destroy the green context",
-        cuGreenCtxDestroy(green)
-    );
-    ask!(
-        answers,
-        "release the primary context",
-        cuDevicePrimaryCtxRelease_v2(d)
-    );
+    ask!(answers, "destroy the green context", cuGreenCtxDestroy(green));
+    ask!(answers, "release the primary context", cuDevicePrimaryCtxRelease_v2(d));
 }

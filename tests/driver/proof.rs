@@ -24,15 +24,10 @@ fn a_probe_finds_exactly_the_sms_of_a_partition() {
     for group in smallest(resource).groups.into_iter().take(3) {
         partitions.push(GreenContext::new([group]).expect("a green context"));
     }
-    let streams: Vec<_> = partitions
-        .iter()
-        .map(|its| its.stream().expect("a stream"))
-        .collect();
+    let streams: Vec<_> = partitions.iter().map(|its| its.stream().expect("a stream")).collect();
     // All at the same time.
-    let probing: Vec<_> = streams
-        .iter()
-        .map(|stream| probe.start(stream).expect("a launch"))
-        .collect();
+    let probing: Vec<_> =
+        streams.iter().map(|stream| probe.start(stream).expect("a launch")).collect();
     let mut seen = BTreeSet::new();
     for (probing, partition) in probing.into_iter().zip(&partitions) {
         let trace = probing.synchronize().expect("a trace");
@@ -80,10 +75,8 @@ fn streams_of_one_partition_or_of_two_splits_may_share_sms() {
     let one = probe.compare(&streams[0], &streams[1]).expect("a trace");
     assert_eq!(one.cause, Some(SmOverlapCause::OnePartition), "{one}");
 
-    let again = again(&device).split_by_count(SplitByCount {
-        overlap: Overlap::Allow,
-        ..Default::default()
-    });
+    let again = again(&device)
+        .split_by_count(SplitByCount { overlap: Overlap::Allow, ..Default::default() });
     let second = again.expect("asked for by name").groups.remove(0);
     let second = GreenContext::new([second]).expect("a green context");
     // One after the other, because at the same time the software driver would report a misuse.
@@ -126,9 +119,7 @@ fn a_probe_refuses_streams_of_other_contexts_and_in_captures() {
     assert!(matches!(refusal(refused), Invalid::OtherContext { .. }));
 
     let stream = context.stream().expect("a stream");
-    let capture = stream
-        .begin_capture(CaptureMode::ThreadLocal)
-        .expect("a capture");
+    let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("a capture");
     let refused = probe.sms(&stream).expect_err("a capture");
     assert_eq!(refusal(refused), Invalid::StreamIsCaptured);
     capture.end().expect("a valid capture");
@@ -152,19 +143,14 @@ fn the_largest_cluster_of_a_partition_is_reported() {
         if !flags.is_empty() && !common::offers(12, 5) {
             continue;
         }
-        let split = again(&device).split_by_count(SplitByCount {
-            flags,
-            ..Default::default()
-        });
+        let split = again(&device).split_by_count(SplitByCount { flags, ..Default::default() });
         let group = split.expect("a split").groups.remove(0);
         let partition = GreenContext::new([group]).expect("a green context");
         let size = partition.max_cluster_size(ranks.kernel(), config);
         let size = size.expect("an answer");
         assert!((1..=whole).contains(&size), "{size} of {whole}");
         let stream = partition.stream().expect("a stream");
-        let same = ranks
-            .kernel()
-            .max_cluster_size_on(&stream, config, &Default::default());
+        let same = ranks.kernel().max_cluster_size_on(&stream, config, &Default::default());
         assert_eq!(same.expect("an answer"), size);
     }
 }

@@ -41,9 +41,7 @@ fn ranges_of_one_buffer_are_copied_at_the_same_time_and_joined() {
         range.fill(0);
         back.push(buffer.copy_to_pinned(range).expect("a copy"));
     }
-    let ranges = back
-        .into_iter()
-        .map(|copy| copy.synchronize().expect("a wait"));
+    let ranges = back.into_iter().map(|copy| copy.synchronize().expect("a wait"));
     let host = PinnedRange::join(ranges).expect("the buffer");
     assert_eq!(*host, *elements);
     assert_eq!(host.as_ptr(), start);
@@ -59,11 +57,7 @@ fn a_range_is_divided_at_any_element() {
     assert_eq!((&*first, &*rest), (&[1][..], &[20, 3][..]));
     assert_eq!(first.context(), &context);
     assert_eq!(format!("{rest:?}"), "[20, 3]");
-    let out_of_bounds = Invalid::Range {
-        start: 3,
-        end: 2,
-        len: 2,
-    };
+    let out_of_bounds = Invalid::Range { start: 3, end: 2, len: 2 };
     let error = rest.split_off(3).expect_err("it has 2 elements");
     assert_eq!(error, out_of_bounds.into());
     let end = rest.split_off(2).expect("two ranges");
@@ -82,10 +76,7 @@ fn ranges_that_cannot_be_joined_are_returned() {
     let mut ranges = host.into_chunks(1).expect("ranges");
     let last = ranges.pop().expect("three ranges");
     let (missing, ranges) = invalid(PinnedRange::try_join(ranges));
-    let expected = Invalid::MissingRanges {
-        given: 2,
-        existing: 3,
-    };
+    let expected = Invalid::MissingRanges { given: 2, existing: 3 };
     assert_eq!(missing, expected);
     let other = pinned(&context, &[4]).into_range();
     let (several, mut ranges) = invalid(PinnedRange::try_join(ranges.into_iter().chain([other])));
@@ -96,13 +87,7 @@ fn ranges_that_cannot_be_joined_are_returned() {
     drop(last);
     assert_eq!(*PinnedRange::join(ranges).expect("the buffer"), [1, 2, 3]);
     let (none, _) = invalid(PinnedRange::<u8>::try_join([]));
-    assert_eq!(
-        none,
-        Invalid::MissingRanges {
-            given: 0,
-            existing: 0
-        }
-    );
+    assert_eq!(none, Invalid::MissingRanges { given: 0, existing: 0 });
 }
 
 #[test]
@@ -136,9 +121,7 @@ fn a_dropped_or_forgotten_copy_of_a_range_does_no_harm() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let buffer = DeviceBuffer::from_slice(&stream, &[7; 1000]).expect("a copy");
-    let mut ranges = pinned(&context, &[0; 3000])
-        .into_chunks(1000)
-        .expect("ranges");
+    let mut ranges = pinned(&context, &[0; 3000]).into_chunks(1000).expect("ranges");
     drop(buffer.copy_to_pinned(ranges.remove(0)).expect("a copy"));
     let forgotten = buffer.copy_to_pinned(ranges.remove(0)).expect("a copy");
     std::mem::forget(forgotten);
@@ -147,13 +130,7 @@ fn a_dropped_or_forgotten_copy_of_a_range_does_no_harm() {
     let range = copy.synchronize().expect("a wait");
     assert_eq!(*range, [7; 1000]);
     let (missing, _) = invalid(PinnedRange::try_join([range]));
-    assert_eq!(
-        missing,
-        Invalid::MissingRanges {
-            given: 1,
-            existing: 2
-        }
-    );
+    assert_eq!(missing, Invalid::MissingRanges { given: 1, existing: 2 });
 }
 
 #[test]
@@ -163,22 +140,14 @@ fn a_copy_of_a_range_of_another_length_returns_the_range() {
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 3).expect("memory");
     let range = pinned(&context, &[1, 2]).into_range();
     let (lengths, range) = invalid(buffer.as_mut_slice().try_copy_from_pinned(range));
-    assert_eq!(
-        lengths,
-        Invalid::Lengths {
-            source: 2,
-            target: 3
-        }
-    );
+    assert_eq!(lengths, Invalid::Lengths { source: 2, target: 3 });
     assert_eq!(*range, [1, 2]);
 }
 
 #[test]
 fn ranges_are_used_on_other_threads() {
     let context = need!(common::context());
-    let ranges = pinned(&context, &[0; 400])
-        .into_chunks(100)
-        .expect("ranges");
+    let ranges = pinned(&context, &[0; 400]).into_chunks(100).expect("ranges");
     let context = &context;
     let copies: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (1..)
@@ -192,14 +161,9 @@ fn ranges_are_used_on_other_threads() {
                 })
             })
             .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a copy"))
-            .collect()
+        threads.into_iter().map(|thread| thread.join().expect("a copy")).collect()
     });
-    let ranges = copies
-        .into_iter()
-        .map(|copy| copy.synchronize().expect("a wait"));
+    let ranges = copies.into_iter().map(|copy| copy.synchronize().expect("a wait"));
     let host = PinnedRange::join(ranges).expect("the buffer");
     let expected: Vec<i32> = (1..=4).flat_map(|n| [n; 100]).collect();
     assert_eq!(*host, *expected);
@@ -209,22 +173,12 @@ fn ranges_are_used_on_other_threads() {
 fn pinned_memory_is_initialized_by_the_host() {
     let context = need!(common::context());
     let uninit = || PinnedBuffer::<u16>::uninit(&context, 4).expect("memory");
-    let lengths = Invalid::Lengths {
-        source: 3,
-        target: 4,
-    };
-    let error = uninit()
-        .write_copy_of_slice(&[1, 2, 3])
-        .expect_err("3 of 4");
+    let lengths = Invalid::Lengths { source: 3, target: 4 };
+    let error = uninit().write_copy_of_slice(&[1, 2, 3]).expect_err("3 of 4");
     assert_eq!(error, lengths.into());
-    let host = uninit()
-        .write_copy_of_slice(&[1, 2, 3, 4])
-        .expect("written");
+    let host = uninit().write_copy_of_slice(&[1, 2, 3, 4]).expect("written");
     assert_eq!(*host, [1, 2, 3, 4]);
-    let options = PinnedOptions {
-        write_combined: true,
-        ..Default::default()
-    };
+    let options = PinnedOptions { write_combined: true, ..Default::default() };
     let host = PinnedBuffer::<usize>::uninit_with(&context, 5, options).expect("memory");
     let flags = host.flags().expect("known");
     assert!(flags.contains(PinnedFlags::WRITE_COMBINED));

@@ -53,11 +53,7 @@ fn nodes(graph: CUgraph) -> Vec<CUgraphNode> {
         return Vec::new();
     }
     let mut nodes = vec![null_mut(); count];
-    well(call!(cuGraphGetNodes(
-        graph,
-        nodes.as_mut_ptr(),
-        &raw mut count
-    )));
+    well(call!(cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count)));
     nodes
 }
 
@@ -108,14 +104,7 @@ fn added(context: &Context, copy: &CUDA_MEMCPY3D) -> CUresult {
     let (mut graph, mut node) = (null_mut(), null_mut());
     well(call!(cuGraphCreate(&raw mut graph, 0)));
     let context = context.as_raw();
-    let code = call!(cuGraphAddMemcpyNode(
-        &raw mut node,
-        graph,
-        null(),
-        0,
-        copy,
-        context
-    ));
+    let code = call!(cuGraphAddMemcpyNode(&raw mut node, graph, null(), 0, copy, context));
     well(call!(cuGraphDestroy(graph)));
     code
 }
@@ -130,13 +119,8 @@ fn copies_and_fills_of_no_bytes_succeed_at_every_address_and_are_not_captured() 
     stream.synchronize().expect("zeroed");
     let device = buffer.as_raw();
     let local = [0_u8; 4];
-    let addresses = [
-        0,
-        device,
-        device + 64,
-        0x1234_0001,
-        local.as_ptr().expose_provenance() as u64,
-    ];
+    let addresses =
+        [0, device, device + 64, 0x1234_0001, local.as_ptr().expose_provenance() as u64];
     let pairs = || (addresses.iter()).flat_map(|to| addresses.iter().map(|from| (*to, *from)));
     for (to, from) in pairs() {
         let name = format!("{to:#x} from {from:#x}");
@@ -156,12 +140,7 @@ fn copies_and_fills_of_no_bytes_succeed_at_every_address_and_are_not_captured() 
         let graph = captured(&stream, |stream| {
             well(call!(cuMemcpyAsync(to, from, 0, stream)));
             well(call!(cuMemcpyDtoDAsync_v2(to, from, 0, stream)));
-            well(call!(cuMemcpyHtoDAsync_v2(
-                to,
-                host::<c_void>(from),
-                0,
-                stream
-            )));
+            well(call!(cuMemcpyHtoDAsync_v2(to, host::<c_void>(from), 0, stream)));
             well(call!(cuMemcpyDtoHAsync_v2(host(to), from, 0, stream)));
         });
         assert_eq!(nodes(graph), [], "{name}");
@@ -198,20 +177,15 @@ fn a_pitch_and_a_height_of_0_stand_for_rows_and_slices_without_gaps() {
     let from = source.as_ptr().expose_provenance() as u64;
     let target = DeviceBuffer::<u8>::zeroed(&stream, 128).expect("memory");
     stream.synchronize().expect("zeroed");
-    let volume = CUDA_MEMCPY3D {
-        Height: 2,
-        Depth: 2,
-        ..row([(HOST, from), (DEVICE, target.as_raw())], 4)
-    };
+    let volume =
+        CUDA_MEMCPY3D { Height: 2, Depth: 2, ..row([(HOST, from), (DEVICE, target.as_raw())], 4) };
     let contents = |code: CUresult| {
         well(code);
         let bytes = target.to_vec().expect("a copy");
         well(call!(cuMemsetD8_v2(target.as_raw(), 0, 128)));
         context.synchronize().expect("filled");
         let places = bytes.iter().enumerate().filter(|(_, byte)| **byte != 0);
-        places
-            .map(|(place, byte)| (place, *byte))
-            .collect::<Vec<_>>()
+        places.map(|(place, byte)| (place, *byte)).collect::<Vec<_>>()
     };
     // The rows as pairs of the places in the target and in the source.
     let rows = |starts: &[(usize, u8)]| {
@@ -224,39 +198,23 @@ fn a_pitch_and_a_height_of_0_stand_for_rows_and_slices_without_gaps() {
     let packed = rows(&[(0, 0), (4, 4), (8, 8), (12, 12)]);
     assert_eq!(contents(call!(cuMemcpy3D_v2(&raw const volume))), packed);
     // A row begins where the last one ends, and a slice where the last row ends: offsets count.
-    let shifted = CUDA_MEMCPY3D {
-        srcXInBytes: 1,
-        srcY: 1,
-        dstXInBytes: 3,
-        dstY: 2,
-        ..volume
-    };
+    let shifted = CUDA_MEMCPY3D { srcXInBytes: 1, srcY: 1, dstXInBytes: 3, dstY: 2, ..volume };
     assert_eq!(
         contents(call!(cuMemcpy3D_v2(&raw const shifted))),
         rows(&[(17, 6), (24, 11), (45, 21), (52, 26)])
     );
-    let wide = CUDA_MEMCPY3D {
-        dstPitch: 16,
-        dstHeight: 3,
-        ..volume
-    };
+    let wide = CUDA_MEMCPY3D { dstPitch: 16, dstHeight: 3, ..volume };
     assert_eq!(
         contents(call!(cuMemcpy3D_v2(&raw const wide))),
         rows(&[(0, 0), (16, 4), (48, 8), (64, 12)])
     );
     let flat = plane(&shifted);
-    assert_eq!(
-        contents(call!(cuMemcpy2D_v2(&raw const flat))),
-        rows(&[(17, 6), (24, 11)])
-    );
+    assert_eq!(contents(call!(cuMemcpy2D_v2(&raw const flat))), rows(&[(17, 6), (24, 11)]));
     let graph = captured(&stream, |stream| {
         well(call!(cuMemcpy2DAsync_v2(&raw const flat, stream)));
     });
     let mut params = CUDA_MEMCPY3D::zeroed();
-    well(call!(cuGraphMemcpyNodeGetParams(
-        nodes(graph)[0],
-        &raw mut params
-    )));
+    well(call!(cuGraphMemcpyNodeGetParams(nodes(graph)[0], &raw mut params)));
     assert_eq!([params.srcPitch, params.dstPitch], [0; 2]);
     assert_eq!([params.srcXInBytes, params.dstY], [1, 2]);
     well(call!(cuGraphDestroy(graph)));
@@ -292,11 +250,7 @@ fn rows_and_slices_that_overlap_are_refused_even_if_there_is_only_one() {
         assert_eq!(call!(cuMemcpy3D_v2(&raw const copy)), expected, "{pitch}");
     }
     for (offset, width, pitch, is_refused) in cases {
-        let copy = CUDA_MEMCPY3D {
-            srcXInBytes: offset,
-            srcPitch: pitch,
-            ..row([from, to], width)
-        };
+        let copy = CUDA_MEMCPY3D { srcXInBytes: offset, srcPitch: pitch, ..row([from, to], width) };
         let expected = if is_refused { INVALID } else { SUCCESS };
         let flat = plane(&copy);
         let answers = [
@@ -353,11 +307,7 @@ fn a_launch_waits_for_copies_within_host_memory() {
         };
         let (from, to) = (address(0, source_is_pinned), address(1, target_is_pinned));
         let by_capture = captured(&stream, |stream| {
-            well(call!(cuLaunchHostFunc(
-                stream,
-                Some(fill_later),
-                host(from)
-            )));
+            well(call!(cuLaunchHostFunc(stream, Some(fill_later), host(from))));
             well(call!(cuMemcpyAsync(to, from, 4, stream)));
         });
         let mut params = CUDA_MEMCPY3D::zeroed();
@@ -382,11 +332,7 @@ fn a_launch_waits_for_copies_within_host_memory() {
                 unsafe { host::<u32>(place).write_unaligned(0) };
             }
             let mut executable = null_mut();
-            well(call!(cuGraphInstantiateWithFlags(
-                &raw mut executable,
-                graph,
-                0
-            )));
+            well(call!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)));
             if !is_captured {
                 let raw = stream.as_raw();
                 well(call!(cuLaunchHostFunc(raw, Some(fill_later), host(from))));
@@ -433,11 +379,7 @@ fn an_executable_graph_keeps_the_types_of_memory_of_its_copies() {
             &raw const copy,
             context.as_raw()
         )));
-        well(call!(cuGraphInstantiateWithFlags(
-            &raw mut executable,
-            graph,
-            0
-        )));
+        well(call!(cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)));
         for new in pairs() {
             let copy = row(new, 64);
             let code = call!(cuGraphExecMemcpyNodeSetParams(

@@ -25,11 +25,7 @@ impl Blocked {
     fn enqueue() -> Self {
         let ends = Arc::new(AtomicBool::new(false));
         let data = Arc::into_raw(ends.clone()).cast_mut().cast();
-        well(call!(cuLaunchHostFunc(
-            null_mut(),
-            Some(until_it_ends),
-            data
-        )));
+        well(call!(cuLaunchHostFunc(null_mut(), Some(until_it_ends), data)));
         Self(ends)
     }
 
@@ -93,51 +89,27 @@ fn synchronous_copies_and_fills_wait_only_if_they_use_host_memory() {
         let flat = |sides| plane(&row(sides, 4));
         let on_device = [(DEVICE, device), (DEVICE, device + 128)];
         let to_host = [(DEVICE, device), (HOST, pinned)];
-        check("device to device", false, &|| {
-            call!(cuMemcpyDtoD_v2(device, device + 128, 4))
-        });
-        check("device to pool", false, &|| {
-            call!(cuMemcpyDtoD_v2(pool, device, 4))
-        });
-        check("any, within the device", false, &|| {
-            call!(cuMemcpy(pool, device, 4))
-        });
-        check("2-D, within the device", false, &|| {
-            call!(cuMemcpy2D_v2(&flat(on_device)))
-        });
-        check("3-D, within the device", false, &|| {
-            call!(cuMemcpy3D_v2(&row(on_device, 4)))
-        });
+        check("device to device", false, &|| call!(cuMemcpyDtoD_v2(device, device + 128, 4)));
+        check("device to pool", false, &|| call!(cuMemcpyDtoD_v2(pool, device, 4)));
+        check("any, within the device", false, &|| call!(cuMemcpy(pool, device, 4)));
+        check("2-D, within the device", false, &|| call!(cuMemcpy2D_v2(&flat(on_device))));
+        check("3-D, within the device", false, &|| call!(cuMemcpy3D_v2(&row(on_device, 4))));
         check("between contexts", false, &|| {
             call!(cuMemcpyPeer(device, raw, device + 128, raw, 4))
         });
-        check("fill of a device", false, &|| {
-            call!(cuMemsetD8_v2(device, 1, 4))
-        });
-        check("no bytes", false, &|| {
-            call!(cuMemcpyHtoD_v2(device, host::<c_void>(pageable), 0))
-        });
+        check("fill of a device", false, &|| call!(cuMemsetD8_v2(device, 1, 4)));
+        check("no bytes", false, &|| call!(cuMemcpyHtoD_v2(device, host::<c_void>(pageable), 0)));
         check("device to pinned, by its address", true, &|| {
             call!(cuMemcpyDtoD_v2(pinned, device, 4))
         });
         check("from pageable", true, &|| {
             call!(cuMemcpyHtoD_v2(device, host::<c_void>(pageable), 4))
         });
-        check("from pinned", true, &|| {
-            call!(cuMemcpyHtoD_v2(device, host::<c_void>(pinned), 4))
-        });
-        check("to pageable", true, &|| {
-            call!(cuMemcpyDtoH_v2(host(pageable), device, 4))
-        });
-        check("within the host", true, &|| {
-            call!(cuMemcpy(pageable, pinned, 4))
-        });
-        check("2-D, to pinned", true, &|| {
-            call!(cuMemcpy2D_v2(&flat(to_host)))
-        });
-        check("fill of pinned memory", true, &|| {
-            call!(cuMemsetD8_v2(pinned, 1, 4))
-        });
+        check("from pinned", true, &|| call!(cuMemcpyHtoD_v2(device, host::<c_void>(pinned), 4)));
+        check("to pageable", true, &|| call!(cuMemcpyDtoH_v2(host(pageable), device, 4)));
+        check("within the host", true, &|| call!(cuMemcpy(pageable, pinned, 4)));
+        check("2-D, to pinned", true, &|| call!(cuMemcpy2D_v2(&flat(to_host))));
+        check("fill of pinned memory", true, &|| call!(cuMemsetD8_v2(pinned, 1, 4)));
     });
     drop(context);
 }
@@ -159,9 +131,7 @@ fn synchronous_calls_wait_for_memory_with_the_setting_sync_memops() {
             check_wait(&context, "a copy", waits, || {
                 call!(cuMemcpyDtoD_v2(device, device + 128, 4))
             });
-            check_wait(&context, "a fill", waits, || {
-                call!(cuMemsetD8_v2(device, 1, 4))
-            });
+            check_wait(&context, "a fill", waits, || call!(cuMemsetD8_v2(device, 1, 4)));
         }
     });
     drop(context);

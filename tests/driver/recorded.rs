@@ -18,11 +18,7 @@ const RECORDED: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/recorded.
 
 /// Returns the name of the folder for the driver at hand: `<device>-<version>`.
 fn folder(device: &Device) -> String {
-    let name = device
-        .name()
-        .expect("a name")
-        .to_lowercase()
-        .replace(' ', "-");
+    let name = device.name().expect("a name").to_lowercase().replace(' ', "-");
     let version = cuda_safe::version().expect("a driver");
     format!("{name}-{version}")
 }

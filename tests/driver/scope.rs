@@ -54,10 +54,8 @@ fn a_scope_ends_with_its_wait_when_it_panics() {
 #[test]
 fn a_scope_refuses_other_lengths_and_memory_of_other_streams() {
     let context = need!(common::context());
-    let (stream, other) = (
-        context.stream().expect("a stream"),
-        context.stream().expect("a stream"),
-    );
+    let (stream, other) =
+        (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let mut host = [pinned(&context, &[1, 2]), pinned(&context, &[3])];
     let mut buffer = DeviceBuffer::<i32>::zeroed(&other, 1).expect("memory");
     let (lengths, streams) = stream
@@ -91,9 +89,7 @@ fn a_scope_without_copies_is_a_wait() {
     let stream = context.stream().expect("a stream");
     let mut empty = PinnedBuffer::<u8>::zeroed(&context, 0).expect("no memory");
     let none = DeviceBuffer::<u8>::zeroed(&stream, 0).expect("no memory");
-    stream
-        .copy_scope(|scope| scope.copy_to_pinned(&none, &mut empty))
-        .expect("no copy");
+    stream.copy_scope(|scope| scope.copy_to_pinned(&none, &mut empty)).expect("no copy");
     assert_eq!(stream.copy_scope(|_| Ok::<_, Error>(5)), Ok(5));
 }
 
@@ -122,10 +118,7 @@ fn refused_in_scope(result: Result<(), Error>, operation: &str) {
     match result {
         Err(Error::Invalid(invalid)) => {
             let text = invalid.to_string();
-            assert!(
-                matches!(*invalid, Invalid::CallsInProgress { .. }),
-                "{text}"
-            );
+            assert!(matches!(*invalid, Invalid::CallsInProgress { .. }), "{text}");
             assert!(text.contains(operation) && text.contains("scope"), "{text}");
         }
         result => panic!("{result:?}"),

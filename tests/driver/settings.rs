@@ -17,17 +17,11 @@ fn own() -> Option<Context> {
 #[test]
 fn limits_are_read_and_set() {
     let context = need!(own());
-    let before = context
-        .limit(Limit::StackSize)
-        .expect("every context has one");
+    let before = context.limit(Limit::StackSize).expect("every context has one");
     assert!(before > 0);
-    context
-        .set_limit(Limit::StackSize, 2 * before)
-        .expect("twice as much");
+    context.set_limit(Limit::StackSize, 2 * before).expect("twice as much");
     assert!(context.limit(Limit::StackSize).expect("known") >= 2 * before);
-    context
-        .set_limit(Limit::MallocHeapSize, 16 << 20)
-        .expect("before any launch");
+    context.set_limit(Limit::MallocHeapSize, 16 << 20).expect("before any launch");
     assert!(context.limit(Limit::MallocHeapSize).expect("known") >= 16 << 20);
     assert!(context.limit(Limit::PrintfFifoSize).expect("known") > 0);
 }
@@ -35,48 +29,16 @@ fn limits_are_read_and_set() {
 /// Each limit, its name in C, and a value that differs from the default.
 const LIMITS: [(Limit, CUlimit, usize); 11] = [
     (Limit::StackSize, CUlimit::CU_LIMIT_STACK_SIZE, 4096),
-    (
-        Limit::PrintfFifoSize,
-        CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE,
-        3 << 20,
-    ),
-    (
-        Limit::MallocHeapSize,
-        CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE,
-        20 << 20,
-    ),
-    (
-        Limit::DeviceRuntimeSyncDepth,
-        CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH,
-        4,
-    ),
-    (
-        Limit::DeviceRuntimePendingLaunches,
-        CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
-        4096,
-    ),
-    (
-        Limit::MaxL2FetchGranularity,
-        CUlimit::CU_LIMIT_MAX_L2_FETCH_GRANULARITY,
-        32,
-    ),
-    (
-        Limit::PersistingL2CacheSize,
-        CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_SIZE,
-        1 << 20,
-    ),
+    (Limit::PrintfFifoSize, CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, 3 << 20),
+    (Limit::MallocHeapSize, CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE, 20 << 20),
+    (Limit::DeviceRuntimeSyncDepth, CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 4),
+    (Limit::DeviceRuntimePendingLaunches, CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 4096),
+    (Limit::MaxL2FetchGranularity, CUlimit::CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 32),
+    (Limit::PersistingL2CacheSize, CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 1 << 20),
     (Limit::SharedMemorySize, CUlimit::CU_LIMIT_SHMEM_SIZE, 1024),
     (Limit::CigEnabled, CUlimit::CU_LIMIT_CIG_ENABLED, 1),
-    (
-        Limit::CigSharedMemoryFallback,
-        CUlimit::CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED,
-        1,
-    ),
-    (
-        Limit::PerBlockMemorySize,
-        CUlimit::CU_LIMIT_PER_BLOCK_MEMORY_SIZE,
-        1 << 16,
-    ),
+    (Limit::CigSharedMemoryFallback, CUlimit::CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED, 1),
+    (Limit::PerBlockMemorySize, CUlimit::CU_LIMIT_PER_BLOCK_MEMORY_SIZE, 1 << 16),
 ];
 
 /// Returns the values of all limits as raw numbers, with `None` for those that the driver does not
@@ -100,19 +62,10 @@ const EVERYWHERE: [usize; 4] = [0, 1, 2, 4];
 #[test]
 fn each_cache_preference_is_set_and_read() {
     const EACH: [(CachePreference, CUfunc_cache); 4] = [
-        (
-            CachePreference::Shared,
-            CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED,
-        ),
+        (CachePreference::Shared, CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED),
         (CachePreference::L1, CUfunc_cache::CU_FUNC_CACHE_PREFER_L1),
-        (
-            CachePreference::Equal,
-            CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL,
-        ),
-        (
-            CachePreference::None,
-            CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE,
-        ),
+        (CachePreference::Equal, CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL),
+        (CachePreference::None, CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE),
     ];
     let context = need!(own());
     let before = context.cache_preference().expect("known");
@@ -132,42 +85,14 @@ fn each_cache_preference_is_set_and_read() {
 
 /// Each flag, its name in C, and the version that introduced it.
 const FLAGS: [(ContextFlags, CUctx_flags, (u16, u16)); 8] = [
-    (
-        ContextFlags::SCHED_SPIN,
-        CUctx_flags::CU_CTX_SCHED_SPIN,
-        (2, 0),
-    ),
-    (
-        ContextFlags::SCHED_YIELD,
-        CUctx_flags::CU_CTX_SCHED_YIELD,
-        (2, 0),
-    ),
-    (
-        ContextFlags::SCHED_BLOCKING_SYNC,
-        CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC,
-        (2, 0),
-    ),
+    (ContextFlags::SCHED_SPIN, CUctx_flags::CU_CTX_SCHED_SPIN, (2, 0)),
+    (ContextFlags::SCHED_YIELD, CUctx_flags::CU_CTX_SCHED_YIELD, (2, 0)),
+    (ContextFlags::SCHED_BLOCKING_SYNC, CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC, (2, 0)),
     (ContextFlags::MAP_HOST, CUctx_flags::CU_CTX_MAP_HOST, (2, 0)),
-    (
-        ContextFlags::LMEM_RESIZE_TO_MAX,
-        CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX,
-        (2, 0),
-    ),
-    (
-        ContextFlags::COREDUMP_ENABLE,
-        CUctx_flags::CU_CTX_COREDUMP_ENABLE,
-        (12, 1),
-    ),
-    (
-        ContextFlags::USER_COREDUMP_ENABLE,
-        CUctx_flags::CU_CTX_USER_COREDUMP_ENABLE,
-        (12, 1),
-    ),
-    (
-        ContextFlags::SYNC_MEMOPS,
-        CUctx_flags::CU_CTX_SYNC_MEMOPS,
-        (12, 1),
-    ),
+    (ContextFlags::LMEM_RESIZE_TO_MAX, CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX, (2, 0)),
+    (ContextFlags::COREDUMP_ENABLE, CUctx_flags::CU_CTX_COREDUMP_ENABLE, (12, 1)),
+    (ContextFlags::USER_COREDUMP_ENABLE, CUctx_flags::CU_CTX_USER_COREDUMP_ENABLE, (12, 1)),
+    (ContextFlags::SYNC_MEMOPS, CUctx_flags::CU_CTX_SYNC_MEMOPS, (12, 1)),
 ];
 
 /// Returns the raw flags of a context.
@@ -182,10 +107,8 @@ fn raw_flags(context: &Context) -> u32 {
 }
 
 /// Flags with which a context opens a file or a pipe.
-const COREDUMPS: [ContextFlags; 2] = [
-    ContextFlags::COREDUMP_ENABLE,
-    ContextFlags::USER_COREDUMP_ENABLE,
-];
+const COREDUMPS: [ContextFlags; 2] =
+    [ContextFlags::COREDUMP_ENABLE, ContextFlags::USER_COREDUMP_ENABLE];
 
 /// In a child process, because flags for core dumps create files, here in the folder of the tests.
 #[test]
@@ -196,10 +119,8 @@ fn each_flag_has_the_value_of_its_c_name() {
         let path = scratch.join(name).into_os_string();
         path.into_string().expect("a UTF-8 path")
     });
-    let environment = [
-        ("CUDA_COREDUMP_FILE", file.as_str()),
-        ("CUDA_COREDUMP_PIPE", pipe.as_str()),
-    ];
+    let environment =
+        [("CUDA_COREDUMP_FILE", file.as_str()), ("CUDA_COREDUMP_PIPE", pipe.as_str())];
     common::child::in_child(&environment, || {
         let ways = CUctx_flags::CU_CTX_SCHED_MASK.0;
         for (flag, raw, (major, minor)) in FLAGS {
@@ -242,10 +163,7 @@ fn each_flag_has_the_value_of_its_c_name() {
                 assert_eq!(its & ways, raw.0, "{flag:?} of {its:#x}");
             } else {
                 // A real driver (580) accepts some of the other flags without an effect.
-                assert!(
-                    !common::is_software() || its & raw.0 == raw.0,
-                    "{flag:?} of {its:#x}"
-                );
+                assert!(!common::is_software() || its & raw.0 == raw.0, "{flag:?} of {its:#x}");
             }
         }
     });
@@ -258,14 +176,9 @@ fn a_context_has_the_flags_it_was_created_with() {
     assert!(flags.contains(ContextFlags::SCHED_YIELD), "{flags:?}");
     assert!(!flags.contains(ContextFlags::SCHED_BLOCKING_SYNC));
     need!(common::since(12, 1));
-    context
-        .set_flags(ContextFlags::SCHED_BLOCKING_SYNC)
-        .expect("another way to wait");
+    context.set_flags(ContextFlags::SCHED_BLOCKING_SYNC).expect("another way to wait");
     let flags = context.flags().expect("known");
-    assert!(
-        flags.contains(ContextFlags::SCHED_BLOCKING_SYNC),
-        "{flags:?}"
-    );
+    assert!(flags.contains(ContextFlags::SCHED_BLOCKING_SYNC), "{flags:?}");
 }
 
 #[test]
@@ -279,10 +192,7 @@ fn a_context_reports_its_api_version_and_priorities() {
     assert!(version >= 3010, "{version}");
     assert!(!common::is_software() || version == 3020, "{version}");
     let priorities = context.stream_priorities().expect("known");
-    assert!(
-        priorities.contains(&0) && *priorities.start() < 0,
-        "{priorities:?}"
-    );
+    assert!(priorities.contains(&0) && *priorities.start() < 0, "{priorities:?}");
     context.reset_persisting_l2().expect("nothing persists");
 }
 
@@ -319,9 +229,7 @@ fn flags_of_the_primary_context_can_be_set_before_and_while_it_is_retained() {
         let context = Context::primary(&device).expect("a primary context");
         let flags = context.flags().expect("known");
         assert!(flags.contains(first), "{flags:?}");
-        device
-            .set_primary_flags(second)
-            .expect("while it is retained");
+        device.set_primary_flags(second).expect("while it is retained");
         let state = device.primary_state().expect("known");
         assert!(state.active && state.flags.contains(second), "{state:?}");
         let waits = ContextFlags::SCHED_BLOCKING_SYNC;
@@ -341,11 +249,7 @@ fn a_retained_primary_context_can_be_reset() {
         let held = Context::primary(&device).expect("a primary context");
         let handle = held.as_raw();
         let free = held.memory_info().expect("known").free;
-        let size: usize = if common::is_software() {
-            16 << 20
-        } else {
-            1 << 30
-        };
+        let size: usize = if common::is_software() { 16 << 20 } else { 1 << 30 };
         let mut memory = 0;
         let made = held.with_current(|_| {
             // SAFETY: the pointer refers to a local variable.
@@ -382,21 +286,12 @@ fn an_event_of_a_whole_context_completes_after_the_work_of_all_its_streams() {
     need!(common::since(12, 5));
     common::child::in_child(&[], || {
         let context = need!(common::context());
-        let (a, b) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
-        let (all, later) = (
-            context.event().expect("an event"),
-            context.event().expect("an event"),
-        );
+        let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
+        let (all, later) = (context.event().expect("an event"), context.event().expect("an event"));
         let scale = Scale::new(&context);
         let busy = Busy::new(&context, &a);
         context.record_event(&all).expect("a record");
-        assert!(
-            !all.is_complete().expect("a query"),
-            "one of the streams has work"
-        );
+        assert!(!all.is_complete().expect("a query"), "one of the streams has work");
         // Work of the other stream now waits for that of the first.
         context.wait_event(&all).expect("a wait");
         let mut x = DeviceBuffer::<i32>::zeroed(&b, 10).expect("memory");
@@ -416,10 +311,7 @@ fn an_event_of_another_context_is_not_recorded() {
     let other = need!(common::context()).event().expect("an event");
     match context.record_event(&other) {
         Err(Error::Invalid(invalid)) => {
-            assert!(
-                matches!(*invalid, Invalid::OtherContext { .. }),
-                "{invalid}"
-            );
+            assert!(matches!(*invalid, Invalid::OtherContext { .. }), "{invalid}");
         }
         done => panic!("{done:?}"),
     }
@@ -439,10 +331,7 @@ mod provoked {
             let set = context.set_limit(limit, value);
             let after = limits(&context);
             for (other, (its, was)) in after.into_iter().zip(before).enumerate() {
-                assert!(
-                    other == index || its == was,
-                    "{raw:?} changes limit {other}"
-                );
+                assert!(other == index || its == was, "{raw:?} changes limit {other}");
             }
             match set {
                 // Some values are rounded, and the granularity is only a hint.
@@ -498,27 +387,15 @@ mod provoked {
             ContextFlags::SCHED_YIELD,
             ContextFlags::SCHED_BLOCKING_SYNC,
         ];
-        let wrong = [
-            ways[0] | ways[1],
-            ways[0] | ways[2],
-            ways[1] | ways[2],
-            ContextFlags::all(),
-        ];
+        let wrong = [ways[0] | ways[1], ways[0] | ways[2], ways[1] | ways[2], ContextFlags::all()];
         let invalid = |done: Result<(), Error>, what: &str| {
             let error = done.expect_err(what);
-            assert_eq!(
-                error.code(),
-                Some(CUresult::CUDA_ERROR_INVALID_VALUE),
-                "{what}"
-            );
+            assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE), "{what}");
         };
         let before = device.primary_state().expect("known").flags;
         for flags in wrong {
             invalid(Context::new(&device, flags).map(drop), "cuCtxCreate");
-            invalid(
-                device.set_primary_flags(flags),
-                "cuDevicePrimaryCtxSetFlags",
-            );
+            invalid(device.set_primary_flags(flags), "cuDevicePrimaryCtxSetFlags");
             if common::offers(12, 1) {
                 invalid(context.set_flags(flags), "cuCtxSetFlags");
             }

@@ -9,9 +9,7 @@ fn shared_memory_can_be_read_on_every_stream() {
     let home = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&home, 1 << 16).expect("memory");
     // This work is still pending when the memory is shared.
-    Scale::new(&context)
-        .run(&home, &mut buffer, 1, 5)
-        .expect("a launch");
+    Scale::new(&context).run(&home, &mut buffer, 1, 5).expect("a launch");
     let shared = buffer.share().expect("an event");
     let copies: Vec<_> = (0..4)
         .map(|_| {
@@ -79,9 +77,7 @@ fn foreign_memory_cannot_be_shared() {
     // SAFETY: the owner is the memory itself.
     let foreign = unsafe { DeviceBuffer::<u32>::from_foreign(memory.as_raw(), 4, &stream, memory) }
         .expect("memory");
-    let rejected = foreign
-        .try_share()
-        .expect_err("foreign memory cannot be shared");
+    let rejected = foreign.try_share().expect_err("foreign memory cannot be shared");
     assert_eq!(rejected.error, Invalid::ForeignMemory.into());
     assert_eq!(rejected.value.to_vec().expect("a copy"), [1; 4]);
 }
@@ -89,9 +85,7 @@ fn foreign_memory_cannot_be_shared() {
 #[test]
 fn a_reader_cannot_be_used_on_another_stream() {
     let context = need!(common::context());
-    let streams: Vec<_> = (0..3)
-        .map(|_| context.stream().expect("a stream"))
-        .collect();
+    let streams: Vec<_> = (0..3).map(|_| context.stream().expect("a stream")).collect();
     let shared = DeviceBuffer::from_slice(&streams[0], &[1u32; 4])
         .and_then(|buffer| buffer.share())
         .expect("shared memory");

@@ -10,24 +10,12 @@ fn a_part_of_a_buffer_is_copied_filled_and_read() {
     let mut buffer = DeviceBuffer::from_slice(&stream, &[1, 2, 3, 4, 5, 6]).expect("a copy");
     let mut part = buffer.slice_mut(1..3).expect("a part");
     part.copy_from_slice(&[20, 30]).expect("a copy");
-    part.reborrow()
-        .slice(1..)
-        .expect("a part")
-        .fill(31)
-        .expect("a fill");
+    part.reborrow().slice(1..).expect("a part").fill(31).expect("a fill");
     assert_eq!(part.as_slice().to_vec().expect("a copy"), [20, 31]);
-    buffer
-        .slice_mut(4..=5)
-        .expect("a part")
-        .zero()
-        .expect("a fill");
+    buffer.slice_mut(4..=5).expect("a part").zero().expect("a fill");
     assert_eq!(buffer.to_vec().expect("a copy"), [1, 20, 31, 4, 0, 0]);
     let mut two = [0; 2];
-    buffer
-        .slice(2..4)
-        .expect("a part")
-        .copy_to_slice(&mut two)
-        .expect("a copy");
+    buffer.slice(2..4).expect("a part").copy_to_slice(&mut two).expect("a copy");
     assert_eq!(two, [31, 4]);
 }
 
@@ -89,9 +77,7 @@ fn a_part_beyond_a_buffer_is_refused() {
 #[test]
 fn a_rebound_buffer_waits_for_its_previous_work() {
     let context = need!(common::context());
-    let streams: Vec<_> = (0..4)
-        .map(|_| context.stream().expect("a stream"))
-        .collect();
+    let streams: Vec<_> = (0..4).map(|_| context.stream().expect("a stream")).collect();
     let scale = Scale::new(&context);
     let mut buffer = DeviceBuffer::<i32>::zeroed(&streams[0], 1 << 16).expect("memory");
     for stream in streams.iter().cycle().take(12) {
@@ -105,10 +91,7 @@ fn a_rebound_buffer_waits_for_its_previous_work() {
 #[test]
 fn borrowed_memory_cannot_be_rebound() {
     let context = need!(common::context());
-    let (a, b) = (
-        context.stream().expect("a stream"),
-        context.stream().expect("a stream"),
-    );
+    let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let owner = DeviceBuffer::<u32>::zeroed(&a, 4).expect("memory");
     // SAFETY: the owner outlives the borrowed buffer, which is the only one used.
     let borrowed = unsafe { DeviceBuffer::<u32>::borrow_raw(owner.as_raw(), 4, &a) };
@@ -132,18 +115,12 @@ fn chunks_have_equal_lengths_and_a_remainder() {
     first.copy_from(second).expect("a copy");
     chunks.into_remainder().fill(9).expect("a fill");
     let chunks = buffer.chunks_exact(3).expect("chunks");
-    let lists: Vec<_> = chunks
-        .clone()
-        .map(|chunk| chunk.to_vec().expect("a copy"))
-        .collect();
+    let lists: Vec<_> = chunks.clone().map(|chunk| chunk.to_vec().expect("a copy")).collect();
     assert_eq!(lists, [[4, 5, 6], [4, 5, 6]]);
     assert_eq!(chunks.remainder().to_vec().expect("a copy"), [9]);
     let whole = buffer.chunks_exact(8).expect("no chunks");
     assert_eq!((whole.len(), whole.remainder().len()), (0, 7));
-    for refused in [
-        buffer.chunks_exact(0).map(drop),
-        buffer.chunks_exact_mut(0).map(drop),
-    ] {
+    for refused in [buffer.chunks_exact(0).map(drop), buffer.chunks_exact_mut(0).map(drop)] {
         match refused {
             Err(Error::Invalid(invalid)) => assert_eq!(*invalid, Invalid::EmptyChunks),
             other => panic!("{other:?}"),
@@ -183,12 +160,7 @@ fn memory_is_cast_to_elements_of_another_size() {
     let pairs = buffer.as_slice().cast::<[u16; 2]>().expect("pairs");
     assert_eq!(pairs.len(), 2);
     let mut bytes = buffer.as_mut_slice().cast::<u8>().expect("bytes");
-    bytes
-        .reborrow()
-        .slice(..4)
-        .expect("a part")
-        .fill(0xff)
-        .expect("a fill");
+    bytes.reborrow().slice(..4).expect("a part").fill(0xff).expect("a fill");
     let address = buffer.as_raw();
     let one = buffer.cast::<u64>().expect("one number");
     assert_eq!((one.as_raw(), one.len()), (address, 1));
@@ -203,27 +175,15 @@ fn a_cast_of_an_unsuitable_size_or_alignment_returns_the_memory() {
     let buffer = DeviceBuffer::from_slice(&stream, &[1u8, 2, 3, 4, 5, 6]).expect("a copy");
     let address = buffer.as_raw();
     let rejected = buffer.try_cast::<u32>().expect_err("6 bytes");
-    let cast = Invalid::Cast {
-        address,
-        size: 6,
-        element: 4,
-        align: 4,
-    };
+    let cast = Invalid::Cast { address, size: 6, element: 4, align: 4 };
     assert_eq!(rejected.error, cast.into());
     let mut buffer = rejected.value;
     assert_eq!(buffer.as_slice().cast::<u16>().expect("three").len(), 3);
     let odd = buffer.slice(1..5).expect("a part");
     odd.cast::<u32>().expect_err("an odd address");
     assert_eq!(odd.cast::<[u8; 4]>().expect("an array of bytes").len(), 1);
-    buffer
-        .slice_mut(1..3)
-        .expect("a part")
-        .cast::<u16>()
-        .expect_err("an odd address");
-    buffer
-        .as_slice()
-        .cast::<()>()
-        .expect_err("no bytes are left of 6");
+    buffer.slice_mut(1..3).expect("a part").cast::<u16>().expect_err("an odd address");
+    buffer.as_slice().cast::<()>().expect_err("no bytes are left of 6");
     let none = buffer.slice(..0).expect("a part");
     assert!(none.cast::<u64>().expect("nothing").is_empty());
     assert!(none.cast::<()>().expect("nothing").is_empty());

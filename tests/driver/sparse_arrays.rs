@@ -29,10 +29,7 @@ fn rejected<T>(result: Result<T, Error>) -> &'static str {
     }
 }
 
-const SHAPE: ArrayShape = ArrayShape::TwoD {
-    width: 1000,
-    height: 600,
-};
+const SHAPE: ArrayShape = ArrayShape::TwoD { width: 1000, height: 600 };
 const ALL: Extent = Extent::new_2d(1000, 600);
 const DOT: Extent = Extent::new_2d(1, 1);
 
@@ -61,9 +58,7 @@ fn a_region_is_mapped_by_tiles() {
     // Only whole tiles are unmapped.
     plane.unmap(corner, square).expect("no change");
     assert_eq!(plane.mapped_tiles(), 4);
-    plane
-        .unmap([0; 3], Extent::new_2d(tile.width + 1, tile.height))
-        .expect("a tile");
+    plane.unmap([0; 3], Extent::new_2d(tile.width + 1, tile.height)).expect("a tile");
     assert_eq!(plane.mapped_tiles(), 3);
     assert!(!plane.is_mapped([0; 3], DOT).expect("a region"));
     // The tile at the corner of the array is smaller.
@@ -85,15 +80,9 @@ fn copies_need_mapped_tiles() {
     let mut plane = plane(&stream);
     assert_eq!(rejected(plane.part([0; 3], DOT)), "the part");
     assert_eq!(rejected(plane.part([1000, 0, 0], DOT)), "the part");
-    assert_eq!(
-        rejected(plane.map([0; 3], Extent::new_2d(1001, 1))),
-        "the part"
-    );
+    assert_eq!(rejected(plane.map([0; 3], Extent::new_2d(1001, 1))), "the part");
     assert_eq!(rejected(plane.unmap([0, 0, 1], DOT)), "the part");
-    assert_eq!(
-        rejected(plane.is_mapped([0, usize::MAX, 0], DOT)),
-        "the part"
-    );
+    assert_eq!(rejected(plane.is_mapped([0, usize::MAX, 0], DOT)), "the part");
     plane.map([0; 3], DOT).expect("a mapping");
     let square = Extent::new_2d(4, 4);
     let texels: Vec<u32> = (0..16).collect();
@@ -101,14 +90,8 @@ fn copies_need_mapped_tiles() {
     part.copy_from_slice(&texels).expect("a copy");
     let part = plane.part([0; 3], square).expect("a part");
     assert_eq!(part.to_vec().expect("a copy"), texels);
-    let mut small = Array::<u32>::new(
-        &stream,
-        ArrayShape::TwoD {
-            width: 4,
-            height: 4,
-        },
-    )
-    .expect("an array");
+    let mut small =
+        Array::<u32>::new(&stream, ArrayShape::TwoD { width: 4, height: 4 }).expect("an array");
     small.as_mut().copy_from_array(part).expect("a copy");
     assert_eq!(small.to_vec().expect("a copy"), texels);
     plane.unmap([0; 3], ALL).expect("no mapping");
@@ -118,30 +101,18 @@ fn copies_need_mapped_tiles() {
 #[test]
 fn layers_and_volumes_have_tiles_of_their_own() {
     let (_context, stream) = need!(stage());
-    let layers = ArrayShape::TwoDLayered {
-        width: 512,
-        height: 512,
-        layers: 3,
-    };
+    let layers = ArrayShape::TwoDLayered { width: 512, height: 512, layers: 3 };
     let mut layers = SparseArray::<u32>::new(&stream, layers).expect("an array");
     layers.map([0, 0, 2], DOT).expect("a mapping");
     assert_eq!(layers.mapped_tiles(), 1);
     assert!(!layers.is_mapped([0, 0, 1], DOT).expect("a region"));
-    layers
-        .map([0; 3], Extent::new_3d(1, 1, 3))
-        .expect("a mapping");
+    layers.map([0; 3], Extent::new_3d(1, 1, 3)).expect("a mapping");
     assert_eq!(layers.mapped_tiles(), 3);
 
-    let volume = ArrayShape::ThreeD {
-        width: 256,
-        height: 256,
-        depth: 256,
-    };
+    let volume = ArrayShape::ThreeD { width: 256, height: 256, depth: 256 };
     let mut volume = SparseArray::<u32>::new(&stream, volume).expect("an array");
     let tile = volume.tile();
-    volume
-        .map([0, 0, tile.depth - 1], Extent::new_3d(1, 1, 2))
-        .expect("a mapping");
+    volume.map([0, 0, tile.depth - 1], Extent::new_3d(1, 1, 2)).expect("a mapping");
     assert_eq!(volume.mapped_tiles(), 2);
 }
 
@@ -158,19 +129,13 @@ fn an_array_moves_to_another_stream_with_its_tiles() {
     let part = plane.part([0; 3], DOT).expect("a part");
     assert_eq!(part.to_vec().expect("a copy"), [7]);
     let text = format!("{plane:?}");
-    assert!(
-        text.contains("u32") && text.contains("mapped_tiles: 1"),
-        "{text}"
-    );
+    assert!(text.contains("u32") && text.contains("mapped_tiles: 1"), "{text}");
 }
 
 #[test]
 fn textures_and_surfaces_own_or_borrow_a_sparse_array() {
     let (_context, stream) = need!(stage());
-    let options = ArrayOptions {
-        surface: true,
-        ..ArrayOptions::default()
-    };
+    let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let mut plane = self::plane(&stream);
     plane.map([0; 3], DOT).expect("a mapping");
     drop(Texture::new(&plane, &Sampler::default()).expect("a texture"));
@@ -194,9 +159,7 @@ fn tiles_of_a_captured_stream_are_not_changed() {
     let (_context, stream) = need!(stage());
     let mut plane = plane(&stream);
     plane.map([0; 3], DOT).expect("a mapping");
-    let capture = stream
-        .begin_capture(CaptureMode::ThreadLocal)
-        .expect("a capture");
+    let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("a capture");
     let captured = |result: Result<(), Error>| match result {
         Err(Error::Invalid(what)) => assert_eq!(*what, Invalid::StreamIsCaptured),
         other => panic!("{other:?}"),

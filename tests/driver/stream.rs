@@ -11,10 +11,7 @@ fn a_stream_reports_whether_its_work_is_complete() {
         let stream = context.stream().expect("a stream");
         assert!(stream.is_complete().expect("a query"));
         let work = Busy::new(&context, &stream);
-        assert!(
-            !stream.is_complete().expect("a query"),
-            "work was just given to it"
-        );
+        assert!(!stream.is_complete().expect("a query"), "work was just given to it");
         stream.synchronize().expect("a wait");
         assert!(stream.is_complete().expect("a query"));
         drop(work);
@@ -25,23 +22,15 @@ fn a_stream_reports_whether_its_work_is_complete() {
 fn streams_have_ids_and_priorities() {
     let context = need!(common::context());
     need!(common::since(12, 0));
-    let high = StreamOptions {
-        priority: -1,
-        ..Default::default()
-    };
-    let (a, b) = (
-        context.stream().expect("a stream"),
-        context.stream_with(high).expect("a stream"),
-    );
+    let high = StreamOptions { priority: -1, ..Default::default() };
+    let (a, b) =
+        (context.stream().expect("a stream"), context.stream_with(high).expect("a stream"));
     assert_eq!(a.priority().expect("known"), 0);
     assert_eq!(b.priority().expect("known"), -1);
     assert_ne!(a.id().expect("known"), b.id().expect("known"));
     assert_ne!(a, b);
     assert_eq!(a, a.clone());
-    let clamped = StreamOptions {
-        priority: -1000,
-        ..Default::default()
-    };
+    let clamped = StreamOptions { priority: -1000, ..Default::default() };
     let clamped = context.stream_with(clamped).expect("a stream");
     assert!(clamped.priority().expect("known") > -1000);
 }
@@ -51,18 +40,13 @@ fn a_stream_waits_for_an_event_of_another() {
     need!(common::gpu());
     child::in_child(&[], || {
         let context = need!(common::context());
-        let (first, second) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
+        let (first, second) =
+            (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let event = context.event().expect("an event");
         let work = Busy::new(&context, &first);
         event.record(&first).expect("a record");
         second.wait_event(&event).expect("a wait");
-        assert!(
-            !second.is_complete().expect("a query"),
-            "the second stream waits for the first"
-        );
+        assert!(!second.is_complete().expect("a query"), "the second stream waits for the first");
         second.synchronize().expect("a wait");
         assert!(first.is_complete().expect("a query"));
         drop(work);
@@ -130,10 +114,8 @@ fn a_panic_in_a_host_function_is_the_error_of_the_next_wait() {
 #[test]
 fn waits_in_a_host_function_are_refused_and_drops_are_deferred() {
     let context = need!(common::context());
-    let (stream, other) = (
-        context.stream().expect("a stream"),
-        context.stream().expect("a stream"),
-    );
+    let (stream, other) =
+        (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let buffer = cuda_safe::DeviceBuffer::<u8>::zeroed_sync(&other, 64).expect("memory");
     let event = context.event().expect("an event");
     let leaked = cuda_safe::leaked();
@@ -141,17 +123,13 @@ fn waits_in_a_host_function_are_refused_and_drops_are_deferred() {
     let (own, whole) = (stream.clone(), context.clone());
     let function = move || {
         let waits = [own.synchronize(), event.synchronize(), whole.synchronize()];
-        let all = waits
-            .iter()
-            .all(|wait| matches!(wait, Err(Error::InHostFunction)));
+        let all = waits.iter().all(|wait| matches!(wait, Err(Error::InHostFunction)));
         drop((buffer, other, event, own, whole));
         sender.send(all).expect("the test receives it");
     };
     stream.launch_host_function(function).expect("a launch");
     stream.synchronize().expect("a wait");
     assert!(refused.try_recv().expect("it ran"));
-    context
-        .synchronize()
-        .expect("the deferred objects are released");
+    context.synchronize().expect("the deferred objects are released");
     assert_eq!(cuda_safe::leaked(), leaked);
 }

@@ -87,17 +87,9 @@ impl Arena {
         let own = two.then(own);
         let has_pool = seed % 2 == 0 && common::offers(12, 5);
         Self {
-            homes: Some(primary)
-                .into_iter()
-                .chain(own)
-                .map(Home::new)
-                .collect(),
+            homes: Some(primary).into_iter().chain(own).map(Home::new).collect(),
             pool: has_pool.then(|| pool(&device)).flatten(),
-            greens: if has_pool {
-                Vec::new()
-            } else {
-                partitions(&device)
-            },
+            greens: if has_pool { Vec::new() } else { partitions(&device) },
             streams: Mutex::default(),
             mailbox: Mutex::default(),
             captures: RwLock::default(),

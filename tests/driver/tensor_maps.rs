@@ -14,11 +14,8 @@ use cuda_safe::{
 
 const TENSOR: &str = include_str!("../kernels/tensor.ptx");
 
-const LAYOUT: TensorLayout<'_> = TensorLayout {
-    data_type: TensorDataType::F32,
-    dims: &[32, 16, 8],
-    strides: &[128, 2048],
-};
+const LAYOUT: TensorLayout<'_> =
+    TensorLayout { data_type: TensorDataType::F32, dims: &[32, 16, 8], strides: &[128, 2048] };
 const SHAPE: TiledBox<'_> = TiledBox::new(&[8, 4, 2]);
 const COLUMN: Im2colBox<'_> = Im2colBox {
     lower_corner: &[-1],
@@ -40,9 +37,7 @@ const WIDE: Im2colWideBox<'_> = Im2colWideBox {
 fn context() -> Option<Context> {
     let context = common::context()?;
     common::since(12, 0)?;
-    let has = context
-        .device()
-        .attribute(attribute::TENSOR_MAP_ACCESS_SUPPORTED);
+    let has = context.device().attribute(attribute::TENSOR_MAP_ACCESS_SUPPORTED);
     if !has.expect("known") {
         common::skip("needs a device with tensor maps");
         return None;
@@ -58,9 +53,7 @@ fn memory(stream: &Stream) -> DeviceBuffer<f32> {
 fn check_refused<T>(done: Result<T>, parameter: &str) {
     match done.map(drop) {
         Err(Error::Invalid(invalid)) => match *invalid {
-            Invalid::TensorMap {
-                parameter: named, ..
-            } => assert_eq!(named, parameter),
+            Invalid::TensorMap { parameter: named, .. } => assert_eq!(named, parameter),
             other => panic!("{other}"),
         },
         done => panic!("{parameter}: {done:?}"),
@@ -78,10 +71,7 @@ fn a_map_describes_a_tensor_in_memory() {
         ..TensorMapOptions::default()
     };
     let mut map = TensorMap::tiled(&first, LAYOUT, SHAPE, options).expect("a map");
-    assert_eq!(
-        (map.extent_bytes(), map.stream()),
-        (32 * 16 * 8 * 4, &stream)
-    );
+    assert_eq!((map.extent_bytes(), map.stream()), (32 * 16 * 8 * 4, &stream));
     assert!(!map.is_writable());
     let before = map.as_raw().opaque;
     map.replace_memory(&first).expect("the same memory");
@@ -91,10 +81,7 @@ fn a_map_describes_a_tensor_in_memory() {
     assert_ne!(map.as_raw().opaque[0], before[0]);
     assert_eq!(map.as_raw().opaque[1..], before[1..]);
     let text = format!("{map:?}");
-    assert!(
-        text.starts_with("TensorMap") && text.contains("extent_bytes"),
-        "{text}"
-    );
+    assert!(text.starts_with("TensorMap") && text.contains("extent_bytes"), "{text}");
 }
 
 #[test]
@@ -109,10 +96,8 @@ fn maps_of_one_to_five_dimensions_are_encoded() {
             dims: &dims[..rank],
             strides: &strides[..rank - 1],
         };
-        let shape = TiledBox {
-            dims: &[4, 2, 2, 2, 1][..rank],
-            element_strides: &[1, 2, 1, 1, 1][..rank],
-        };
+        let shape =
+            TiledBox { dims: &[4, 2, 2, 2, 1][..rank], element_strides: &[1, 2, 1, 1, 1][..rank] };
         TensorMap::tiled(&memory, layout, shape, TensorMapOptions::default())
             .unwrap_or_else(|error| panic!("{rank} dimensions: {error}"));
     }
@@ -187,11 +172,7 @@ fn shapes_of_tensors_are_checked() {
         (&[32, 16, 8], &[128, 128], "strides"),
     ];
     for (dims, strides, parameter) in cases {
-        let layout = TensorLayout {
-            data_type: TensorDataType::F32,
-            dims,
-            strides,
-        };
+        let layout = TensorLayout { data_type: TensorDataType::F32, dims, strides };
         let options = TensorMapOptions::default();
         check_refused(TensorMap::tiled(&memory, layout, SHAPE, options), parameter);
     }
@@ -212,14 +193,8 @@ fn boxes_and_options_are_checked() {
     let stream = context.stream().expect("a stream");
     let memory = memory(&stream);
     let tiled = |dims: &[u32], element_strides: &[u32], swizzle| {
-        let shape = TiledBox {
-            dims,
-            element_strides,
-        };
-        let options = TensorMapOptions {
-            swizzle,
-            ..TensorMapOptions::default()
-        };
+        let shape = TiledBox { dims, element_strides };
+        let options = TensorMapOptions { swizzle, ..TensorMapOptions::default() };
         TensorMap::tiled(&memory, LAYOUT, shape, options).map(drop)
     };
     let none = Swizzle::None;
@@ -234,14 +209,9 @@ fn boxes_and_options_are_checked() {
     check_refused(tiled(&[8, 1, 1], &[1, 9, 1], none), "element_strides");
     check_refused(tiled(&[8, 1, 1], &[1, 0, 1], none), "element_strides");
     tiled(&[32, 1, 1], &[1, 8, 8], Swizzle::Span128).expect("a map");
-    let options = TensorMapOptions {
-        fill: TensorFill::NanRequestZeroFma,
-        ..TensorMapOptions::default()
-    };
-    let integers = TensorLayout {
-        data_type: TensorDataType::I32,
-        ..LAYOUT
-    };
+    let options =
+        TensorMapOptions { fill: TensorFill::NanRequestZeroFma, ..TensorMapOptions::default() };
+    let integers = TensorLayout { data_type: TensorDataType::I32, ..LAYOUT };
     check_refused(TensorMap::tiled(&memory, integers, SHAPE, options), "fill");
 }
 
@@ -252,11 +222,7 @@ fn columns_of_convolutions_are_checked() {
     let memory = memory(&stream);
     let options = TensorMapOptions::default();
     let im2col = |shape| TensorMap::im2col(&memory, LAYOUT, shape, options).map(drop);
-    let with = |lower_corner, upper_corner| Im2colBox {
-        lower_corner,
-        upper_corner,
-        ..COLUMN
-    };
+    let with = |lower_corner, upper_corner| Im2colBox { lower_corner, upper_corner, ..COLUMN };
     check_refused(im2col(with(&[], &[1])), "lower_corner");
     check_refused(im2col(with(&[-1], &[1, 1])), "upper_corner");
     check_refused(im2col(with(&[-(1 << 15) - 1], &[1])), "lower_corner");
@@ -271,26 +237,13 @@ fn columns_of_convolutions_are_checked() {
     check_refused(im2col(channels(3, 1)), "channels_per_pixel");
     check_refused(im2col(channels(4, 0)), "pixels_per_column");
     check_refused(im2col(channels(4, 1025)), "pixels_per_column");
-    let plane = TensorLayout {
-        dims: &[32, 16],
-        strides: &[128],
-        ..LAYOUT
-    };
+    let plane = TensorLayout { dims: &[32, 16], strides: &[128], ..LAYOUT };
     check_refused(TensorMap::im2col(&memory, plane, COLUMN, options), "dims");
-    check_refused(
-        TensorMap::im2col_wide(&memory, plane, WIDE, options),
-        "dims",
-    );
-    let shape = Im2colWideBox {
-        lower_corner_width: 1 << 15,
-        ..WIDE
-    };
+    check_refused(TensorMap::im2col_wide(&memory, plane, WIDE, options), "dims");
+    let shape = Im2colWideBox { lower_corner_width: 1 << 15, ..WIDE };
     let refused = TensorMap::im2col_wide(&memory, LAYOUT, shape, options);
     check_refused(refused, "lower_corner_width");
-    let shape = Im2colWideBox {
-        upper_corner_width: -(1 << 15) - 1,
-        ..WIDE
-    };
+    let shape = Im2colWideBox { upper_corner_width: -(1 << 15) - 1, ..WIDE };
     let refused = TensorMap::im2col_wide(&memory, LAYOUT, shape, options);
     check_refused(refused, "upper_corner_width");
 }
@@ -371,10 +324,7 @@ fn nodes_that_use_one_tensor_must_be_ordered_if_one_writes() {
         done => panic!("{done:?}"),
     }
     let short = data.slice(1..).expect("a part");
-    check_refused(
-        GraphTensorMap::tiled(short, LAYOUT, SHAPE, options),
-        "memory",
-    );
+    check_refused(GraphTensorMap::tiled(short, LAYOUT, SHAPE, options), "memory");
     GraphTensorMap::im2col(data.as_slice(), LAYOUT, COLUMN, options).expect("a map");
     GraphTensorMap::im2col_mut(data.as_mut_slice(), LAYOUT, COLUMN, options).expect("a map");
     if common::offers(12, 8) {

@@ -32,10 +32,7 @@ fn rejected<T>(result: Result<T, impl Into<Error>>) -> &'static str {
 
 const WIDTH: usize = 4;
 const HEIGHT: usize = 3;
-const PLANE: ArrayShape = ArrayShape::TwoD {
-    width: WIDTH,
-    height: HEIGHT,
-};
+const PLANE: ArrayShape = ArrayShape::TwoD { width: WIDTH, height: HEIGHT };
 
 fn array<T: Texel>(stream: &Stream, shape: ArrayShape, texels: &[T]) -> Array<T> {
     let mut array = Array::new(stream, shape).expect("an array");
@@ -50,12 +47,7 @@ fn bumps() -> Vec<f32> {
 
 /// Reads a texture at coordinates with the kernel `name`.
 fn sample<S>(name: &str, texture: &Texture<S>, at: &[[f32; 4]]) -> Vec<[f32; 4]> {
-    type Params = (
-        TextureObject,
-        &'static [[f32; 4]],
-        &'static mut [[f32; 4]],
-        u32,
-    );
+    type Params = (TextureObject, &'static [[f32; 4]], &'static mut [[f32; 4]], u32);
     let stream = texture.stream();
     let kernel = kernel::<Params>(stream.context(), TEXTURE, name);
     let at = DeviceBuffer::from_slice(stream, at).expect("memory");
@@ -69,12 +61,7 @@ fn sample<S>(name: &str, texture: &Texture<S>, at: &[[f32; 4]]) -> Vec<[f32; 4]>
 }
 
 fn sample_integers<S>(texture: &Texture<S>, at: &[[f32; 4]]) -> Vec<[u32; 4]> {
-    type Params = (
-        TextureObject,
-        &'static [[f32; 4]],
-        &'static mut [[u32; 4]],
-        u32,
-    );
+    type Params = (TextureObject, &'static [[f32; 4]], &'static mut [[u32; 4]], u32);
     let stream = texture.stream();
     let kernel = kernel::<Params>(stream.context(), TEXTURE, "sample_integers");
     let at = DeviceBuffer::from_slice(stream, at).expect("memory");
@@ -151,9 +138,7 @@ fn expected(x: f32, y: f32, mode: AddressMode, filter: FilterMode) -> f32 {
 /// Points in texels, also outside of the texture, none of them at an edge between texels.
 fn points() -> Vec<[f32; 2]> {
     let steps = |len: usize| (-9..=4 * len as i32 + 9).map(|step| step as f32 * 0.25 + 0.0625);
-    steps(WIDTH)
-        .flat_map(|x| steps(HEIGHT).map(move |y| [x, y]))
-        .collect()
+    steps(WIDTH).flat_map(|x| steps(HEIGHT).map(move |y| [x, y])).collect()
 }
 
 #[test]
@@ -201,10 +186,7 @@ fn every_format_is_read_as_its_sampler_says() {
     fn read<T: Texel>(stream: &Stream, texel: T, read: ReadMode) -> [f32; 4] {
         let shape = ArrayShape::OneD { width: 1 };
         let line = array(stream, shape, &[texel]);
-        let sampler = Sampler {
-            read,
-            ..Sampler::default()
-        };
+        let sampler = Sampler { read, ..Sampler::default() };
         let texture = Texture::new(&line, &sampler).expect("a texture");
         sample("sample_1d", &texture, &[[0.5; 4]])[0]
     }
@@ -217,25 +199,13 @@ fn every_format_is_read_as_its_sampler_says() {
     let (_context, stream) = need!(stage());
     let fractions = ReadMode::Normalized;
     near(read(&stream, 51u8, fractions), &[0.2]);
-    near(
-        read(&stream, [0u8, 255, 102, 51], fractions),
-        &[0.0, 1.0, 0.4, 0.2],
-    );
+    near(read(&stream, [0u8, 255, 102, 51], fractions), &[0.0, 1.0, 0.4, 0.2]);
     near(read(&stream, [65535u16, 13107], fractions), &[1.0, 0.2]);
-    near(
-        read(&stream, [127i8, -127, 0, -128], fractions),
-        &[1.0, -1.0, 0.0, -1.0],
-    );
+    near(read(&stream, [127i8, -127, 0, -128], fractions), &[1.0, -1.0, 0.0, -1.0]);
     near(read(&stream, -32767i16, fractions), &[-1.0]);
-    near(
-        read(&stream, [1.5f32, -2.0], ReadMode::Element),
-        &[1.5, -2.0],
-    );
+    near(read(&stream, [1.5f32, -2.0], ReadMode::Element), &[1.5, -2.0]);
     // 1.5 and -2.0 in half precision.
-    near(
-        read(&stream, Half([0x3e00u16, 0xc000]), ReadMode::Element),
-        &[1.5, -2.0],
-    );
+    near(read(&stream, Half([0x3e00u16, 0xc000]), ReadMode::Element), &[1.5, -2.0]);
     for mode in [ReadMode::Element, ReadMode::Normalized] {
         near(read(&stream, Normalized([51u8, 255]), mode), &[0.2, 1.0]);
         near(read(&stream, Normalized(-32767i16), mode), &[-1.0]);
@@ -259,14 +229,7 @@ fn integers_are_read_as_integers_or_fractions() {
     let texture = Texture::new(&plane, &sampler).expect("a texture");
     assert_eq!(sample_integers(&texture, &at), [[9; 4]; 2]);
 
-    let signed = array(
-        &stream,
-        ArrayShape::TwoD {
-            width: 1,
-            height: 1,
-        },
-        &[-5i16],
-    );
+    let signed = array(&stream, ArrayShape::TwoD { width: 1, height: 1 }, &[-5i16]);
     let texture = Texture::new(signed, &sampler).expect("a texture");
     assert_eq!(sample_integers(&texture, &at[..1])[0][0] as i32, -5);
     assert_eq!(texture.into_source().to_vec().expect("a copy"), [-5]);
@@ -277,41 +240,20 @@ fn volumes_and_layers_are_sampled() {
     let (_context, stream) = need!(stage());
     let texels: Vec<f32> = (0..24u8).map(f32::from).collect();
     let (width, height, depth) = (4, 3, 2);
-    let volume = ArrayShape::ThreeD {
-        width,
-        height,
-        depth,
-    };
+    let volume = ArrayShape::ThreeD { width, height, depth };
     let volume = array(&stream, volume, &texels);
-    let linear = Sampler {
-        filter: FilterMode::Linear,
-        ..Sampler::default()
-    };
+    let linear = Sampler { filter: FilterMode::Linear, ..Sampler::default() };
     let texture = Texture::new(&volume, &linear).expect("a texture");
-    let at = [
-        [1.0, 1.0, 1.0, 0.0],
-        [2.5, 1.5, 0.5, 0.0],
-        [2.5, 1.5, 1.25, 0.0],
-    ];
-    let found: Vec<f32> = sample("sample_3d", &texture, &at)
-        .iter()
-        .map(|its| its[0])
-        .collect();
+    let at = [[1.0, 1.0, 1.0, 0.0], [2.5, 1.5, 0.5, 0.0], [2.5, 1.5, 1.25, 0.0]];
+    let found: Vec<f32> = sample("sample_3d", &texture, &at).iter().map(|its| its[0]).collect();
     // The values are a linear function of the position.
     assert_eq!(found, [8.5, 6.0, 15.0]);
 
-    let layers = ArrayShape::TwoDLayered {
-        width,
-        height,
-        layers: depth,
-    };
+    let layers = ArrayShape::TwoDLayered { width, height, layers: depth };
     let layers = array(&stream, layers, &texels);
     let texture = Texture::new(&layers, &linear).expect("a texture");
     let at = [[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]];
-    let found: Vec<f32> = sample("sample_layers", &texture, &at)
-        .iter()
-        .map(|its| its[0])
-        .collect();
+    let found: Vec<f32> = sample("sample_layers", &texture, &at).iter().map(|its| its[0]).collect();
     // Layers are not interpolated.
     assert_eq!(found, [2.5, 14.5]);
 }
@@ -357,30 +299,21 @@ fn pitched_memory_is_filtered() {
     let (_context, stream) = need!(stage());
     let mut plane = PitchedBuffer::<f32>::zeroed(&stream, WIDTH, HEIGHT).expect("memory");
     plane.copy_from_slice(&bumps()).expect("a copy");
-    let sampler = Sampler {
-        filter: FilterMode::Linear,
-        ..Sampler::default()
-    };
+    let sampler = Sampler { filter: FilterMode::Linear, ..Sampler::default() };
     let texture = Texture::new(&plane, &sampler).expect("a texture");
     let points = points();
     let at = points.iter().map(|[x, y]| [*x, *y, 0.0, 0.0]);
     let found = sample("sample_2d", &texture, &at.collect::<Vec<_>>());
     for ([x, y], [found, ..]) in points.iter().zip(found) {
         let expected = expected(*x, *y, AddressMode::Clamp, FilterMode::Linear);
-        assert!(
-            (found - expected).abs() <= 0.1,
-            "{found}, not {expected} at ({x}, {y})"
-        );
+        assert!((found - expected).abs() <= 0.1, "{found}, not {expected} at ({x}, {y})");
     }
 }
 
 #[test]
 fn a_level_is_a_texture_of_its_own() {
     let (_context, stream) = need!(stage());
-    let shape = ArrayShape::TwoD {
-        width: 4,
-        height: 4,
-    };
+    let shape = ArrayShape::TwoD { width: 4, height: 4 };
     let mut levels = MipmappedArray::<f32>::new(&stream, shape, 3).expect("an array");
     for (level, texels) in (0..).zip([16, 4, 1]) {
         let value = [level as f32 + 1.0; 16];
@@ -391,18 +324,12 @@ fn a_level_is_a_texture_of_its_own() {
     for level in 0..3 {
         let its = levels.level(level).expect("a level");
         let texture = Texture::new(its, &Sampler::default()).expect("a texture");
-        assert_eq!(
-            sample("sample_2d", &texture, &middle)[0][0],
-            level as f32 + 1.0
-        );
+        assert_eq!(sample("sample_2d", &texture, &middle)[0][0], level as f32 + 1.0);
     }
     // The coordinates of all levels are the same.
     let refused = Texture::new(&levels, &Sampler::default());
     assert_eq!(rejected(refused), "the coordinates");
-    let normalized = Sampler {
-        normalized_coordinates: true,
-        ..Sampler::default()
-    };
+    let normalized = Sampler { normalized_coordinates: true, ..Sampler::default() };
     let texture = Texture::new(&levels, &normalized).expect("a texture");
     assert_eq!(sample("sample_2d", &texture, &middle)[0][0], 1.0);
     drop(texture);
@@ -412,10 +339,7 @@ fn a_level_is_a_texture_of_its_own() {
 #[test]
 fn kernels_write_surfaces_that_textures_then_read() {
     let (_context, stream) = need!(stage());
-    let options = ArrayOptions {
-        surface: true,
-        ..ArrayOptions::default()
-    };
+    let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let mut plane = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");
     let texels: Vec<u32> = (0..12).collect();
     plane.copy_from_slice(&texels).expect("a copy");
@@ -437,10 +361,7 @@ fn kernels_write_surfaces_that_textures_then_read() {
     let plane = owned.into_target();
     assert_eq!(plane.to_vec().expect("a copy")[11], 112);
 
-    let shape = ArrayShape::TwoD {
-        width: 8,
-        height: 8,
-    };
+    let shape = ArrayShape::TwoD { width: 8, height: 8 };
     let levels = MipmappedArray::<u32>::with_options(&stream, shape, 2, options);
     let mut levels = levels.expect("an array");
     let mut level = levels.level_mut(1).expect("a level");
@@ -460,10 +381,7 @@ fn textures_and_surfaces_are_used_on_a_stream_of_a_green_context() {
     let group = smallest(resource).groups.remove(0);
     let green = GreenContext::new([group]).expect("a partition");
     let stream = green.stream().expect("a stream");
-    let options = ArrayOptions {
-        surface: true,
-        ..ArrayOptions::default()
-    };
+    let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let mut plane = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");
     let texels: Vec<u32> = (0..12).collect();
     plane.copy_from_slice(&texels).expect("a copy");
@@ -477,10 +395,7 @@ fn textures_and_surfaces_are_used_on_a_stream_of_a_green_context() {
 #[test]
 fn a_launch_on_another_stream_is_refused() {
     let (context, stream) = need!(stage());
-    let options = ArrayOptions {
-        surface: true,
-        ..ArrayOptions::default()
-    };
+    let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let other = context.stream().expect("a stream");
     let made = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");
     let texture = Texture::new(&made, &Sampler::default()).expect("a texture");
@@ -517,16 +432,11 @@ fn textures_that_the_driver_would_accept_are_refused() {
     let filter = FilterMode::Linear;
     assert_eq!(new(Sampler { filter, ..base }), "the filter");
     let max_anisotropy = 17;
-    let sampler = Sampler {
-        max_anisotropy,
-        ..base
-    };
+    let sampler = Sampler { max_anisotropy, ..base };
     assert_eq!(new(sampler), "the anisotropy");
     for mode in [AddressMode::Wrap, AddressMode::Mirror] {
-        let sampler = Sampler {
-            address_modes: [AddressMode::Clamp, mode, AddressMode::Clamp],
-            ..base
-        };
+        let sampler =
+            Sampler { address_modes: [AddressMode::Clamp, mode, AddressMode::Clamp], ..base };
         assert_eq!(new(sampler), "the address modes");
     }
     assert_eq!(new(Sampler { srgb: true, ..base }), "the option srgb");
@@ -540,10 +450,7 @@ fn textures_that_the_driver_would_accept_are_refused() {
     assert_eq!(rejected(Surface::new(wide)), "the surface");
 
     let empty = DeviceBuffer::<f32>::zeroed(&stream, 0).expect("no memory");
-    assert_eq!(
-        rejected(Texture::linear(empty, ReadMode::Element)),
-        "the memory"
-    );
+    assert_eq!(rejected(Texture::linear(empty, ReadMode::Element)), "the memory");
     let buffer = DeviceBuffer::<f32>::zeroed(&stream, 1000).expect("memory");
     let unaligned = buffer.slice(1..).expect("a part");
     let refused = Texture::linear(unaligned, ReadMode::Element);
@@ -553,10 +460,7 @@ fn textures_that_the_driver_would_accept_are_refused() {
     let refused = Texture::try_linear(integers, ReadMode::Normalized).expect_err("no fractions");
     assert_eq!(refused.value.len(), 10);
     let bytes = DeviceBuffer::<Normalized<u8>>::zeroed(&stream, 10).expect("memory");
-    assert_eq!(
-        rejected(Texture::linear(bytes, ReadMode::Element)),
-        "the format"
-    );
+    assert_eq!(rejected(Texture::linear(bytes, ReadMode::Element)), "the format");
 }
 
 #[test]

@@ -19,10 +19,7 @@ fn a_timeline_reports_the_cached_memory_of_a_wrapped_pool() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         set_memory_manager(|context: &Context| {
-            let options = CachingOptions {
-                slab_bytes: SLAB,
-                ..Default::default()
-            };
+            let options = CachingOptions { slab_bytes: SLAB, ..Default::default() };
             let pool = LimitManager::new(CachingManager::with(context, options)?, usize::MAX);
             let logged = LoggingManager::new(pool, std::io::sink());
             Ok(StatisticsManager::new(logged))
@@ -35,15 +32,8 @@ fn a_timeline_reports_the_cached_memory_of_a_wrapped_pool() {
         let look = || {
             manager.sample();
             let timeline = manager.timeline();
-            let Sample {
-                classes,
-                cached,
-                fragmentation,
-                ..
-            } = timeline
-                .samples()
-                .last()
-                .expect("the slab that was just allocated");
+            let Sample { classes, cached, fragmentation, .. } =
+                timeline.samples().last().expect("the slab that was just allocated");
             (classes.iter().sum::<u64>(), *cached, *fragmentation)
         };
         assert_eq!(look(), (0, 0, 0.0));

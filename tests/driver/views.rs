@@ -52,24 +52,15 @@ fn parts_of_an_array_are_copied_out() {
         // Every second element of a row.
         (&[at(0), at(1), every(2)], vec![100, 102, 104]),
         // A plane with gaps between its rows.
-        (
-            &[at(2), (1..3).into(), (0..2).into()],
-            vec![20100, 20101, 20200, 20201],
-        ),
+        (&[at(2), (1..3).into(), (0..2).into()], vec![20100, 20101, 20200, 20201]),
         // A volume with gaps between rows and planes.
         (
             &[every(2), (2..).into(), (3..).into()],
             vec![203, 204, 303, 304, 20203, 20204, 20303, 20304],
         ),
         // One column of all planes.
-        (
-            &[all, every(2), at(4)],
-            vec![4, 204, 10004, 10204, 20004, 20204],
-        ),
-        (
-            &[Index::NewAxis, Index::Rest, at(0), at(0)],
-            vec![0, 10000, 20000],
-        ),
+        (&[all, every(2), at(4)], vec![4, 204, 10004, 10204, 20004, 20204]),
+        (&[Index::NewAxis, Index::Rest, at(0), at(0)], vec![0, 10000, 20000]),
         (&[(2..2).into()], vec![]),
     ];
     for (by, expected) in cases {
@@ -102,11 +93,7 @@ fn views_with_unsupported_strides_are_not_copied() {
         .index(&[Index::At(0), Index::At(0), Index::At(0)])
         .expect("one")
         .broadcast_to(&[usize::MAX / 8, 2]);
-    refused(
-        huge.expect("a broadcast view").to_vec(),
-        "copy",
-        "addressed",
-    );
+    refused(huge.expect("a broadcast view").to_vec(), "copy", "addressed");
 
     let mut array = ArrayViewMut::new(&mut buffer, &[60]).expect("a view");
     refused(array.copy_from_slice(&[0; 61]), "copy", "61 elements");
@@ -148,10 +135,7 @@ fn only_the_selected_parts_of_an_array_are_written() {
     let mut part = array.index(&inner).expect("a part");
     part.copy_from_slice(&[1, 2, 3, 4, 5, 6]).expect("a copy");
     assert_eq!(part.as_view().to_vec().expect("a copy"), [1, 2, 3, 4, 5, 6]);
-    part.index(&[Index::ALL, Index::At(0)])
-        .expect("a column")
-        .fill(9)
-        .expect("a fill");
+    part.index(&[Index::ALL, Index::At(0)]).expect("a column").fill(9).expect("a fill");
     numbers[26..29].copy_from_slice(&[9, 2, 3]);
     numbers[31..34].copy_from_slice(&[9, 5, 6]);
     assert_eq!(buffer.to_vec().expect("a copy"), numbers);
@@ -201,11 +185,7 @@ fn impossible_views_are_refused() {
     let bytes = Layout::c_contiguous(&[20], 1).expect("a layout");
     refused(of(0, bytes), "elements", "not 1");
     let array = of(0, strided(&[4, 5], &[20, 4])).expect("a view");
-    refused(
-        array.index(&[Index::At(4)]),
-        "index",
-        "index 4 is out of range",
-    );
+    refused(array.index(&[Index::At(4)]), "index", "index 4 is out of range");
     refused(array.index(&[Index::At(0); 3]), "index", "3 indices");
     refused(array.index(&[Index::step_by(0)]), "index", "step of 0");
     refused(array.index(&[Index::Rest; 2]), "index", "2 times");
@@ -227,17 +207,12 @@ fn a_view_is_an_argument_on_its_stream_only() {
     let context = need!(common::context());
     let (mut buffer, _) = {
         let stream = context.stream().expect("a stream");
-        (
-            DeviceBuffer::<i32>::zeroed(&stream, 20).expect("memory"),
-            (),
-        )
+        (DeviceBuffer::<i32>::zeroed(&stream, 20).expect("memory"), ())
     };
     let stream = buffer.stream().clone();
     let module = Module::from_ptx(&context, crate::kernels::VECTOR).expect("the test kernels");
     let kernel = module.kernel("scale").expect("a kernel");
-    let kernel = kernel
-        .typed::<(&mut [i32], i32, i32, u32)>()
-        .expect("its parameters");
+    let kernel = kernel.typed::<(&mut [i32], i32, i32, u32)>().expect("its parameters");
     let config = LaunchConfig::linear(1, 32);
     let array = ArrayViewMut::new(&mut buffer, &[4, 5]).expect("a view");
     let mut row = array.index(&[Index::At(2)]).expect("a row");
@@ -277,10 +252,7 @@ fn records_and_bools_are_viewed_as_types_of_their_size() {
         dtype: Dtype::Plain(ty),
         shape,
     };
-    let fields = vec![
-        field("position", 0, float, vec![3]),
-        field("id", 12, number, vec![]),
-    ];
+    let fields = vec![field("position", 0, float, vec![3]), field("id", 12, number, vec![])];
     let record = Dtype::Record(Record::new(fields, 16).expect("a record"));
     let array = |dtype: Dtype, address| {
         let layout = Layout::c_contiguous(&[2], dtype.item_size()).expect("a layout");
@@ -305,9 +277,7 @@ fn an_imported_array_is_viewed_as_its_own_type() {
     let context = need!(common::context());
     let stream = context.stream().expect("a stream");
     let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 20).expect("memory");
-    Scale::new(&context)
-        .run(&stream, &mut buffer, 0, 3)
-        .expect("a launch");
+    Scale::new(&context).run(&stream, &mut buffer, 0, 3).expect("a launch");
     let ty = TypeString::native(Kind::Int, 4).expect("i4");
     let column = Layout::strided(&[4], &[20], 4).expect("a layout");
     let of = |layout: Layout, address| ArrayInterface::new(ty, layout, address).expect("right");
@@ -328,10 +298,7 @@ fn an_imported_array_is_viewed_as_its_own_type() {
     assert!(text.contains("typestr"), "{text}");
 
     let bits = imported.view_bits::<[u8; 4]>().expect("the same size");
-    assert_eq!(
-        bits.to_vec().expect("a copy"),
-        [4u32, 5, 6, 7].map(u32::to_ne_bytes)
-    );
+    assert_eq!(bits.to_vec().expect("a copy"), [4u32, 5, 6, 7].map(u32::to_ne_bytes));
     let mut bits = imported.view_bits_mut::<f32>().expect("it is writable");
     bits.copy_from_slice(&[1.0; 4]).expect("a copy");
     let view = imported.view::<i32>().expect("a view");
@@ -342,20 +309,13 @@ fn an_imported_array_is_viewed_as_its_own_type() {
     let odd = of(column.clone(), base + 2);
     let constant = of(column, base).read_only();
     let twice = of(Layout::strided(&[4], &[0], 4).expect("a layout"), base);
-    for (array, words) in [
-        (odd, "not aligned"),
-        (constant, "read-only"),
-        (twice, "overlap"),
-    ] {
+    for (array, words) in [(odd, "not aligned"), (constant, "read-only"), (twice, "overlap")] {
         // SAFETY: as above.
         let imported = unsafe { array.import_untyped(&stream, StreamSync::Ignore, ()) };
         let mut imported = imported.expect("an import");
         let text = imported.view_mut::<i32>().expect_err(words).to_string();
         assert!(text.contains(words), "{text}");
-        let text = imported
-            .view_bits_mut::<u32>()
-            .expect_err(words)
-            .to_string();
+        let text = imported.view_bits_mut::<u32>().expect_err(words).to_string();
         assert!(text.contains(words), "{text}");
         let bytes = imported.view_bits::<[u8; 4]>();
         assert!(bytes.is_ok(), "bytes have no alignment");

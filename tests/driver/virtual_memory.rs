@@ -55,11 +55,7 @@ fn sizes_that_are_not_multiples_of_the_granularity_are_refused() {
     let (context, _stream, granularity) = need!(stage());
     for bytes in [0, 1, granularity - 1, granularity + 1] {
         let refused = PhysicalMemory::new(context.device(), bytes);
-        let expected = Invalid::Granularity {
-            what: "the size",
-            bytes,
-            granularity,
-        };
+        let expected = Invalid::Granularity { what: "the size", bytes, granularity };
         assert_eq!(invalid(refused), expected);
     }
     let made = memory(&context, 2 * granularity);
@@ -81,14 +77,10 @@ fn properties_are_those_of_the_options() {
 #[test]
 fn work_on_a_stream_uses_a_mapping() {
     let (context, stream, granularity) = need!(stage());
-    let mut buffer = mapping(&context, granularity)
-        .into_buffer::<i32>(&stream)
-        .expect("a buffer");
+    let mut buffer = mapping(&context, granularity).into_buffer::<i32>(&stream).expect("a buffer");
     assert_eq!(buffer.size_bytes(), granularity);
     buffer.fill(3).expect("a fill");
-    Scale::new(&context)
-        .run(&stream, &mut buffer, 2, 1)
-        .expect("a launch");
+    Scale::new(&context).run(&stream, &mut buffer, 2, 1).expect("a launch");
     assert!(buffer.to_vec().expect("a copy").iter().all(|its| *its == 7));
 }
 
@@ -96,9 +88,7 @@ fn work_on_a_stream_uses_a_mapping() {
 fn contents_move_with_the_memory_to_another_address() {
     let (context, stream, granularity) = need!(stage());
     let space = Reservation::new(4 * granularity).expect("a reservation");
-    let first = space
-        .map(0, memory(&context, granularity))
-        .expect("a mapping");
+    let first = space.map(0, memory(&context, granularity)).expect("a mapping");
     let mut buffer = first.into_buffer::<i32>(&stream).expect("a buffer");
     buffer.fill(5).expect("a fill");
     let first = buffer.into_mapping().expect("a mapping");
@@ -106,10 +96,7 @@ fn contents_move_with_the_memory_to_another_address() {
     let second = first.remap(&space, 2 * granularity).expect("a mapping");
     assert_eq!(second.address(), before + 2 * granularity as u64);
     let buffer = second.into_buffer::<i32>(&stream).expect("a buffer");
-    assert_eq!(
-        buffer.slice(..4).expect("a part").to_vec().expect("a copy"),
-        [5; 4]
-    );
+    assert_eq!(buffer.slice(..4).expect("a part").to_vec().expect("a copy"), [5; 4]);
 }
 
 #[test]
@@ -130,26 +117,14 @@ fn a_mapping_beyond_the_end_of_its_reservation_is_refused() {
     let space = Reservation::new(2 * granularity).expect("a reservation");
     let given = memory(&context, 2 * granularity);
     let handle = given.as_raw();
-    let rejected = space
-        .try_map(granularity, given)
-        .expect_err("it does not fit");
+    let rejected = space.try_map(granularity, given).expect_err("it does not fit");
     assert_eq!(
         invalid::<()>(Err(rejected.error)),
-        Invalid::Range {
-            start: granularity,
-            end: 3 * granularity,
-            len: 2 * granularity
-        }
+        Invalid::Range { start: granularity, end: 3 * granularity, len: 2 * granularity }
     );
     assert_eq!(rejected.value.as_raw(), handle);
-    let rejected = space
-        .try_map(1, rejected.value)
-        .expect_err("the offset is odd");
-    let expected = Invalid::Granularity {
-        what: "the offset",
-        bytes: 1,
-        granularity,
-    };
+    let rejected = space.try_map(1, rejected.value).expect_err("the offset is odd");
+    let expected = Invalid::Granularity { what: "the offset", bytes: 1, granularity };
     assert_eq!(invalid::<()>(Err(rejected.error)), expected);
     space.map(0, rejected.value).expect("a mapping");
 }
@@ -158,45 +133,29 @@ fn a_mapping_beyond_the_end_of_its_reservation_is_refused() {
 fn a_buffer_needs_access_of_the_device_of_its_stream() {
     let (context, stream, granularity) = need!(stage());
     let space = Reservation::new(granularity).expect("a reservation");
-    let bare = space
-        .try_map(0, memory(&context, granularity))
-        .expect("a mapping");
+    let bare = space.try_map(0, memory(&context, granularity)).expect("a mapping");
     let device = context.device();
     assert_eq!(bare.access(device).expect("a query"), MemoryAccess::None);
-    let rejected = bare
-        .try_into_buffer::<u8>(&stream)
-        .expect_err("there is no access");
-    let expected = Invalid::NoAccess {
-        device: device.ordinal(),
-    };
+    let rejected = bare.try_into_buffer::<u8>(&stream).expect_err("there is no access");
+    let expected = Invalid::NoAccess { device: device.ordinal() };
     assert_eq!(invalid::<()>(Err(rejected.error)), expected);
     let mut mapping = rejected.value;
-    mapping
-        .set_access(device, MemoryAccess::Read)
-        .expect("access");
+    mapping.set_access(device, MemoryAccess::Read).expect("access");
     assert_eq!(mapping.access(device).expect("a query"), MemoryAccess::Read);
-    let rejected = mapping
-        .try_into_buffer::<u8>(&stream)
-        .expect_err("it is read-only");
+    let rejected = mapping.try_into_buffer::<u8>(&stream).expect_err("it is read-only");
     let mut mapping = rejected.value;
-    mapping
-        .set_access(device, MemoryAccess::ReadWrite)
-        .expect("access");
+    mapping.set_access(device, MemoryAccess::ReadWrite).expect("access");
     let mut buffer = mapping.into_buffer::<u8>(&stream).expect("a buffer");
     buffer.fill(9).expect("a fill");
-    assert_eq!(
-        buffer.slice(..2).expect("a part").to_vec().expect("a copy"),
-        [9; 2]
-    );
+    assert_eq!(buffer.slice(..2).expect("a part").to_vec().expect("a copy"), [9; 2]);
 }
 
 #[test]
 fn a_dropped_buffer_is_unmapped_after_the_work_that_uses_it() {
     let (context, stream, granularity) = need!(stage());
     for _ in 0..3 {
-        let mut buffer = mapping(&context, granularity)
-            .into_buffer::<i32>(&stream)
-            .expect("a buffer");
+        let mut buffer =
+            mapping(&context, granularity).into_buffer::<i32>(&stream).expect("a buffer");
         let busy = Busy::new(&context, &stream);
         buffer.fill(1).expect("a fill");
         drop(buffer);
@@ -224,10 +183,7 @@ fn a_large_reservation_takes_no_memory() {
     let size = 1 << 40;
     let space = Reservation::new(size).expect("a reservation");
     assert_eq!(space.size(), size);
-    let options = ReservationOptions {
-        alignment: 1 << 30,
-        ..ReservationOptions::default()
-    };
+    let options = ReservationOptions { alignment: 1 << 30, ..ReservationOptions::default() };
     let aligned = Reservation::with_options(1 << 30, &options).expect("a reservation");
     assert_eq!(aligned.address() % (1 << 30), 0);
 }
@@ -280,9 +236,7 @@ fn a_copy_spans_adjacent_mappings() {
     let (context, stream, granularity) = need!(stage());
     let mut buffer = GrowableBuffer::<u8>::new(&stream, 1 << 30).expect("a buffer");
     for mappings in 1..=3 {
-        buffer
-            .resize_zeroed(mappings * granularity)
-            .expect("memory");
+        buffer.resize_zeroed(mappings * granularity).expect("memory");
     }
     assert_eq!(buffer.mapped_bytes(), 3 * granularity);
     for (start, len) in [
@@ -371,10 +325,7 @@ fn memory_that_is_not_unmapped_yet_is_used_again() {
 #[test]
 fn a_growable_buffer_maps_at_least_a_step() {
     let (_context, stream, granularity) = need!(stage());
-    let options = GrowableOptions {
-        step: 4 * granularity,
-        ..GrowableOptions::default()
-    };
+    let options = GrowableOptions { step: 4 * granularity, ..GrowableOptions::default() };
     let made = GrowableBuffer::<u8>::with_options(&stream, 6 * granularity, &options);
     let mut buffer = made.expect("a buffer");
     buffer.grow(1).expect("an element");
@@ -383,24 +334,12 @@ fn a_growable_buffer_maps_at_least_a_step() {
     buffer.grow(5 * granularity).expect("elements");
     assert_eq!(buffer.mapped_bytes(), 6 * granularity);
     let refused = buffer.grow(6 * granularity + 1);
-    let expected = Invalid::AboveCapacity {
-        len: 6 * granularity + 1,
-        capacity: 6 * granularity,
-    };
+    let expected = Invalid::AboveCapacity { len: 6 * granularity + 1, capacity: 6 * granularity };
     assert_eq!(invalid(refused), expected);
     assert_eq!(buffer.len(), 5 * granularity);
-    let options = GrowableOptions {
-        step: 1,
-        ..GrowableOptions::default()
-    };
+    let options = GrowableOptions { step: 1, ..GrowableOptions::default() };
     let refused = GrowableBuffer::<u8>::with_options(&stream, 1, &options);
-    assert!(matches!(
-        invalid(refused),
-        Invalid::Granularity {
-            what: "the step",
-            ..
-        }
-    ));
+    assert!(matches!(invalid(refused), Invalid::Granularity { what: "the step", .. }));
 }
 
 #[test]
@@ -427,10 +366,7 @@ fn an_imported_descriptor_is_the_same_memory() {
     let imported = unsafe { PhysicalMemory::import(&descriptor, granularity) };
     let imported = imported.expect("physical memory");
     drop(descriptor);
-    assert!(matches!(
-        invalid(imported.export()),
-        Invalid::NotShareable { .. }
-    ));
+    assert!(matches!(invalid(imported.export()), Invalid::NotShareable { .. }));
     let alias = space
         .map(granularity, imported)
         .and_then(|mapping| mapping.into_buffer::<u8>(&stream))
@@ -445,10 +381,7 @@ fn memory_that_is_not_shareable_has_no_descriptor() {
     let (context, _stream, granularity) = need!(stage());
     let made = memory(&context, granularity);
     #[cfg(unix)]
-    assert!(matches!(
-        invalid(made.export()),
-        Invalid::NotShareable { .. }
-    ));
+    assert!(matches!(invalid(made.export()), Invalid::NotShareable { .. }));
     made.export_fabric().expect_err("no fabric");
 }
 

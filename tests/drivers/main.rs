@@ -75,11 +75,8 @@ fn drivers() -> Vec<PathBuf> {
 
 /// Returns the version in a folder's name, such as 12.4 for `12.4-550.163.01`.
 fn version_in(folder: &Path) -> CudaVersion {
-    let (cuda, _) = name(folder)
-        .split_once('-')
-        .expect("a folder is named CUDA-DRIVER");
-    cuda.parse()
-        .expect("a folder's name begins with a CUDA version")
+    let (cuda, _) = name(folder).split_once('-').expect("a folder is named CUDA-DRIVER");
+    cuda.parse().expect("a folder's name begins with a CUDA version")
 }
 
 fn name(folder: &Path) -> &str {
@@ -92,8 +89,7 @@ fn report_of(folder: &Path) -> PathBuf {
 }
 
 fn text(path: &Path) -> &str {
-    path.to_str()
-        .expect("the environment of a child takes UTF-8 paths")
+    path.to_str().expect("the environment of a child takes UTF-8 paths")
 }
 
 /// The texts of error codes that the software driver has, one code a line.
@@ -119,10 +115,7 @@ fn error_texts() -> String {
 /// In the child process: compares the driver with the table and writes the line.
 fn look_at(folder: &Path) {
     let version = version_in(folder);
-    assert_eq!(
-        cuda_sys::driver_version().expect("the driver opens"),
-        version
-    );
+    assert_eq!(cuda_sys::driver_version().expect("the driver opens"), version);
     assert_eq!(cuda_safe::version().expect("the driver opens"), version);
 
     let found = Function::all().filter(|function| function.is_available());

@@ -127,29 +127,20 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         };
     }
     if chosen.is_empty() {
-        eprintln!(
-            "explore: no scenario's name contains \"{}\"",
-            options.filter
-        );
+        eprintln!("explore: no scenario's name contains \"{}\"", options.filter);
         return ExitCode::from(2);
     }
     let begin = Instant::now();
     let outcomes = explore_all(&chosen, options);
     let schedules: u64 = outcomes.iter().map(|its| its.schedules).sum();
     let points: u64 = outcomes.iter().map(|its| its.points).sum();
-    let violations = outcomes
-        .iter()
-        .filter(|its| its.violation.is_some())
-        .count();
+    let violations = outcomes.iter().filter(|its| its.violation.is_some()).count();
     let seconds = begin.elapsed().as_secs_f64();
     println!(
         "{points} scheduling points, {seconds:.1} s, {:.0} schedules per second",
         schedules as f64 / seconds
     );
-    println!(
-        "scenarios {}, schedules {schedules}, violations {violations}",
-        chosen.len()
-    );
+    println!("scenarios {}, schedules {schedules}, violations {violations}", chosen.len());
     ExitCode::from(u8::from(violations != 0))
 }
 
@@ -191,21 +182,14 @@ fn explore_in_child(name: &str, options: &Options) -> Outcome {
         (Some(schedules), Some(points)) => {
             let lines = text.lines().filter(|line| !line.starts_with("explored "));
             let lines: Vec<&str> = lines.collect();
-            Outcome {
-                schedules,
-                points,
-                violation: (!lines.is_empty()).then(|| lines.join("\n")),
-            }
+            Outcome { schedules, points, violation: (!lines.is_empty()).then(|| lines.join("\n")) }
         }
         _ => {
             let last = String::from_utf8_lossy(&output.stderr).into_owned();
             Outcome {
                 schedules: 0,
                 points: 0,
-                violation: Some(format!(
-                    "{name}: the process failed, {}\n{last}",
-                    output.status
-                )),
+                violation: Some(format!("{name}: the process failed, {}\n{last}", output.status)),
             }
         }
     }

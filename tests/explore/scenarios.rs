@@ -26,12 +26,7 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     fn new(name: impl Into<String>, body: impl Fn() + Send + Sync + 'static) -> Self {
-        Self {
-            name: name.into(),
-            devices: 1,
-            may_report: false,
-            body: Box::new(body),
-        }
+        Self { name: name.into(), devices: 1, may_report: false, body: Box::new(body) }
     }
 
     fn on_devices(self, devices: u32) -> Self {

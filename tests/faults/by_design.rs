@@ -40,12 +40,8 @@ const RELEASES: [&str; 31] = [
 ];
 
 /// The functions that memory managers allocate with.
-const ALLOCATIONS: [&str; 4] = [
-    "cuMemAlloc_v2",
-    "cuMemAllocManaged",
-    "cuMemHostAlloc",
-    "cuMemHostRegister_v2",
-];
+const ALLOCATIONS: [&str; 4] =
+    ["cuMemAlloc_v2", "cuMemAllocManaged", "cuMemHostAlloc", "cuMemHostRegister_v2"];
 
 /// The functions that a release calls in addition to the releasing function.
 const AROUND_RELEASES: [&str; 17] = [
@@ -81,13 +77,8 @@ const AROUND_RELEASES: [&str; 17] = [
 
 /// The functions with which a pool checks whether it can reuse memory of other streams, and makes a
 /// stream wait for it.
-const IN_A_SEARCH: [&str; 5] = [
-    "cuEventCreate",
-    "cuEventRecord",
-    "cuEventQuery",
-    "cuStreamIsCapturing",
-    "cuStreamWaitEvent",
-];
+const IN_A_SEARCH: [&str; 5] =
+    ["cuEventCreate", "cuEventRecord", "cuEventQuery", "cuStreamIsCapturing", "cuStreamWaitEvent"];
 
 /// The functions around the free of a slab, which a pool releases when it looks for memory.
 const AROUND_SLABS: [&str; 2] = ["cuCtxGetCurrent", "cuThreadExchangeStreamCaptureMode"];

@@ -119,11 +119,7 @@ fn first_call(job: &Job) {
 
 fn fault(job: &Job, nth: u64) -> Fault {
     let fault = Fault::of_any().nth(nth).with(job.code);
-    if job.from_then_on {
-        fault.from_then_on()
-    } else {
-        fault
-    }
+    if job.from_then_on { fault.from_then_on() } else { fault }
 }
 
 fn check(job: &Job, place: &str, run: &Run, sound: &[Call]) {
@@ -150,11 +146,7 @@ fn sound_run(job: &Job, place: &str) -> Vec<Call> {
 
 fn tell(job: &Job, place: &str, wrong: &[String]) {
     for wrong in wrong {
-        println!(
-            "violation\t{}: {}",
-            job.place(place),
-            wrong.replace('\n', " ")
-        );
+        println!("violation\t{}: {}", job.place(place), wrong.replace('\n', " "));
     }
 }
 

@@ -53,13 +53,7 @@ impl Job {
     }
 
     fn text(&self) -> String {
-        let Self {
-            scenario,
-            profile,
-            code,
-            from_then_on,
-            start,
-        } = self;
+        let Self { scenario, profile, code, from_then_on, start } = self;
         let driver = profile.driver();
         let (name, devices, code) = (scenario.name, scenario.devices, code.0);
         format!("{name}|h200*{devices}@{driver}|{code}|{from_then_on}|{start}")
@@ -67,11 +61,7 @@ impl Job {
 
     /// Describes the job and the place in it, for a violation.
     pub(crate) fn place(&self, what: &str) -> String {
-        let all = if self.from_then_on {
-            " and all others"
-        } else {
-            ""
-        };
+        let all = if self.from_then_on { " and all others" } else { "" };
         format!(
             "{} on CUDA {}: {what} with {}{all}",
             self.scenario.name,
@@ -107,10 +97,9 @@ impl Job {
             if !output.status.success() {
                 let errors = String::from_utf8_lossy(&output.stderr);
                 let place = self.place(&at);
-                report.violations.push(format!(
-                    "{place}: the process ended ({}): {errors}",
-                    output.status
-                ));
+                report
+                    .violations
+                    .push(format!("{place}: the process ended ({}): {errors}", output.status));
                 return report;
             }
             match next {
@@ -131,9 +120,7 @@ pub(crate) fn run_all(jobs: Vec<Job>) -> Vec<(Job, Report)> {
             let job = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
             let Some((number, job)) = job else { return };
             let report = job.run();
-            done.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push((number, job, report));
+            done.lock().unwrap_or_else(PoisonError::into_inner).push((number, job, report));
         }
     };
     std::thread::scope(|scope| {
@@ -143,7 +130,5 @@ pub(crate) fn run_all(jobs: Vec<Job>) -> Vec<(Job, Report)> {
     });
     let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.sort_by_key(|(number, ..)| *number);
-    done.into_iter()
-        .map(|(_, job, report)| (job, report))
-        .collect()
+    done.into_iter().map(|(_, job, report)| (job, report)).collect()
 }

@@ -56,20 +56,8 @@ const CODES: [CUresult; 8] = [
 /// paths.
 const PROFILES: [(&str, &[CUresult]); 3] = [
     ("h200@13.0", &CODES),
-    (
-        "h200@12.4",
-        &[
-            CUresult::CUDA_ERROR_OUT_OF_MEMORY,
-            CUresult::CUDA_ERROR_INVALID_CONTEXT,
-        ],
-    ),
-    (
-        "h200@13.5",
-        &[
-            CUresult::CUDA_ERROR_OUT_OF_MEMORY,
-            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
-        ],
-    ),
+    ("h200@12.4", &[CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_INVALID_CONTEXT]),
+    ("h200@13.5", &[CUresult::CUDA_ERROR_OUT_OF_MEMORY, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED]),
 ];
 
 /// Returns all jobs of the sweep, one child process each.
@@ -107,17 +95,12 @@ fn sweep() {
     let done = job::run_all(jobs);
     let (mut failed, mut violations) = (0, Vec::new());
     for scenario in scenarios::ALL {
-        let its: Vec<_> = done
-            .iter()
-            .filter(|(job, _)| job.scenario.name == scenario.name)
-            .collect();
+        let its: Vec<_> =
+            done.iter().filter(|(job, _)| job.scenario.name == scenario.name).collect();
         let calls = its.first().map_or(0, |(_, report)| report.calls);
         let its_failed: u64 = its.iter().map(|(_, report)| report.failed).sum();
         let found: usize = its.iter().map(|(_, report)| report.violations.len()).sum();
-        println!(
-            "{:14} {calls:4} calls, {its_failed:6} failed, {found} violations",
-            scenario.name
-        );
+        println!("{:14} {calls:4} calls, {its_failed:6} failed, {found} violations", scenario.name);
         failed += its_failed;
         violations.extend(its.iter().flat_map(|(_, report)| &report.violations));
     }

@@ -22,21 +22,13 @@ const CHILD: &str = "CUDA_TESTS_MANAGED";
 
 /// Scenarios in which other code allocates or frees: the functions, and the caller.
 const OTHERS: &[(&str, &[&str], &str)] = &[
-    (
-        "foreign",
-        &["cuMemAllocAsync", "cuMemFreeAsync"],
-        "other code, which the scenario plays",
-    ),
+    ("foreign", &["cuMemAllocAsync", "cuMemFreeAsync"], "other code, which the scenario plays"),
     (
         "memory",
         &["cuMemFreeAsync"],
         "the memory is released with `into_raw` and taken over as driver memory",
     ),
-    (
-        "memory pools",
-        &["cuMemAllocFromPoolAsync", "cuMemFreeAsync"],
-        "memory of an explicit pool",
-    ),
+    ("memory pools", &["cuMemAllocFromPoolAsync", "cuMemFreeAsync"], "memory of an explicit pool"),
     (
         "capture",
         &["cuMemFree_v2", "cuMemFreeHost", "cuMemHostUnregister"],
@@ -72,11 +64,7 @@ const OTHERS: &[(&str, &[&str], &str)] = &[
         &["cuMemCreate", "cuMemRelease"],
         "physical memory, which managers do not allocate",
     ),
-    (
-        "graph memory",
-        &["cuMemFreeAsync"],
-        "memory that a node of a graph has allocated",
-    ),
+    ("graph memory", &["cuMemFreeAsync"], "memory that a node of a graph has allocated"),
     (
         "callback",
         &["cuMemFree_v2", "cuMemFreeHost", "cuMemHostUnregister"],
@@ -263,10 +251,7 @@ fn with_a_manager_only_the_manager_allocates_frees_and_pins() {
         let (managers, mut others) = others_of(scenario.run);
         let known = OTHERS.iter().find(|(its, ..)| *its == name);
         others.retain(|name| !known.is_some_and(|(_, allowed, _)| allowed.contains(name)));
-        assert_eq!(
-            others, [""; 0],
-            "of \"{name}\", besides {managers} calls of the manager"
-        );
+        assert_eq!(others, [""; 0], "of \"{name}\", besides {managers} calls of the manager");
         println!("\nmanagers\t{managers}");
         return;
     }
@@ -282,19 +267,13 @@ fn of_child(name: &str) -> usize {
     let test = std::thread::current();
     let ended = Command::new(std::env::current_exe().expect("this binary"))
         .args(["--exact", "--nocapture", "--test-threads=1"])
-        .arg(
-            test.name()
-                .expect("the thread of a test has the name of the test"),
-        )
+        .arg(test.name().expect("the thread of a test has the name of the test"))
         .env(CHILD, name)
         .output()
         .expect("started");
     let text = String::from_utf8_lossy(&ended.stdout);
     let errors = String::from_utf8_lossy(&ended.stderr);
     assert!(ended.status.success(), "{name}: {text}\n{errors}");
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("managers\t"));
-    line.and_then(|count| count.parse().ok())
-        .expect("the child prints the count")
+    let line = text.lines().find_map(|line| line.strip_prefix("managers\t"));
+    line.and_then(|count| count.parse().ok()).expect("the child prints the count")
 }

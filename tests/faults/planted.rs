@@ -8,12 +8,7 @@ use cuda_safe::sys::{self, CUstream};
 use cuda_safe::{CUresult, Context, Device, Result};
 
 const fn planted(name: &'static str, run: fn(&mut Trace) -> Result<()>) -> Scenario {
-    Scenario {
-        name,
-        devices: 1,
-        since: (12, 4),
-        run,
-    }
+    Scenario { name, devices: 1, since: (12, 4), run }
 }
 
 pub(crate) static ALL: [Scenario; 9] = [
@@ -145,10 +140,7 @@ fn is_found(name: &str, words: &str) {
         violations.iter().any(|violation| violation.contains(words)),
         "{name} was not found: {violations:?}"
     );
-    assert!(
-        violations.iter().all(|violation| violation.contains(": ")),
-        "{violations:?}"
-    );
+    assert!(violations.iter().all(|violation| violation.contains(": ")), "{violations:?}");
 }
 
 #[test]
@@ -169,10 +161,7 @@ fn a_use_after_free_is_found() {
 
 #[test]
 fn a_wrong_stack_is_found() {
-    is_found(
-        "an unbalanced stack",
-        "1 contexts too many on stacks, 0 of them counted",
-    );
+    is_found("an unbalanced stack", "1 contexts too many on stacks, 0 of them counted");
 }
 
 #[test]

@@ -22,18 +22,11 @@ impl Failed {
     /// fault made no difference.
     pub(crate) fn find(run: &Run, sound: &[Call], code: CUresult, all: bool) -> Option<Self> {
         let is_same = |at: usize, call: &Call| {
-            sound
-                .get(at)
-                .is_some_and(|it| it.function == call.function && it.result == call.result)
+            sound.get(at).is_some_and(|it| it.function == call.function && it.result == call.result)
         };
         let differs = |(at, call): &(usize, &Call)| !is_same(*at, call);
         let (at, call) = run.calls.iter().enumerate().find(differs)?;
-        Some(Self {
-            at,
-            function: call.function,
-            code,
-            from_then_on: all,
-        })
+        Some(Self { at, function: call.function, code, from_then_on: all })
     }
 }
 
@@ -192,10 +185,7 @@ fn threads(run: &Run, failed: &Failed) -> Vec<String> {
     let stuck = stuck(run);
     let may_stick = failed.from_then_on || by_design::is_end_of_guard(failed.function);
     if stuck > run.leaked + told_of_stuck(run, failed) || (stuck != 0 && !may_stick) {
-        wrong.push(format!(
-            "{stuck} contexts too many on stacks, {} of them counted",
-            run.leaked
-        ));
+        wrong.push(format!("{stuck} contexts too many on stacks, {} of them counted", run.leaked));
     }
     if after.current_is_dead {
         wrong.push("a destroyed context is left on the stack".to_owned());

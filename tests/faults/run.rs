@@ -40,10 +40,7 @@ pub(crate) fn listen() {
             _ => return,
         };
         let error = error.clone();
-        HEARD
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(Heard { of, error });
+        HEARD.lock().unwrap_or_else(PoisonError::into_inner).push(Heard { of, error });
     });
 }
 
@@ -139,15 +136,13 @@ fn drain() -> Result<(), Error> {
     let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
     // SAFETY: the pointer refers to a local variable.
     let _ = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-    let done = Device::get(0)
-        .and_then(|device| Context::primary(&device))
-        .and_then(|context| {
-            let stream = context.stream()?;
-            // The free waits for all work. (A wait for the context would be refused because of that
-            // capture.)
-            drop(DeviceBuffer::<u8>::zeroed_sync(&stream, 1)?);
-            stream.synchronize()
-        });
+    let done = Device::get(0).and_then(|device| Context::primary(&device)).and_then(|context| {
+        let stream = context.stream()?;
+        // The free waits for all work. (A wait for the context would be refused because of that
+        // capture.)
+        drop(DeviceBuffer::<u8>::zeroed_sync(&stream, 1)?);
+        stream.synchronize()
+    });
     // SAFETY: as above.
     let _ = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
     done

@@ -17,11 +17,7 @@ pub(crate) struct Thread {
 
 impl Default for Thread {
     fn default() -> Self {
-        Self {
-            depth: 0,
-            mode: Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
-            current_is_dead: false,
-        }
+        Self { depth: 0, mode: Mode::CU_STREAM_CAPTURE_MODE_GLOBAL, current_is_dead: false }
     }
 }
 
@@ -29,11 +25,7 @@ impl Thread {
     pub(crate) fn now() -> Self {
         let mode = exchange(Mode::CU_STREAM_CAPTURE_MODE_RELAXED);
         exchange(mode);
-        Self {
-            depth: cuda_sim::stack_depth(),
-            mode,
-            current_is_dead: current_is_dead(),
-        }
+        Self { depth: cuda_sim::stack_depth(), mode, current_is_dead: current_is_dead() }
     }
 
     /// Restores the state of the thread, so that the next run starts as this one did.
@@ -52,11 +44,7 @@ impl Thread {
 fn exchange(mut mode: Mode) -> Mode {
     // SAFETY: the pointer refers to a local variable.
     let answer = unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
-    if answer.is_success() {
-        mode
-    } else {
-        Mode::CU_STREAM_CAPTURE_MODE_GLOBAL
-    }
+    if answer.is_success() { mode } else { Mode::CU_STREAM_CAPTURE_MODE_GLOBAL }
 }
 
 fn current_is_dead() -> bool {
@@ -149,12 +137,8 @@ impl Objects {
     /// Returns how many objects there are that memory of other objects belongs to, or that are memory of
     /// other objects: they are leaked with the other object.
     pub(crate) fn shared(&self) -> usize {
-        let is_shared = |name: &str| {
-            matches!(
-                name,
-                "pool" | "physical allocation" | "reservation" | "mapping"
-            )
-        };
+        let is_shared =
+            |name: &str| matches!(name, "pool" | "physical allocation" | "reservation" | "mapping");
         let shared = self.0.iter().filter(|(name, _)| is_shared(name));
         shared.map(|(_, count)| count).sum()
     }

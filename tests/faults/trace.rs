@@ -53,12 +53,9 @@ impl Trace {
         let start = calls_so_far();
         let done = f();
         let calls = cuda_sim::calls();
-        let its = calls[start..]
-            .iter()
-            .position(|call| call.function == function);
+        let its = calls[start..].iter().position(|call| call.function == function);
         if let Some(place) = its {
-            self.spans
-                .push((Span::Drops, start + place + 1..calls.len()));
+            self.spans.push((Span::Drops, start + place + 1..calls.len()));
         }
         done
     }
@@ -71,8 +68,7 @@ impl Trace {
         let calls = cuda_sim::calls();
         let is_its = |call: &cuda_sim::Call| call.function == function;
         if let Some(place) = calls[start..].iter().rposition(is_its) {
-            self.spans
-                .push((Span::Drops, start + place + 1..calls.len()));
+            self.spans.push((Span::Drops, start + place + 1..calls.len()));
         }
         done
     }
@@ -117,8 +113,7 @@ impl Trace {
             (thread.thread().id(), thread.join())
         });
         let depths = cuda_sim::stack_depths().into_iter();
-        self.depths
-            .extend(depths.filter(|its| its.0 == id).map(|its| its.1));
+        self.depths.extend(depths.filter(|its| its.0 == id).map(|its| its.1));
         joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 

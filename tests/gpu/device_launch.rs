@@ -23,19 +23,15 @@ fn a_kernel_launches_a_graph_at_each_launch_of_its_own() {
     let start: TypedKernel<(DeviceGraph,)> = start.typed().expect("its parameters");
     let scale = Module::from_ptx(&context, include_str!("../kernels/vector.ptx"));
     let scale = scale.and_then(|module| module.kernel("scale"));
-    let scale: TypedKernel<(&mut [i32], i32, i32, u32)> = scale
-        .and_then(|kernel| kernel.typed())
-        .expect("the test kernel");
+    let scale: TypedKernel<(&mut [i32], i32, i32, u32)> =
+        scale.and_then(|kernel| kernel.typed()).expect("the test kernel");
 
     let mut work = Graph::new(&context).expect("a graph");
     let buffer = DeviceBuffer::from_slice(&stream, &[1]).expect("memory");
     let mut data = work.own(buffer).expect("the graph owns it");
     // SAFETY: the kernel doubles one element.
     unsafe { work.add_kernel(&[], &context, &scale, ONE, (&mut data, 2, 0, 1)) }.expect("a node");
-    let options = InstantiateOptions {
-        device_launch: true,
-        ..Default::default()
-    };
+    let options = InstantiateOptions { device_launch: true, ..Default::default() };
     let work = work.instantiate_with(&options);
     let work = DeviceGraph::new(work.expect("an executable graph"), &other).expect("an upload");
 
@@ -50,9 +46,7 @@ fn a_kernel_launches_a_graph_at_each_launch_of_its_own() {
     drop(executable);
     let work = work.into_executable();
     stream.synchronize().expect("a wait");
-    let mut work = work
-        .or_else(DeviceGraph::into_executable)
-        .expect("no launch uses it");
+    let mut work = work.or_else(DeviceGraph::into_executable).expect("no launch uses it");
     let access = work.access(&mut data, &stream).expect("access");
     assert_eq!(access.as_slice().to_vec().expect("a copy"), [8]);
 }

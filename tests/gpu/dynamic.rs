@@ -45,10 +45,7 @@ fn nvcc() -> Option<PathBuf> {
 /// Returns the compute capability.
 fn capability(device: &Device) -> (u32, u32) {
     let ask = |attribute| device.attribute(attribute).expect("known");
-    (
-        ask(attribute::COMPUTE_CAPABILITY_MAJOR),
-        ask(attribute::COMPUTE_CAPABILITY_MINOR),
-    )
+    (ask(attribute::COMPUTE_CAPABILITY_MAJOR), ask(attribute::COMPUTE_CAPABILITY_MINOR))
 }
 
 /// Compiles the kernels of `source` for the device and links them with NVIDIA's device runtime. `name` is
@@ -68,9 +65,7 @@ pub(crate) fn image(device: &Device, name: &str, source: &str) -> Option<Vec<u8>
         let messages = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{command:?}:\n{messages}");
     };
-    run(Command::new(&nvcc)
-        .args(["-dc", "-o"])
-        .args([&object, &code]));
+    run(Command::new(&nvcc).args(["-dc", "-o"]).args([&object, &code]));
     run(Command::new(&nvcc)
         .args(["-dlink", "-cubin", "-o"])
         .args([&linked, &object])

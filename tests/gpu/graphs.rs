@@ -28,13 +28,9 @@ fn the_event_of_a_running_launch_is_not_mistaken_for_another() {
     for round in 0..8 {
         let executable = {
             let event = event(&context);
-            let graph = stream.capture(CaptureMode::default(), |stream| {
-                event.record_external(stream)
-            });
-            graph
-                .expect("a graph")
-                .instantiate()
-                .expect("an executable graph")
+            let graph =
+                stream.capture(CaptureMode::default(), |stream| event.record_external(stream));
+            graph.expect("a graph").instantiate().expect("an executable graph")
         };
         busy.run(&stream, 20);
         // SAFETY: the graph uses no memory.
@@ -49,10 +45,7 @@ fn the_event_of_a_running_launch_is_not_mistaken_for_another() {
         stream.synchronize().expect("a wait");
         let early = |event: &&Event| event.is_complete().expect("a query");
         let early = others.iter().filter(early).count();
-        assert!(
-            early == 0 || watched.is_complete().expect("a query"),
-            "{early} are complete"
-        );
+        assert!(early == 0 || watched.is_complete().expect("a query"), "{early} are complete");
         watched.synchronize().expect("a wait");
         // This was seen once in some hundred rounds and is unexplained, so the message contains all
         // available information.
@@ -81,11 +74,7 @@ impl Busy {
     fn new(context: &Context) -> Self {
         let module = Module::from_ptx(context, include_str!("../kernels/smid.ptx"));
         let kernel = module.and_then(|module| module.kernel("record_smid"));
-        Self(
-            kernel
-                .and_then(|kernel| kernel.typed())
-                .expect("the test kernel"),
-        )
+        Self(kernel.and_then(|kernel| kernel.typed()).expect("the test kernel"))
     }
 
     /// Runs for about this many milliseconds at 2 GHz.

@@ -36,11 +36,7 @@ pub(crate) fn device() -> Option<Device> {
 fn in_use(context: &Context) -> [i64; 2] {
     let info = context.memory_info().expect("an answer");
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: i64 = statm
-        .split(' ')
-        .nth(1)
-        .and_then(|pages| pages.parse().ok())
-        .unwrap_or(0);
+    let pages: i64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
     let used = i64::try_from(info.total - info.free).expect("less than 8 EiB");
     [used, pages * 4096]
 }
@@ -62,10 +58,7 @@ fn a_hundred_thousand_pool_requests_use_no_more_memory_than_ten() {
         .min;
     let request = |number: u32| {
         let asked = PartitionRequest {
-            sizes: vec![
-                PartitionSize::Sms(unit * (1 + number % 10)),
-                PartitionSize::Rest,
-            ],
+            sizes: vec![PartitionSize::Sms(unit * (1 + number % 10)), PartitionSize::Rest],
             ..PartitionRequest::default()
         };
         let lease = pool.lease(&asked).expect("a turn");
@@ -94,10 +87,7 @@ fn a_hundred_thousand_pool_requests_use_no_more_memory_than_ten() {
     assert!(device <= 0, "{device} bytes of device memory");
     // Threads were started and ended. A sanitizer keeps records of each call.
     let is_sanitized = std::env::var_os("CUDA_TESTS_SANITIZED").is_some();
-    assert!(
-        host < 16 * MIB || is_sanitized,
-        "{host} bytes of host memory"
-    );
+    assert!(host < 16 * MIB || is_sanitized, "{host} bytes of host memory");
 }
 
 #[test]
@@ -113,10 +103,8 @@ fn creating_and_destroying_green_contexts_leaks_no_more_than_the_driver_does() {
     let safe = || {
         for _ in 0..TIMES {
             let split = SmResource::of_device(&device).expect("a resource");
-            let split = split.split_by_count(SplitByCount {
-                max_groups: Some(1),
-                ..SplitByCount::default()
-            });
+            let split = split
+                .split_by_count(SplitByCount { max_groups: Some(1), ..SplitByCount::default() });
             let groups = split.expect("a split").groups;
             drop(GreenContext::new(groups).expect("a green context"));
         }

@@ -64,10 +64,7 @@ fn say_done() {
 /// Ends the second process with all objects open and with pending work.
 fn die(mut buffer: DeviceBuffer<u8>) -> ! {
     say_done();
-    buffer
-        .slice_mut(LEN / 2..)
-        .and_then(|mut its| its.fill(9))
-        .expect("a fill");
+    buffer.slice_mut(LEN / 2..).and_then(|mut its| its.fill(9)).expect("a fill");
     std::process::abort();
 }
 
@@ -168,19 +165,13 @@ fn a_second_process_dies_with_memory_of_the_first_open() {
         let test = "ipc::a_second_process_dies_with_memory_of_the_first_open";
         let handle = hex(&exported.handle().to_bytes());
         let (done, status) = start_second(test, "1", Told::Input(&handle));
-        assert!(
-            done && !status.success(),
-            "it did its part and died: {status}"
-        );
+        assert!(done && !status.success(), "it did its part and died: {status}");
 
         // The first process continues, with this memory and with new memory.
         go_on(&mut buffer);
         // The memory of the second process, above all its context, is free again.
         let free = context.memory_info().expect("known").free;
-        assert!(
-            free + (64 << 20) >= free_before,
-            "{free} of {free_before} are free"
-        );
+        assert!(free + (64 << 20) >= free_before, "{free} of {free_before} are free");
         let leaked = cuda_safe::leaked();
         drop((buffer, exported));
         assert_eq!(cuda_safe::leaked(), leaked);
@@ -222,10 +213,7 @@ fn a_second_process_uses_memory_of_the_first_processs_pool() {
         if kinds.map_or(0, |kinds| kinds.0) & descriptors.0 == 0 {
             return common::skip("needs memory pools that are shared by file descriptors");
         }
-        let options = MemoryPoolOptions {
-            shareable: true,
-            ..Default::default()
-        };
+        let options = MemoryPoolOptions { shareable: true, ..Default::default() };
         set_memory_manager(move |context| OrderedManager::with(context, options))
             .expect("a matching version");
         let context = Context::primary(&device).expect("a context");

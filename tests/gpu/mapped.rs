@@ -52,11 +52,7 @@ impl Reserved {
             well(unsafe { sys::cuMemSetAccess(at, part, &raw const access, 1) });
             handles.push(handle);
         }
-        Self {
-            start,
-            part,
-            handles,
-        }
+        Self { start, part, handles }
     }
 }
 
@@ -82,9 +78,7 @@ fn an_array_across_mappings_is_imported_and_one_across_a_hole_is_refused() {
     let reserved = Reserved::new(i32::try_from(device.ordinal()).expect("a number"));
     let (start, part) = (reserved.start, reserved.part as u64);
     for number in 0..2 {
-        let info = context
-            .pointer_info(start + number * part)
-            .expect("an answer");
+        let info = context.pointer_info(start + number * part).expect("an answer");
         let range = context.address_range(start + number * part);
         println!("part {number} of {part:#x} from {start:#x}: {range:?}, {info:?}");
     }

@@ -21,11 +21,8 @@ const COLUMNS: u64 = 20;
 const ROWS: u64 = 10;
 const PITCH: u64 = 24;
 
-const LAYOUT: TensorLayout<'_> = TensorLayout {
-    data_type: TensorDataType::F32,
-    dims: &[COLUMNS, ROWS],
-    strides: &[4 * PITCH],
-};
+const LAYOUT: TensorLayout<'_> =
+    TensorLayout { data_type: TensorDataType::F32, dims: &[COLUMNS, ROWS], strides: &[4 * PITCH] };
 const SHAPE: TiledBox<'_> = TiledBox::new(&[8, 4]);
 
 type Load = TypedKernel<(CUtensorMap, &'static mut [f32], i32, i32)>;
@@ -90,11 +87,7 @@ fn a_kernel_loads_a_whole_tensor() {
         let stream = context.stream().expect("a stream");
         let elements: Vec<f32> = (0..32).map(|index| index as f32).collect();
         let memory = DeviceBuffer::from_slice(&stream, &elements).expect("a copy");
-        let layout = TensorLayout {
-            data_type: TensorDataType::F32,
-            dims: &[8, 4],
-            strides: &[32],
-        };
+        let layout = TensorLayout { data_type: TensorDataType::F32, dims: &[8, 4], strides: &[32] };
         let options = TensorMapOptions::default();
         let map = TensorMap::tiled(&memory, layout, SHAPE, options).expect("a map");
         let found = load(&load_kernel(&context), &map, 0, 0).expect("a load");
@@ -145,11 +138,7 @@ fn a_kernel_loads_from_a_part_of_a_buffer() {
         let elements: Vec<f32> = (0..64).map(|index| index as f32).collect();
         let memory = DeviceBuffer::from_slice(&stream, &elements).expect("a copy");
         // The right half of each row.
-        let layout = TensorLayout {
-            data_type: TensorDataType::F32,
-            dims: &[8, 4],
-            strides: &[64],
-        };
+        let layout = TensorLayout { data_type: TensorDataType::F32, dims: &[8, 4], strides: &[64] };
         let options = TensorMapOptions::default();
         let part: DeviceSlice<'_, f32> = memory.slice(8..).expect("a part");
         let map = TensorMap::tiled(part, layout, SHAPE, options).expect("a map");
@@ -205,11 +194,7 @@ fn check_stored(found: &[f32]) {
             } else {
                 element(column, row)
             };
-            assert_eq!(
-                found[(row * PITCH + column) as usize],
-                expected,
-                "{column}, {row}"
-            );
+            assert_eq!(found[(row * PITCH + column) as usize], expected, "{column}, {row}");
         }
     }
 }
@@ -253,11 +238,7 @@ mod provoked {
             let options = TensorMapOptions::default();
             let map = TensorMap::tiled(&memory, LAYOUT, SHAPE, options).expect("a map");
             let error = load(&load_kernel(&context), &map, -3, 0).expect_err("misaligned");
-            assert_eq!(
-                error.code(),
-                Some(CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION),
-                "{error}"
-            );
+            assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION), "{error}");
             assert!(error.is_fatal());
         });
     }

@@ -15,12 +15,7 @@ use cuda_safe::{Context, DeviceBuffer, LaunchConfig, Module, Stream, TypedKernel
 const SHAPES: &str = include_str!("../kernels/shapes.ptx");
 const TEXTURE: &str = include_str!("../kernels/texture.ptx");
 
-type Samples = (
-    TextureObject,
-    &'static [[f32; 4]],
-    &'static mut [[f32; 4]],
-    u32,
-);
+type Samples = (TextureObject, &'static [[f32; 4]], &'static mut [[f32; 4]], u32);
 
 fn stage() -> Option<Stream> {
     let context = Context::primary(&common::real_gpu()?).expect("a context");
@@ -66,10 +61,7 @@ fn array<T: Texel>(stream: &Stream, shape: ArrayShape, texels: &[T]) -> Array<T>
 }
 
 fn surface<T: Texel>(stream: &Stream, shape: ArrayShape, texels: &[T]) -> Surface<Array<T>> {
-    let options = ArrayOptions {
-        surface: true,
-        ..ArrayOptions::default()
-    };
+    let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let mut array = Array::with_options(stream, shape, options).expect("an array");
     array.copy_from_slice(texels).expect("a copy");
     Surface::new(array).expect("a surface")
@@ -131,15 +123,9 @@ fn a_cubemap_is_read_by_directions() {
 #[test]
 fn layers_of_lines_are_not_interpolated() {
     let stream = need!(stage());
-    let lines = ArrayShape::OneDLayered {
-        width: 4,
-        layers: 3,
-    };
+    let lines = ArrayShape::OneDLayered { width: 4, layers: 3 };
     let lines = array(&stream, lines, &numbers(12));
-    let linear = Sampler {
-        filter: FilterMode::Linear,
-        ..Sampler::default()
-    };
+    let linear = Sampler { filter: FilterMode::Linear, ..Sampler::default() };
     let texture = Texture::new(&lines, &linear).expect("a texture");
     let at = [0.0, 1.0, 2.0].map(|layer| [2.0, layer, 0.0, 0.0]);
     let found = sample(SHAPES, "sample_lines", &texture, &at);
@@ -149,10 +135,7 @@ fn layers_of_lines_are_not_interpolated() {
 #[test]
 fn levels_are_interpolated_clamped_and_biased() {
     let stream = need!(stage());
-    let shape = ArrayShape::TwoD {
-        width: 4,
-        height: 4,
-    };
+    let shape = ArrayShape::TwoD { width: 4, height: 4 };
     let mut levels = MipmappedArray::<f32>::new(&stream, shape, 3).expect("an array");
     for (level, value) in [10.0, 20.0, 40.0].into_iter().enumerate() {
         let mut its = levels.level_mut(level as u32).expect("a level");
@@ -160,31 +143,17 @@ fn levels_are_interpolated_clamped_and_biased() {
         its.copy_from_slice(&texels).expect("a copy");
     }
     let at = [0.0, 0.5, 1.0, 1.5, 2.0, 5.0].map(|level| [0.5, 0.5, level, 0.0]);
-    let all = Sampler {
-        normalized_coordinates: true,
-        max_mipmap_level: 2.0,
-        ..Sampler::default()
-    };
+    let all = Sampler { normalized_coordinates: true, max_mipmap_level: 2.0, ..Sampler::default() };
     let read = |sampler| {
         let texture = Texture::new(&levels, &sampler).expect("a texture");
         first(sample(SHAPES, "sample_level", &texture, &at))
     };
     let mipmap_filter = FilterMode::Linear;
-    let linear = Sampler {
-        mipmap_filter,
-        ..all
-    };
+    let linear = Sampler { mipmap_filter, ..all };
     assert_eq!(read(linear), [10.0, 15.0, 20.0, 30.0, 40.0, 40.0]);
-    let clamped = Sampler {
-        min_mipmap_level: 1.0,
-        max_mipmap_level: 1.5,
-        ..linear
-    };
+    let clamped = Sampler { min_mipmap_level: 1.0, max_mipmap_level: 1.5, ..linear };
     assert_eq!(read(clamped), [20.0, 20.0, 20.0, 30.0, 30.0, 30.0]);
-    let biased = Sampler {
-        mipmap_level_bias: 1.0,
-        ..linear
-    };
+    let biased = Sampler { mipmap_level_bias: 1.0, ..linear };
     assert_eq!(read(biased), [20.0, 30.0, 40.0, 40.0, 40.0, 40.0]);
     let nearest = read(all);
     assert_eq!([nearest[0], nearest[2], nearest[4]], [10.0, 20.0, 40.0]);
@@ -193,14 +162,8 @@ fn levels_are_interpolated_clamped_and_biased() {
 #[test]
 fn a_gather_reads_four_texels() {
     let stream = need!(stage());
-    let options = ArrayOptions {
-        gather: true,
-        ..ArrayOptions::default()
-    };
-    let shape = ArrayShape::TwoD {
-        width: 4,
-        height: 4,
-    };
+    let options = ArrayOptions { gather: true, ..ArrayOptions::default() };
+    let shape = ArrayShape::TwoD { width: 4, height: 4 };
     let mut plane = Array::with_options(&stream, shape, options).expect("an array");
     plane.copy_from_slice(&numbers(16)).expect("a copy");
     let texture = Texture::new(&plane, &Sampler::default()).expect("a texture");
@@ -214,16 +177,8 @@ fn kernels_write_volumes_and_layers() {
     let stream = need!(stage());
     let (width, height, depth) = (5, 4, 3);
     let extent = Extent::new_3d(width, height, depth);
-    let volume = ArrayShape::ThreeD {
-        width,
-        height,
-        depth,
-    };
-    let layers = ArrayShape::TwoDLayered {
-        width,
-        height,
-        layers: depth,
-    };
+    let volume = ArrayShape::ThreeD { width, height, depth };
+    let layers = ArrayShape::TwoDLayered { width, height, layers: depth };
     let expected: Vec<u32> = (0..60).collect();
     for (shape, name) in [(volume, "number_volume"), (layers, "number_layers")] {
         let mut surface = surface(&stream, shape, &[99u32; 60]);
@@ -235,10 +190,7 @@ fn kernels_write_volumes_and_layers() {
 #[test]
 fn kernels_write_texels_of_four_channels() {
     let stream = need!(stage());
-    let shape = ArrayShape::TwoD {
-        width: 3,
-        height: 2,
-    };
+    let shape = ArrayShape::TwoD { width: 3, height: 2 };
     let extent = Extent::new_2d(3, 2);
     let bytes: Vec<[u8; 4]> = (0..6).map(|i| [i, 10 + i, 20 + i, 30 + i]).collect();
     let mut reversed = surface(&stream, shape, &bytes);
@@ -270,16 +222,10 @@ fn a_surface_access_outside_is_zero_or_the_nearest_texel() {
 fn mapped_tiles_of_a_sparse_array_are_read() {
     let stream = need!(stage());
     let device = stream.context().device();
-    if !device
-        .attribute(SPARSE_CUDA_ARRAY_SUPPORTED)
-        .expect("an attribute")
-    {
+    if !device.attribute(SPARSE_CUDA_ARRAY_SUPPORTED).expect("an attribute") {
         return common::skip("the device has no sparse arrays");
     }
-    let shape = ArrayShape::TwoD {
-        width: 1000,
-        height: 600,
-    };
+    let shape = ArrayShape::TwoD { width: 1000, height: 600 };
     let mut plane = SparseArray::<f32>::new(&stream, shape).expect("an array");
     let tile = plane.tile();
     // A tile in the middle, and the corner, where a tile is cut off.

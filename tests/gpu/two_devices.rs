@@ -49,10 +49,7 @@ fn other_stream(invalid: &Invalid) -> bool {
 /// Checks every row of the table, on two contexts of two devices.
 pub(crate) fn table(first: &Context, second: &Context) {
     assert_ne!(first.device(), second.device());
-    let (a, b) = (
-        first.stream().expect("a stream"),
-        second.stream().expect("a stream"),
-    );
+    let (a, b) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
     events(first, second);
 
     // Each buffer belongs to one stream.
@@ -94,8 +91,7 @@ pub(crate) fn table(first: &Context, second: &Context) {
     // Shared memory can be read by the streams of its context, and copied by all streams.
     let shared = from.share().expect("an event");
     refused(shared.on(&b), other_context);
-    to.copy_from_peer(&shared.on_peer(&b).expect("a reader"))
-        .expect("a copy");
+    to.copy_from_peer(&shared.on_peer(&b).expect("a reader")).expect("a copy");
     assert_eq!(to.to_vec().expect("a copy"), [1.0; 4]);
 
     kinds(first, second);
@@ -105,10 +101,7 @@ pub(crate) fn table(first: &Context, second: &Context) {
 
 /// Checks that an exported array is usable on every device that can access its memory.
 fn exported(first: &Context, second: &Context) {
-    let (a, b) = (
-        first.stream().expect("a stream"),
-        second.stream().expect("a stream"),
-    );
+    let (a, b) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
     let peer = second.device();
     let supported = peer.can_access_peer(&first.device()).expect("an answer");
     let expected = match supported {
@@ -186,10 +179,7 @@ pub(crate) fn green(first: &Device, second: &Device) {
     };
     let code = create(&raw mut green, second);
     let other_device = CUresult::CUDA_ERROR_INVALID_DEVICE;
-    assert_eq!(
-        code, other_device,
-        "a green context of SMs of another device"
-    );
+    assert_eq!(code, other_device, "a green context of SMs of another device");
     let code = create(&raw mut green, first);
     assert!(code.is_success(), "{code}");
     // SAFETY: the green context was just created, and nothing else uses it.
@@ -208,20 +198,13 @@ pub(crate) fn green(first: &Device, second: &Device) {
 
 /// Checks memory that host and device both access, and memory pools.
 fn kinds(first: &Context, second: &Context) {
-    let (a, b) = (
-        first.stream().expect("a stream"),
-        second.stream().expect("a stream"),
-    );
+    let (a, b) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
     let pinned = || PinnedBuffer::<f32>::zeroed(first, 4).expect("memory");
     refused(MappedBuffer::new(pinned(), &b), other_context);
     let mapped = MappedBuffer::new(pinned(), &a).expect("mapped");
     let mut to = DeviceBuffer::<f32>::zeroed(&b, 4).expect("memory");
     refused(to.copy_from(&mapped), other_stream);
-    if first
-        .device()
-        .attribute(attribute::MANAGED_MEMORY)
-        .expect("known")
-    {
+    if first.device().attribute(attribute::MANAGED_MEMORY).expect("known") {
         let managed = ManagedBuffer::<f32>::zeroed(&a, 4).expect("memory");
         let there = managed.device().expect("device access");
         refused(to.copy_from(there), other_stream);
@@ -239,25 +222,15 @@ fn kinds(first: &Context, second: &Context) {
             // SAFETY: no memory of the pool is allocated any more.
             unsafe { pool.set_access(&second.device(), MemoryAccess::None) }.expect("taken away");
         }
-        Err(error) => assert!(
-            !first
-                .device()
-                .can_access_peer(&second.device())
-                .expect("known"),
-            "{error}"
-        ),
+        Err(error) => {
+            assert!(!first.device().can_access_peer(&second.device()).expect("known"), "{error}")
+        }
     }
-    assert_eq!(
-        pool.access(&second.device()).expect("known"),
-        MemoryAccess::None
-    );
+    assert_eq!(pool.access(&second.device()).expect("known"), MemoryAccess::None);
 }
 
 fn events(first: &Context, second: &Context) {
-    let (a, b) = (
-        first.stream().expect("a stream"),
-        second.stream().expect("a stream"),
-    );
+    let (a, b) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
     // A stream may wait for an event of another device, but not record it.
     let event = second.event().expect("an event");
     event.record(&b).expect("its device");
@@ -291,16 +264,11 @@ fn access(first: &Context, second: &Context) {
         return;
     }
     first.enable_peer_access(second).expect("there is access");
-    let again = first
-        .enable_peer_access(second)
-        .expect_err("already enabled");
+    let again = first.enable_peer_access(second).expect_err("already enabled");
     let code = CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
     assert_eq!(again.code(), Some(code));
 
-    let (a, b) = (
-        first.stream().expect("a stream"),
-        second.stream().expect("a stream"),
-    );
+    let (a, b) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
     let mut plain = DeviceBuffer::<f32>::zeroed_sync(&b, 4).expect("memory");
     plain.fill(3.0).expect("a fill");
     let shared = plain.share().expect("an event");

@@ -78,10 +78,8 @@ fn raw_appends(context: &Context, step: usize, count: usize) -> Vec<Duration> {
         location,
         ..CUmemAllocationProp::zeroed()
     };
-    let access = CUmemAccessDesc {
-        location,
-        flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-    };
+    let access =
+        CUmemAccessDesc { location, flags: CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
     let (mut start, mut handles, mut times) = (0, Vec::new(), Vec::new());
     // SAFETY: the pointer refers to a local variable.
     let code = unsafe { cuMemAddressReserve(&raw mut start, 1 << 40, 0, 0, 0) };
@@ -139,10 +137,7 @@ fn an_append_to_a_terabyte_takes_as_long_as_the_raw_calls() {
         eprintln!("note: {count} appends: {ours:?} each, with the raw calls {theirs:?}");
         // The granularity is queried too, which takes less than 1 µs.
         assert!(ours < theirs.mul_f64(1.2), "{ours:?}, {theirs:?}");
-        assert!(
-            late < first.mul_f64(1.5),
-            "{first:?} at first, then {late:?}"
-        );
+        assert!(late < first.mul_f64(1.5), "{first:?} at first, then {late:?}");
     });
 }
 

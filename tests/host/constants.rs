@@ -103,10 +103,7 @@ fn flags_combine() {
     let none = CUevent_flags::default();
     assert_eq!(format!("{none:?}"), "CU_EVENT_DEFAULT");
     assert!(none.contains(none));
-    assert_eq!(
-        format!("{:?}", CUmoduleLoadingMode(9)),
-        "CUmoduleLoadingMode(9)"
-    );
+    assert_eq!(format!("{:?}", CUmoduleLoadingMode(9)), "CUmoduleLoadingMode(9)");
 }
 
 #[test]

@@ -15,11 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const ADDRESS: usize = 0x7f00_0000_0000;
-const FLOAT32: DLDataType = DLDataType {
-    code: 2,
-    bits: 32,
-    lanes: 1,
-};
+const FLOAT32: DLDataType = DLDataType { code: 2, bits: 32, lanes: 1 };
 
 /// A handmade tensor, which counts the calls of its deleter.
 struct Tensor {
@@ -58,9 +54,7 @@ struct Held {
 }
 
 fn start(numbers: &mut Option<Vec<i64>>) -> *mut i64 {
-    numbers
-        .as_mut()
-        .map_or(std::ptr::null_mut(), |numbers| numbers.as_mut_ptr())
+    numbers.as_mut().map_or(std::ptr::null_mut(), |numbers| numbers.as_mut_ptr())
 }
 
 unsafe extern "C" fn delete_legacy(tensor: *mut DLManagedTensor) {
@@ -84,21 +78,15 @@ impl Tensor {
         let dimensions = self.shape.as_ref().map_or(0, Vec::len);
         let tensor = DLTensor {
             data: std::ptr::without_provenance_mut(self.data),
-            device: DLDevice {
-                device_type: DLDeviceType(self.device.0),
-                device_id: self.device.1,
-            },
+            device: DLDevice { device_type: DLDeviceType(self.device.0), device_id: self.device.1 },
             ndim: self.ndim.unwrap_or(dimensions as i32),
             dtype: self.dtype,
             shape: start(&mut self.shape),
             strides: start(&mut self.strides),
             byte_offset: self.byte_offset,
         };
-        let held = Held {
-            _shape: self.shape,
-            _strides: self.strides,
-            deleted: Arc::clone(deleted),
-        };
+        let held =
+            Held { _shape: self.shape, _strides: self.strides, deleted: Arc::clone(deleted) };
         (tensor, Box::into_raw(Box::new(held)))
     }
 
@@ -130,10 +118,7 @@ impl Tensor {
 fn with<R>(tensor: impl Fn() -> Tensor, check: impl Fn(Result<&ManagedTensor, Invalid>) -> R) -> R {
     let deleted = Arc::new(AtomicUsize::new(0));
     let told = |read: Result<ManagedTensor, Invalid>, before: usize| {
-        assert_eq!(
-            deleted.load(Ordering::SeqCst) - before,
-            usize::from(read.is_err())
-        );
+        assert_eq!(deleted.load(Ordering::SeqCst) - before, usize::from(read.is_err()));
         let result = check(read.as_ref().map_err(Clone::clone));
         drop(read);
         assert_eq!(deleted.load(Ordering::SeqCst) - before, 1);
@@ -142,10 +127,7 @@ fn with<R>(tensor: impl Fn() -> Tensor, check: impl Fn(Result<&ManagedTensor, In
     let plain = tensor();
     if plain.flags == 0 && plain.version.0 == 1 {
         // SAFETY: the fields of the tensor that are read are valid, and this is the only owner.
-        told(
-            unsafe { ManagedTensor::from_raw(plain.legacy(&deleted)) },
-            0,
-        );
+        told(unsafe { ManagedTensor::from_raw(plain.legacy(&deleted)) }, 0);
     }
     let before = deleted.load(Ordering::SeqCst);
     let raw = tensor().versioned(&deleted);
@@ -196,11 +178,7 @@ fn a_tensor_is_read() {
         assert!(array.is_read_only());
     });
     // A tensor without dimensions, and one without elements.
-    let scalar = || Tensor {
-        shape: Some(vec![]),
-        device: (3, 0),
-        ..Tensor::default()
-    };
+    let scalar = || Tensor { shape: Some(vec![]), device: (3, 0), ..Tensor::default() };
     with(scalar, |read| {
         let tensor = read.expect("it is valid");
         assert_eq!(tensor.layout().len(), Some(1));
@@ -232,39 +210,15 @@ fn each_invalid_field_is_refused_by_name() {
     refused(of(|tensor| tensor.device = (10, 0)), "device", "kind 10");
     refused(of(|tensor| tensor.device = (2, -1)), "device", "-1");
     refused(of(|tensor| tensor.ndim = Some(-1)), "ndim", "-1");
-    refused(
-        of(|tensor| (tensor.shape, tensor.ndim) = (None, Some(2))),
-        "shape",
-        "null",
-    );
+    refused(of(|tensor| (tensor.shape, tensor.ndim) = (None, Some(2))), "shape", "null");
     refused(of(|tensor| tensor.shape = Some(vec![2, -3])), "shape", "-3");
-    refused(
-        of(|tensor| tensor.shape = Some(vec![1 << 40, 1 << 40])),
-        "shape",
-        "addressed",
-    );
-    refused(
-        of(|tensor| tensor.strides = Some(vec![i64::MAX, 1])),
-        "strides",
-        "address space",
-    );
-    refused(
-        of(|tensor| tensor.strides = Some(vec![1 << 60, 1 << 60])),
-        "strides",
-        "address space",
-    );
+    refused(of(|tensor| tensor.shape = Some(vec![1 << 40, 1 << 40])), "shape", "addressed");
+    refused(of(|tensor| tensor.strides = Some(vec![i64::MAX, 1])), "strides", "address space");
+    refused(of(|tensor| tensor.strides = Some(vec![1 << 60, 1 << 60])), "strides", "address space");
     refused(of(|tensor| tensor.data = 0), "data", "null");
     refused(of(|tensor| tensor.data = usize::MAX - 8), "data", "beyond");
-    refused(
-        of(|tensor| tensor.byte_offset = u64::MAX - 8),
-        "byte_offset",
-        "beyond",
-    );
-    refused(
-        of(|tensor| tensor.strides = Some(vec![-(1 << 46), 1])),
-        "data",
-        "beyond",
-    );
+    refused(of(|tensor| tensor.byte_offset = u64::MAX - 8), "byte_offset", "beyond");
+    refused(of(|tensor| tensor.strides = Some(vec![-(1 << 46), 1])), "data", "beyond");
     refused(of(|tensor| tensor.dtype.bits = 0), "dtype", "0 bits");
     refused(of(|tensor| tensor.dtype.lanes = 0), "dtype", "0 lanes");
     refused(of(|tensor| tensor.dtype.bits = 4), "dtype", "packed");
@@ -278,13 +232,7 @@ fn each_invalid_field_is_refused_by_name() {
     // SAFETY: as above.
     let versioned = unsafe { ManagedTensor::from_raw_versioned(std::ptr::null_mut()) };
     for read in [legacy, versioned] {
-        assert!(matches!(
-            read,
-            Err(Invalid::Dlpack {
-                field: "tensor",
-                ..
-            })
-        ));
+        assert!(matches!(read, Err(Invalid::Dlpack { field: "tensor", .. })));
     }
 }
 
@@ -321,11 +269,7 @@ fn types_map_to_numpy_types_if_they_exist() {
         ((0, 24, 1), "int24", None, Some(3)),
     ];
     for ((code, bits, lanes), text, numpy, size) in table {
-        let ty = DataType {
-            code: TypeCode(code),
-            bits,
-            lanes,
-        };
+        let ty = DataType { code: TypeCode(code), bits, lanes };
         assert_eq!((ty.to_string().as_str(), ty.item_size()), (text, size));
         let theirs = ty.numpy().map(|ty| ty.to_string());
         assert_eq!(theirs.as_deref(), numpy);
@@ -338,10 +282,7 @@ fn types_map_to_numpy_types_if_they_exist() {
     for text in [">f4", "<M8[s]", "|S3", "|V8", "<U2"] {
         let ty: TypeString = text.parse().expect("a type");
         match DataType::from_numpy(&ty.into()) {
-            Err(Invalid::Dlpack {
-                field: "dtype",
-                problem,
-            }) => assert!(problem.contains(text)),
+            Err(Invalid::Dlpack { field: "dtype", problem }) => assert!(problem.contains(text)),
             done => panic!("{done:?}"),
         }
     }
@@ -349,34 +290,22 @@ fn types_map_to_numpy_types_if_they_exist() {
 
 #[test]
 fn types_unknown_to_numpy_are_read_by_their_size() {
-    let bfloat = || Tensor {
-        dtype: DLDataType {
-            code: 4,
-            bits: 16,
-            lanes: 1,
-        },
-        ..Tensor::default()
-    };
+    let bfloat =
+        || Tensor { dtype: DLDataType { code: 4, bits: 16, lanes: 1 }, ..Tensor::default() };
     with(bfloat, |read| {
         let tensor = read.expect("it is valid");
         assert_eq!(tensor.dtype(), DataType::scalar(TypeCode::BFLOAT, 16));
         let text = tensor.array_interface().expect_err("bfloat16").to_string();
         assert!(text.contains("bfloat16"), "{text}");
         let bytes = TypeString::native(Kind::Uint, 2).expect("u2");
-        let array = tensor
-            .array_interface_as(bytes)
-            .expect("a type of that size");
+        let array = tensor.array_interface_as(bytes).expect("a type of that size");
         assert_eq!(array.layout().strides(), [6, 2]);
         tensor
             .array_interface_as(TypeString::native(Kind::Uint, 4).expect("u4"))
             .expect_err("a type of another size");
     });
     let padded = || Tensor {
-        dtype: DLDataType {
-            code: 17,
-            bits: 4,
-            lanes: 1,
-        },
+        dtype: DLDataType { code: 17, bits: 4, lanes: 1 },
         flags: DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED,
         ..Tensor::default()
     };
@@ -433,9 +362,7 @@ fn an_exported_tensor_reads_back_the_same_and_drops_its_owner_once() {
             assert_eq!((tensor.device(), tensor.memory()), (3, MemoryKind::Managed));
             assert_eq!(tensor.is_read_only(), tensor.version().is_some());
             // The deleter is called on another thread.
-            std::thread::spawn(move || drop(tensor))
-                .join()
-                .expect("no panic");
+            std::thread::spawn(move || drop(tensor)).join().expect("no panic");
         }
         assert_eq!(dropped.load(Ordering::SeqCst), 2 * (index + 1));
     }
@@ -450,15 +377,10 @@ fn memory_of_the_host_is_exported_but_not_imported() {
     let raw = export.expect("it is valid").into_raw_versioned();
     // SAFETY: the tensor is alive.
     let device = unsafe { raw.as_ref() }.dl_tensor.device;
-    assert_eq!(
-        (device.device_type, device.device_id),
-        (DLDeviceType::kDLCPU, 0)
-    );
+    assert_eq!((device.device_type, device.device_id), (DLDeviceType::kDLCPU, 0));
     // SAFETY: this function is the only owner of the tensor.
     match unsafe { ManagedTensor::from_raw_versioned(raw.as_ptr()) } {
-        Err(Invalid::Dlpack {
-            field: "device", ..
-        }) => {}
+        Err(Invalid::Dlpack { field: "device", .. }) => {}
         done => panic!("{done:?}"),
     }
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
@@ -495,29 +417,10 @@ fn arrays_that_cannot_be_exported_are_refused_and_their_owner_dropped() {
     let shared = Arc::new(());
     let owner = || Arc::clone(&shared);
     let cases = [
-        (
-            Export::new(float, layout(&[6]), address, memory, 0, owner()),
-            "strides",
-        ),
-        (
-            Export::new(float, layout(&[4]), 0, memory, 0, owner()),
-            "data",
-        ),
-        (
-            Export::new(float, layout(&[4]), address, memory, u32::MAX, owner()),
-            "device",
-        ),
-        (
-            Export::new(
-                DataType::of::<u8>(),
-                layout(&[4]),
-                address,
-                memory,
-                0,
-                owner(),
-            ),
-            "dtype",
-        ),
+        (Export::new(float, layout(&[6]), address, memory, 0, owner()), "strides"),
+        (Export::new(float, layout(&[4]), 0, memory, 0, owner()), "data"),
+        (Export::new(float, layout(&[4]), address, memory, u32::MAX, owner()), "device"),
+        (Export::new(DataType::of::<u8>(), layout(&[4]), address, memory, 0, owner()), "dtype"),
         (
             Export::new(
                 DataType::scalar(TypeCode::INT, 4),
@@ -573,16 +476,9 @@ fn the_streams_of_consumers_are_those_of_the_protocol() {
         assert_eq!(of(Some(number)), Ok(stream));
         assert_eq!(stream.number(), number);
     }
-    for (number, words) in [
-        (0, "1 for the legacy"),
-        (-2, "-2"),
-        (1 << 70, "not a stream handle"),
-    ] {
+    for (number, words) in [(0, "1 for the legacy"), (-2, "-2"), (1 << 70, "not a stream handle")] {
         match of(Some(number)) {
-            Err(Invalid::Dlpack {
-                field: "stream",
-                problem,
-            }) => {
+            Err(Invalid::Dlpack { field: "stream", problem }) => {
                 assert!(problem.contains(words), "{problem}");
             }
             done => panic!("{done:?}"),

@@ -32,11 +32,7 @@ fn launch_error() -> LaunchError {
     LaunchError {
         error: driver_error(CUresult::CUDA_ERROR_INVALID_VALUE),
         kernel: "scale".to_owned(),
-        limit: LaunchLimit::DeviceThreads {
-            block: [2, 3, 700],
-            threads: 4200,
-            max: 1024,
-        },
+        limit: LaunchLimit::DeviceThreads { block: [2, 3, 700], threads: 4200, max: 1024 },
     }
 }
 
@@ -72,27 +68,15 @@ fn errors() -> Vec<(Error, &'static [&'static str])> {
             ],
         ),
         (Error::Load(load_error()), &["no CUDA driver", NOWHERE]),
-        (
-            Error::Missing(missing()),
-            &["cuGreenCtxCreate", "12.4", "12.2"],
-        ),
+        (Error::Missing(missing()), &["cuGreenCtxCreate", "12.4", "12.2"]),
         (Error::NoDevice, &["no GPU", "CUDA_VISIBLE_DEVICES"]),
         (Error::from(Invalid::NoGroups), &["at least one group"]),
         (
             Error::Compile(Box::new(compile)),
             &["CUDA_ERROR_INVALID_PTX", "\nline 7: unknown opcode"],
         ),
-        (
-            Error::PtxTooNew {
-                ptx: Some((9, 1)),
-                driver,
-            },
-            &["PTX 9.1", "CUDA 12.2"],
-        ),
-        (
-            Error::PtxTooNew { ptx: None, driver },
-            &["the PTX", "CUDA 12.2"],
-        ),
+        (Error::PtxTooNew { ptx: Some((9, 1)), driver }, &["PTX 9.1", "CUDA 12.2"]),
+        (Error::PtxTooNew { ptx: None, driver }, &["the PTX", "CUDA 12.2"]),
         (
             Error::HostFunctionPanicked("out of ideas".to_owned()),
             &["host function", "out of ideas"],
@@ -185,11 +169,7 @@ fn errors_are_equal_if_their_variants_and_values_are() {
     for (i, (this, _)) in these.iter().enumerate() {
         for (j, (that, _)) in those.iter().enumerate() {
             let shares_an_object = !matches!(this, Error::Manager(_));
-            assert_eq!(
-                this == that,
-                i == j && shares_an_object,
-                "{this:?}, {that:?}"
-            );
+            assert_eq!(this == that, i == j && shares_an_object, "{this:?}, {that:?}");
         }
         assert_eq!(*this, this.clone());
     }
@@ -202,10 +182,7 @@ fn errors_are_equal_if_their_variants_and_values_are() {
 #[test]
 fn a_rejection_returns_the_value_or_becomes_the_error() {
     fn reject() -> Result<(), Rejected<String>> {
-        Err(Rejected {
-            error: Invalid::NoGroups.into(),
-            value: "the value".to_owned(),
-        })
+        Err(Rejected { error: Invalid::NoGroups.into(), value: "the value".to_owned() })
     }
     fn as_error() -> cuda_safe::Result<()> {
         Ok(reject()?)

@@ -33,10 +33,7 @@ pub(crate) fn build(name: &str) -> Option<String> {
 
 /// Writes a file of `fakes/` for the compiler to read.
 fn write_source(folder: &Path, name: &str) -> PathBuf {
-    let (_, text) = SOURCES
-        .iter()
-        .find(|(file, _)| *file == name)
-        .expect("a file of fakes/");
+    let (_, text) = SOURCES.iter().find(|(file, _)| *file == name).expect("a file of fakes/");
     let source = folder.join(name);
     let part = unique(folder, name);
     fs::write(&part, text).expect("writing the source");

@@ -58,11 +58,7 @@ fn c_names_end_with_one_nul() {
     for function in Function::all() {
         let name = function.symbol_c();
         assert_eq!(name.to_str(), Ok(function.symbol()));
-        assert_eq!(
-            name.to_bytes_with_nul().len(),
-            function.symbol().len() + 1,
-            "{function:?}"
-        );
+        assert_eq!(name.to_bytes_with_nul().len(), function.symbol().len() + 1, "{function:?}");
     }
 }
 
@@ -86,12 +82,7 @@ fn base_since_and_stream_mode_of_known_functions() {
         ("cuMemcpyHtoD_v2_ptds", "cuMemcpyHtoD", (7, 0), true),
         ("cuLaunchKernel_ptsz", "cuLaunchKernel", (7, 0), true),
         ("cuCtxCreate_v4", "cuCtxCreate", (12, 5), false),
-        (
-            "cuStreamGetCaptureInfo_v3_ptsz",
-            "cuStreamGetCaptureInfo",
-            (12, 3),
-            true,
-        ),
+        ("cuStreamGetCaptureInfo_v3_ptsz", "cuStreamGetCaptureInfo", (12, 3), true),
         ("cuGreenCtxCreate", "cuGreenCtxCreate", (12, 4), false),
         // A name with the suffix of an ABI in the middle.
         ("cuGetProcAddress_v2", "cuGetProcAddress", (12, 0), false),

@@ -49,9 +49,7 @@ fn functions_come_from_the_closure() {
 
         for function in Function::all() {
             let given = software::find(function.symbol_c());
-            let found = function
-                .address()
-                .map_or(null(), |address| address.as_ptr());
+            let found = function.address().map_or(null(), |address| address.as_ptr());
             assert_eq!(found, given, "{function:?}");
         }
     });
@@ -90,11 +88,7 @@ fn each_symbol_is_looked_up_once() {
         let questions = Arc::clone(&asked);
         let count = move |name: &CStr| {
             let name = name.to_str().expect("names are ASCII").to_owned();
-            *questions
-                .lock()
-                .expect("nothing panics here")
-                .entry(name)
-                .or_default() += 1;
+            *questions.lock().expect("nothing panics here").entry(name).or_default() += 1;
         };
         install(count, &[]).expect("the process has no driver");
         for _ in 0..3 {

@@ -44,13 +44,7 @@ fn type_strings_are_read_and_written_as_numpy_writes_them() {
     let unit = parse("<m8[25us]").unit().expect("a unit");
     assert_eq!((unit.name(), unit.count()), ("us", 25));
     assert_eq!(parse("|t12").bits(), Some(12));
-    assert_eq!(
-        TypeString::native(Kind::Unicode, 8)
-            .expect("2")
-            .to_string()
-            .len(),
-        3
-    );
+    assert_eq!(TypeString::native(Kind::Unicode, 8).expect("2").to_string().len(), 3);
 }
 
 #[test]
@@ -137,16 +131,9 @@ fn an_interface_reads_and_writes_the_same() {
     assert_eq!(array.to_raw(), transposed);
 
     // A scalar, and an array without elements, whose address is 0.
-    let scalar = RawInterface {
-        shape: Some(vec![]),
-        ..raw()
-    };
+    let scalar = RawInterface { shape: Some(vec![]), ..raw() };
     assert_eq!(read(&scalar).expect("it is valid").layout().len(), Some(1));
-    let none = RawInterface {
-        shape: Some(vec![3, 0]),
-        data: Some((0x1234, false)),
-        ..raw()
-    };
+    let none = RawInterface { shape: Some(vec![3, 0]), data: Some((0x1234, false)), ..raw() };
     let none = read(&none).expect("it is valid");
     assert_eq!(none.to_raw().data, Some((0, false)));
     assert_eq!(none.layout().len(), Some(0));
@@ -164,36 +151,19 @@ fn each_invalid_key_is_refused_by_name() {
     refused(&without(|raw| raw.version = Some(-1)), "version");
     refused(&without(|raw| raw.shape = None), "shape");
     refused(&without(|raw| raw.shape = Some(vec![-1])), "shape");
-    refused(
-        &without(|raw| raw.shape = Some(vec![1 << 62, 1 << 62])),
-        "shape",
-    );
+    refused(&without(|raw| raw.shape = Some(vec![1 << 62, 1 << 62])), "shape");
     refused(&without(|raw| raw.typestr = None), "typestr");
-    refused(
-        &without(|raw| raw.typestr = Some("|O8".to_owned())),
-        "typestr",
-    );
+    refused(&without(|raw| raw.typestr = Some("|O8".to_owned())), "typestr");
     refused(&without(|raw| raw.data = None), "data");
     refused(&without(|raw| raw.data = Some((0, false))), "data");
     refused(&without(|raw| raw.data = Some((-1, false))), "data");
-    refused(
-        &without(|raw| raw.data = Some((u64::MAX.into(), false))),
-        "data",
-    );
+    refused(&without(|raw| raw.data = Some((u64::MAX.into(), false))), "data");
     refused(&without(|raw| raw.strides = Some(vec![4])), "strides");
-    refused(
-        &without(|raw| raw.strides = Some(vec![1 << 62, 1 << 62])),
-        "strides",
-    );
-    refused(
-        &without(|raw| raw.strides = Some(vec![1 << 80, 4])),
-        "strides",
-    );
+    refused(&without(|raw| raw.strides = Some(vec![1 << 62, 1 << 62])), "strides");
+    refused(&without(|raw| raw.strides = Some(vec![1 << 80, 4])), "strides");
     refused(&without(|raw| raw.stream = Some(0)), "stream");
     refused(&without(|raw| raw.stream = Some(-5)), "stream");
-    let text = read(&without(|raw| raw.stream = Some(0)))
-        .expect_err("0")
-        .to_string();
+    let text = read(&without(|raw| raw.stream = Some(0))).expect_err("0").to_string();
     for word in ["None", "legacy", "Numba", "sync=False", "ignore_stream"] {
         assert!(text.contains(word), "{word}: {text}");
     }
@@ -206,52 +176,26 @@ fn each_invalid_key_is_refused_by_name() {
 
 #[test]
 fn streams_and_masks_count_from_their_versions_on() {
-    let old = |version| RawInterface {
-        version: Some(version),
-        stream: Some(0),
-        ..raw()
-    };
+    let old = |version| RawInterface { version: Some(version), stream: Some(0), ..raw() };
     for version in 0..3 {
         assert_eq!(read(&old(version)).expect("no stream yet").stream(), None);
     }
-    let ignored = RawInterface {
-        stream: Some(77),
-        ..raw()
-    };
-    let options = ReadOptions {
-        ignore_stream: true,
-        ..ReadOptions::default()
-    };
+    let ignored = RawInterface { stream: Some(77), ..raw() };
+    let options = ReadOptions { ignore_stream: true, ..ReadOptions::default() };
     assert_eq!(ignored.check(options).expect("ignored").stream(), None);
     let handle = read(&ignored).expect("a handle").stream();
     assert_eq!(handle, Some(ExportedStream::Handle(77)));
 
-    let mask = RawInterface {
-        shape: Some(vec![3]),
-        typestr: Some("|b1".to_owned()),
-        ..raw()
-    };
-    let masked = RawInterface {
-        mask: Some(Box::new(mask)),
-        ..raw()
-    };
+    let mask = RawInterface { shape: Some(vec![3]), typestr: Some("|b1".to_owned()), ..raw() };
+    let masked = RawInterface { mask: Some(Box::new(mask)), ..raw() };
     refused(&masked, "mask");
-    let first = RawInterface {
-        version: Some(0),
-        ..masked.clone()
-    };
+    let first = RawInterface { version: Some(0), ..masked.clone() };
     assert_eq!(read(&first).expect("no mask yet").mask(), None);
-    let options = ReadOptions {
-        masks: true,
-        ..ReadOptions::default()
-    };
+    let options = ReadOptions { masks: true, ..ReadOptions::default() };
     let array = masked.check(options).expect("it is honored");
     assert_eq!(array.mask().expect("a mask").layout().shape(), [3]);
     assert_eq!(array.to_raw(), masked);
-    let other = RawInterface {
-        shape: Some(vec![2, 4]),
-        ..masked
-    };
+    let other = RawInterface { shape: Some(vec![2, 4]), ..masked };
     match other.check(options) {
         Err(Invalid::ArrayInterface { key, .. }) => assert_eq!(key, "mask"),
         done => panic!("{done:?}"),
@@ -260,22 +204,13 @@ fn streams_and_masks_count_from_their_versions_on() {
 
 #[test]
 fn stream_0_is_accepted_only_if_the_stream_is_ignored() {
-    let zero = RawInterface {
-        stream: Some(0),
-        ..raw()
-    };
+    let zero = RawInterface { stream: Some(0), ..raw() };
     refused(&zero, "stream");
-    let options = ReadOptions {
-        ignore_stream: true,
-        ..ReadOptions::default()
-    };
+    let options = ReadOptions { ignore_stream: true, ..ReadOptions::default() };
     let array = zero.check(options).expect("ignored");
     assert_eq!((array.stream(), array.to_raw().stream), (None, None));
     // Other numbers that are not handles are still errors.
-    let wrong = RawInterface {
-        stream: Some(-1),
-        ..raw()
-    };
+    let wrong = RawInterface { stream: Some(-1), ..raw() };
     match wrong.check(options) {
         Err(Invalid::ArrayInterface { key, .. }) => assert_eq!(key, "stream"),
         done => panic!("{done:?}"),
@@ -292,23 +227,13 @@ fn a_newer_version_is_read_as_version_3() {
             ..raw()
         };
         refused(&newer, "mask");
-        let array = read(&RawInterface {
-            mask: None,
-            ..newer.clone()
-        });
+        let array = read(&RawInterface { mask: None, ..newer.clone() });
         let array = array.expect("read as version 3");
         assert_eq!(i128::from(array.version()), version);
         assert_eq!(array.stream(), Some(ExportedStream::Handle(77)));
         // It is exported in the known version.
         assert_eq!(array.to_raw().version, Some(3));
-        refused(
-            &RawInterface {
-                stream: Some(0),
-                mask: None,
-                ..newer
-            },
-            "stream",
-        );
+        refused(&RawInterface { stream: Some(0), mask: None, ..newer }, "stream");
     }
 }
 
@@ -326,10 +251,7 @@ fn records_contain_fields_padding_arrays_and_records() {
     let descr = vec![
         entry("id", "<i4", &[]),
         entry("", "|V4", &[]),
-        DescrEntry {
-            title: Some("where it is".to_owned()),
-            ..entry("at", "<f8", &[2, 3])
-        },
+        DescrEntry { title: Some("where it is".to_owned()), ..entry("at", "<f8", &[2, 3]) },
         DescrEntry {
             name: "inner".to_owned(),
             title: None,
@@ -338,15 +260,10 @@ fn records_contain_fields_padding_arrays_and_records() {
         },
         entry("", "|V2", &[]),
     ];
-    let raw = RawInterface {
-        typestr: Some("|V64".to_owned()),
-        descr: Some(descr.clone()),
-        ..raw()
-    };
+    let raw =
+        RawInterface { typestr: Some("|V64".to_owned()), descr: Some(descr.clone()), ..raw() };
     let array = read(&raw).expect("it is valid");
-    let Dtype::Record(record) = array.dtype() else {
-        panic!("{:?}", array.dtype())
-    };
+    let Dtype::Record(record) = array.dtype() else { panic!("{:?}", array.dtype()) };
     let offsets: Vec<usize> = record.fields().iter().map(|field| field.offset).collect();
     assert_eq!((offsets, record.size()), (vec![0, 8, 56], 64));
     assert_eq!(array.to_raw(), raw);
@@ -359,31 +276,15 @@ fn records_contain_fields_padding_arrays_and_records() {
         vec![entry("a", "<i4", &[])],
     ];
     for descr in wrong {
-        refused(
-            &RawInterface {
-                descr: Some(descr),
-                ..raw.clone()
-            },
-            "descr",
-        );
+        refused(&RawInterface { descr: Some(descr), ..raw.clone() }, "descr");
     }
     let mut deep = DescrType::Text("|u1".to_owned());
     for _ in 0..1000 {
-        deep = DescrType::Nested(vec![DescrEntry {
-            ty: deep,
-            ..entry("x", "", &[])
-        }]);
+        deep = DescrType::Nested(vec![DescrEntry { ty: deep, ..entry("x", "", &[]) }]);
     }
     let ty = deep;
-    let deep = DescrEntry {
-        ty,
-        ..entry("x", "", &[])
-    };
-    let deep = RawInterface {
-        typestr: Some("|V1".to_owned()),
-        descr: Some(vec![deep]),
-        ..raw
-    };
+    let deep = DescrEntry { ty, ..entry("x", "", &[]) };
+    let deep = RawInterface { typestr: Some("|V1".to_owned()), descr: Some(vec![deep]), ..raw };
     refused(&deep, "descr");
 }
 
@@ -397,10 +298,7 @@ fn a_record_follows_from_its_descr_alone() {
     ];
     let record = Record::from_descr(&descr).expect("it is valid");
     let fields: Vec<_> = record.fields().iter().collect();
-    let told: Vec<_> = fields
-        .iter()
-        .map(|its| (its.name.as_str(), its.offset))
-        .collect();
+    let told: Vec<_> = fields.iter().map(|its| (its.name.as_str(), its.offset)).collect();
     assert_eq!(told, [("id", 0), ("f2", 8)]);
     assert_eq!(record.size(), 24);
     let again = Record::from_descr(&record.to_descr()).expect("its own");

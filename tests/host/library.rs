@@ -107,9 +107,7 @@ fn a_missing_function_is_an_error_with_its_name_and_library() {
 
 #[test]
 fn a_symbol_can_be_looked_up_without_a_call() {
-    let there = other::MATH
-        .symbol(c"cos")
-        .expect("a function of the library");
+    let there = other::MATH.symbol(c"cos").expect("a function of the library");
     assert_eq!(other::MATH.symbol(c"cos").expect("as before"), there);
     other::MATH.symbol(c"never").expect_err("no such function");
     NEVER.symbol(c"cos").expect_err("no such library");

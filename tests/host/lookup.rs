@@ -31,11 +31,7 @@ fn functions_are_looked_up_by_base_version_and_stream_mode() {
         for symbol in ["cuMemcpyHtoD", "cuMemcpyHtoD_v2", "cuMemcpyHtoD_v2_ptds"] {
             assert!(is_available(symbol));
         }
-        let expected = [
-            "cuMemcpyHtoD 2000 1",
-            "cuMemcpyHtoD 3020 1",
-            "cuMemcpyHtoD 7000 2",
-        ];
+        let expected = ["cuMemcpyHtoD 2000 1", "cuMemcpyHtoD 3020 1", "cuMemcpyHtoD 7000 2"];
         assert_eq!(asked(), expected);
     });
 }

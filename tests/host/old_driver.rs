@@ -83,10 +83,7 @@ fn the_safe_crate_names_the_version_that_green_contexts_need() {
         let device = Device::get(0).expect("one GPU");
         let error = SmResource::of_device(&device).expect_err("since 12.4");
         let text = error.to_string();
-        assert_eq!(
-            text,
-            "cuDeviceGetDevResource needs CUDA 12.4; this driver offers 12.2"
-        );
+        assert_eq!(text, "cuDeviceGetDevResource needs CUDA 12.4; this driver offers 12.2");
         let missing = missing(error);
         assert_eq!(missing.function, function("cuDeviceGetDevResource"));
         assert_eq!(missing.function.since(), CudaVersion::new(12, 4));

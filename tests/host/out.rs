@@ -63,9 +63,7 @@ fn results_of_the_driver_are_returned() {
     in_child(&[(VARIABLE, NOWHERE)], || {
         software::install();
         // SAFETY: `cuInit` takes no pointer.
-        unsafe { cuda_sys::cuInit(0) }
-            .ok()
-            .expect("the driver starts");
+        unsafe { cuda_sys::cuInit(0) }.ok().expect("the driver starts");
         // SAFETY: `out` passes a valid pointer.
         let count = out(|place| unsafe { cuda_sys::cuDeviceGetCount(place) });
         assert_eq!(count, Ok(3));

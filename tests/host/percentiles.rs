@@ -33,9 +33,6 @@ fn the_bounds_of_a_ratio_contain_it_and_reflect_the_spread_of_rounds() {
     let same = rounds(&[&[150; 50], &[150; 50], &[150; 50], &[150; 50]]).ratio(&base, 99.0);
     assert_eq!((same.value, same.lower, same.upper), (1.5, 1.5, 1.5));
     let other = rounds(&[&[100; 50], &[200; 50], &[300; 50], &[400; 50]]).ratio(&base, 99.0);
-    assert_eq!(
-        other.value, 4.0,
-        "the slowest round has more than one percent of all values"
-    );
+    assert_eq!(other.value, 4.0, "the slowest round has more than one percent of all values");
     assert!(other.lower < 3.5 && other.upper == 4.0, "{other:?}");
 }

@@ -6,18 +6,14 @@ use std::error::Error;
 
 /// Returns the codes that the headers name.
 fn named() -> impl Iterator<Item = CUresult> {
-    (0..=2000)
-        .map(CUresult)
-        .filter(|code| code.name().is_some())
+    (0..=2000).map(CUresult).filter(|code| code.name().is_some())
 }
 
 #[test]
 fn every_named_code_has_its_own_text() {
     let mut texts = HashSet::new();
     for code in named() {
-        let text = code
-            .text()
-            .unwrap_or_else(|| panic!("{code:?} has no text"));
+        let text = code.text().unwrap_or_else(|| panic!("{code:?} has no text"));
         assert!(!text.trim().is_empty(), "{code:?}");
         assert_eq!(text.trim(), text, "{code:?}");
         assert!(texts.insert(text), "{code:?} has the text of another code");

@@ -85,11 +85,7 @@ fn the_documentation_of_a_function_names_its_other_versions_and_since_when_they_
                 continue;
             }
             let link = format!("{name}) since CUDA {}", other.since());
-            assert_eq!(
-                docs.contains(&link),
-                other.since() < since,
-                "{docs}: {link}"
-            );
+            assert_eq!(docs.contains(&link), other.since() < since, "{docs}: {link}");
             let is_newest = all().all(|(name, _)| {
                 let third = function(name);
                 third.base() != this.base() || third.since() <= since

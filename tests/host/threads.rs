@@ -75,9 +75,7 @@ fn every_function_is_found_by_many_threads_at_once() {
             let functions: Vec<Function> = Function::all().collect();
             let (before, after) = functions.split_at(functions.len() * (thread / 2) / THREADS);
             for function in after.iter().chain(before) {
-                let found = function
-                    .address()
-                    .map_or(null(), |address| address.as_ptr());
+                let found = function.address().map_or(null(), |address| address.as_ptr());
                 let given = software::find(function.symbol_c());
                 assert_eq!(found, given, "{function:?}");
             }

@@ -84,10 +84,7 @@ fn output_without(line: &str) -> Option<String> {
 #[test]
 fn the_tests_detect_a_slot_that_is_reused_too_early() {
     let output = need!(output_without("TRY(cuEventSynchronize(next->copied));"));
-    assert!(
-        output.contains("not true: vector[i] == expected[i]"),
-        "{output}"
-    );
+    assert!(output.contains("not true: vector[i] == expected[i]"), "{output}");
 }
 
 #[test]

@@ -59,11 +59,7 @@ fn the_command_is_installed_from_its_package_and_contains_the_library() {
     let mut command = None;
     for entry in fs::read_dir(folder.join("package")).expect("the packages") {
         let path = entry.expect("a package").path();
-        let name = path
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let Some(name) = name.strip_suffix(".crate") else {
             continue;
         };
@@ -71,9 +67,7 @@ fn the_command_is_installed_from_its_package_and_contains_the_library() {
         succeed(unpack.current_dir(&folder).arg("xzf").arg(&path));
         // The version follows the name.
         let its = PACKAGES.iter().find(|its| {
-            let version = name
-                .strip_prefix(**its)
-                .and_then(|rest| rest.strip_prefix('-'));
+            let version = name.strip_prefix(**its).and_then(|rest| rest.strip_prefix('-'));
             version.is_some_and(|version| version.starts_with(|first: char| first.is_ascii_digit()))
         });
         match *its.expect("one of the packages") {

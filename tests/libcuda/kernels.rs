@@ -11,9 +11,7 @@ fn documented(language: &str) -> String {
     let page = Path::new(REPOSITORY).join("cuda-sim/README.md");
     let page = fs::read_to_string(page).expect("the README of cuda-sim");
     let start = format!("```{language}\n");
-    let mut blocks = page
-        .split("\n```\n")
-        .filter_map(|part| part.split_once(&start));
+    let mut blocks = page.split("\n```\n").filter_map(|part| part.split_once(&start));
     let (_, code) = blocks.next().expect("code of the language");
     assert!(blocks.next().is_none(), "one example of {language}");
     code.to_owned() + "\n"
@@ -25,14 +23,7 @@ fn compile(driver: &Path) -> Option<PathBuf> {
     fs::write(&example, documented("c")).expect("writing the example");
     c::compile(&source, &program, |compiler| {
         compiler
-            .args([
-                "-std=gnu11",
-                "-Wall",
-                "-Wextra",
-                "-Werror",
-                "-pthread",
-                "-I",
-            ])
+            .args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"])
             .arg(Path::new(REPOSITORY).join("cuda-sim/cdylib/include"))
             .arg("-include")
             .arg(&example)
@@ -75,10 +66,7 @@ fn a_c_program_registers_kernels() {
         assert_eq!(text(&run.stdout), format!("{WELL}{output}"));
         let errors = text(&run.stderr);
         let start = format!("cuda-sim: misuse: kernel \"{kernel}\": ");
-        assert!(
-            errors.starts_with(&start) && errors.contains(reason),
-            "{errors}"
-        );
+        assert!(errors.starts_with(&start) && errors.contains(reason), "{errors}");
         assert_eq!(errors.lines().count(), 1, "{errors}");
     };
     failed("stray", "stray read 1\nstray 700\n", "64 bytes at 0x");
@@ -91,10 +79,7 @@ fn a_kernel_that_is_not_registered_fails_with_its_name_or_does_nothing() {
     let driver = need!(driver());
     let program = need!(compile(&driver));
     let mut run = command(&program, &driver, "h200");
-    let output = run
-        .arg("unregistered")
-        .output()
-        .expect("starting a program");
+    let output = run.arg("unregistered").output().expect("starting a program");
     assert_eq!(text(&output.stdout), "scale 700\n");
     let errors = text(&output.stderr);
     let reason = "cuda-sim: misuse: kernel \"scale\" is not registered, so it cannot run: ";

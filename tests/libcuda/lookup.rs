@@ -16,10 +16,7 @@ pub(crate) fn on(profile: &str, body: impl FnOnce()) {
     let folder = need!(driver());
     let library = folder.join("libcuda.so.1");
     let library = library.to_str().expect("UTF-8 paths");
-    in_child(
-        &[("CUDA_SYS_LIBRARY", library), ("CUDA_SIM", profile)],
-        body,
-    );
+    in_child(&[("CUDA_SYS_LIBRARY", library), ("CUDA_SIM", profile)], body);
 }
 
 const DEFAULT: u64 = 0;
@@ -33,13 +30,7 @@ fn look_up(base: &str, version: i32, flags: u64) -> Result<Result<&'static str, 
     // SAFETY: the name ends with a NUL, and the other pointers refer to local variables of their
     // types.
     let code = unsafe {
-        cuGetProcAddress_v2(
-            name.as_ptr(),
-            &raw mut address,
-            version,
-            flags,
-            &raw mut status,
-        )
+        cuGetProcAddress_v2(name.as_ptr(), &raw mut address, version, flags, &raw mut status)
     };
     if code != CUresult::CUDA_SUCCESS {
         assert_eq!((address, status), (dangling_mut(), Status(99)));
@@ -77,11 +68,7 @@ fn the_table_holds(driver: i32) {
         assert_eq!(function.is_available(), is_there, "{function:?}");
         let asked = since.min(driver);
         let found = look_up(function.base(), asked, flags).expect("a version of the driver's");
-        assert_eq!(
-            found == Ok(function.symbol()),
-            is_there,
-            "{function:?}: {found:?}"
-        );
+        assert_eq!(found == Ok(function.symbol()), is_there, "{function:?}: {found:?}");
     }
 }
 
@@ -131,13 +118,7 @@ fn what_all_drivers_answer() {
     assert_eq!(code, CUresult::CUDA_ERROR_INVALID_VALUE);
     // SAFETY: the status may be null.
     let code = unsafe {
-        cuGetProcAddress_v2(
-            c"cuInit".as_ptr(),
-            &raw mut address,
-            12000,
-            DEFAULT,
-            null_mut(),
-        )
+        cuGetProcAddress_v2(c"cuInit".as_ptr(), &raw mut address, 12000, DEFAULT, null_mut())
     };
     assert_eq!(code, CUresult::CUDA_SUCCESS);
     assert_eq!(NonNull::new(address).map(symbol_at), Some("cuInit"));
@@ -148,16 +129,8 @@ fn what_all_drivers_answer() {
 fn the_first_abi_agrees() {
     for (base, version, expected) in [
         (c"cuCtxCreate", 11030, Ok("cuCtxCreate_v2")),
-        (
-            c"cuCtxCreate_v2",
-            11030,
-            Err(CUresult::CUDA_ERROR_NOT_FOUND),
-        ),
-        (
-            c"cuGreenCtxCreate",
-            12030,
-            Err(CUresult::CUDA_ERROR_NOT_FOUND),
-        ),
+        (c"cuCtxCreate_v2", 11030, Err(CUresult::CUDA_ERROR_NOT_FOUND)),
+        (c"cuGreenCtxCreate", 12030, Err(CUresult::CUDA_ERROR_NOT_FOUND)),
     ] {
         let mut address = dangling_mut();
         // SAFETY: the name ends with a NUL, and the pointer refers to a local variable.

@@ -62,11 +62,7 @@ fn build() -> Option<PathBuf> {
         // A separate target folder: the folder of the tests may be locked, or have another target.
         .args(["build", "--package=cuda-sim-cdylib", "--target-dir"])
         .arg(folder().join("build"))
-        .args([
-            "--offline",
-            "--locked",
-            "--message-format=json-render-diagnostics",
-        ])
+        .args(["--offline", "--locked", "--message-format=json-render-diagnostics"])
         .arg("--manifest-path")
         .arg(manifest)
         .env_remove("RUSTFLAGS")
@@ -118,9 +114,7 @@ fn command(program: impl AsRef<Path>, driver: &Path, profile: &str) -> Command {
         search.push(":");
         search.push(inherited);
     }
-    command
-        .env("LD_LIBRARY_PATH", search)
-        .env("CUDA_SIM", profile);
+    command.env("LD_LIBRARY_PATH", search).env("CUDA_SIM", profile);
     command
 }
 

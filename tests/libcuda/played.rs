@@ -100,36 +100,18 @@ fn every_synchronous_copy_is_simulated() {
             let to: *mut c_void = copy.as_mut_ptr().cast();
             variant!(t, cuMemcpyHtoD_v2 | cuMemcpyHtoD_v2_ptds(a, from, BYTES));
             variant!(t, cuMemcpyDtoD_v2 | cuMemcpyDtoD_v2_ptds(b, a, BYTES));
-            variant!(
-                t,
-                cuMemcpyDtoA_v2 | cuMemcpyDtoA_v2_ptds(first, 0, b, BYTES)
-            );
-            variant!(
-                t,
-                cuMemcpyAtoA_v2 | cuMemcpyAtoA_v2_ptds(second, 0, first, 0, BYTES)
-            );
+            variant!(t, cuMemcpyDtoA_v2 | cuMemcpyDtoA_v2_ptds(first, 0, b, BYTES));
+            variant!(t, cuMemcpyAtoA_v2 | cuMemcpyAtoA_v2_ptds(second, 0, first, 0, BYTES));
             variant!(t, cuMemsetD8_v2 | cuMemsetD8_v2_ptds(a, 0, BYTES));
-            variant!(
-                t,
-                cuMemcpyAtoD_v2 | cuMemcpyAtoD_v2_ptds(a, second, 0, BYTES)
-            );
+            variant!(t, cuMemcpyAtoD_v2 | cuMemcpyAtoD_v2_ptds(a, second, 0, BYTES));
             variant!(t, cuMemcpyDtoH_v2 | cuMemcpyDtoH_v2_ptds(pinned, a, BYTES));
-            variant!(
-                t,
-                cuMemcpyHtoA_v2 | cuMemcpyHtoA_v2_ptds(first, 0, pinned, BYTES)
-            );
-            variant!(
-                t,
-                cuMemcpyAtoH_v2 | cuMemcpyAtoH_v2_ptds(to, first, 0, BYTES)
-            );
+            variant!(t, cuMemcpyHtoA_v2 | cuMemcpyHtoA_v2_ptds(first, 0, pinned, BYTES));
+            variant!(t, cuMemcpyAtoH_v2 | cuMemcpyAtoH_v2_ptds(to, first, 0, BYTES));
             assert_eq!(copy, bytes);
 
             let (host, copied) = (from.expose_provenance(), to.expose_provenance());
             variant!(t, cuMemcpy | cuMemcpy_ptds(b, host as u64, BYTES));
-            variant!(
-                t,
-                cuMemcpyPeer | cuMemcpyPeer_ptds(a, context, b, context, BYTES)
-            );
+            variant!(t, cuMemcpyPeer | cuMemcpyPeer_ptds(a, context, b, context, BYTES));
             copy.fill(0);
             variant!(t, cuMemcpy | cuMemcpy_ptds(copied as u64, a, BYTES));
             assert_eq!(copy, bytes);
@@ -146,10 +128,7 @@ fn every_synchronous_copy_is_simulated() {
             plane.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
             variant!(t, cuMemsetD16_v2 | cuMemsetD16_v2_ptds(a, 0, BYTES / 2));
             let shape = &raw const plane;
-            variant!(
-                t,
-                cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds(shape)
-            );
+            variant!(t, cuMemcpy2DUnaligned_v2 | cuMemcpy2DUnaligned_v2_ptds(shape));
             let mut volume = CUDA_MEMCPY3D::zeroed();
             (volume.srcMemoryType, volume.srcDevice) = (CUmemorytype::CU_MEMORYTYPE_DEVICE, a);
             (volume.dstMemoryType, volume.dstDevice) = (CUmemorytype::CU_MEMORYTYPE_DEVICE, b);
@@ -199,21 +178,8 @@ fn code_from_files_attributes_of_kernels_and_the_profiler_are_simulated() {
         let (mut library, mut kernel, mut value) = (null_mut(), null_mut(), 0);
         let (data, keys, values) = (image.as_ptr().cast(), null_mut(), null_mut());
         let out = &raw mut library;
-        well!(cuLibraryLoadData(
-            out,
-            data,
-            keys,
-            values,
-            0,
-            null_mut(),
-            null_mut(),
-            0
-        ));
-        well!(cuLibraryGetKernel(
-            &raw mut kernel,
-            library,
-            c"add".as_ptr()
-        ));
+        well!(cuLibraryLoadData(out, data, keys, values, 0, null_mut(), null_mut(), 0));
+        well!(cuLibraryGetKernel(&raw mut kernel, library, c"add".as_ptr()));
         let most = CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK;
         well!(cuKernelGetAttribute(&raw mut value, most, kernel, 0));
         assert_eq!(value, 1024);
@@ -232,20 +198,11 @@ fn handles_of_events_and_attributes_of_managed_memory_are_simulated() {
         well!(cuEventCreate(&raw mut shared, 4 | 2));
         well!(cuEventCreate(&raw mut private, 2));
         let (mut handle, mut opened) = (Zeroable::zeroed(), null_mut());
-        refused!(
-            CUDA_ERROR_INVALID_HANDLE,
-            cuIpcGetEventHandle(&raw mut handle, private)
-        );
+        refused!(CUDA_ERROR_INVALID_HANDLE, cuIpcGetEventHandle(&raw mut handle, private));
         well!(cuIpcGetEventHandle(&raw mut handle, shared));
-        refused!(
-            CUDA_ERROR_INVALID_CONTEXT,
-            cuIpcOpenEventHandle(&raw mut opened, handle)
-        );
+        refused!(CUDA_ERROR_INVALID_CONTEXT, cuIpcOpenEventHandle(&raw mut opened, handle));
         handle.reserved[0] ^= 1;
-        refused!(
-            CUDA_ERROR_MAP_FAILED,
-            cuIpcOpenEventHandle(&raw mut opened, handle)
-        );
+        refused!(CUDA_ERROR_MAP_FAILED, cuIpcOpenEventHandle(&raw mut opened, handle));
         well!(cuEventDestroy_v2(shared));
         well!(cuEventDestroy_v2(private));
 
@@ -257,14 +214,7 @@ fn handles_of_events_and_attributes_of_managed_memory_are_simulated() {
         well!(cuMemRangeGetAttribute(place, 4, kind, managed, 4096));
         let mut place: *mut c_void = (&raw mut same).cast();
         let (places, sizes) = (&raw mut place, &raw mut size);
-        well!(cuMemRangeGetAttributes(
-            places,
-            sizes,
-            &raw mut kind,
-            1,
-            managed,
-            4096
-        ));
+        well!(cuMemRangeGetAttributes(places, sizes, &raw mut kind, 1, managed, 4096));
         // CU_DEVICE_INVALID: there is no preferred location.
         assert_eq!((one, same), (-2, -2));
         well!(cuMemFree_v2(managed));
@@ -291,18 +241,14 @@ fn each_version_of_the_capture_information_is_simulated() {
             match index {
                 0 => well!(abi::cuStreamGetCaptureInfo(stream, told, id)),
                 1 => well!(ptds::cuStreamGetCaptureInfo_ptsz(stream, told, id)),
-                2 => well!(abi::cuStreamGetCaptureInfo_v2(
-                    stream, told, id, graph, nodes, count
-                )),
+                2 => well!(abi::cuStreamGetCaptureInfo_v2(stream, told, id, graph, nodes, count)),
                 3 => {
                     well!(ptds::cuStreamGetCaptureInfo_v2_ptsz(
                         stream, told, id, graph, nodes, count
                     ));
                 }
                 4 => {
-                    well!(cuStreamGetCaptureInfo_v3(
-                        stream, told, id, graph, nodes, edges, count
-                    ));
+                    well!(cuStreamGetCaptureInfo_v3(stream, told, id, graph, nodes, edges, count));
                 }
                 _ => {
                     well!(ptds::cuStreamGetCaptureInfo_v3_ptsz(

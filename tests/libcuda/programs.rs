@@ -43,10 +43,7 @@ at exit: well
 fn a_program_gets_what_an_h200_gives() {
     let driver = need!(driver());
     let program = need!(compile("program", &driver));
-    let output = output_with(
-        command(&program, &driver, "h200").args(minima()),
-        NOT_SIMULATED,
-    );
+    let output = output_with(command(&program, &driver, "h200").args(minima()), NOT_SIMULATED);
     assert_eq!(
         output,
         format!(
@@ -78,10 +75,7 @@ fn the_races_of_a_program_are_printed_if_its_environment_requests_it() {
     };
     let start = "cuda-sim: race on 64 bytes of device memory at ";
     assert!(race.starts_with(start), "{race}");
-    for part in [
-        "a fill (cuMemsetD8Async) writes",
-        "a copy (cuMemcpyDtoDAsync_v2) reads",
-    ] {
+    for part in ["a fill (cuMemsetD8Async) writes", "a copy (cuMemcpyDtoDAsync_v2) reads"] {
         assert!(race.contains(part), "{race}");
     }
     assert_eq!(count, "cuda-sim: number of races: 1");
@@ -92,10 +86,7 @@ fn the_races_of_a_program_are_printed_if_its_environment_requests_it() {
 fn a_program_gets_the_profile_that_it_is_started_with() {
     let driver = need!(driver());
     let program = need!(compile("program", &driver));
-    let output = output_with(
-        command(&program, &driver, "a100@12.4").arg("16"),
-        NOT_SIMULATED,
-    );
+    let output = output_with(command(&program, &driver, "a100@12.4").arg("16"), NOT_SIMULATED);
     assert_eq!(
         output,
         format!(
@@ -113,14 +104,9 @@ fn a_program_gets_the_profile_that_it_is_started_with() {
 fn an_unknown_profile_gives_a_driver_without_a_device() {
     let driver = need!(driver());
     let program = need!(compile("program", &driver));
-    let output = command(&program, &driver, "voodoo2")
-        .output()
-        .expect("starting a program");
+    let output = command(&program, &driver, "voodoo2").output().expect("starting a program");
     assert!(output.status.success());
-    assert_eq!(
-        text(&output.stdout),
-        "before cuInit: 3\nno device: CUDA_ERROR_NO_DEVICE\n"
-    );
+    assert_eq!(text(&output.stdout), "before cuInit: 3\nno device: CUDA_ERROR_NO_DEVICE\n");
     let told = text(&output.stderr);
     assert!(
         told.starts_with("cuda-sim: CUDA_SIM: no profile voodoo2: the GPUs are h200, "),

@@ -39,12 +39,7 @@ static CACHE: LazyLock<PathBuf> = LazyLock::new(|| {
 /// Runs the command.
 fn output(arguments: &[&str]) -> Option<Output> {
     let mut command = command()?;
-    Some(
-        command
-            .args(arguments)
-            .output()
-            .expect("starting the command"),
-    )
+    Some(command.args(arguments).output().expect("starting the command"))
 }
 
 /// Opens the driver in Python.
@@ -66,13 +61,7 @@ fn a_program_runs_on_the_profile_of_the_options_and_its_status_is_returned() {
     let code = "version = ctypes.c_int(); count = ctypes.c_int(); cu.cuInit(0)\n\
                 cu.cuDriverGetVersion(ctypes.byref(version)); cu.cuDeviceGetCount(ctypes.byref(count))\n\
                 print(version.value, count.value, os.environ['CUDA_SIM']); sys.exit(7)";
-    let options = [
-        "--profile=a100",
-        "--driver",
-        "12.4",
-        "--devices=3",
-        "--seed=5",
-    ];
+    let options = ["--profile=a100", "--driver", "12.4", "--devices=3", "--seed=5"];
     let output = need!(python(&options, code));
     assert_eq!(text(&output.stdout), "12040 3 a100*3@12.4#5\n");
     assert_eq!(output.status.code(), Some(7));
@@ -153,18 +142,13 @@ fn the_library_is_in_a_folder_that_only_the_user_can_change() {
     fs::create_dir_all(&temporary).expect("a folder of this test");
     let run = |cache: &Path| {
         let mut command = command()?;
-        command
-            .env("TMPDIR", &temporary)
-            .env("XDG_CACHE_HOME", cache);
+        command.env("TMPDIR", &temporary).env("XDG_CACHE_HOME", cache);
         Some(opened_in(&mut command))
     };
     let first = need!(run(&cache));
     let its = cache.join("cuda-sim");
     assert_eq!(first.parent(), Some(&*its));
-    assert_eq!(
-        fs::metadata(&its).expect("the folder").mode() & 0o777,
-        0o700
-    );
+    assert_eq!(fs::metadata(&its).expect("the folder").mode() & 0o777, 0o700);
     // The second run uses the same file.
     let library = || fs::metadata(first.join("libcuda.so.1")).expect("the library");
     let number = library().ino();
@@ -182,35 +166,22 @@ fn the_library_is_in_a_folder_that_only_the_user_can_change() {
     assert!(second.starts_with(&temporary), "{second:?}");
     fs::set_permissions(second.parent().expect("a folder"), open).expect("the folder");
     let mut command = need!(command());
-    command
-        .env("TMPDIR", &temporary)
-        .env("XDG_CACHE_HOME", &cache);
+    command.env("TMPDIR", &temporary).env("XDG_CACHE_HOME", &cache);
     let output = command.args(["run", "true"]).output().expect("the command");
     assert_eq!(output.status.code(), Some(125));
     let errors = text(&output.stderr);
-    for part in [
-        "no place for the library: other users can write to ",
-        "set XDG_CACHE_HOME",
-    ] {
+    for part in ["no place for the library: other users can write to ", "set XDG_CACHE_HOME"] {
         assert!(errors.contains(part), "{errors}");
     }
     // Nor is a link, or a path that the dynamic linker would split.
     let target = place.join("target");
-    fs::DirBuilder::new()
-        .mode(0o700)
-        .create(&target)
-        .expect("a folder");
+    fs::DirBuilder::new().mode(0o700).create(&target).expect("a folder");
     let linked = place.join("linked");
     fs::create_dir(&linked).expect("a folder of this test");
     symlink(&target, linked.join("cuda-sim")).expect("a link");
-    for (cache, reason) in [
-        (linked, "is not a folder"),
-        (place.join("a:b"), "contains :"),
-    ] {
+    for (cache, reason) in [(linked, "is not a folder"), (place.join("a:b"), "contains :")] {
         let mut command = need!(self::command());
-        command
-            .env("TMPDIR", &temporary)
-            .env("XDG_CACHE_HOME", cache);
+        command.env("TMPDIR", &temporary).env("XDG_CACHE_HOME", cache);
         let output = command.args(["run", "true"]).output().expect("the command");
         let errors = text(&output.stderr);
         assert!(errors.contains(reason), "{errors}");
@@ -228,10 +199,7 @@ fn a_process_that_outlives_the_command_finds_the_library() {
                    python3 -c \"$0\" >\"$2.part\"; mv \"$2.part\" \"$2\") >/dev/null 2>&1 </dev/null &";
     let mut command = need!(command());
     command.args(["run", "--no-account", "sh", "-c", script, OPENED]);
-    let output = command
-        .args([&ended, &result])
-        .output()
-        .expect("the command");
+    let output = command.args([&ended, &result]).output().expect("the command");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     fs::write(&ended, "").expect("a file of this test");
     let start = Instant::now();
@@ -264,10 +232,7 @@ fn a_program_of_cuda_sys_uses_the_library_although_its_environment_names_another
     let output = command.env("CUDA_SYS_LIBRARY", "/no/such/driver").output();
     let output = output.expect("the command");
     let shown = text(&output.stdout);
-    let version = format!(
-        "{:?}\n",
-        Ok::<_, ()>(cuda_safe::sys::CudaVersion::new(12, 4))
-    );
+    let version = format!("{:?}\n", Ok::<_, ()>(cuda_safe::sys::CudaVersion::new(12, 4)));
     assert!(shown.contains(&version), "{shown}");
 }
 
@@ -312,17 +277,12 @@ fn the_account_has_the_calls_and_the_objects_of_every_process() {
     assert!(output.status.success(), "{errors}");
     let account = errors.split_once("cuda-sim: accounts of 2 processes\n");
     let (said, account) = account.unwrap_or_else(|| panic!("{errors}"));
-    assert!(
-        said.contains("cuGraphicsUnregisterResource is not simulated"),
-        "{said}"
-    );
+    assert!(said.contains("cuGraphicsUnregisterResource is not simulated"), "{said}");
     // A title is one line, and has the start of the program.
-    let lines = account
-        .lines()
-        .map(|line| match line.starts_with("process ") {
-            true => "#",
-            false => line,
-        });
+    let lines = account.lines().map(|line| match line.starts_with("process ") {
+        true => "#",
+        false => line,
+    });
     let account = lines.collect::<Vec<_>>().join("\n") + "\n";
     let accounts: Vec<&str> = account.split('#').collect();
     let [nothing, parent, child] = accounts[..] else {
@@ -349,14 +309,8 @@ fn the_account_has_the_calls_and_the_objects_of_every_process() {
 fn the_number_of_races_is_in_the_account_or_alone() {
     let output = need!(python(&["--races"], "cu.cuInit(0)"));
     let errors = text(&output.stderr);
-    assert!(
-        errors.starts_with("cuda-sim: account of 1 process\n"),
-        "{errors}"
-    );
-    assert!(
-        errors.ends_with("objects alive: none\nnumber of races: 0\n"),
-        "{errors}"
-    );
+    assert!(errors.starts_with("cuda-sim: account of 1 process\n"), "{errors}");
+    assert!(errors.ends_with("objects alive: none\nnumber of races: 0\n"), "{errors}");
     let output = need!(python(&["--races", "--no-account"], "cu.cuInit(0)"));
     assert_eq!(text(&output.stderr), "cuda-sim: number of races: 0\n");
 }
@@ -366,14 +320,8 @@ fn the_account_says_which_process_ended_without_one() {
     let output = need!(python(&[], "cu.cuInit(0); os.kill(os.getpid(), 9)"));
     assert_eq!(output.status.code(), Some(128 + 9));
     let errors = text(&output.stderr);
-    assert!(
-        errors.starts_with("cuda-sim: account of 1 process\n"),
-        "{errors}"
-    );
-    assert!(
-        errors.contains("no account: the process ended without exit handlers"),
-        "{errors}"
-    );
+    assert!(errors.starts_with("cuda-sim: account of 1 process\n"), "{errors}");
+    assert!(errors.contains("no account: the process ended without exit handlers"), "{errors}");
 }
 
 /// The context of the first device, current, with 4000 bytes of its memory.
@@ -406,34 +354,14 @@ fn strict_runs_have_an_exit_status_for_what_they_reject() {
         (&["--strict"][..], misuse, 120, "misuses: 1"),
         (&["--strict", "--no-account"], misuse, 120, "misuses: 1"),
         (&["--leaks"], misuse, 120, "misuses: 1"),
-        (
-            &["--strict"],
-            "cu.cuInit(0); os.kill(os.getpid(), 9)",
-            137,
-            "no account: ",
-        ),
-        (
-            &["--strict"],
-            "cu.cuInit(0); os._exit(0)",
-            120,
-            "no account: ",
-        ),
-        (
-            &["--strict"],
-            "pass",
-            120,
-            "cuda-sim: no process called the driver",
-        ),
+        (&["--strict"], "cu.cuInit(0); os.kill(os.getpid(), 9)", 137, "no account: "),
+        (&["--strict"], "cu.cuInit(0); os._exit(0)", 120, "no account: "),
+        (&["--strict"], "pass", 120, "cuda-sim: no process called the driver"),
         (&["--strict"], "cu.cuInit(0); sys.exit(3)", 3, ""),
         (&["--strict"], &leak, 0, ""),
         (&["--leaks"], &leak, 120, "objects alive: 1 retains"),
         (&["--strict"], &ended, 0, ""),
-        (
-            &["--leaks"],
-            &ended,
-            120,
-            "ended with their context: 1 device",
-        ),
+        (&["--leaks"], &ended, 120, "ended with their context: 1 device"),
         (&["--leaks"], &correct, 0, ""),
         (&[], misuse, 0, ""),
         (
@@ -446,31 +374,18 @@ fn strict_runs_have_an_exit_status_for_what_they_reject() {
     ] {
         let output = need!(python(options, code));
         let errors = text(&output.stderr);
-        assert_eq!(
-            output.status.code(),
-            Some(expected),
-            "{options:?} {code}: {errors}"
-        );
+        assert_eq!(output.status.code(), Some(expected), "{options:?} {code}: {errors}");
         let rejected = format!("cuda-sim: rejected: {line}");
-        assert_eq!(
-            errors.contains(&rejected),
-            !line.is_empty(),
-            "{options:?} {code}: {errors}"
-        );
+        assert_eq!(errors.contains(&rejected), !line.is_empty(), "{options:?} {code}: {errors}");
     }
 }
 
 #[test]
 fn a_misuse_names_the_option_that_replays_it() {
-    let output = need!(python(
-        &["--seed", "7"],
-        "cu.cuInit(0); cu.cuMemFree_v2(ctypes.c_uint64(5))"
-    ));
+    let output =
+        need!(python(&["--seed", "7"], "cu.cuInit(0); cu.cuMemFree_v2(ctypes.c_uint64(5))"));
     let errors = text(&output.stderr);
-    assert!(
-        errors.contains("(seed 7: cuda-sim run --seed replays it)"),
-        "{errors}"
-    );
+    assert!(errors.contains("(seed 7: cuda-sim run --seed replays it)"), "{errors}");
 }
 
 #[test]
@@ -480,20 +395,12 @@ fn the_account_goes_to_a_file_or_nowhere() {
     let output = need!(python(&["--account", name], "cu.cuInit(0)"));
     assert_eq!(text(&output.stderr), "");
     let account = fs::read_to_string(&file).expect("the account");
-    assert!(
-        account.starts_with("cuda-sim: account of 1 process\nprocess "),
-        "{account}"
-    );
+    assert!(account.starts_with("cuda-sim: account of 1 process\nprocess "), "{account}");
     fs::remove_file(file).expect("a file of this test");
 
-    let output = need!(python(
-        &["--no-account"],
-        "cu.cuInit(0); print('CUDA_SIM_ACCOUNT' in os.environ)"
-    ));
-    assert_eq!(
-        (text(&output.stdout), text(&output.stderr)),
-        ("False\n".to_owned(), String::new())
-    );
+    let output =
+        need!(python(&["--no-account"], "cu.cuInit(0); print('CUDA_SIM_ACCOUNT' in os.environ)"));
+    assert_eq!((text(&output.stdout), text(&output.stderr)), ("False\n".to_owned(), String::new()));
 }
 
 #[test]
@@ -501,10 +408,7 @@ fn a_program_that_does_not_call_the_driver_is_said_not_to() {
     let output = need!(output(&["run", "sh", "-c", "echo well"]));
     assert_eq!(text(&output.stdout), "well\n");
     let errors = text(&output.stderr);
-    assert!(
-        errors.starts_with("cuda-sim: no process called the driver. "),
-        "{errors}"
-    );
+    assert!(errors.starts_with("cuda-sim: no process called the driver. "), "{errors}");
 }
 
 #[test]
@@ -533,24 +437,10 @@ fn wrong_arguments_are_named() {
         (&["walk"], 125, "no command walk"),
         (&["run", "--slowly", "true"], 125, "--slowly"),
         (&["run", "--driver=12.5", "true"], 125, "no profile 12.5"),
+        (&["run", "--faults=cuNever", "true"], 125, "no fault cuNever"),
+        (&["run", "/no/such/program"], 127, "starting /no/such/program: No such file"),
         (
-            &["run", "--faults=cuNever", "true"],
-            125,
-            "no fault cuNever",
-        ),
-        (
-            &["run", "/no/such/program"],
-            127,
-            "starting /no/such/program: No such file",
-        ),
-        (
-            &[
-                "run",
-                "--account=/no/such/folder/account",
-                "sh",
-                "-c",
-                "exit 7",
-            ],
+            &["run", "--account=/no/such/folder/account", "sh", "-c", "exit 7"],
             125,
             "writing the account to /no/such/folder/account: No such file",
         ),
@@ -559,32 +449,19 @@ fn wrong_arguments_are_named() {
         let output = need!(output(arguments));
         assert_eq!(output.status.code(), Some(status), "{arguments:?}");
         let errors = text(&output.stderr);
-        assert!(
-            errors.starts_with("cuda-sim: ") && errors.contains(reason),
-            "{errors}"
-        );
+        assert!(errors.starts_with("cuda-sim: ") && errors.contains(reason), "{errors}");
     }
 }
 
 #[test]
 fn the_lists_have_profiles_and_functions() {
     let profiles = text(&need!(output(&["profiles"])).stdout);
-    assert!(
-        profiles.starts_with("h200\tNVIDIA H200, CUDA 13.0\n"),
-        "{profiles}"
-    );
+    assert!(profiles.starts_with("h200\tNVIDIA H200, CUDA 13.0\n"), "{profiles}");
     let list = |arguments: &[&str]| output(arguments).map(|output| text(&output.stdout));
     let simulated = need!(list(&["functions", "--driver", "12.4"]));
     let others = need!(list(&["functions", "--not-simulated"]));
-    for name in [
-        "cuGreenCtxCreate\t12.4",
-        "cuGetProcAddress_v2\t12.0",
-        "cuMemAlloc_v2\t3.2",
-    ] {
-        assert!(
-            simulated.lines().any(|line| line == name),
-            "{name}: {simulated}"
-        );
+    for name in ["cuGreenCtxCreate\t12.4", "cuGetProcAddress_v2\t12.0", "cuMemAlloc_v2\t3.2"] {
+        assert!(simulated.lines().any(|line| line == name), "{name}: {simulated}");
     }
     assert!(!simulated.contains("cuDevSmResourceSplit\t"));
     assert!(others.contains("cuGetExportTable\t") && !others.contains("cuMemAlloc_v2\t"));

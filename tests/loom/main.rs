@@ -31,10 +31,7 @@ struct Handle {
 
 impl Handle {
     fn new() -> Arc<Self> {
-        Arc::new(Self {
-            word: Word::new(),
-            captured: AtomicBool::new(false),
-        })
+        Arc::new(Self { word: Word::new(), captured: AtomicBool::new(false) })
     }
 
     fn set(&self, captured: bool) {
@@ -51,10 +48,7 @@ impl Handle {
         let made = seen.is_plain();
         if made {
             assert!(!self.is_captured(), "a call is captured");
-            assert!(
-                !self.is_captured(),
-                "a capture begins in the middle of a call"
-            );
+            assert!(!self.is_captured(), "a capture begins in the middle of a call");
         }
         self.word.leave();
         made
@@ -67,10 +61,7 @@ impl Handle {
             self.word.leave();
             self.set(true);
             self.set(false);
-            assert!(
-                self.word.replace(id, None),
-                "another capture took its place"
-            );
+            assert!(self.word.replace(id, None), "another capture took its place");
         }
         begun
     }
@@ -256,10 +247,7 @@ fn an_event_is_not_marked_during_a_wait_for_it() {
 fn an_event_belongs_to_one_open_capture() {
     fn record(event: &Handle, id: CaptureId) {
         if event.word.mark(id).is_ok() {
-            assert!(
-                event.word.replace(id, None),
-                "another capture has cleared it"
-            );
+            assert!(event.word.replace(id, None), "another capture has cleared it");
         }
     }
     explore(|| {

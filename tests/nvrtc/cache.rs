@@ -19,10 +19,7 @@ fn folder(name: &str) -> PathBuf {
 }
 
 fn options(folder: &Path) -> CacheOptions {
-    CacheOptions {
-        folder: Some(folder.to_owned()),
-        ..Default::default()
-    }
+    CacheOptions { folder: Some(folder.to_owned()), ..Default::default() }
 }
 
 fn cache(folder: &Path) -> Cache {
@@ -67,39 +64,27 @@ fn a_program_is_found_in_memory_and_then_on_disk() {
 
     let first = cache(&folder);
     for _ in 0..3 {
-        let compiled = first
-            .compile(&program, &compile)
-            .expect("a correct program");
+        let compiled = first.compile(&program, &compile).expect("a correct program");
         assert_eq!(*compiled, fresh);
     }
     let stats = first.stats();
-    assert_eq!(
-        (stats.misses, stats.memory_hits, stats.disk_hits),
-        (1, 2, 0)
-    );
+    assert_eq!((stats.misses, stats.memory_hits, stats.disk_hits), (1, 2, 0));
 
     // As another process would.
     let second = cache(&folder);
     for _ in 0..3 {
-        let compiled = second
-            .compile(&program, &compile)
-            .expect("a correct program");
+        let compiled = second.compile(&program, &compile).expect("a correct program");
         assert_eq!(*compiled, fresh);
         assert!(compiled.lowered_name("f<3>").is_ok());
         assert!(compiled.log().contains("unused"), "{}", compiled.log());
     }
     let stats = second.stats();
-    assert_eq!(
-        (stats.misses, stats.memory_hits, stats.disk_hits),
-        (0, 2, 1)
-    );
+    assert_eq!((stats.misses, stats.memory_hits, stats.disk_hits), (0, 2, 1));
     assert_eq!(entries(&folder).len(), 1);
 
     second.clear().expect("the entry is removed");
     assert_eq!(entries(&folder), Vec::<PathBuf>::new());
-    second
-        .compile(&program, &compile)
-        .expect("a correct program");
+    second.compile(&program, &compile).expect("a correct program");
     assert_eq!(second.stats().misses, 1);
 }
 
@@ -107,10 +92,7 @@ fn a_program_is_found_in_memory_and_then_on_disk() {
 fn everything_that_affects_the_result_is_a_part_of_the_key() {
     need!(libraries::nvrtc());
     let cache = cache(&folder("key"));
-    let newest = *supported_architectures()
-        .expect("NVRTC")
-        .last()
-        .expect("one");
+    let newest = *supported_architectures().expect("NVRTC").last().expect("one");
     let base = Program::new("#include \"a.h\"\n__global__ void f() {}").with_header("a.h", "");
     let plain = CompileOptions::default;
     let requests = [
@@ -120,48 +102,12 @@ fn everything_that_affects_the_result_is_a_part_of_the_key() {
         (base.clone().with_name_expression("f"), plain()),
         (Program::new("__global__ void f() {}"), plain()),
         (Program::new("__global__ void g() {}"), plain()),
-        (
-            base.clone(),
-            CompileOptions {
-                line_info: true,
-                ..plain()
-            },
-        ),
-        (
-            base.clone(),
-            CompileOptions {
-                standard: Some(Standard::Cpp14),
-                ..plain()
-            },
-        ),
-        (
-            base.clone(),
-            CompileOptions {
-                target: Some(Target::Cubin(newest)),
-                ..plain()
-            },
-        ),
-        (
-            base.clone(),
-            CompileOptions {
-                target: Some(Target::Ptx(newest)),
-                ..plain()
-            },
-        ),
-        (
-            base.clone(),
-            CompileOptions {
-                defines: vec![("A".into(), None)],
-                ..plain()
-            },
-        ),
-        (
-            base.clone(),
-            CompileOptions {
-                extra: vec!["-default-device".into()],
-                ..plain()
-            },
-        ),
+        (base.clone(), CompileOptions { line_info: true, ..plain() }),
+        (base.clone(), CompileOptions { standard: Some(Standard::Cpp14), ..plain() }),
+        (base.clone(), CompileOptions { target: Some(Target::Cubin(newest)), ..plain() }),
+        (base.clone(), CompileOptions { target: Some(Target::Ptx(newest)), ..plain() }),
+        (base.clone(), CompileOptions { defines: vec![("A".into(), None)], ..plain() }),
+        (base.clone(), CompileOptions { extra: vec!["-default-device".into()], ..plain() }),
     ];
     for (number, (program, options)) in (1..).zip(&requests) {
         cache.compile(program, options).expect("a correct program");
@@ -181,24 +127,17 @@ fn a_header_on_disk_is_never_out_of_date() {
     fs::create_dir_all(&headers).expect("creating a folder");
     let cache = cache(&folder("disk-headers"));
     let program = Program::new("#include <value.h>\nextern \"C\" __device__ int value = VALUE;");
-    let options = CompileOptions {
-        include_paths: vec![headers.clone()],
-        ..Default::default()
-    };
+    let options = CompileOptions { include_paths: vec![headers.clone()], ..Default::default() };
     for value in ["1234", "5678"] {
         fs::write(headers.join("value.h"), format!("#define VALUE {value}")).expect("a header");
-        let compiled = cache
-            .compile(&program, &options)
-            .expect("a correct program");
+        let compiled = cache.compile(&program, &options).expect("a correct program");
         assert!(compiled.ptx().expect("PTX").contains(value));
     }
     assert_eq!(cache.stats().not_cacheable, 2);
 
     // A header in memory comes first.
     let program = program.with_header("value.h", "#define VALUE 9999");
-    let compiled = cache
-        .compile(&program, &options)
-        .expect("a correct program");
+    let compiled = cache.compile(&program, &options).expect("a correct program");
     assert!(compiled.ptx().expect("PTX").contains("9999"));
     assert_eq!((cache.stats().misses, cache.stats().not_cacheable), (1, 2));
 }
@@ -221,28 +160,15 @@ fn a_damaged_entry_is_compiled_again_and_replaced() {
     need!(libraries::nvrtc());
     let folder = folder("damaged");
     let (program, compile) = (Program::new(SAXPY), CompileOptions::default());
-    let fresh = cache(&folder)
-        .compile(&program, &compile)
-        .expect("a correct program");
+    let fresh = cache(&folder).compile(&program, &compile).expect("a correct program");
     let entry = entries(&folder).pop().expect("an entry");
     let good = fs::read(&entry).expect("the entry");
     let mut flipped = good.clone();
     flipped[good.len() / 2] ^= 4;
-    for damaged in [
-        &b""[..],
-        b"x",
-        &good[..good.len() / 2],
-        &flipped,
-        &[7; 5000],
-    ] {
+    for damaged in [&b""[..], b"x", &good[..good.len() / 2], &flipped, &[7; 5000]] {
         fs::write(&entry, damaged).expect("damaging the entry");
         let cache = cache(&folder);
-        assert_eq!(
-            cache
-                .compile(&program, &compile)
-                .expect("a correct program"),
-            fresh
-        );
+        assert_eq!(cache.compile(&program, &compile).expect("a correct program"), fresh);
         let stats = cache.stats();
         assert_eq!((stats.damaged, stats.misses, stats.disk_hits), (1, 1, 0));
         assert_eq!(fs::read(&entry).expect("the entry"), good);
@@ -256,10 +182,7 @@ fn a_damaged_entry_is_compiled_again_and_replaced() {
         fs::write(path, &good).expect("copying the entry");
     }
     let again = self::cache(&folder);
-    assert_eq!(
-        again.compile(&other, &compile).expect("a correct program"),
-        expected
-    );
+    assert_eq!(again.compile(&other, &compile).expect("a correct program"), expected);
     assert_eq!(again.stats().damaged, 1);
 }
 
@@ -270,9 +193,7 @@ fn a_result_that_cannot_be_written_is_returned() {
     let cache = cache(&folder);
     fs::remove_dir_all(&folder).expect("removing the folder");
     let (program, compile) = (Program::new(SAXPY), CompileOptions::default());
-    cache
-        .compile(&program, &compile)
-        .expect("a correct program");
+    cache.compile(&program, &compile).expect("a correct program");
     assert_eq!(cache.stats().failed_writes, 1);
     cache.compile(&program, &compile).expect("in memory");
     assert_eq!(cache.stats().memory_hits, 1);
@@ -282,32 +203,21 @@ fn a_result_that_cannot_be_written_is_returned() {
 fn the_folder_does_not_grow_beyond_its_limit() {
     need!(libraries::nvrtc());
     let folder = folder("limit");
-    let limited = CacheOptions {
-        disk_bytes: 8000,
-        memory_bytes: 0,
-        ..options(&folder)
-    };
+    let limited = CacheOptions { disk_bytes: 8000, memory_bytes: 0, ..options(&folder) };
     let cache = Cache::with(limited).expect("a usable folder");
     fs::write(folder.join("of_another_program"), [0; 9000]).expect("writing a file");
     let compile = CompileOptions::default();
     let program = |number| Program::new(format!("{SAXPY}\n// {number}"));
     for number in 0..20 {
-        cache
-            .compile(&program(number), &compile)
-            .expect("a correct program");
+        cache.compile(&program(number), &compile).expect("a correct program");
     }
     let bytes = |path: &PathBuf| fs::metadata(path).expect("a file").len();
     let files = entries(&folder);
     let is_foreign = |path: &PathBuf| path.ends_with("of_another_program");
     assert!(files.iter().any(is_foreign), "{files:?}");
-    assert!(
-        files.iter().map(bytes).sum::<u64>() <= 8000 + 9000,
-        "{files:?}"
-    );
+    assert!(files.iter().map(bytes).sum::<u64>() <= 8000 + 9000, "{files:?}");
     assert!(files.len() > 3, "{files:?}");
-    cache
-        .compile(&program(19), &compile)
-        .expect("a correct program");
+    cache.compile(&program(19), &compile).expect("a correct program");
     assert_eq!(cache.stats().disk_hits, 1, "the newest entry remains");
 }
 
@@ -316,9 +226,7 @@ fn threads_with_several_caches_share_a_folder() {
     need!(libraries::nvrtc());
     let folder = &folder("shared");
     let program = |number| Program::new(format!("{SAXPY}\n// {number}"));
-    let expected = program(0)
-        .compile(&CompileOptions::default())
-        .expect("a correct program");
+    let expected = program(0).compile(&CompileOptions::default()).expect("a correct program");
     let expected = &expected;
     std::thread::scope(|scope| {
         for thread in 0..6 {
@@ -358,10 +266,8 @@ fn the_environment_variable_names_the_folder() {
 #[cfg(target_os = "linux")]
 fn without_the_variable_the_folder_is_in_the_cache_of_the_user() {
     let home = scratch();
-    let variables = [
-        ("CUDA_NVRTC_CACHE_DIR", ""),
-        ("XDG_CACHE_HOME", home.to_str().expect("UTF-8")),
-    ];
+    let variables =
+        [("CUDA_NVRTC_CACHE_DIR", ""), ("XDG_CACHE_HOME", home.to_str().expect("UTF-8"))];
     in_child(&variables, || {
         assert_eq!(Cache::default_folder(), Some(home.join("cuda-nvrtc")));
     });
@@ -391,10 +297,7 @@ mod hostile {
         let folder = folder("private");
         cache(&folder.join("a/b"));
         for folder in [folder.join("a"), folder.join("a/b")] {
-            let mode = fs::metadata(folder)
-                .expect("the folder")
-                .permissions()
-                .mode();
+            let mode = fs::metadata(folder).expect("the folder").permissions().mode();
             assert_eq!(mode & 0o777, 0o700);
         }
     }
@@ -407,10 +310,7 @@ mod hostile {
             let permissions = fs::Permissions::from_mode(mode);
             fs::set_permissions(&folder, permissions).expect("permissions");
             let text = refusal(&folder);
-            assert!(
-                text.contains("chmod go-w") && text.contains("writable"),
-                "{text}"
-            );
+            assert!(text.contains("chmod go-w") && text.contains("writable"), "{text}");
             // A link to such a folder is no way around it.
             let link = super::folder("link");
             symlink(&folder, &link).expect("creating a link");
@@ -494,10 +394,7 @@ mod hostile {
         }
         let cache = cache(&folder);
         let compiled = cache.compile(&program, &compile);
-        assert_eq!(
-            compiled.expect("a correct program"),
-            fresh.expect("a correct program")
-        );
+        assert_eq!(compiled.expect("a correct program"), fresh.expect("a correct program"));
         assert_eq!((cache.stats().damaged, cache.stats().disk_hits), (1, 0));
         let replaced = fs::metadata(&entry).expect("an entry");
         assert_ne!(replaced.uid(), 12345);
@@ -544,9 +441,7 @@ fn is_compiling_child() -> bool {
         ..Default::default()
     };
     let cache = Cache::new().expect("a usable folder");
-    cache
-        .compile(&Program::new(SAXPY), &compile)
-        .expect("a correct program");
+    cache.compile(&Program::new(SAXPY), &compile).expect("a correct program");
     let stats = cache.stats();
     assert_eq!((stats.disk_hits, stats.misses), (hits, 1 - hits));
     true
@@ -564,9 +459,7 @@ fn compile_in_child(cache: &Path, library: &Path, current: &Path, lines: bool, h
         ("LINES", lines.to_string()),
         ("EXPECTED_HITS", hits.to_string()),
     ];
-    let variables = variables
-        .each_ref()
-        .map(|(name, value)| (*name, value.as_str()));
+    let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
     in_child(&variables, || unreachable!("`is_compiling_child` ends it"));
 }
 
@@ -608,13 +501,9 @@ fn debug_information_has_the_current_folder_of_the_process() {
     let place = library.parent().expect("a folder");
     let (entries, other) = (folder("current"), scratch());
     let root = Path::new("/");
-    for (current, lines, hits) in [
-        (root, true, 0),
-        (&other, true, 0),
-        (root, true, 1),
-        (root, false, 0),
-        (&other, false, 1),
-    ] {
+    for (current, lines, hits) in
+        [(root, true, 0), (&other, true, 0), (root, true, 1), (root, false, 0), (&other, false, 1)]
+    {
         compile_in_child(&entries, place, current, lines, hits);
     }
 }

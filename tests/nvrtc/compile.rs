@@ -18,10 +18,7 @@ fn newest() -> Architecture {
 }
 
 fn for_target(target: Target) -> CompileOptions {
-    CompileOptions {
-        target: Some(target),
-        ..Default::default()
-    }
+    CompileOptions { target: Some(target), ..Default::default() }
 }
 
 #[test]
@@ -90,10 +87,7 @@ fn every_option_reaches_the_compiler() {
     let program = Program::new(source).with_header("from_memory.h", "#define FROM_MEMORY 6");
     let options = CompileOptions {
         standard: Some(Standard::Cpp14),
-        defines: vec![
-            ("VALUE".into(), Some("3 + 4".into())),
-            ("FLAG".into(), None),
-        ],
+        defines: vec![("VALUE".into(), Some("3 + 4".into())), ("FLAG".into(), None)],
         include_paths: vec![folder],
         line_info: true,
         fast_math: true,
@@ -103,18 +97,10 @@ fn every_option_reaches_the_compiler() {
     let compiled = program.compile(&options).expect("a correct program");
     let ptx = compiled.ptx().expect("PTX");
     assert!(ptx.contains(".loc"), "line numbers: {ptx}");
-    assert!(
-        ptx.contains("div.approx.ftz.f32"),
-        "fast mathematics: {ptx}"
-    );
+    assert!(ptx.contains("div.approx.ftz.f32"), "fast mathematics: {ptx}");
 
-    let debug = CompileOptions {
-        debug: true,
-        ..Default::default()
-    };
-    let compiled = Program::new(SAXPY)
-        .compile(&debug)
-        .expect("a correct program");
+    let debug = CompileOptions { debug: true, ..Default::default() };
+    let compiled = Program::new(SAXPY).compile(&debug).expect("a correct program");
     assert!(compiled.ptx().expect("PTX").contains(".debug_info"));
 }
 
@@ -126,9 +112,7 @@ fn relocatable_code_may_refer_to_other_units() {
     let error = Program::new(source).compile(&options);
     assert!(matches!(error, Err(Error::Compile(_))), "{error:?}");
     options.relocatable = true;
-    Program::new(source)
-        .compile(&options)
-        .expect("relocatable code");
+    Program::new(source).compile(&options).expect("relocatable code");
 }
 
 #[test]
@@ -142,14 +126,9 @@ fn precompiled_headers_are_created_and_used() {
     fs::create_dir_all(&folder).expect("creating a folder");
     let program = Program::new(format!("#include \"twice.h\"\n{SAXPY}"))
         .with_name("with_header.cu")
-        .with_header(
-            "twice.h",
-            "template <class T> __device__ T twice(T x) { return 2 * x; }",
-        );
-    let options = |precompiled_headers| CompileOptions {
-        precompiled_headers,
-        ..Default::default()
-    };
+        .with_header("twice.h", "template <class T> __device__ T twice(T x) { return 2 * x; }");
+    let options =
+        |precompiled_headers| CompileOptions { precompiled_headers, ..Default::default() };
     let file = folder.join("twice.pch");
     let created = program.compile(&options(PrecompiledHeaders::Create(file.clone())));
     let log = created.expect("a correct program").log().to_owned();
@@ -177,24 +156,12 @@ fn templates_are_instantiated_by_their_name() {
         .with_name_expression("&a::table");
     let compiled = program.compile(&CompileOptions::default());
     let compiled = compiled.expect("a correct program");
-    let kernel = compiled
-        .lowered_name("a::fill<float, 3>")
-        .expect("registered");
+    let kernel = compiled.lowered_name("a::fill<float, 3>").expect("registered");
     assert_eq!(kernel, "_ZN1a4fillIfLi3EEEvPT_");
-    assert!(
-        compiled
-            .ptx()
-            .expect("PTX")
-            .contains(&format!(".entry {kernel}("))
-    );
-    assert_eq!(
-        compiled.lowered_name("&a::table").expect("registered"),
-        "_ZN1a5tableE"
-    );
+    assert!(compiled.ptx().expect("PTX").contains(&format!(".entry {kernel}(")));
+    assert_eq!(compiled.lowered_name("&a::table").expect("registered"), "_ZN1a5tableE");
 
-    let error = compiled
-        .lowered_name("a::fill<int, 3>")
-        .expect_err("not registered");
+    let error = compiled.lowered_name("a::fill<int, 3>").expect_err("not registered");
     assert!(
         matches!(&error, Error::Invalid(invalid) if matches!(**invalid, Invalid::UnknownName { .. })),
         "{error:?}"
@@ -206,14 +173,8 @@ fn templates_are_instantiated_by_their_name() {
 fn warnings_are_in_the_log_of_the_result() {
     need!(libraries::nvrtc());
     let program = Program::new("__global__ void run() { int unused; }").with_name("w.cu");
-    let compiled = program
-        .compile(&CompileOptions::default())
-        .expect("only a warning");
-    assert!(
-        compiled.log().contains("w.cu(1): warning"),
-        "{}",
-        compiled.log()
-    );
+    let compiled = program.compile(&CompileOptions::default()).expect("only a warning");
+    assert!(compiled.log().contains("w.cu(1): warning"), "{}", compiled.log());
 }
 
 #[test]
@@ -244,22 +205,15 @@ fn a_header_in_quotes_is_searched_for_in_the_folder_of_the_program() {
     let source = "#include \"value.h\"\nextern \"C\" __device__ int value = VALUE;";
     let program = Program::new(source).with_name(name);
     let value = |program: &Program, options: &CompileOptions| {
-        let compiled = program
-            .compile(options)
-            .map_err(|error| error.to_string())?;
+        let compiled = program.compile(options).map_err(|error| error.to_string())?;
         Ok::<_, String>(compiled.ptx().expect("PTX").to_owned())
     };
     let plain = CompileOptions::default();
     assert!(value(&program, &plain).expect("the file").contains("1234"));
     let in_memory = program.clone().with_header("value.h", "#define VALUE 5678");
     assert!(value(&in_memory, &plain).expect("memory").contains("5678"));
-    let only_memory = CompileOptions {
-        extra: vec!["--no-source-include".into()],
-        ..Default::default()
-    };
+    let only_memory =
+        CompileOptions { extra: vec!["--no-source-include".into()], ..Default::default() };
     let error = value(&program, &only_memory).expect_err("no file, or an unknown option");
-    assert!(
-        error.contains("value.h") || error.contains("--no-source-include"),
-        "{error}"
-    );
+    assert!(error.contains("value.h") || error.contains("--no-source-include"), "{error}");
 }

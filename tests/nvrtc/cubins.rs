@@ -76,17 +76,12 @@ fn kernels_and_variables_of_a_cubin_are_those_of_the_source() {
             let attribute = |attribute| empty.attribute(attribute).expect("an attribute");
             assert_eq!(attribute(kernel_attribute::STATIC_SHARED_BYTES), 0);
             assert_eq!(attribute(kernel_attribute::LOCAL_BYTES), 0);
-            module
-                .kernel("_Z4copyIiEvT_PS0_")
-                .expect("the mangled name");
+            module.kernel("_Z4copyIiEvT_PS0_").expect("the mangled name");
             let missing = module.kernel("copy").expect_err("no such name");
             assert!(missing.to_string().contains("\"copy\""), "{missing}");
 
             let global = |name| module.global(name).expect("the variable").size_bytes();
-            assert_eq!(
-                (global("counter"), global("zeros"), global("weights")),
-                (4, 800, 12)
-            );
+            assert_eq!((global("counter"), global("zeros"), global("weights")), (4, 800, 12));
         });
     }
 }

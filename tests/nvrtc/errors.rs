@@ -26,10 +26,7 @@ fn an_error_has_the_log_and_the_line_of_the_first_error() {
     need!(libraries::nvrtc());
     let source =
         "__global__ void run(int *x)\n{\n    int unused;\n    *x = missing;\n    *x = absent;\n}\n";
-    let error = refused(
-        &Program::new(source).with_name("wrong.cu"),
-        &CompileOptions::default(),
-    );
+    let error = refused(&Program::new(source).with_name("wrong.cu"), &CompileOptions::default());
     assert_eq!(error.code, nvrtcResult::NVRTC_ERROR_COMPILATION);
     let first = error.first.as_ref().expect("a line");
     assert_eq!((first.file.as_str(), first.line), ("wrong.cu", 4));
@@ -50,10 +47,7 @@ fn a_library_that_is_not_found_is_unavailable() {
         let program = Program::new("");
         let error = program.compile(&CompileOptions::default());
         let error = error.expect_err("no library");
-        assert!(
-            matches!(error, Error::Load { .. }) && error.is_unavailable(),
-            "{error:?}"
-        );
+        assert!(matches!(error, Error::Load { .. }) && error.is_unavailable(), "{error:?}");
     });
 }
 
@@ -71,9 +65,7 @@ fn a_mistake_in_the_program_does_not_count_as_a_missing_compiler() {
 fn an_error_in_a_header_names_the_header() {
     need!(libraries::nvrtc());
     let program = Program::new("#include \"bad.h\"\n").with_header("bad.h", "\n\nint f( {\n");
-    let first = refused(&program, &CompileOptions::default())
-        .first
-        .expect("a line");
+    let first = refused(&program, &CompileOptions::default()).first.expect("a line");
     assert_eq!((first.file.as_str(), first.line), ("bad.h", 3));
 }
 
@@ -88,16 +80,8 @@ fn an_unknown_option_is_named() {
     let error = refused(&Program::new(""), &options);
     assert_eq!(error.code, nvrtcResult::NVRTC_ERROR_INVALID_OPTION);
     assert!(error.log.contains("--fly"), "{}", error.log);
-    assert!(
-        error.options.contains(&"--fly".to_owned()),
-        "{:?}",
-        error.options
-    );
-    assert!(
-        error.options.contains(&"--maxrregcount=32".to_owned()),
-        "{:?}",
-        error.options
-    );
+    assert!(error.options.contains(&"--fly".to_owned()), "{:?}", error.options);
+    assert!(error.options.contains(&"--maxrregcount=32".to_owned()), "{:?}", error.options);
     assert_eq!(error.first, None);
 }
 
@@ -122,10 +106,7 @@ fn an_architecture_that_the_library_does_not_support_is_refused_with_a_list() {
     };
     assert!(supported.contains(&Architecture::new(9, 0)) || supported.len() > 1);
     let text = error.to_string();
-    assert!(
-        text.contains("architecture 20") && text.contains("80"),
-        "{text}"
-    );
+    assert!(text.contains("architecture 20") && text.contains("80"), "{text}");
 }
 
 #[test]
@@ -140,16 +121,11 @@ fn a_nul_is_refused_in_every_text() {
         (good().with_header("h", "a\0b"), "the header \"h\""),
         (good().with_name_expression("a\0b"), "a name expression"),
     ] {
-        let expected = Invalid::Nul {
-            what: what.to_owned(),
-            position: 1,
-        };
+        let expected = Invalid::Nul { what: what.to_owned(), position: 1 };
         assert_eq!(invalid(&program, &options), expected);
     }
-    let options = CompileOptions {
-        defines: vec![("A".into(), Some("\0".into()))],
-        ..Default::default()
-    };
+    let options =
+        CompileOptions { defines: vec![("A".into(), Some("\0".into()))], ..Default::default() };
     assert!(matches!(invalid(&good(), &options), Invalid::Nul { .. }));
 }
 
@@ -158,15 +134,9 @@ fn a_log_that_is_not_unicode_is_returned() {
     need!(libraries::nvrtc());
     let folder = scratch().join("nvrtc-not-unicode");
     std::fs::create_dir_all(&folder).expect("creating a folder");
-    std::fs::write(
-        folder.join("a.h"),
-        b"#warning \xff\xfe is wrong\nint a = \xff;\n",
-    )
-    .expect("a header");
-    let options = CompileOptions {
-        include_paths: vec![folder],
-        ..Default::default()
-    };
+    std::fs::write(folder.join("a.h"), b"#warning \xff\xfe is wrong\nint a = \xff;\n")
+        .expect("a header");
+    let options = CompileOptions { include_paths: vec![folder], ..Default::default() };
     let error = refused(&Program::new("#include \"a.h\""), &options);
     assert!(error.log.contains("is wrong"), "{}", error.log);
     let first = error.first.expect("an error with a line");
@@ -177,13 +147,8 @@ fn a_log_that_is_not_unicode_is_returned() {
 #[test]
 fn two_headers_with_the_same_name_are_refused() {
     need!(libraries::nvrtc());
-    let program = Program::new("")
-        .with_header("a.h", "")
-        .with_header("b.h", "")
-        .with_header("a.h", "int x;");
+    let program =
+        Program::new("").with_header("a.h", "").with_header("b.h", "").with_header("a.h", "int x;");
     let name = "a.h".to_owned();
-    assert_eq!(
-        invalid(&program, &CompileOptions::default()),
-        Invalid::TwoHeaders { name }
-    );
+    assert_eq!(invalid(&program, &CompileOptions::default()), Invalid::TwoHeaders { name });
 }

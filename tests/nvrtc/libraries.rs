@@ -6,10 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The folder into which `cargo xtask compilers` installs the libraries.
-const PINNED: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/target/compilers/nvidia/cu13/lib"
-);
+const PINNED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target/compilers/nvidia/cu13/lib");
 
 /// Reports that the calling test is skipped, and why. Unlike a missing GPU, a missing library is never a failure.
 pub(crate) fn skip(reason: &str) {

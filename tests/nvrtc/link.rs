@@ -23,17 +23,13 @@ fn compile(source: &str, target: Target) -> Compiled {
         relocatable: !matches!(target, Target::LtoIr(_)),
         ..Default::default()
     };
-    Program::new(source)
-        .compile(&options)
-        .expect("a correct program")
+    Program::new(source).compile(&options).expect("a correct program")
 }
 
 fn linker(options: LinkOptions, target: Target) -> Linker {
     let linker = Linker::with(target.architecture(), options);
     let linker = linker.with_compiled("twice", &compile(TWICE, target));
-    let linker = linker
-        .expect("code")
-        .with_compiled("run", &compile(RUN, target));
+    let linker = linker.expect("code").with_compiled("run", &compile(RUN, target));
     linker.expect("code")
 }
 
@@ -50,14 +46,10 @@ fn units_of_every_kind_are_linked_to_a_cubin() {
     need!(libraries::nvrtc());
     need!(libraries::nvjitlink());
     let architecture = architecture();
-    for target in [
-        Target::LtoIr(architecture),
-        Target::Cubin(architecture),
-        Target::Ptx(architecture),
-    ] {
-        let linked = linker(LinkOptions::default(), target)
-            .link()
-            .expect("complete code");
+    for target in
+        [Target::LtoIr(architecture), Target::Cubin(architecture), Target::Ptx(architecture)]
+    {
+        let linked = linker(LinkOptions::default(), target).link().expect("complete code");
         assert_eq!(linked.target(), Target::Cubin(architecture));
         let cubin = linked.cubin().expect("a cubin");
         assert_eq!(&cubin[..4], b"\x7fELF");
@@ -69,13 +61,8 @@ fn units_of_every_kind_are_linked_to_a_cubin() {
 fn lto_ir_is_linked_to_ptx_without_the_call() {
     need!(libraries::nvrtc());
     need!(libraries::nvjitlink());
-    let options = LinkOptions {
-        ptx: true,
-        ..Default::default()
-    };
-    let linked = linker(options, Target::LtoIr(architecture()))
-        .link()
-        .expect("complete code");
+    let options = LinkOptions { ptx: true, ..Default::default() };
+    let linked = linker(options, Target::LtoIr(architecture())).link().expect("complete code");
     let ptx = linked.ptx().expect("PTX");
     assert!(ptx.contains(".entry run("), "{ptx}");
     assert!(!ptx.contains("call"), "inlined: {ptx}");
@@ -89,9 +76,7 @@ fn ptx_of_any_source_is_an_input() {
     let target = Target::Ptx(architecture());
     let ptx = compile(TWICE, target).ptx().expect("PTX").to_owned();
     let linker = Linker::new(architecture()).with_ptx("twice", ptx);
-    let linker = linker
-        .with_compiled("run", &compile(RUN, target))
-        .expect("code");
+    let linker = linker.with_compiled("run", &compile(RUN, target)).expect("code");
     assert!(linker.link().expect("complete code").cubin().is_some());
 
     let wrong = Linker::new(architecture()).with_ptx("not PTX", "this is not PTX");
@@ -136,34 +121,22 @@ fn an_input_for_another_architecture_is_refused() {
         ];
         for linker in linkers {
             let error = linker.link().expect_err("another architecture").to_string();
-            assert!(
-                error.contains(&format!("cubin for sm_{}", architecture())),
-                "{error}"
-            );
+            assert!(error.contains(&format!("cubin for sm_{}", architecture())), "{error}");
         }
     }
 
     let ptx = compile(RUN, Target::Ptx(architecture()));
     let linker = Linker::new(supported[0]).with_compiled("run", &ptx);
     let error = refused(&linker.expect("PTX"));
-    assert_eq!(
-        (error.call, error.input.as_deref()),
-        ("nvJitLinkAddData", Some("run"))
-    );
+    assert_eq!((error.call, error.input.as_deref()), ("nvJitLinkAddData", Some("run")));
 }
 
 #[test]
 fn wrong_options_are_named() {
     need!(libraries::nvjitlink());
-    let options = LinkOptions {
-        extra: vec!["-fly".into()],
-        ..Default::default()
-    };
+    let options = LinkOptions { extra: vec!["-fly".into()], ..Default::default() };
     let error = refused(&Linker::with(Architecture::new(9, 0), options));
-    assert_eq!(
-        error.code,
-        nvJitLinkResult::NVJITLINK_ERROR_UNRECOGNIZED_OPTION
-    );
+    assert_eq!(error.code, nvJitLinkResult::NVJITLINK_ERROR_UNRECOGNIZED_OPTION);
     assert!(error.log.contains("-fly"), "{}", error.log);
     let error = refused(&Linker::new(Architecture::new(2, 0)));
     assert_eq!(error.call, "nvJitLinkCreate");

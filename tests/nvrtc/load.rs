@@ -19,10 +19,7 @@ const fn software(profile: &str) -> [(&str, &str); 2] {
 const NEW_DRIVER: [(&str, &str); 2] = software("h200@13.5");
 
 fn for_target(target: Target) -> CompileOptions {
-    CompileOptions {
-        target: Some(target),
-        ..Default::default()
-    }
+    CompileOptions { target: Some(target), ..Default::default() }
 }
 
 /// Runs SAXPY, and checks the result.
@@ -34,9 +31,7 @@ fn run(context: &Context, program: &Program, target: Target) {
             launch.update::<f32>(2, n, |i, y| a.mul_add(x[i], y))
         });
     }
-    let compiled = program
-        .compile(&for_target(target))
-        .expect("a correct program");
+    let compiled = program.compile(&for_target(target)).expect("a correct program");
     let module = compiled.load(context).expect("code for this device");
     let kernel = module.kernel("saxpy").expect("the kernel");
     let stream = context.stream().expect("a stream");
@@ -78,10 +73,7 @@ fn the_target_of_a_device_is_a_cubin_if_the_library_knows_the_device() {
     let device = need!(common::gpu());
     need!(libraries::nvrtc());
     let architecture = Architecture::of_device(&device).expect("a device");
-    if supported_architectures()
-        .expect("NVRTC")
-        .contains(&architecture)
-    {
+    if supported_architectures().expect("NVRTC").contains(&architecture) {
         let target = Target::of_device(&device).expect("a target");
         assert_eq!(target, Target::Cubin(architecture));
     }
@@ -98,10 +90,7 @@ fn a_device_that_the_library_no_longer_supports_is_named() {
         let error = Target::of_device(&device).expect_err("sm_70 is not supported");
         assert!(error.is_unavailable());
         let text = error.to_string();
-        assert!(
-            text.contains("architecture 70") && text.contains("CUDA 13"),
-            "{text}"
-        );
+        assert!(text.contains("architecture 70") && text.contains("CUDA 13"), "{text}");
     });
 }
 
@@ -115,9 +104,7 @@ fn ptx_that_is_newer_than_the_driver_is_refused_with_both_versions() {
         }
         let context = Context::primary(&device).expect("a context");
         let options = for_target(Target::Ptx(Architecture::new(9, 0)));
-        let compiled = Program::new(SAXPY)
-            .compile(&options)
-            .expect("a correct program");
+        let compiled = Program::new(SAXPY).compile(&options).expect("a correct program");
         let error = compiled.load(&context).expect_err("a newer PTX");
         assert!(matches!(error, Error::NotLoadable(_)), "{error:?}");
         assert!(error.is_unavailable());
@@ -142,17 +129,10 @@ fn code_for_another_device_is_refused_with_both_architectures() {
         let compiled = Program::new(SAXPY).compile(&for_target(Target::Cubin(newest)));
         let error = compiled.expect("a correct program").load(&context);
         let error = error.expect_err("another architecture");
-        assert!(
-            !error.is_unavailable(),
-            "the target is the caller's mistake"
-        );
+        assert!(!error.is_unavailable(), "the target is the caller's mistake");
         let text = error.to_string();
         let own = Architecture::of_device(&device).expect("a device");
-        for part in [
-            format!("sm_{newest}"),
-            format!("architecture {own}"),
-            "no cubin".into(),
-        ] {
+        for part in [format!("sm_{newest}"), format!("architecture {own}"), "no cubin".into()] {
             assert!(text.contains(&part), "{part}: {text}");
         }
     });
@@ -168,19 +148,9 @@ fn a_cubin_of_a_newer_major_version_is_refused_with_the_reasons() {
         }
         let context = Context::primary(&device).expect("a context");
         let options = for_target(Target::of_device(&device).expect("a target"));
-        let compiled = Program::new(SAXPY)
-            .compile(&options)
-            .expect("a correct program");
-        let text = compiled
-            .load(&context)
-            .expect_err("a newer cubin")
-            .to_string();
-        for part in [
-            "sm_90",
-            "CUDA 12.4",
-            "its cubin: cuModuleLoadDataEx",
-            "PTX 9.",
-        ] {
+        let compiled = Program::new(SAXPY).compile(&options).expect("a correct program");
+        let text = compiled.load(&context).expect_err("a newer cubin").to_string();
+        for part in ["sm_90", "CUDA 12.4", "its cubin: cuModuleLoadDataEx", "PTX 9."] {
             assert!(text.contains(part), "{part}: {text}");
         }
     });
@@ -193,9 +163,8 @@ fn templates_and_variables_are_found_in_a_cubin() {
     let context = Context::primary(&device).expect("a context");
     let source = "__constant__ int table[3] = {4, 5, 6};
         template <class T> __global__ void fill(T *x, T y, char z) { *x = y + z + table[1]; }";
-    let program = Program::new(source)
-        .with_name_expression("fill<double>")
-        .with_name_expression("&table");
+    let program =
+        Program::new(source).with_name_expression("fill<double>").with_name_expression("&table");
     let options = for_target(Target::of_device(&device).expect("a target"));
     let compiled = program.compile(&options).expect("a correct program");
     let module = compiled.load(&context).expect("code for this device");
@@ -221,18 +190,13 @@ fn the_error_of_a_cubin_for_another_device_names_both_architectures() {
         .into_iter()
         .find(|other| other.compute_capability().0 != own.compute_capability().0);
     let options = for_target(Target::Cubin(other.expect("another architecture")));
-    let compiled = Program::new(SAXPY)
-        .compile(&options)
-        .expect("a correct program");
+    let compiled = Program::new(SAXPY).compile(&options).expect("a correct program");
     let cubin = compiled.cubin().expect("a cubin");
     // SAFETY: the compiler has made the cubin.
     let error = unsafe { Module::from_image(&context, cubin) }.expect_err("another device");
     assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU));
     let text = error.to_string();
-    for part in [
-        format!("sm_{}", other.expect("as above")),
-        format!("sm_{own}"),
-    ] {
+    for part in [format!("sm_{}", other.expect("as above")), format!("sm_{own}")] {
         assert!(text.contains(&part), "{part}: {text}");
     }
 }
@@ -243,9 +207,7 @@ fn lto_ir_must_be_linked_before_it_is_loaded() {
     need!(libraries::nvrtc());
     let context = Context::primary(&device).expect("a context");
     let target = Target::LtoIr(Architecture::new(9, 0));
-    let compiled = Program::new(SAXPY)
-        .compile(&for_target(target))
-        .expect("a correct program");
+    let compiled = Program::new(SAXPY).compile(&for_target(target)).expect("a correct program");
     let error = compiled.load(&context).expect_err("LTO-IR");
     assert!(
         matches!(&error, Error::Invalid(invalid) if matches!(**invalid, Invalid::NoCode { .. })),

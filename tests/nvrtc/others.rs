@@ -26,14 +26,9 @@ fn the_options_of_cudarc_are_available() {
         include_paths: vec!["/nowhere".into()],
         fast_math: true,
         max_registers: Some(64),
-        extra: [
-            "--ftz=true",
-            "--prec-sqrt=false",
-            "--prec-div=false",
-            "--fmad=false",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+        extra: ["--ftz=true", "--prec-sqrt=false", "--prec-div=false", "--fmad=false"]
+            .map(str::to_owned)
+            .to_vec(),
         ..Default::default()
     };
     let compiled = Program::new(SOURCE).with_name("twice.cu").compile(&options);
@@ -55,18 +50,13 @@ fn an_error_has_its_log_as_in_cudarc() {
 #[test]
 fn what_cubecl_does_with_nine_functions_is_one_call() {
     need!(libraries::nvrtc());
-    let newest = *supported_architectures()
-        .expect("NVRTC")
-        .last()
-        .expect("one");
+    let newest = *supported_architectures().expect("NVRTC").last().expect("one");
     let options = CompileOptions {
         target: Some(Target::Cubin(newest)),
         include_paths: vec!["/usr/local/cuda/include".into()],
         extra: vec!["-lineinfo".into()],
         ..Default::default()
     };
-    let compiled = Program::new(SOURCE)
-        .compile(&options)
-        .expect("a correct program");
+    let compiled = Program::new(SOURCE).compile(&options).expect("a correct program");
     assert!(compiled.ptx().is_some() && compiled.cubin().is_some());
 }

@@ -32,22 +32,12 @@ fn the_pinned_libraries_have_every_function() {
     need!(libraries::nvjitlink());
     need!(libraries::pinned("libnvrtc.so.13"));
     let rows = [
-        (
-            include_str!("../../cuda-nvrtc/src/sys/bindings/nvrtc.rs"),
-            &NVRTC,
-        ),
-        (
-            include_str!("../../cuda-nvrtc/src/sys/bindings/nvjitlink.rs"),
-            &NVJITLINK,
-        ),
+        (include_str!("../../cuda-nvrtc/src/sys/bindings/nvrtc.rs"), &NVRTC),
+        (include_str!("../../cuda-nvrtc/src/sys/bindings/nvjitlink.rs"), &NVJITLINK),
     ];
     for (rows, library) in rows {
         let mut count = 0;
-        for line in rows
-            .lines()
-            .map(str::trim)
-            .filter(|line| line.starts_with('('))
-        {
+        for line in rows.lines().map(str::trim).filter(|line| line.starts_with('(')) {
             let (_, rest) = line.split_once(") ").expect("a version");
             let (name, _) = rest.split_once('(').expect("parameters");
             let symbol = std::ffi::CString::new(name).expect("a name");
@@ -66,10 +56,7 @@ fn the_environment_variable_names_the_only_file_to_try() {
     in_child(&[("CUDA_NVRTC_LIBRARY", "/nowhere/libnvrtc.so")], || {
         let error = NVRTC.load().expect_err("there is no such file");
         assert_eq!(error.tried().len(), 1, "{error}");
-        assert!(
-            error.to_string().contains("/nowhere/libnvrtc.so"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("/nowhere/libnvrtc.so"), "{error}");
     });
 }
 
@@ -97,10 +84,7 @@ fn a_library_in_the_packages_of_a_python_environment_is_found() {
         // A machine may have a library where the linker finds it.
         NVRTC.load().expect("the package is found");
         let path = NVRTC.path().expect("it is open");
-        assert!(
-            path.starts_with(&scratch) || !path.is_absolute(),
-            "{path:?}"
-        );
+        assert!(path.starts_with(&scratch) || !path.is_absolute(), "{path:?}");
     });
 }
 

@@ -8,10 +8,7 @@ use cuda_safe::array::{
 use cuda_safe::memory::{Extent, Pending, PitchedBuffer, Region};
 use cuda_safe::{DeviceBuffer, PinnedBuffer, Stream};
 
-const PLANE: ArrayShape = ArrayShape::TwoD {
-    width: LEN / 2,
-    height: 2,
-};
+const PLANE: ArrayShape = ArrayShape::TwoD { width: LEN / 2, height: 2 };
 
 /// An array with the values that its texels may have.
 pub(super) struct Plane {
@@ -25,10 +22,7 @@ fn of_plane(s: &mut Step<'_>, f: impl FnOnce(&mut Step<'_>, &mut Plane) -> Done)
 
 pub(super) const ARRAYS: Operations = &[
     ("new array", |s| {
-        let options = ArrayOptions {
-            surface: true,
-            ..ArrayOptions::default()
-        };
+        let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
         let (stream, value) = (s.get::<Stream>()?, s.fresh());
         let mut array = Array::with_options(&stream, PLANE, options)?;
         array.copy_from_slice(&[value; LEN])?;
@@ -38,11 +32,7 @@ pub(super) const ARRAYS: Operations = &[
     ("drop an array", |s| Ok(drop(s.take::<Plane>()?))),
     ("read an array", |s| {
         of_plane(s, |_, plane| {
-            let _ = (
-                plane.array.shape(),
-                plane.array.options(),
-                plane.array.len(),
-            );
+            let _ = (plane.array.shape(), plane.array.options(), plane.array.len());
             plane.array.descriptor()?;
             let mut read = [0; LEN];
             plane.array.as_ref().copy_to_slice(&mut read)?;
@@ -50,9 +40,7 @@ pub(super) const ARRAYS: Operations = &[
             Ok(check(&plane.array.to_vec()?, &plane.values))
         })
     }),
-    ("rebind an array", |s| {
-        of_plane(s, |s, plane| Ok(plane.array.rebind(&s.get()?)?))
-    }),
+    ("rebind an array", |s| of_plane(s, |s, plane| Ok(plane.array.rebind(&s.get()?)?))),
     ("copy an array to a buffer", |s| {
         of_plane(s, |s, plane| {
             s.with(|_, held: &mut Held| {
@@ -105,21 +93,13 @@ pub(super) const ARRAYS: Operations = &[
         let Plane { array, values } = s.take()?;
         match Texture::try_new(array, &Sampler::default()) {
             Ok(texture) => s.put((texture, values)),
-            Err(rejected) => s.put(Plane {
-                array: rejected.value,
-                values,
-            }),
+            Err(rejected) => s.put(Plane { array: rejected.value, values }),
         }
         Ok(())
     }),
     ("array of a texture", |s| {
         let (texture, values) = s.take::<(Texture<Array<u32>>, Vec<u32>)>()?;
-        let _ = (
-            texture.sampler()?,
-            texture.as_raw(),
-            texture.stream(),
-            texture.source(),
-        );
+        let _ = (texture.sampler()?, texture.as_raw(), texture.stream(), texture.source());
         let array = texture.into_source();
         Ok(s.put(Plane { array, values }))
     }),
@@ -127,10 +107,7 @@ pub(super) const ARRAYS: Operations = &[
         let Plane { array, values } = s.take()?;
         match Surface::try_new(array) {
             Ok(surface) => s.put((surface, values)),
-            Err(rejected) => s.put(Plane {
-                array: rejected.value,
-                values,
-            }),
+            Err(rejected) => s.put(Plane { array: rejected.value, values }),
         }
         Ok(())
     }),
@@ -144,9 +121,7 @@ pub(super) const ARRAYS: Operations = &[
         let buffer = DeviceBuffer::<f32>::zeroed(&s.get()?, 64)?;
         Ok(s.put(Texture::linear(buffer, ReadMode::Element)?))
     }),
-    ("drop a linear texture", |s| {
-        Ok(drop(s.take::<Texture<DeviceBuffer<f32>>>()?))
-    }),
+    ("drop a linear texture", |s| Ok(drop(s.take::<Texture<DeviceBuffer<f32>>>()?))),
     ("texture of rows", |s| {
         let rows = PitchedBuffer::<f32>::zeroed(&s.get()?, 4, 2)?;
         Ok(s.put(Texture::new(rows, &Sampler::default())?))
@@ -159,21 +134,13 @@ pub(super) const ARRAYS: Operations = &[
     }),
     ("use a mipmapped array", |s| {
         s.with(|s, (levels, value): &mut (MipmappedArray<u32>, u32)| {
-            let _ = (
-                levels.levels(),
-                levels.shape(),
-                levels.options(),
-                levels.as_raw(),
-            );
+            let _ = (levels.levels(), levels.shape(), levels.options(), levels.as_raw());
             check(&levels.level(1)?.to_vec()?, &[*value]);
             Ok(levels.rebind(&s.get()?)?)
         })
     }),
     ("new sparse array", |s| {
-        let shape = ArrayShape::TwoD {
-            width: 300,
-            height: 200,
-        };
+        let shape = ArrayShape::TwoD { width: 300, height: 200 };
         let made = SparseArray::<u32>::new(&s.get()?, shape)?;
         Ok(s.put(made))
     }),
@@ -200,7 +167,5 @@ pub(super) const ARRAYS: Operations = &[
             Ok(())
         })
     }),
-    ("drop a sparse array", |s| {
-        s.take::<SparseArray<u32>>().map(drop).map_err(|_| Skip)
-    }),
+    ("drop a sparse array", |s| s.take::<SparseArray<u32>>().map(drop).map_err(|_| Skip)),
 ];

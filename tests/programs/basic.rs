@@ -15,42 +15,26 @@ struct Shared {
 pub(super) const STREAMS: Operations = &[
     ("new stream", |s| Ok(s.put(s.world.first.stream()?))),
     ("new blocking stream", |s| {
-        let blocking = StreamOptions {
-            blocking: true,
-            ..Default::default()
-        };
+        let blocking = StreamOptions { blocking: true, ..Default::default() };
         Ok(s.put(s.world.first.stream_with(blocking)?))
     }),
     ("new stream of a lease", |s| {
         let sizes = vec![PartitionSize::Sms(16)];
-        let request = PartitionRequest {
-            sizes,
-            ..Default::default()
-        };
+        let request = PartitionRequest { sizes, ..Default::default() };
         let lease = s.world.partitions.try_lease(&request)?;
         Ok(s.put(lease[0].stream()?))
     }),
-    ("new stream of a peer", |s| {
-        Ok(s.put(s.world.second.stream()?))
-    }),
+    ("new stream of a peer", |s| Ok(s.put(s.world.second.stream()?))),
     ("drop a stream", |s| Ok(drop(s.take::<Stream>()?))),
     ("new event", |s| Ok(s.put(s.world.first.event()?))),
     ("drop an event", |s| Ok(drop(s.take::<Event>()?))),
     ("record", |s| Ok(s.get::<Event>()?.record(&s.get()?)?)),
-    ("record external", |s| {
-        Ok(s.get::<Event>()?.record_external(&s.get()?)?)
-    }),
+    ("record external", |s| Ok(s.get::<Event>()?.record_external(&s.get()?)?)),
     ("wait", |s| Ok(s.get::<Stream>()?.wait_event(&s.get()?)?)),
-    ("wait external", |s| {
-        Ok(s.get::<Stream>()?.wait_external(&s.get()?)?)
-    }),
+    ("wait external", |s| Ok(s.get::<Stream>()?.wait_external(&s.get()?)?)),
     ("synchronize", |s| Ok(s.get::<Stream>()?.synchronize()?)),
-    ("synchronize an event", |s| {
-        Ok(s.get::<Event>()?.synchronize()?)
-    }),
-    ("synchronize the context", |s| {
-        Ok(s.world.first.synchronize()?)
-    }),
+    ("synchronize an event", |s| Ok(s.get::<Event>()?.synchronize()?)),
+    ("synchronize the context", |s| Ok(s.world.first.synchronize()?)),
     ("is complete", |s| {
         s.get::<Stream>()?.is_complete()?;
         s.get::<Event>()?.is_complete()?;
@@ -85,9 +69,7 @@ pub(super) const BUFFERS: Operations = &[
         Ok(s.put(held))
     }),
     ("drop a buffer", |s| Ok(drop(s.take::<Held>()?))),
-    ("new pool", |s| {
-        Ok(s.put(MemoryPool::new(s.context(), Default::default())?))
-    }),
+    ("new pool", |s| Ok(s.put(MemoryPool::new(s.context(), Default::default())?))),
     ("drop a pool", |s| Ok(drop(s.take::<MemoryPool>()?))),
     ("trim", |s| {
         if let Some(manager) = s.context().memory_manager()? {
@@ -128,9 +110,7 @@ pub(super) const BUFFERS: Operations = &[
             Ok(unsafe { s.world.kernel.launch(&stream, config, arguments) }?)
         })
     }),
-    ("rebind", |s| {
-        s.with(|s, held: &mut Held| Ok(held.buffer.rebind(&s.get()?)?))
-    }),
+    ("rebind", |s| s.with(|s, held: &mut Held| Ok(held.buffer.rebind(&s.get()?)?))),
     ("share", |s| {
         let held = s.take::<Held>()?;
         let (buffer, values) = (held.buffer.share()?, held.values);
@@ -161,8 +141,7 @@ pub(super) const BUFFERS: Operations = &[
     ("drop shared memory", |s| Ok(drop(s.take::<Shared>()?))),
     ("drop in a host function", |s| {
         let held = s.take::<Held>()?;
-        Ok(s.get::<Stream>()?
-            .launch_host_function(move || drop(held))?)
+        Ok(s.get::<Stream>()?.launch_host_function(move || drop(held))?)
     }),
 ];
 

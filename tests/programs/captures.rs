@@ -7,11 +7,7 @@ use cuda_safe::capture::{Capture, CaptureMode};
 
 /// Draws the mode of a capture.
 pub(super) fn mode(s: &mut Step<'_>) -> CaptureMode {
-    s.choose(&[
-        CaptureMode::ThreadLocal,
-        CaptureMode::Relaxed,
-        CaptureMode::Global,
-    ])
+    s.choose(&[CaptureMode::ThreadLocal, CaptureMode::Relaxed, CaptureMode::Global])
 }
 
 pub(super) const CAPTURES: Operations = &[
@@ -23,10 +19,9 @@ pub(super) const CAPTURES: Operations = &[
     ("join a capture", |s| {
         let capture = s.take_own::<Capture>()?;
         let event = s.context().event()?;
-        let joined = event.record(capture.stream()).and_then(|()| {
-            s.get::<Stream>()
-                .map_or(Ok(()), |its| its.wait_event(&event))
-        });
+        let joined = event
+            .record(capture.stream())
+            .and_then(|()| s.get::<Stream>().map_or(Ok(()), |its| its.wait_event(&event)));
         s.put(event);
         s.put_own(capture);
         Ok(joined?)
@@ -41,9 +36,7 @@ pub(super) const CAPTURES: Operations = &[
             Ok(held.buffer.fill(value)?)
         })
     }),
-    ("capture a host function", |s| {
-        Ok(s.get::<Stream>()?.capture_host_function(|| ())?)
-    }),
+    ("capture a host function", |s| Ok(s.get::<Stream>()?.capture_host_function(|| ())?)),
     ("capture in a scope", |s| {
         let (stream, mode) = (s.get::<Stream>()?, mode(s));
         s.with(|s, held: &mut Held| {

@@ -11,9 +11,7 @@ use cuda_safe::{Event, PinnedBuffer, Stream};
 type Host = PinnedBuffer<u32>;
 
 pub(super) const COPIES: Operations = &[
-    ("new pinned memory", |s| {
-        Ok(s.put(Host::zeroed(s.context(), LEN)?))
-    }),
+    ("new pinned memory", |s| Ok(s.put(Host::zeroed(s.context(), LEN)?))),
     ("drop pinned memory", |s| Ok(drop(s.take::<Host>()?))),
     ("copy from pinned memory", |s| {
         let mut host = s.take::<Host>()?;
@@ -32,9 +30,7 @@ pub(super) const COPIES: Operations = &[
         host.fill(s.fresh());
         Ok(s.put(host))
     }),
-    ("drop a pending copy", |s| {
-        Ok(drop(s.take::<Pending<u32, Host>>()?))
-    }),
+    ("drop a pending copy", |s| Ok(drop(s.take::<Pending<u32, Host>>()?))),
     ("copy a range of pinned memory", |s| {
         let mut range = s.take::<Host>()?.into_range();
         s.with(|s, held: &mut Held| {
@@ -135,32 +131,25 @@ pub(super) const COPIES: Operations = &[
             slice.copy_3d_from_slice(extent, region, &[value; 4], Region::new(extent))?;
             let mut read = [0; 4];
             let tight = Region::new(extent);
-            slice
-                .as_slice()
-                .copy_3d_to_slice(extent, region, &mut read, tight)?;
+            slice.as_slice().copy_3d_to_slice(extent, region, &mut read, tight)?;
             Ok(check(&read, &held.values))
         })
     }),
     ("new managed memory", |s| {
         let (stream, value) = (s.get::<Stream>()?, s.fresh());
-        Ok(s.put((
-            ManagedBuffer::from_slice(&stream, &[value; LEN])?,
-            vec![value],
-        )))
+        Ok(s.put((ManagedBuffer::from_slice(&stream, &[value; LEN])?, vec![value])))
     }),
     ("use managed memory", |s| {
-        s.with(
-            |s, (managed, values): &mut (ManagedBuffer<u32>, Vec<u32>)| {
+        s.with(|s, (managed, values): &mut (ManagedBuffer<u32>, Vec<u32>)| {
+            values.push(s.fresh());
+            managed.device_mut()?.fill(values[values.len() - 1])?;
+            if s.one_in(2) {
+                check(managed.host()?, values);
                 values.push(s.fresh());
-                managed.device_mut()?.fill(values[values.len() - 1])?;
-                if s.one_in(2) {
-                    check(managed.host()?, values);
-                    values.push(s.fresh());
-                    managed.host()?.fill(values[values.len() - 1]);
-                }
-                Ok(())
-            },
-        )
+                managed.host()?.fill(values[values.len() - 1]);
+            }
+            Ok(())
+        })
     }),
     ("new mapped memory", |s| {
         let (host, stream) = (s.take::<Host>()?, s.get::<Stream>()?);

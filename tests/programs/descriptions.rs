@@ -50,12 +50,7 @@ pub(super) const DESCRIPTIONS: Operations = &[
     }),
     ("index a layout", |s| {
         let layout = s.get::<Layout>()?;
-        let index = s.choose(&[
-            Index::ALL,
-            Index::At(0),
-            Index::step_by(2),
-            Index::reversed(-1),
-        ]);
+        let index = s.choose(&[Index::ALL, Index::At(0), Index::step_by(2), Index::reversed(-1)]);
         let (_, part) = layout.index(&[index])?;
         Ok(s.put(part))
     }),
@@ -117,10 +112,7 @@ pub(super) const DESCRIPTIONS: Operations = &[
         let array = ArrayInterface::new(dtype, layout, 0x1000)?.with_mask(Some(mask));
         let stream = ExportedStream::from_number(1 + s.below(3) as i128)?;
         let array = array.with_stream(Some(stream)).read_only();
-        let with_masks = ReadOptions {
-            masks: true,
-            ..Default::default()
-        };
+        let with_masks = ReadOptions { masks: true, ..Default::default() };
         let same = array.to_raw().check(with_masks)?;
         // Strides of dimensions with one element or none are not written.
         let is_same = (same.dtype(), same.layout().shape(), same.is_read_only())

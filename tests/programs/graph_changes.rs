@@ -25,10 +25,7 @@ fn node_of<K: kind::Kind>(s: &mut Step<'_>, drawn: &Drawn) -> Result<Node<K>, Sk
     let count = drawn.nodes.len();
     let start = s.below(count);
     let nodes = (0..count).map(|place| drawn.nodes[(start + place) % count]);
-    nodes
-        .filter_map(|node| graph.typed(node).ok())
-        .next()
-        .ok_or(Skip)
+    nodes.filter_map(|node| graph.typed(node).ok()).next().ok_or(Skip)
 }
 
 pub(super) const CHANGES: Operations = &[
@@ -65,9 +62,7 @@ pub(super) const CHANGES: Operations = &[
         };
         drawn.nodes.extend(nodes);
         let (runs, function) = function();
-        let node = drawn.add(s, |_, graph, after| {
-            graph.add_host_function(after, function)
-        })?;
+        let node = drawn.add(s, |_, graph, after| graph.add_host_function(after, function))?;
         drawn.functions.push((node, runs));
         drawn.instantiate(&InstantiateOptions::default())?;
         Ok(s.put(drawn))
@@ -79,34 +74,20 @@ pub(super) const CHANGES: Operations = &[
     }),
     ("query nodes", |s| {
         s.with(|s, drawn: &mut Drawn| {
-            let (fill, copy) = (
-                node_of::<kind::Fill>(s, drawn),
-                node_of::<kind::Copy>(s, drawn),
-            );
-            let (kernel, any) = (
-                node_of::<kind::Kernel>(s, drawn),
-                drawn.nodes.last().copied(),
-            );
+            let (fill, copy) = (node_of::<kind::Fill>(s, drawn), node_of::<kind::Copy>(s, drawn));
+            let (kernel, any) = (node_of::<kind::Kernel>(s, drawn), drawn.nodes.last().copied());
             let graph = drawn.graph()?;
             if let (Ok(fill), Ok(copy), Ok(kernel)) = (fill, copy, kernel) {
                 let _ = (graph.fill_parameters(fill)?, graph.copy_parameters(copy)?);
                 graph.kernel_config(kernel)?;
-                let _ = graph
-                    .kernel_attribute(kernel, node_attribute::PRIORITY)
-                    .is_ok();
+                let _ = graph.kernel_attribute(kernel, node_attribute::PRIORITY).is_ok();
             }
             let any = any.ok_or(Skip)?;
-            let _ = (
-                graph.node_local_id(any).is_ok(),
-                graph.node_tools_id(any).is_ok(),
-            );
+            let _ = (graph.node_local_id(any).is_ok(), graph.node_tools_id(any).is_ok());
             let _ = graph.raw_node_event(any).is_ok();
             let flags = CUgraphDebugDot_flags::CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE;
             graph.write_dot(Path::new("/dev/null"), flags)?;
-            let _ = (
-                node_attribute::PRIORITY.name(),
-                node_attribute::PRIORITY.as_raw(),
-            );
+            let _ = (node_attribute::PRIORITY.name(), node_attribute::PRIORITY.as_raw());
             let _ = node_attribute::PRIORITY.since();
             Ok(())
         })
@@ -115,12 +96,7 @@ pub(super) const CHANGES: Operations = &[
         s.with(|s, drawn: &mut Drawn| {
             let value = drawn.may_be(s.fresh());
             let mut buffer = drawn.memory.pop().ok_or(Skip)?;
-            let _ = (
-                buffer.len(),
-                buffer.is_empty(),
-                buffer.as_raw(),
-                buffer.number(),
-            );
+            let _ = (buffer.len(), buffer.is_empty(), buffer.as_raw(), buffer.number());
             let _ = buffer.as_slice().slice(..2)?.len();
             let added = drawn.add(s, |_, graph, after| {
                 let (low, high) = buffer.as_mut_slice().split_at(LEN / 2)?;
@@ -292,10 +268,7 @@ pub(super) const CHANGES: Operations = &[
             let is_old = |its: &_| std::sync::Arc::ptr_eq(its, old);
             let place = running.functions.iter().position(is_old).ok_or(Skip)?;
             let (runs, function) = function();
-            running
-                .executable
-                .nodes(graph)?
-                .set_host_function(*node, function)?;
+            running.executable.nodes(graph)?.set_host_function(*node, function)?;
             running.functions[place] = runs;
             Ok(())
         })
@@ -304,10 +277,7 @@ pub(super) const CHANGES: Operations = &[
         s.with(|_, drawn: &mut Drawn| {
             let graph = drawn.graph.as_ref().ok_or(Skip)?;
             let running = drawn.executables.last_mut().ok_or(Skip)?;
-            let _ = (
-                running.executable.tools_id().is_ok(),
-                running.executable.context(),
-            );
+            let _ = (running.executable.tools_id().is_ok(), running.executable.context());
             let _ = running.executable.as_raw();
             running.executable.update(graph)?;
             let functions = drawn.functions.iter().map(|(_, its)| its.clone());
@@ -321,12 +291,7 @@ pub(super) const CHANGES: Operations = &[
         let mut view = graph.child(node)?;
         let (nodes, roots) = (view.nodes()?, view.roots()?);
         let first = *nodes.first().ok_or(Skip)?;
-        let _ = (
-            roots,
-            view.edges()?,
-            view.dependencies(first)?,
-            view.dependents(first)?,
-        );
+        let _ = (roots, view.edges()?, view.dependencies(first)?, view.dependents(first)?);
         view.typed::<kind::Empty>(first)?;
         view.node_type(first)?;
         let mut executable = graph.instantiate()?;
@@ -378,22 +343,15 @@ pub(super) const CHANGES: Operations = &[
     }),
     ("an edge of a kind", |s| {
         s.with(|s, drawn: &mut Drawn| {
-            let (from, to) = (
-                node_of::<kind::Empty>(s, drawn)?,
-                node_of::<kind::Fill>(s, drawn)?,
-            );
-            Ok(drawn
-                .graph()?
-                .add_dependency_with(from, to, EdgeKind::Full)?)
+            let (from, to) = (node_of::<kind::Empty>(s, drawn)?, node_of::<kind::Fill>(s, drawn)?);
+            Ok(drawn.graph()?.add_dependency_with(from, to, EdgeKind::Full)?)
         })
     }),
     ("memory operations", |s| {
         s.with(|s, drawn: &mut Drawn| {
             let buffer = drawn.memory.first().ok_or(Skip)?;
-            let operation = MemoryOperation::Write32 {
-                address: buffer.as_raw(),
-                value: drawn.values[0],
-            };
+            let operation =
+                MemoryOperation::Write32 { address: buffer.as_raw(), value: drawn.values[0] };
             let mut graph = Graph::new(s.context())?;
             // SAFETY: the graph is never launched.
             let node = unsafe { graph.add_memory_operations(&[], &[operation]) }?;
@@ -405,10 +363,7 @@ pub(super) const CHANGES: Operations = &[
         let (node, mut allocation) = graph.add_alloc::<u32>(&[], LEN, &Default::default())?;
         let _ = (allocation.len(), allocation.is_empty(), allocation.as_raw());
         let _ = (allocation.number(), allocation.as_slice().is_empty());
-        let _ = (
-            allocation.slice(1..)?.len(),
-            allocation.slice_mut(1..)?.len(),
-        );
+        let _ = (allocation.slice(1..)?.len(), allocation.slice_mut(1..)?.len());
         let _ = allocation.as_mut_slice().len();
         let free = graph.add_free(&[node.id()], &mut allocation)?;
         let _ = (graph.alloc_parameters(node)?, graph.free_parameters(free)?);
@@ -436,10 +391,8 @@ pub(super) const CHANGES: Operations = &[
         let arguments = (&mut buffer, 1, 0, LEN as u32);
         // SAFETY: the kernel reads and writes as many elements as the last argument says.
         unsafe { graph.add_kernel(&[], s.context(), &kernel, config, arguments) }?;
-        let executable = graph.instantiate_with(&InstantiateOptions {
-            device_launch: true,
-            ..Default::default()
-        })?;
+        let executable = graph
+            .instantiate_with(&InstantiateOptions { device_launch: true, ..Default::default() })?;
         let made = match s.one_in(2) {
             true => DeviceGraph::new(executable, &s.get()?)?,
             false => DeviceGraph::try_new(executable, &s.get()?).map_err(|_| Skip)?,
@@ -483,8 +436,7 @@ pub(super) const CONDITIONALS: Operations = &[
             let graph = drawn.graph.as_mut().ok_or(Skip)?;
             Ok(graph.edit_body(node, 0, |body| {
                 let before = body.nodes()?;
-                body.add_fill(&before[before.len().saturating_sub(1)..], buffer, value)
-                    .map(drop)
+                body.add_fill(&before[before.len().saturating_sub(1)..], buffer, value).map(drop)
             })?)
         })
     }),

@@ -22,9 +22,8 @@ pub(super) const MEMORY: Operations = &[
         s.with(|s, drawn: &mut Drawn| {
             let value = drawn.may_be(s.fresh());
             let mut allocation = drawn.allocations.pop().ok_or(Skip)?;
-            let added = drawn.add(s, |_, graph, after| {
-                graph.add_fill(after, &mut allocation, value)
-            });
+            let added =
+                drawn.add(s, |_, graph, after| graph.add_fill(after, &mut allocation, value));
             drawn.allocations.push(allocation);
             added.map(drop)
         })
@@ -59,9 +58,7 @@ pub(super) const MEMORY: Operations = &[
     ("drop the executable graph of an allocation", |s| {
         s.with(|_, drawn: &mut Drawn| Ok(drop(drawn.executables.pop())))
     }),
-    ("read an allocation", |s| {
-        s.with(|_, held: &mut Held| Ok(held.check()))
-    }),
+    ("read an allocation", |s| s.with(|_, held: &mut Held| Ok(held.check()))),
     ("drop an allocation", |s| Ok(drop(s.take::<Held>()?))),
     ("move a graph with an allocation", |s| {
         s.with(|s, drawn: &mut Drawn| {
@@ -72,9 +69,7 @@ pub(super) const MEMORY: Operations = &[
             Ok(s.put(child))
         })
     }),
-    ("trim the memory of graphs", |s| {
-        Ok(s.context().device().trim_graph_memory()?)
-    }),
+    ("trim the memory of graphs", |s| Ok(s.context().device().trim_graph_memory()?)),
 ];
 
 /// Adds an allocation that the graph fills.
@@ -86,9 +81,7 @@ fn allocate(s: &mut Step<'_>, drawn: &mut Drawn) -> Done {
         Ok(node)
     })?;
     let (mut allocation, value) = (allocated.ok_or(Skip)?, drawn.may_be(s.fresh()));
-    drawn.add(s, |_, graph, after| {
-        graph.add_fill(after, &mut allocation, value)
-    })?;
+    drawn.add(s, |_, graph, after| graph.add_fill(after, &mut allocation, value))?;
     Ok(drawn.allocations.push(allocation))
 }
 

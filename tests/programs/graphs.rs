@@ -41,14 +41,9 @@ struct Function(Arc<Runs>);
 impl Drop for Function {
     fn drop(&mut self) {
         let (launches, runs) = (&self.0.launches, &self.0.runs);
-        let (launches, runs) = (
-            launches.load(Ordering::Relaxed),
-            runs.load(Ordering::Relaxed),
-        );
+        let (launches, runs) = (launches.load(Ordering::Relaxed), runs.load(Ordering::Relaxed));
         if launches != runs {
-            wrong(format!(
-                "a host function is dropped after {runs} of {launches} runs"
-            ));
+            wrong(format!("a host function is dropped after {runs} of {launches} runs"));
         }
     }
 }
@@ -99,12 +94,7 @@ impl Drawn {
     ) -> Result<Node<K>, Skip> {
         let mut after = self.last().to_vec();
         if s.one_in(8) {
-            after = vec![
-                *self
-                    .nodes
-                    .get(s.number() % self.nodes.len().max(1))
-                    .ok_or(Skip)?,
-            ];
+            after = vec![*self.nodes.get(s.number() % self.nodes.len().max(1)).ok_or(Skip)?];
         }
         let mut graph = self.graph.take().ok_or(Skip)?;
         let added = add(self, &mut graph, &after);
@@ -131,10 +121,7 @@ impl Drawn {
     pub(super) fn instantiate(&mut self, options: &InstantiateOptions<'_>) -> Done {
         let executable = self.graph()?.instantiate_with(options)?;
         let functions = self.functions.iter().map(|(_, its)| Arc::clone(its));
-        self.executables.push(Running {
-            executable,
-            functions: functions.collect(),
-        });
+        self.executables.push(Running { executable, functions: functions.collect() });
         Ok(())
     }
 
@@ -174,36 +161,24 @@ pub(super) const GRAPHS: Operations = &[
         let (held, value) = (Held::new(&s.get()?, s.fresh())?, drawn.may_be(s.fresh()));
         drawn.values.extend(&held.values);
         let mut buffer = drawn.graph()?.own(held.buffer)?;
-        drawn.add(s, |_, graph, after| {
-            graph.add_fill(after, &mut buffer, value)
-        })?;
+        drawn.add(s, |_, graph, after| graph.add_fill(after, &mut buffer, value))?;
         drawn.memory.push(buffer);
         let (runs, function) = function();
-        let node = drawn.add(s, |_, graph, after| {
-            graph.add_host_function(after, function)
-        })?;
+        let node = drawn.add(s, |_, graph, after| graph.add_host_function(after, function))?;
         drawn.functions.push((node, runs));
         drawn.instantiate(&InstantiateOptions::default())?;
         Ok(s.put(drawn))
     }),
-    ("new graph", |s| {
-        Ok(s.put(Drawn::of(Graph::new(s.context())?)))
-    }),
-    ("drop a graph", |s| {
-        of_program(s, |_, drawn| Ok(drop(drawn.graph.take())))
-    }),
-    ("drop a graph and its memory", |s| {
-        Ok(drop(s.take::<Drawn>()?))
-    }),
+    ("new graph", |s| Ok(s.put(Drawn::of(Graph::new(s.context())?)))),
+    ("drop a graph", |s| of_program(s, |_, drawn| Ok(drop(drawn.graph.take())))),
+    ("drop a graph and its memory", |s| Ok(drop(s.take::<Drawn>()?))),
     ("own a buffer", own),
     ("own a buffer later", own),
     ("fill node", |s| {
         of_program(s, |s, drawn| {
             let value = drawn.may_be(s.fresh());
             let mut buffer = drawn.memory.pop().ok_or(Skip)?;
-            let added = drawn.add(s, |_, graph, after| {
-                graph.add_fill(after, &mut buffer, value)
-            });
+            let added = drawn.add(s, |_, graph, after| graph.add_fill(after, &mut buffer, value));
             drawn.memory.insert(0, buffer);
             added
         })
@@ -234,9 +209,7 @@ pub(super) const GRAPHS: Operations = &[
     ("host function node", |s| {
         of_program(s, |s, drawn| {
             let (runs, function) = function();
-            let node = drawn.add(s, |_, graph, after| {
-                graph.add_host_function(after, function)
-            })?;
+            let node = drawn.add(s, |_, graph, after| graph.add_host_function(after, function))?;
             Ok(drawn.functions.push((node, runs)))
         })
     }),
@@ -290,9 +263,7 @@ pub(super) const GRAPHS: Operations = &[
     }),
     ("instantiate", instantiate),
     ("instantiate again", instantiate),
-    ("drop an executable graph", |s| {
-        of_program(s, |_, drawn| Ok(drop(drawn.executables.pop())))
-    }),
+    ("drop an executable graph", |s| of_program(s, |_, drawn| Ok(drop(drawn.executables.pop())))),
     ("launch a graph", launch),
     ("launch a graph again", launch),
     ("access", |s| {
@@ -382,9 +353,7 @@ pub(super) const GRAPHS: Operations = &[
         s.at_the_end(move || assert!(unsafe { cuGraphDestroy(raw as _) }.is_success()));
         Ok(s.put(objects))
     }),
-    ("drop retained objects", |s| {
-        Ok(drop(s.take::<RetainedObjects>()?))
-    }),
+    ("drop retained objects", |s| Ok(drop(s.take::<RetainedObjects>()?))),
 ];
 
 fn own(s: &mut Step<'_>) -> Done {
@@ -393,10 +362,7 @@ fn own(s: &mut Step<'_>) -> Done {
         drawn.values.extend(&held.values);
         match drawn.graph()?.try_own(held.buffer) {
             Ok(buffer) => drawn.memory.push(buffer),
-            Err(rejected) => s.put(Held {
-                buffer: rejected.value,
-                values: held.values,
-            }),
+            Err(rejected) => s.put(Held { buffer: rejected.value, values: held.values }),
         }
         Ok(())
     })
@@ -404,10 +370,7 @@ fn own(s: &mut Step<'_>) -> Done {
 
 fn instantiate(s: &mut Step<'_>) -> Done {
     s.with(|s, drawn: &mut Drawn| {
-        let options = InstantiateOptions {
-            auto_free_on_launch: s.one_in(2),
-            ..Default::default()
-        };
+        let options = InstantiateOptions { auto_free_on_launch: s.one_in(2), ..Default::default() };
         drawn.instantiate(&options)
     })
 }

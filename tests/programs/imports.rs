@@ -41,11 +41,7 @@ fn received(s: &mut Step<'_>, export: Export) -> Result<ManagedTensor, Skip> {
 }
 
 fn sync(s: &mut Step<'_>) -> StreamSync {
-    s.choose(&[
-        StreamSync::Synchronize,
-        StreamSync::WaitEvent,
-        StreamSync::ProducerStream,
-    ])
+    s.choose(&[StreamSync::Synchronize, StreamSync::WaitEvent, StreamSync::ProducerStream])
 }
 
 pub(super) const IMPORTS: Operations = &[
@@ -135,10 +131,7 @@ pub(super) const IMPORTS: Operations = &[
             let view = ArrayView::with_layout(&held.buffer, 1, layout.clone())?;
             let _ = (view.as_raw(), view.layout(), view.stream());
             let _ = view.as_slice().is_some();
-            for view in [
-                view.broadcast_to(&[2, 2, 2])?,
-                view.index(&[Index::At(-1)])?,
-            ] {
+            for view in [view.broadcast_to(&[2, 2, 2])?, view.index(&[Index::At(-1)])?] {
                 if let Ok(read) = view.to_vec() {
                     check(&read, &held.values);
                 }

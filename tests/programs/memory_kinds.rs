@@ -21,11 +21,8 @@ type Host = PinnedBuffer<u32>;
 /// The contents of new memory on the software driver.
 const UNINITIALIZED: u32 = 0xa5a5_a5a5;
 
-pub(super) const TENSOR: TensorLayout<'_> = TensorLayout {
-    data_type: TensorDataType::F32,
-    dims: &[32, 16, 8],
-    strides: &[128, 2048],
-};
+pub(super) const TENSOR: TensorLayout<'_> =
+    TensorLayout { data_type: TensorDataType::F32, dims: &[32, 16, 8], strides: &[128, 2048] };
 pub(super) const TENSOR_LEN: usize = 32 * 16 * 8;
 pub(super) const TILE: TiledBox<'_> = TiledBox::new(&[8, 4, 2]);
 pub(super) const COLUMN: Im2colBox<'_> = Im2colBox {
@@ -49,10 +46,7 @@ pub(super) const PARTS: Operations = &[
         s.with(|s, held: &mut Held| {
             let value = held.may_be(s.fresh());
             let _ = (held.buffer.len(), held.buffer.is_empty());
-            let _ = (
-                held.buffer.size_bytes(),
-                held.buffer.as_slice().size_bytes(),
-            );
+            let _ = (held.buffer.size_bytes(), held.buffer.as_slice().size_bytes());
             let mut bytes = held.buffer.as_mut_slice().cast::<[u8; 4]>()?;
             let _ = (bytes.size_bytes(), bytes.len(), bytes.is_empty());
             bytes.fill(value.to_ne_bytes())?;
@@ -125,10 +119,7 @@ pub(super) const PARTS: Operations = &[
         let held = s.take::<Held>()?;
         match held.buffer.try_share() {
             Ok(buffer) => s.put((buffer, held.values)),
-            Err(rejected) => s.put(Held {
-                buffer: rejected.value,
-                values: held.values,
-            }),
+            Err(rejected) => s.put(Held { buffer: rejected.value, values: held.values }),
         }
         Ok(())
     }),
@@ -235,10 +226,7 @@ pub(super) const HOST_MEMORY: Operations = &[
             0 => Host::register(s.context(), vector)?,
             1 => Host::register_with(s.context(), vector, RegisterOptions::default())?,
             _ => {
-                let options = RegisterOptions {
-                    mapped: true,
-                    ..Default::default()
-                };
+                let options = RegisterOptions { mapped: true, ..Default::default() };
                 Host::try_register_with(s.context(), vector, options)?
             }
         };
@@ -258,10 +246,8 @@ pub(super) const HOST_MEMORY: Operations = &[
         })
     }),
     ("end a copy from registered memory", |s| {
-        let (pending, rest) = s.take::<(
-            cuda_safe::memory::Pending<u32, PinnedRange<u32>>,
-            PinnedRange<u32>,
-        )>()?;
+        let (pending, rest) =
+            s.take::<(cuda_safe::memory::Pending<u32, PinnedRange<u32>>, PinnedRange<u32>)>()?;
         let _ = (pending.is_complete()?, pending.stream().id()?);
         let mut host = PinnedRange::try_join([pending.synchronize()?, rest])?;
         host.fill(s.fresh());
@@ -275,28 +261,20 @@ pub(super) const HOST_MEMORY: Operations = &[
         };
         Ok(vector.fill(s.fresh()))
     }),
-    ("drop registered memory", |s| {
-        Ok(drop(s.take::<(Host, ())>()?))
-    }),
+    ("drop registered memory", |s| Ok(drop(s.take::<(Host, ())>()?))),
     ("uninitialized pinned memory", |s| {
         let value = s.fresh();
         let host = match s.one_in(2) {
             true => Host::uninit(s.context(), LEN)?.write_copy_of_slice(&[value; LEN])?,
             false => {
-                let options = PinnedOptions {
-                    mapped: true,
-                    ..Default::default()
-                };
+                let options = PinnedOptions { mapped: true, ..Default::default() };
                 Host::uninit_with(s.context(), LEN, options)?.write_with(|_| value)
             }
         };
         Ok(s.put(host))
     }),
     ("pinned memory with options", |s| {
-        let options = PinnedOptions {
-            write_combined: s.one_in(2),
-            ..Default::default()
-        };
+        let options = PinnedOptions { write_combined: s.one_in(2), ..Default::default() };
         let host = Host::zeroed_with(s.context(), LEN, options)?;
         let _ = (host.flags()?, host.context());
         Ok(s.put(host))
@@ -347,10 +325,7 @@ pub(super) const HOST_MEMORY: Operations = &[
         })
     }),
     ("new array for batches", |s| {
-        let shape = ArrayShape::TwoD {
-            width: LEN / 2,
-            height: 2,
-        };
+        let shape = ArrayShape::TwoD { width: LEN / 2, height: 2 };
         let (stream, value) = (s.get::<Stream>()?, s.fresh());
         let mut array = Array::new(&stream, shape)?;
         array.copy_from_slice(&[value; LEN])?;
@@ -358,10 +333,7 @@ pub(super) const HOST_MEMORY: Operations = &[
         Ok(s.put(Plane { array, values }))
     }),
     ("two pinned buffers", |s| {
-        let made = (
-            Host::zeroed(s.context(), LEN)?,
-            Host::zeroed(s.context(), LEN)?,
-        );
+        let made = (Host::zeroed(s.context(), LEN)?, Host::zeroed(s.context(), LEN)?);
         Ok(s.put(made))
     }),
     ("copies on the device in a batch", |s| {
@@ -495,19 +467,12 @@ pub(super) const HOST_MEMORY: Operations = &[
         Ok(())
     }),
     ("memory of a shared pool", |s| {
-        let options = MemoryPoolOptions {
-            shareable: true,
-            ..Default::default()
-        };
+        let options = MemoryPoolOptions { shareable: true, ..Default::default() };
         let pool = MemoryPool::new(s.context(), options)?;
         let buffer = DeviceBuffer::<u32>::zeroed_from_pool(&pool, &s.get()?, LEN)?;
         drop(pool.export()?);
         let handle = pool.handle_of(&buffer)?;
-        let block = Block {
-            address: buffer.as_raw(),
-            size: buffer.size_bytes(),
-            token: 0,
-        };
+        let block = Block { address: buffer.as_raw(), size: buffer.size_bytes(), token: 0 };
         IpcHandle::of_pool_memory(&pool, block.address, &block)?;
         let _ = (handle.kind(), handle.as_bytes().len(), handle.offset());
         let _ = (handle.device_uuid(), handle.device()?, handle.size());

@@ -51,10 +51,7 @@ pub(super) const MISCELLANY: Operations = &[
     ("more arrays", |s| {
         let stream = s.get::<Stream>()?;
         let array = Array::<u32>::new(&stream, LINE)?;
-        let options = ArrayOptions {
-            surface: true,
-            ..Default::default()
-        };
+        let options = ArrayOptions { surface: true, ..Default::default() };
         let mut other = Array::<u32>::with_options(&stream, LINE, options)?;
         other.copy_from_slice(&[s.fresh(); LEN])?;
         drop(array);
@@ -65,10 +62,7 @@ pub(super) const MISCELLANY: Operations = &[
         Ok(s.put(surface))
     }),
     ("options of a sparse array", |s| {
-        let shape = ArrayShape::TwoD {
-            width: 300,
-            height: 200,
-        };
+        let shape = ArrayShape::TwoD { width: 300, height: 200 };
         let array = SparseArray::<u32>::with_options(&s.get()?, shape, Default::default())?;
         let _ = (array.options(), array.shape(), array.stream().id()?);
         let _ = array.as_raw();
@@ -138,9 +132,7 @@ pub(super) const MISCELLANY: Operations = &[
     ("parts of an array", |s| {
         s.with(|_, plane: &mut Plane| {
             let mut all = plane.array.as_mut();
-            let part = all
-                .reborrow()
-                .part([0, 0, 0], cuda_safe::memory::Extent::new_2d(1, 1))?;
+            let part = all.reborrow().part([0, 0, 0], cuda_safe::memory::Extent::new_2d(1, 1))?;
             Ok(drop((part.shape(), part.options(), part.as_raw())))
         })
     }),

@@ -186,11 +186,7 @@ pub(crate) struct Program {
 }
 
 fn choose(random: &mut Random, (name, operation): &'static Operation) -> Choice {
-    Choice {
-        name,
-        operation: *operation,
-        numbers: std::array::from_fn(|_| random.next() as u8),
-    }
+    Choice { name, operation: *operation, numbers: std::array::from_fn(|_| random.next() as u8) }
 }
 
 impl Program {
@@ -223,11 +219,7 @@ impl Program {
             let choice = choose(&mut random, operation);
             (random.below(THREADS), choice)
         });
-        Self {
-            manager,
-            steps: steps.collect(),
-            prepared,
-        }
+        Self { manager, steps: steps.collect(), prepared }
     }
 
     /// Returns the program with only some of its steps.
@@ -240,10 +232,8 @@ impl Program {
 
     /// Describes the program, thread by thread.
     pub(crate) fn describe(&self) -> String {
-        let mut text = format!(
-            "    memory manager: {:?}\n    before: {:?}\n",
-            self.manager, self.prepared
-        );
+        let mut text =
+            format!("    memory manager: {:?}\n    before: {:?}\n", self.manager, self.prepared);
         for thread in 0..THREADS {
             let its = self.steps.iter().filter(|(its, _)| *its == thread);
             let its: Vec<String> = its.map(|(_, step)| format!("{step:?}")).collect();
@@ -295,10 +285,7 @@ impl Program {
 }
 
 fn small_slabs() -> CachingOptions {
-    CachingOptions {
-        slab_bytes: 4096,
-        ..Default::default()
-    }
+    CachingOptions { slab_bytes: 4096, ..Default::default() }
 }
 
 /// Runs a function on another thread.
@@ -322,12 +309,7 @@ fn drop_all(mut objects: Vec<Box<dyn Any>>) {
 
 impl Choice {
     fn run(&self, world: &World, own: &mut Vec<Box<dyn Any>>) {
-        let mut step = Step {
-            world,
-            own,
-            numbers: self.numbers,
-            drawn: 0,
-        };
+        let mut step = Step { world, own, numbers: self.numbers, drawn: 0 };
         // Errors are allowed.
         let _ = (self.operation)(&mut step);
     }
@@ -425,9 +407,7 @@ impl World {
     /// Ends a program: waits for its work, and checks and drops its objects.
     pub(crate) fn end(self: Arc<Self>) {
         for context in [&self.first, &self.second] {
-            context
-                .synchronize()
-                .expect("the work of safe code succeeds");
+            context.synchronize().expect("the work of safe code succeeds");
         }
         while let Ok(held) = self.take::<Held>(0) {
             held.check();
@@ -441,9 +421,7 @@ impl World {
             drop(objects);
         }
         for context in [&self.first, &self.second] {
-            context
-                .synchronize()
-                .expect("the work of safe code succeeds");
+            context.synchronize().expect("the work of safe code succeeds");
         }
         let given_away = std::mem::take(&mut *lock(&self.given_away));
         // An object may belong to one that was given away before it.
@@ -544,10 +522,7 @@ struct Held {
 
 impl Held {
     fn new(stream: &Stream, value: u32) -> Result<Self> {
-        Ok(Self {
-            buffer: DeviceBuffer::from_slice(stream, &[value; LEN])?,
-            values: vec![value],
-        })
+        Ok(Self { buffer: DeviceBuffer::from_slice(stream, &[value; LEN])?, values: vec![value] })
     }
 
     fn may_be(&mut self, value: u32) -> u32 {

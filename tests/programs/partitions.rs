@@ -9,27 +9,18 @@ use cuda_safe::green::{
 };
 
 fn request(sms: u32) -> PartitionRequest {
-    PartitionRequest {
-        sizes: vec![PartitionSize::Sms(sms)],
-        ..Default::default()
-    }
+    PartitionRequest { sizes: vec![PartitionSize::Sms(sms)], ..Default::default() }
 }
 
 /// The splits are of the second device, because the pool of the program has split the first one.
 pub(super) const PARTITIONS: Operations = &[
     ("split", |s| {
         let resource = SmResource::of_device(&s.world.second.device())?;
-        let _ = (
-            resource.sm_count(),
-            resource.device(),
-            resource.properties(),
-        );
+        let _ = (resource.sm_count(), resource.device(), resource.properties());
         resource.count_groups(8, SplitFlags::empty())?;
         resource.plan(&request(16))?;
-        let split = resource.split_by_count(SplitByCount {
-            max_groups: Some(2),
-            ..Default::default()
-        })?;
+        let split =
+            resource.split_by_count(SplitByCount { max_groups: Some(2), ..Default::default() })?;
         split.groups.into_iter().for_each(|group| s.put(group));
         Ok(())
     }),
@@ -71,9 +62,7 @@ pub(super) const PARTITIONS: Operations = &[
         })??;
         Ok(())
     }),
-    ("drop a green context", |s| {
-        Ok(drop(s.take::<GreenContext>()?))
-    }),
+    ("drop a green context", |s| Ok(drop(s.take::<GreenContext>()?))),
     ("new lease", |s| {
         let lease = s.world.partitions.try_lease(&request(16))?;
         let _ = lease.plan();
@@ -100,9 +89,7 @@ pub(super) const PARTITIONS: Operations = &[
         Ok(())
     }),
     ("drop a lease", |s| Ok(drop(s.take::<Lease>()?))),
-    ("drop a partition", |s| {
-        Ok(drop(s.take::<PooledPartition>()?))
-    }),
+    ("drop a partition", |s| Ok(drop(s.take::<PooledPartition>()?))),
     ("trim the pool of partitions", |s| {
         s.world.partitions.stats()?;
         Ok(s.world.partitions.trim(0)?)
@@ -125,14 +112,8 @@ pub(super) const PARTITIONS: Operations = &[
         let resource = SmResource::of_device(&s.world.second.device())?;
         let groups = vec![GroupRequest::new(16)];
         let _ = resource.discover(&groups).is_ok();
-        let _ = (
-            resource.granularity()?,
-            resource.equal_splits(SplitFlags::empty())?,
-        );
-        let split = resource.split(ExactSplit {
-            groups,
-            ..Default::default()
-        })?;
+        let _ = (resource.granularity()?, resource.equal_splits(SplitFlags::empty())?);
+        let split = resource.split(ExactSplit { groups, ..Default::default() })?;
         split.groups.into_iter().for_each(|group| s.put(group));
         Ok(())
     }),
@@ -147,22 +128,14 @@ pub(super) const PARTITIONS: Operations = &[
     ("split a group", |s| {
         let group = s.take::<SmGroup>()?;
         let groups = vec![GroupRequest::new(8)];
-        let exact = ExactSplit {
-            groups: groups.clone(),
-            ..Default::default()
-        };
-        let by_count = SplitByCount {
-            min: 8,
-            ..Default::default()
-        };
+        let exact = ExactSplit { groups: groups.clone(), ..Default::default() };
+        let by_count = SplitByCount { min: 8, ..Default::default() };
         let _ = group.discover(&groups).is_ok();
         let split = match s.below(4) {
             0 => group.split(exact),
             1 => group.split_by_count(by_count),
             2 => group.try_split(exact).map_err(cuda_safe::Error::from),
-            _ => group
-                .try_split_by_count(by_count)
-                .map_err(cuda_safe::Error::from),
+            _ => group.try_split_by_count(by_count).map_err(cuda_safe::Error::from),
         };
         split?.groups.into_iter().for_each(|group| s.put(group));
         Ok(())
@@ -212,10 +185,7 @@ pub(super) const PARTITIONS: Operations = &[
     }),
     ("a current green context", |s| {
         let current = s.get::<GreenContext>()?.make_current()?;
-        let _ = (
-            current.green_context().sm_count(),
-            current.legacy_stream().as_raw(),
-        );
+        let _ = (current.green_context().sm_count(), current.legacy_stream().as_raw());
         let _ = current.per_thread_stream().green_context().is_some();
         Ok(current.end()?)
     }),

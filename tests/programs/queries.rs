@@ -13,15 +13,8 @@ pub(super) const QUERIES: Operations = &[
     ("context", |s| {
         let context = s.context();
         let _ = (context.id(), context.device(), context.memory_info()?);
-        let _ = (
-            context.flags()?,
-            context.api_version()?,
-            context.stream_priorities()?,
-        );
-        let _ = (
-            context.limit(Limit::StackSize)?,
-            context.cache_preference()?,
-        );
+        let _ = (context.flags()?, context.api_version()?, context.stream_priorities()?);
+        let _ = (context.limit(Limit::StackSize)?, context.cache_preference()?);
         context.enable_peer_access(&s.world.second)?;
         Ok(context.make_current()?.end()?)
     }),
@@ -35,21 +28,9 @@ pub(super) const QUERIES: Operations = &[
     }),
     ("device", |s| {
         let device = s.context().device();
-        let _ = (
-            device.name()?,
-            device.uuid()?,
-            device.total_memory()?,
-            device.ordinal(),
-        );
-        let _ = (
-            Device::count()?,
-            Device::all()?,
-            device.compute_capability()?,
-        );
-        let _ = (
-            device.attribute(attribute::WARP_SIZE)?,
-            device.primary_state()?,
-        );
+        let _ = (device.name()?, device.uuid()?, device.total_memory()?, device.ordinal());
+        let _ = (Device::count()?, Device::all()?, device.compute_capability()?);
+        let _ = (device.attribute(attribute::WARP_SIZE)?, device.primary_state()?);
         device.can_access_peer(&s.world.second.device())?;
         device.graph_memory()?;
         Ok(())
@@ -62,21 +43,9 @@ pub(super) const QUERIES: Operations = &[
     ("drop a created context", |s| Ok(drop(s.take::<Context>()?))),
     ("stream", |s| {
         let stream = s.get::<Stream>()?;
-        let _ = (
-            stream.priority()?,
-            stream.id()?,
-            stream.capture_status()?,
-            stream.capture_id()?,
-        );
-        let _ = (
-            stream.is_blocking()?,
-            stream.memory_sync_domain()?,
-            stream.access_window()?,
-        );
-        let _ = (
-            stream.downgrade().upgrade(),
-            stream.memory_sync_domain_map()?,
-        );
+        let _ = (stream.priority()?, stream.id()?, stream.capture_status()?, stream.capture_id()?);
+        let _ = (stream.is_blocking()?, stream.memory_sync_domain()?, stream.access_window()?);
+        let _ = (stream.downgrade().upgrade(), stream.memory_sync_domain_map()?);
         stream.clear_access_window()?;
         Ok(stream.copy_attributes_from(&s.get()?)?)
     }),
@@ -99,21 +68,13 @@ pub(super) const QUERIES: Operations = &[
     ("kernel", |s| {
         let kernel = s.world.kernel.kernel();
         let _ = (kernel.name(), kernel.parameters()?, kernel.as_raw());
-        let _ = (
-            kernel.attribute(of::MAX_THREADS_PER_BLOCK)?,
-            kernel.is_loaded()?,
-        );
+        let _ = (kernel.attribute(of::MAX_THREADS_PER_BLOCK)?, kernel.is_loaded()?);
         kernel.set_cache_preference(CachePreference::Shared)?;
-        let _ = (
-            kernel.max_active_blocks(32, Default::default())?,
-            kernel.load()?,
-        );
+        let _ = (kernel.max_active_blocks(32, Default::default())?, kernel.load()?);
         let _ = kernel.suggested_block(Default::default())?;
         Ok(())
     }),
-    ("new module", |s| {
-        Ok(s.put(Module::from_ptx(s.context(), super::VECTOR)?))
-    }),
+    ("new module", |s| Ok(s.put(Module::from_ptx(s.context(), super::VECTOR)?))),
     ("kernel of a module", |s| {
         let module = s.get::<Module>()?;
         let _ = (module.kernel_names()?, module.log(), module.context());
@@ -121,9 +82,7 @@ pub(super) const QUERIES: Operations = &[
     }),
     ("launch the kernel of a module", |s| {
         let kernel = s.get::<cuda_safe::Kernel>()?;
-        let kernel = kernel
-            .typed::<(&mut [u32], i32, i32, u32)>()
-            .map_err(|_| Skip)?;
+        let kernel = kernel.typed::<(&mut [u32], i32, i32, u32)>().map_err(|_| Skip)?;
         s.with(|_, held: &mut Held| {
             let stream = held.buffer.stream().clone();
             let arguments = (&mut held.buffer, 1, 0, LEN as u32);
@@ -131,12 +90,7 @@ pub(super) const QUERIES: Operations = &[
             Ok(unsafe { kernel.launch(&stream, LaunchConfig::linear(1, 32), arguments) }?)
         })
     }),
-    ("drop a module", |s| {
-        Ok(drop((
-            s.take::<Module>().ok(),
-            s.take::<cuda_safe::Kernel>().ok(),
-        )))
-    }),
+    ("drop a module", |s| Ok(drop((s.take::<Module>().ok(), s.take::<cuda_safe::Kernel>().ok())))),
     ("library", |s| {
         let library = Library::from_ptx(super::VECTOR)?;
         let _ = library.kernel_names()?;
@@ -152,22 +106,9 @@ pub(super) const QUERIES: Operations = &[
         s.with(|_, drawn: &mut Drawn| {
             let last = *drawn.last().first().ok_or(Skip)?;
             let graph = drawn.graph()?;
-            let _ = (
-                graph.nodes()?,
-                graph.roots()?,
-                graph.edges()?,
-                graph.node_type(last)?,
-            );
-            let _ = (
-                graph.dependencies(last)?,
-                graph.dependents(last)?,
-                graph.as_raw(),
-            );
-            let _ = (
-                graph.node_event(last).is_ok(),
-                graph.tools_id()?,
-                graph.context(),
-            );
+            let _ = (graph.nodes()?, graph.roots()?, graph.edges()?, graph.node_type(last)?);
+            let _ = (graph.dependencies(last)?, graph.dependents(last)?, graph.as_raw());
+            let _ = (graph.node_event(last).is_ok(), graph.tools_id()?, graph.context());
             Ok(())
         })
     }),
@@ -187,10 +128,7 @@ pub(super) const QUERIES: Operations = &[
     ("upload", |s| {
         s.with(|s, drawn: &mut Drawn| {
             let running = drawn.executables.last().ok_or(Skip)?;
-            let _ = (
-                running.executable.flags()?,
-                running.executable.take_panic().is_ok(),
-            );
+            let _ = (running.executable.flags()?, running.executable.take_panic().is_ok());
             Ok(running.executable.upload(&s.get()?)?)
         })
     }),

@@ -96,14 +96,8 @@ pub(super) const SETTINGS: Operations = &[
         Ok(stream.enqueue_retaining(|| vec![object], || event.record(&stream))??)
     }),
     ("timed events", |s| {
-        let timed = EventOptions {
-            timing: true,
-            ..Default::default()
-        };
-        let (first, second) = (
-            s.context().event_with(timed)?,
-            s.context().event_with(timed)?,
-        );
+        let timed = EventOptions { timing: true, ..Default::default() };
+        let (first, second) = (s.context().event_with(timed)?, s.context().event_with(timed)?);
         let stream = s.get::<Stream>()?;
         first.record(&stream)?;
         second.record(&stream)?;
@@ -113,10 +107,8 @@ pub(super) const SETTINGS: Operations = &[
         Ok(drop(second.elapsed_since(&first)))
     }),
     ("events for processes", |s| {
-        let event = s.context().event_with(EventOptions {
-            interprocess: true,
-            ..Default::default()
-        })?;
+        let event =
+            s.context().event_with(EventOptions { interprocess: true, ..Default::default() })?;
         let handle = event.ipc_handle()?;
         let same = EventIpcHandle::from_bytes(*handle.as_bytes());
         assert_eq!(same.as_bytes(), handle.as_bytes());
@@ -137,10 +129,7 @@ pub(super) const SETTINGS: Operations = &[
         kernel.available_shared_bytes(1, 32)?;
         kernel.max_cluster_size(ONE, &attributes)?;
         kernel.max_cluster_size_on(&s.get()?, ONE, &attributes)?;
-        let cluster = LaunchAttributes {
-            cluster: Some([1, 1, 1]),
-            ..Default::default()
-        };
+        let cluster = LaunchAttributes { cluster: Some([1, 1, 1]), ..Default::default() };
         Ok(drop(kernel.max_active_clusters(ONE, &cluster)?))
     }),
     ("launch with a builder", |s| {
@@ -154,17 +143,11 @@ pub(super) const SETTINGS: Operations = &[
         })
     }),
     ("code with options", |s| {
-        let options = JitOptions {
-            info_log: true,
-            ..Default::default()
-        };
+        let options = JitOptions { info_log: true, ..Default::default() };
         let module = Module::from_ptx_with(s.context(), VECTOR, &options)?;
         let _ = (module.log(), module.as_raw(), module.global("none").is_ok());
         let library = Library::from_ptx_with(VECTOR, &options)?;
-        let _ = (
-            library.as_raw(),
-            library.global(s.context(), "none").is_ok(),
-        );
+        let _ = (library.as_raw(), library.global(s.context(), "none").is_ok());
         let _ = library.managed(s.context(), "none").is_ok();
         let mut linker = Linker::with(s.context(), &options)?;
         let _ = (linker.context().id(), linker.as_raw());
@@ -193,10 +176,7 @@ pub(super) const SETTINGS: Operations = &[
     ("errors", |s| {
         let made = DeviceBuffer::<u32>::zeroed_sync(&s.get()?, 1 << 50);
         if let Err(error) = made {
-            let _ = (
-                error.is_fatal(),
-                error.driver_error().map(|its| its.log().len()),
-            );
+            let _ = (error.is_fatal(), error.driver_error().map(|its| its.log().len()));
             let _ = is_out_of_memory(&error.with_requested_bytes(1));
         }
         Ok(())
@@ -224,9 +204,7 @@ pub(super) const MANAGERS: Operations = &[
         let _ = (pointer.context().id(), pointer.block(), pointer.id());
         Ok(s.put(pointer))
     }),
-    ("drop a pointer of a manager", |s| {
-        Ok(drop(s.take::<MemoryPointer>()?))
-    }),
+    ("drop a pointer of a manager", |s| Ok(drop(s.take::<MemoryPointer>()?))),
     ("describe host memory", |s| {
         s.with(|_, memory: &mut PinnedMemory| {
             let host: &HostPointer = memory;
@@ -248,9 +226,7 @@ pub(super) const MANAGERS: Operations = &[
         let other = CleanupGuard::holding(s.take::<Held>().map(|held| held.buffer));
         Ok(s.put(guard.and(other)))
     }),
-    ("end the deferral of frees", |s| {
-        Ok(drop(s.take::<CleanupGuard>()?))
-    }),
+    ("end the deferral of frees", |s| Ok(drop(s.take::<CleanupGuard>()?))),
     ("memory of a manager", |s| {
         let Some(manager) = s.context().memory_manager()? else {
             return Err(Skip);
@@ -301,27 +277,16 @@ pub(super) const MANAGERS: Operations = &[
         let context = s.context();
         let memory = DriverMemory::new(context, DeferOptions::default())?;
         let guard = memory.defer_cleanup();
-        let _ = (
-            memory.pending(),
-            memory.is_cleanup_deferred(),
-            memory.context().id(),
-        );
+        let _ = (memory.pending(), memory.is_cleanup_deferred(), memory.context().id());
         memory.flush();
         drop(guard);
         memory.reset();
         Ok(memory.synchronize()?)
     }),
     ("conditions of managers", |s| {
-        let _ = (
-            in_forked_child(),
-            in_host_function(),
-            in_report_hook(),
-            may_block(),
-        );
+        let _ = (in_forked_child(), in_host_function(), in_report_hook(), may_block());
         let context = s.context();
-        Ok(without_invalidating_captures(|| {
-            context.memory_info().map(drop)
-        })?)
+        Ok(without_invalidating_captures(|| context.memory_info().map(drop))?)
     }),
     ("events of orders", |s| {
         let stream = s.get::<Stream>()?;

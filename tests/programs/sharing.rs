@@ -35,10 +35,7 @@ pub(super) const SHARING: Operations = &[
             let array = held.buffer.array_interface()?;
             let stream = s.get::<Stream>()?;
             let joined = ExportedStream::joined(held.buffer.stream(), [&stream])?;
-            let _ = (
-                array.clone().with_stream(Some(joined)).stream(),
-                array.address(),
-            );
+            let _ = (array.clone().with_stream(Some(joined)).stream(), array.address());
             let raw = array.read_only().to_raw();
             let _ = raw.check(Default::default());
             Ok(())
@@ -48,10 +45,7 @@ pub(super) const SHARING: Operations = &[
         let held = s.take::<Held>()?;
         match held.buffer.try_into_dlpack() {
             Ok(export) => s.put(export),
-            Err(rejected) => s.put(Held {
-                buffer: rejected.value,
-                values: held.values,
-            }),
+            Err(rejected) => s.put(Held { buffer: rejected.value, values: held.values }),
         }
         Ok(())
     }),
@@ -62,21 +56,12 @@ pub(super) const SHARING: Operations = &[
             1 => MemoryPointer::allocate_on(&s.get()?, 64)?,
             _ => MemoryPointer::allocate_managed(s.context(), 64, true)?,
         };
-        let _ = (
-            pointer.as_raw(),
-            pointer.size(),
-            pointer.id(),
-            pointer.owner().is_some(),
-        );
+        let _ = (pointer.as_raw(), pointer.size(), pointer.id(), pointer.owner().is_some());
         Ok(s.put(AutoFreePointer::from(pointer)))
     }),
     ("part of a pointer", |s| {
         let pointer = s.get::<AutoFreePointer>()?;
-        let _ = (
-            pointer.references(),
-            pointer.memory().block(),
-            pointer.as_raw(),
-        );
+        let _ = (pointer.references(), pointer.memory().block(), pointer.as_raw());
         if let Some(part) = pointer.part(16, 32) {
             s.put(part);
         }
@@ -97,9 +82,6 @@ pub(super) const SHARING: Operations = &[
         Ok(())
     }),
     ("drop host memory", |s| {
-        Ok(drop((
-            s.take::<PinnedMemory>().ok(),
-            s.take::<MappedMemory>().ok(),
-        )))
+        Ok(drop((s.take::<PinnedMemory>().ok(), s.take::<MappedMemory>().ok())))
     }),
 ];

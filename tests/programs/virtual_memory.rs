@@ -20,17 +20,10 @@ pub(super) const VIRTUAL_MEMORY: Operations = &[
         let options = PhysicalOptions::new(device);
         let _ = (options.granularity()?, options.recommended_granularity()?);
         let memory = PhysicalMemory::with_options(2 << 20, &options)?;
-        let _ = (
-            memory.size(),
-            memory.granularity(),
-            memory.location(),
-            memory.properties()?,
-        );
+        let _ = (memory.size(), memory.granularity(), memory.location(), memory.properties()?);
         Ok(s.put(memory))
     }),
-    ("drop physical memory", |s| {
-        Ok(drop(s.take::<PhysicalMemory>()?))
-    }),
+    ("drop physical memory", |s| Ok(drop(s.take::<PhysicalMemory>()?))),
     ("map", |s| {
         let memory = s.take::<PhysicalMemory>()?;
         let offset = s.below(4) << 21;
@@ -108,12 +101,7 @@ pub(super) const VIRTUAL_MEMORY: Operations = &[
     }),
     ("use a growable buffer", |s| {
         s.with(|s, buffer: &mut GrowableBuffer<u32>| {
-            let _ = (
-                buffer.len(),
-                buffer.is_empty(),
-                buffer.capacity(),
-                buffer.mapped_bytes(),
-            );
+            let _ = (buffer.len(), buffer.is_empty(), buffer.capacity(), buffer.mapped_bytes());
             let value = s.fresh();
             buffer.as_mut_slice().fill(value)?;
             let end = buffer.len().min(LEN);
@@ -121,9 +109,7 @@ pub(super) const VIRTUAL_MEMORY: Operations = &[
             Ok(check(&read, &[value]))
         })
     }),
-    ("drop a growable buffer", |s| {
-        Ok(drop(s.take::<GrowableBuffer<u32>>()?))
-    }),
+    ("drop a growable buffer", |s| Ok(drop(s.take::<GrowableBuffer<u32>>()?))),
     ("map more", |s| {
         let space = s.take::<Reservation>()?;
         let memory = PhysicalMemory::new(s.context().device(), 2 << 20)?;
@@ -233,20 +219,12 @@ pub(super) const VIRTUAL_MEMORY: Operations = &[
             let space = Reservation::new(8 << 20)?;
             let mut mapping = object.map(&space, 0)?;
             let _ = mapping.set_access(device, MemoryAccess::ReadWrite).is_ok();
-            let _ = (
-                mapping.address(),
-                mapping.size(),
-                mapping.reservation().size(),
-            );
+            let _ = (mapping.address(), mapping.size(), mapping.reservation().size());
             Ok(s.put(mapping))
         })
     }),
-    ("unmap a multicast object", |s| {
-        Ok(s.take::<MulticastMapping>()?.unmap()?)
-    }),
-    ("drop a multicast object", |s| {
-        Ok(drop(s.take::<MulticastObject>()?))
-    }),
+    ("unmap a multicast object", |s| Ok(s.take::<MulticastMapping>()?.unmap()?)),
+    ("drop a multicast object", |s| Ok(drop(s.take::<MulticastObject>()?))),
 ];
 
 /// Logical endpoints, which only the newest drivers have.
@@ -319,9 +297,7 @@ pub(super) const ENDPOINTS: Operations = &[
         let memory = binding.unbind()?;
         Ok(s.put(memory))
     }),
-    ("drop a bound mapping", |s| {
-        Ok(drop(s.take::<EndpointBinding<Mapping>>()?))
-    }),
+    ("drop a bound mapping", |s| Ok(drop(s.take::<EndpointBinding<Mapping>>()?))),
     ("export an endpoint", |s| {
         s.with(|_, endpoint: &mut LogicalEndpoint| {
             let handle = endpoint.export()?;
@@ -339,8 +315,6 @@ pub(super) const ENDPOINTS: Operations = &[
             Ok(batch.push_from_endpoint(&mut target, endpoint, 0)?)
         })
     }),
-    ("drop an endpoint", |s| {
-        Ok(drop(s.take::<LogicalEndpoint>()?))
-    }),
+    ("drop an endpoint", |s| Ok(drop(s.take::<LogicalEndpoint>()?))),
     ("drop endpoint ids", |s| Ok(drop(s.take::<EndpointIds>()?))),
 ];

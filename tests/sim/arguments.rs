@@ -44,38 +44,14 @@ const VECTOR: &str = include_str!("../kernels/vector.ptx");
 
 /// Wrapped functions that no row expects, and why.
 const NOT_EXPECTED: [(&str, &str); 8] = [
-    (
-        "cuLogicalEndpointExport",
-        "the software driver has no handles for other processes",
-    ),
-    (
-        "cuLogicalEndpointImport",
-        "the software driver has no handles for other processes",
-    ),
-    (
-        "cuMemcpyHtoD",
-        "an asynchronous copy and a wait are called instead",
-    ),
-    (
-        "cuModuleLoadData",
-        "the function with options is called instead",
-    ),
-    (
-        "cuOccupancyMaxActiveBlocksPerMultiprocessor",
-        "the function with flags is called instead",
-    ),
-    (
-        "cuOccupancyMaxPotentialBlockSize",
-        "the function with flags is called instead",
-    ),
-    (
-        "cuStreamCreate",
-        "the function with a priority is called instead",
-    ),
-    (
-        "cuStreamEndCaptureToCig",
-        "the software driver refuses to begin such a capture",
-    ),
+    ("cuLogicalEndpointExport", "the software driver has no handles for other processes"),
+    ("cuLogicalEndpointImport", "the software driver has no handles for other processes"),
+    ("cuMemcpyHtoD", "an asynchronous copy and a wait are called instead"),
+    ("cuModuleLoadData", "the function with options is called instead"),
+    ("cuOccupancyMaxActiveBlocksPerMultiprocessor", "the function with flags is called instead"),
+    ("cuOccupancyMaxPotentialBlockSize", "the function with flags is called instead"),
+    ("cuStreamCreate", "the function with a priority is called instead"),
+    ("cuStreamEndCaptureToCig", "the software driver refuses to begin such a capture"),
 ];
 
 /// One option: the action that uses it, and the call that has to follow.
@@ -189,10 +165,7 @@ impl Row {
             Ok(())
         };
         let check = move |call: &Call| compare(find(call), value.borrow().as_ref());
-        Self {
-            check: Box::new(check),
-            ..Self::call(function, act).named(name)
-        }
+        Self { check: Box::new(check), ..Self::call(function, act).named(name) }
     }
 
     /// Creates a row whose `act` calls `function`.
@@ -207,10 +180,7 @@ impl Row {
         value: T,
     ) -> Self {
         let row = Self::new(function, |_| Ok(()), function, find, value);
-        Self {
-            is_at_start: true,
-            ..row
-        }
+        Self { is_at_start: true, ..row }
     }
 
     fn named(self, name: &str) -> Self {
@@ -220,10 +190,7 @@ impl Row {
 
     /// Marks that the driver must refuse the call.
     fn refused(self) -> Self {
-        Self {
-            is_refused: true,
-            ..self
-        }
+        Self { is_refused: true, ..self }
     }
 
     fn on(self, on: On) -> Self {
@@ -250,10 +217,7 @@ impl Row {
             }
         }
         let called: Vec<&str> = calls.iter().map(|call| call.function).collect();
-        Err(format!(
-            "{}: {} of {called:?} has {found:?}",
-            self.name, self.function
-        ))
+        Err(format!("{}: {} of {called:?} has {found:?}", self.name, self.function))
     }
 }
 
@@ -398,10 +362,7 @@ fn base(symbol: &str) -> &'static str {
 #[test]
 fn every_option_and_every_function_has_a_row() {
     let (options, functions) = listed();
-    assert!(
-        options.len() > 400 && functions.len() > 150,
-        "reading COVERAGE.md"
-    );
+    assert!(options.len() > 400 && functions.len() > 150, "reading COVERAGE.md");
     let rows = rows();
     let named: BTreeSet<String> = rows.iter().map(|row| row.name.clone()).collect();
     let expected: BTreeSet<&str> = rows.iter().map(|row| base(row.function)).collect();
@@ -420,9 +381,6 @@ fn every_option_and_every_function_has_a_row() {
         |its: &&String| !expected.contains(its.as_str()) && !excused.contains(&its.as_str());
     let missing: Vec<_> = functions.iter().filter(is_missing).collect();
     assert!(missing.is_empty(), "no row expects a call of {missing:#?}");
-    let idle: Vec<_> = excused
-        .iter()
-        .filter(|its| expected.contains(*its))
-        .collect();
+    let idle: Vec<_> = excused.iter().filter(|its| expected.contains(*its)).collect();
     assert!(idle.is_empty(), "rows expect calls of {idle:?}");
 }

@@ -35,19 +35,13 @@ fn an_array_used_on_its_producers_stream_needs_no_wait() {
         let log = |sync| order(|| hand_over(&array, &stream, sync));
         assert_eq!(log(StreamSync::ProducerStream), [""; 0]);
         assert_eq!(log(StreamSync::Ignore), [""; 0]);
-        assert_eq!(
-            log(StreamSync::Synchronize),
-            ["cuStreamSynchronize", "cuStreamSynchronize"]
-        );
+        assert_eq!(log(StreamSync::Synchronize), ["cuStreamSynchronize", "cuStreamSynchronize"]);
         let ordered = log(StreamSync::WaitEvent);
         assert!(ordered.contains(&"cuStreamWaitEvent"), "{ordered:?}");
         assert!(!ordered.contains(&"cuStreamSynchronize"), "{ordered:?}");
         for sync in [StreamSync::Synchronize, StreamSync::WaitEvent] {
             let on_its_own = order(|| hand_over(&array, &home, sync));
-            assert_eq!(
-                on_its_own, [""; 0],
-                "the import is on the producer's stream"
-            );
+            assert_eq!(on_its_own, [""; 0], "the import is on the producer's stream");
         }
     });
 }
@@ -88,12 +82,7 @@ fn joined_streams_cost_a_record_and_a_wait_each() {
             let joined = ExportedStream::joined(&home, [&a, &home, &b]);
             assert_eq!(joined.expect("joined"), ExportedStream::of(&home));
         });
-        let each = [
-            "cuEventCreate",
-            "cuEventRecord",
-            "cuStreamWaitEvent",
-            "cuEventDestroy_v2",
-        ];
+        let each = ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy_v2"];
         assert_eq!(log, [each, each].concat());
     });
 }
@@ -102,10 +91,7 @@ fn joined_streams_cost_a_record_and_a_wait_each() {
 fn streams_of_other_devices_are_joined_and_recognized() {
     on(Profile::h200().with_devices(2), |first| {
         let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
-        let (home, side) = (
-            first.stream().expect("a stream"),
-            second.stream().expect("a stream"),
-        );
+        let (home, side) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
         ExportedStream::joined(&home, [&side]).expect("joined");
         for stream in [&home, &side] {
             // SAFETY: the stream is alive.

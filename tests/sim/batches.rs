@@ -23,9 +23,7 @@ fn pinned_memory_is_stranded_if_the_end_of_a_batch_is_unknown() {
                 .from_then_on()
                 .inject(Scope::Thread);
             let mut batch = CopyBatch::new(&stream);
-            batch
-                .push_from_pinned(&mut buffer, &mut there)
-                .expect("a copy");
+            batch.push_from_pinned(&mut buffer, &mut there).expect("a copy");
             batch.push_to_pinned(&from, &mut back).expect("a copy");
             batch.enqueue().expect_err("unknown state");
         }
@@ -38,9 +36,7 @@ fn pinned_memory_is_stranded_if_the_end_of_a_batch_is_unknown() {
                 .inject(Scope::Thread);
             let mut batch = CopyBatch::new(&stream);
             let mut first = DeviceBuffer::<u8>::zeroed(&stream, 1).expect("memory");
-            batch
-                .push_from_pinned(&mut buffer, &mut kept)
-                .expect("a copy");
+            batch.push_from_pinned(&mut buffer, &mut kept).expect("a copy");
             batch.push_from_slice(&mut first, &[1]).expect("a copy");
             batch.enqueue().expect_err("the fault");
         }

@@ -124,21 +124,7 @@ impl Objects {
     fn launch_on(&self, stream: CUstream) -> CUresult {
         let function: CUfunction = with_exposed_provenance_mut(self.function);
         // SAFETY: the kernel has no parameters and does nothing.
-        unsafe {
-            cuLaunchKernel(
-                function,
-                1,
-                1,
-                1,
-                1,
-                1,
-                1,
-                0,
-                stream,
-                null_mut(),
-                null_mut(),
-            )
-        }
+        unsafe { cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, null_mut(), null_mut()) }
     }
 
     fn record_on(&self, stream: CUstream) -> CUresult {

@@ -21,9 +21,7 @@ fn leaking(leaks: u64, body: impl FnOnce(&Context)) {
         let sender = std::sync::Mutex::new(sender);
         cuda_safe::set_report_hook(move |report| {
             let sender = sender.lock().expect("no panic while it was locked");
-            sender
-                .send(report.to_string())
-                .expect("the test receives it");
+            sender.send(report.to_string()).expect("the test receives it");
         });
         body(&context);
         cuda_sim::clear_calls();
@@ -141,10 +139,7 @@ fn deferred_releases_keep_the_owner_of_a_foreign_stream_alive() {
 fn lent_event(context: &Context) -> (CUevent, Event) {
     let raw = context.event().expect("an event").into_raw();
     // SAFETY: the event stays alive until it is destroyed below, after everything that uses it.
-    (
-        raw,
-        unsafe { Event::borrow_raw(raw, context) }.expect("an event"),
-    )
+    (raw, unsafe { Event::borrow_raw(raw, context) }.expect("an event"))
 }
 
 fn destroy_event(raw: CUevent) {
@@ -155,9 +150,7 @@ fn destroy_event(raw: CUevent) {
 
 /// Returns a graph that records an event at each launch.
 fn recording_graph(stream: &Stream, event: &Event) -> Graph {
-    let captured = stream.capture(CaptureMode::ThreadLocal, |stream| {
-        event.record_external(stream)
-    });
+    let captured = stream.capture(CaptureMode::ThreadLocal, |stream| event.record_external(stream));
     captured.expect("a graph")
 }
 
@@ -181,12 +174,9 @@ fn the_release_of_a_graph_that_retains_an_event_of_a_borrowed_context_is_not_def
         let (_raw, lent) = lent_context(context);
         let event = lent.event().expect("an event");
         // An event of another context can be waited for but not recorded.
-        event
-            .record(&lent.stream().expect("a stream"))
-            .expect("a record");
-        let captured = stream.capture(CaptureMode::ThreadLocal, |stream| {
-            stream.wait_external(&event)
-        });
+        event.record(&lent.stream().expect("a stream")).expect("a record");
+        let captured =
+            stream.capture(CaptureMode::ThreadLocal, |stream| stream.wait_external(&event));
         let graph = captured.expect("a graph");
         drop((event, lent));
         drop_in_host_function(context, graph);
@@ -212,10 +202,7 @@ fn the_release_of_a_graph_that_retains_owned_objects_is_deferred() {
         assert_eq!(cuda_safe::deferred_releases(), 3);
         drop(context.event().expect("an event"));
         let alive = cuda_sim::alive();
-        assert_eq!(
-            (alive.graphs, alive.executable_graphs, alive.events),
-            (0, 0, 0)
-        );
+        assert_eq!((alive.graphs, alive.executable_graphs, alive.events), (0, 0, 0));
     });
 }
 

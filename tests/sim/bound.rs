@@ -159,11 +159,7 @@ fn a_bound_context_below_a_context_of_other_code_is_leaked_and_reported() {
         let report = heard.try_recv().expect("a report");
         assert!(report.contains("other code changed"), "{report}");
         assert_eq!(cuda_safe::leaked(), 1);
-        assert_eq!(
-            cuda_sim::alive().contexts,
-            1,
-            "it may still be on the stack"
-        );
+        assert_eq!(cuda_sim::alive().contexts, 1, "it may still be on the stack");
     });
 }
 

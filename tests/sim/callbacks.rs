@@ -77,9 +77,7 @@ fn a_wait_ends_after_a_host_function_that_another_thread_runs() {
         launch(&stream, move || {
             begins.send(()).expect("the test receives it");
             ends.recv().expect("the test says when to continue");
-            inside
-                .send("the function ends")
-                .expect("the test receives it");
+            inside.send("the function ends").expect("the test receives it");
         });
         // The work after it waits too.
         launch(&stream, {
@@ -113,9 +111,7 @@ fn a_host_function_that_waits_for_its_own_stream_is_refused() {
         let (raw, after) = (Raw::of(&stream), sender.clone());
         launch(&stream, move || {
             assert_eq!(raw.query(), CUresult::CUDA_ERROR_NOT_READY);
-            sender
-                .send(raw.synchronize())
-                .expect("the test receives it");
+            sender.send(raw.synchronize()).expect("the test receives it");
         });
         launch(&stream, move || {
             let answer = CUresult::CUDA_SUCCESS;
@@ -138,9 +134,7 @@ fn host_functions_of_two_threads_that_wait_for_each_other_are_refused() {
             let barrier = barrier.clone();
             launch(&streams[own], move || {
                 barrier.wait();
-                sender
-                    .send(raw.synchronize())
-                    .expect("the test receives it");
+                sender.send(raw.synchronize()).expect("the test receives it");
             });
         }
         std::thread::scope(|scope| {
@@ -158,10 +152,7 @@ fn host_functions_of_two_threads_that_wait_for_each_other_are_refused() {
 #[test]
 fn live_objects_can_be_counted_in_a_host_function() {
     on(Profile::h200(), |context| {
-        let (a, b) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
+        let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let (sender, order) = mpsc::channel();
         let (first, behind) = (sender.clone(), sender.clone());
         launch(&a, move || {
@@ -182,10 +173,7 @@ fn live_objects_can_be_counted_in_a_host_function() {
 #[test]
 fn a_nested_host_function_leaves_the_outer_one_a_callback() {
     on(Profile::h200(), |context| {
-        let (a, b) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
+        let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let (sender, answers) = mpsc::channel();
         let raw = Raw::of(&b);
         // The other stream gets its function after this one has begun.
@@ -244,10 +232,7 @@ fn a_host_function_does_not_change_the_waiting_threads_stack_and_mode() {
 #[test]
 fn a_call_that_waits_enqueues_its_work_once() {
     on(Profile::h200(), |context| {
-        let blocking = cuda_safe::StreamOptions {
-            blocking: true,
-            ..Default::default()
-        };
+        let blocking = cuda_safe::StreamOptions { blocking: true, ..Default::default() };
         let stream = context.stream_with(blocking).expect("a stream");
         let buffer = cuda_safe::DeviceBuffer::<u8>::zeroed(&stream, 8).expect("memory");
         let _current = context.make_current().expect("current");
@@ -275,10 +260,7 @@ fn a_call_that_waits_enqueues_its_work_once() {
 #[test]
 fn a_wait_uses_the_record_before_an_event_is_recorded_again_in_a_host_function() {
     on(Profile::h200(), |context| {
-        let (a, b) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
+        let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let event = context.event().expect("an event");
         let (raw, other) = (event.as_raw().expose_provenance(), Raw::of(&b));
         // The second record is enqueued after this function.
@@ -299,9 +281,7 @@ fn a_wait_uses_the_record_before_an_event_is_recorded_again_in_a_host_function()
                 assert!(code.is_success(), "{code}");
             });
             event.record(&a).expect("a record");
-            event
-                .synchronize()
-                .expect("not for the work after the function");
+            event.synchronize().expect("not for the work after the function");
             end.send(()).expect("the function listens");
         });
     });
@@ -313,10 +293,8 @@ fn a_green_context_destroyed_before_its_streams_is_one_misuse() {
         use cuda_safe::green::{GreenContext, SmResource, SplitByCount};
         let resource =
             SmResource::of_device(&context.device()).expect("an H200 has green contexts");
-        let split = resource.split_by_count(SplitByCount {
-            max_groups: Some(1),
-            ..Default::default()
-        });
+        let split =
+            resource.split_by_count(SplitByCount { max_groups: Some(1), ..Default::default() });
         let group = split.expect("a split").groups.pop().expect("a group");
         let green = GreenContext::new([group]).expect("a green context");
         let stream = green.stream().expect("a stream");

@@ -35,9 +35,7 @@ fn a_launch_with_two_buffers_is_one_call() {
         let stream = stream(&context);
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
         let add = module.kernel("add").expect("found");
-        let add = add
-            .typed::<(&[f32], &[f32], &mut [f32], u32)>()
-            .expect("its parameters");
+        let add = add.typed::<(&[f32], &[f32], &mut [f32], u32)>().expect("its parameters");
         let a = DeviceBuffer::from_slice(&stream, &[1.0f32; 100]).expect("a copy");
         let mut sum = DeviceBuffer::<f32>::zeroed(&stream, 100).expect("memory");
         let config = LaunchConfig::for_elements(100, 64).expect("a shape");
@@ -108,20 +106,11 @@ fn a_refused_launch_is_explained_by_queries_of_its_limits() {
             unsafe { nothing.launch(&stream, config, ()) }
         };
         let log = calls(|| drop(launch(LaunchConfig::linear(1, 2048)).expect_err("too many")));
-        assert_eq!(
-            log,
-            [
-                "cuLaunchKernel",
-                "cuLogsDumpToMemory",
-                "cuDeviceGetAttribute"
-            ]
-        );
+        assert_eq!(log, ["cuLaunchKernel", "cuLogsDumpToMemory", "cuDeviceGetAttribute"]);
 
         // If a query fails, the other limits are still checked.
         let fault = Fault::of_function("cuDeviceGetAttribute").from_then_on();
-        let fault = fault
-            .with(CUresult::CUDA_ERROR_UNKNOWN)
-            .inject(Scope::Thread);
+        let fault = fault.with(CUresult::CUDA_ERROR_UNKNOWN).inject(Scope::Thread);
         let error = launch(LaunchConfig::linear(1, 2048)).expect_err("too many");
         drop(fault);
         let found = match error {
@@ -139,9 +128,7 @@ fn a_refused_launch_within_all_limits_keeps_the_error_of_the_driver() {
         let stream = stream(&context);
         let nothing = nothing(&context);
         let fault = Fault::of_function("cuLaunchKernel").from_then_on();
-        let fault = fault
-            .with(CUresult::CUDA_ERROR_INVALID_VALUE)
-            .inject(Scope::Thread);
+        let fault = fault.with(CUresult::CUDA_ERROR_INVALID_VALUE).inject(Scope::Thread);
         // SAFETY: the kernel does nothing.
         let refused = unsafe { nothing.launch(&stream, LaunchConfig::linear(1, 32), ()) };
         drop(fault);
@@ -158,32 +145,14 @@ fn operations_on_a_stream_event_or_buffer_are_one_call() {
         let from = DeviceBuffer::<u32>::zeroed(&stream, 10).expect("memory");
         let mut to = DeviceBuffer::<u32>::zeroed(&stream, 10).expect("memory");
         let one = |log: Vec<&str>, function: &str| assert_eq!(log, [function]);
-        one(
-            calls(|| event.record(&stream).expect("a record")),
-            "cuEventRecord",
-        );
-        one(
-            calls(|| stream.wait_event(&event).expect("a wait")),
-            "cuStreamWaitEvent",
-        );
-        one(
-            calls(|| to.copy_from(&from).expect("a copy")),
-            "cuMemcpyDtoDAsync_v2",
-        );
+        one(calls(|| event.record(&stream).expect("a record")), "cuEventRecord");
+        one(calls(|| stream.wait_event(&event).expect("a wait")), "cuStreamWaitEvent");
+        one(calls(|| to.copy_from(&from).expect("a copy")), "cuMemcpyDtoDAsync_v2");
         one(calls(|| to.fill(1).expect("a fill")), "cuMemsetD32Async");
         one(calls(|| to.zero().expect("a fill")), "cuMemsetD8Async");
-        one(
-            calls(|| stream.synchronize().expect("a wait")),
-            "cuStreamSynchronize",
-        );
-        one(
-            calls(|| event.synchronize().expect("a wait")),
-            "cuEventSynchronize",
-        );
-        one(
-            calls(|| assert!(stream.is_complete().expect("a query"))),
-            "cuStreamQuery",
-        );
+        one(calls(|| stream.synchronize().expect("a wait")), "cuStreamSynchronize");
+        one(calls(|| event.synchronize().expect("a wait")), "cuEventSynchronize");
+        one(calls(|| assert!(stream.is_complete().expect("a query"))), "cuStreamQuery");
         let mut made = None;
         let allocate = || made = Some(DeviceBuffer::<u8>::uninit(&stream, 8).expect("memory"));
         one(calls(allocate), "cuMemAllocAsync");
@@ -209,10 +178,7 @@ fn creations_push_and_pop_the_context() {
         let mut stream = None;
         let log =
             context.with_current(|_| calls(|| stream = Some(context.stream().expect("a stream"))));
-        assert_eq!(
-            log.expect("current"),
-            ["cuCtxGetCurrent", "cuStreamCreateWithPriority"]
-        );
+        assert_eq!(log.expect("current"), ["cuCtxGetCurrent", "cuStreamCreateWithPriority"]);
     });
 }
 
@@ -254,11 +220,7 @@ fn a_switch_between_known_partitionings_creates_nothing() {
         let log = calls(|| sizes.iter().for_each(lease));
         // Two streams each: one event after each stream of the first, and a wait for it on each
         // stream of the second.
-        let once = [
-            ["cuEventRecord"; 2].as_slice(),
-            ["cuStreamWaitEvent"; 4].as_slice(),
-        ]
-        .concat();
+        let once = [["cuEventRecord"; 2].as_slice(), ["cuStreamWaitEvent"; 4].as_slice()].concat();
         assert_eq!(log, [once.clone(), once].concat());
     });
 }
@@ -318,10 +280,7 @@ fn splitting_a_part_of_a_pool_again_creates_nothing() {
         assert_eq!(made(&log, "cuGreenCtxStreamCreate"), 1);
         assert_eq!(made(&log, "cuEventRecord"), 2);
         let log = calls(split);
-        assert_eq!(
-            log,
-            ["cuEventRecord", "cuStreamWaitEvent", "cuStreamWaitEvent"]
-        );
+        assert_eq!(log, ["cuEventRecord", "cuStreamWaitEvent", "cuStreamWaitEvent"]);
     });
 }
 
@@ -351,22 +310,12 @@ fn a_default_stream_queries_the_current_context() {
     on(Profile::h200(), |context| {
         let event = context.event().expect("an event");
         let current = context.make_current().expect("current");
-        let log = calls(|| {
-            current
-                .legacy_stream()
-                .record_event(&event)
-                .expect("a record")
-        });
+        let log = calls(|| current.legacy_stream().record_event(&event).expect("a record"));
         assert_eq!(log, ["cuCtxGetCurrent", "cuEventRecord"]);
         let own = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
         let own = own.expect("a context");
         let inner = own.make_current().expect("current");
-        let log = calls(|| {
-            current
-                .legacy_stream()
-                .record_event(&event)
-                .expect("a record")
-        });
+        let log = calls(|| current.legacy_stream().record_event(&event).expect("a record"));
         let around = [
             "cuCtxGetCurrent",
             "cuCtxPushCurrent_v2",
@@ -443,9 +392,7 @@ fn an_open_capture_makes_no_other_stream_query_captures() {
 /// capture.
 fn asked_by_wait(stream: &Stream, event: &Event) -> usize {
     let log = calls(|| stream.wait_event(event).expect("a wait"));
-    let asks = log
-        .iter()
-        .filter(|call| **call == "cuStreamGetCaptureInfo_v3");
+    let asks = log.iter().filter(|call| **call == "cuStreamGetCaptureInfo_v3");
     asks.count()
 }
 

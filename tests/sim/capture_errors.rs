@@ -34,9 +34,7 @@ pub(crate) fn is_captured(stream: &Stream) -> bool {
 fn ended(context: &Context, first: CUresult, second: CUresult) -> (Stream, Vec<String>) {
     let reports = reports();
     let stream = context.stream().expect("a stream");
-    let capture = stream
-        .begin_capture(CaptureMode::ThreadLocal)
-        .expect("begins");
+    let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("begins");
     {
         let _first = fail(END, 1, first);
         // Each fault counts the calls that reach it, and the first call does not reach the second
@@ -54,15 +52,10 @@ fn a_capture_end_that_fails_for_an_unknown_reason_is_repeated() {
     leaking(|context| {
         let stream = context.stream().expect("a stream");
         let reports = reports();
-        let capture = stream
-            .begin_capture(CaptureMode::ThreadLocal)
-            .expect("begins");
+        let capture = stream.begin_capture(CaptureMode::ThreadLocal).expect("begins");
         let failed = fail(END, 1, CUresult::CUDA_ERROR_UNKNOWN);
         let error = capture.end().expect_err("the first end fails");
-        assert_eq!(
-            (error.code(), failed.hits()),
-            (Some(CUresult::CUDA_ERROR_UNKNOWN), 1)
-        );
+        assert_eq!((error.code(), failed.hits()), (Some(CUresult::CUDA_ERROR_UNKNOWN), 1));
         assert!(!is_captured(&stream));
         assert!(reports.lock().expect("no panic").is_empty());
         assert_eq!(cuda_sim::alive().graphs, 0);
@@ -98,11 +91,7 @@ fn a_capture_end_that_fails_because_the_driver_has_shut_down_is_not_reported() {
             // because the errors were injected.
             let begun = stream.begin_capture(CaptureMode::ThreadLocal);
             let error = begun.expect_err("the driver captures it");
-            assert_eq!(
-                error.code(),
-                Some(CUresult::CUDA_ERROR_ILLEGAL_STATE),
-                "{code}"
-            );
+            assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_ILLEGAL_STATE), "{code}");
             std::mem::forget(stream);
         }
     });
@@ -138,10 +127,7 @@ fn a_capture_that_begins_with_an_error_of_earlier_work_is_ended() {
         let _failed = fail(BEGIN, 1, CUresult::CUDA_ERROR_UNKNOWN);
         cuda_sim::clear_calls();
         let error = stream.begin_capture(CaptureMode::ThreadLocal);
-        assert_eq!(
-            error.expect_err("fails").code(),
-            Some(CUresult::CUDA_ERROR_UNKNOWN)
-        );
+        assert_eq!(error.expect_err("fails").code(), Some(CUresult::CUDA_ERROR_UNKNOWN));
         assert!(cuda_sim::calls().iter().any(|call| call.function == END));
         assert!(!is_captured(&stream));
     });
@@ -170,17 +156,11 @@ fn a_reader_dropped_while_its_home_stream_is_captured_is_deferred() {
         let shared = buffer.share().expect("an event");
         for captured in [&home, &stream] {
             let reader = shared.on(&stream).expect("a reader");
-            let capture = captured
-                .begin_capture(CaptureMode::ThreadLocal)
-                .expect("begins");
+            let capture = captured.begin_capture(CaptureMode::ThreadLocal).expect("begins");
             cuda_sim::clear_calls();
             drop(reader);
             let calls = cuda_sim::calls();
-            assert!(
-                !calls
-                    .iter()
-                    .any(|call| call.function == "cuStreamWaitEvent")
-            );
+            assert!(!calls.iter().any(|call| call.function == "cuStreamWaitEvent"));
             assert_eq!(cuda_safe::deferred_releases(), 1);
             drop(capture.end().expect("a graph"));
             context.synchronize().expect("a wait");
@@ -205,9 +185,7 @@ fn a_graph_retains_every_object_of_a_kind() {
         });
         let groups = split.expect("groups").groups;
         let greens = groups.into_iter().map(|group| GreenContext::new([group]));
-        let greens: Vec<_> = greens
-            .map(|green| green.expect("a green context"))
-            .collect();
+        let greens: Vec<_> = greens.map(|green| green.expect("a green context")).collect();
         let streams = greens.iter().map(|green| green.stream().expect("a stream"));
         let streams: Vec<_> = streams.collect();
         let others = [(); 2].map(|()| {

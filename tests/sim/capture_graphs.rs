@@ -34,9 +34,7 @@ fn the_graph_of_a_failed_capture_is_destroyed_once() {
             drop(stream.is_complete());
             Ok::<_, Error>(())
         });
-        let code = failed
-            .expect_err("the query invalidated the capture")
-            .code();
+        let code = failed.expect_err("the query invalidated the capture").code();
         assert_eq!(code, Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED));
         assert_eq!(alive().graphs, 0);
         // The capture itself is valid here, so the driver returns the graph, and it is destroyed.
@@ -61,10 +59,7 @@ fn a_capture_that_the_driver_refuses_returns_the_graph() {
         let refused = stream.try_begin_capture_into(graph, &[node, node], MODE);
         let Rejected { error, value } = refused.expect_err("a node is given twice");
         let is_repeated = |why: &Invalid| matches!(why, Invalid::RepeatedDependency { .. });
-        assert!(
-            matches!(&error, Error::Invalid(why) if is_repeated(why)),
-            "{error}"
-        );
+        assert!(matches!(&error, Error::Invalid(why) if is_repeated(why)), "{error}");
         // The capture begins, but its ID is unknown, so it is ended again.
         let refused = {
             let _fails = fail(INFO, 1, CUresult::CUDA_ERROR_UNKNOWN);
@@ -166,9 +161,7 @@ fn the_graph_of_a_capture_that_cannot_end_is_leaked() {
         let object = Arc::new(());
         let (stream, mut graph) = stage(&context);
         let own = Arc::clone(&object);
-        graph
-            .add_host_function(&[], move || drop(Arc::clone(&own)))
-            .expect("a node");
+        graph.add_host_function(&[], move || drop(Arc::clone(&own))).expect("a node");
         let capture = stream.begin_capture_into(graph, &[], MODE).expect("begins");
         {
             let _first = fail(END, 1, CUresult::CUDA_ERROR_UNKNOWN);
@@ -189,9 +182,7 @@ fn a_forgotten_capture_keeps_the_graph_and_what_it_uses_alive() {
         let object = Arc::new(());
         let (stream, mut graph) = stage(&context);
         let own = Arc::clone(&object);
-        graph
-            .add_host_function(&[], move || drop(Arc::clone(&own)))
-            .expect("a node");
+        graph.add_host_function(&[], move || drop(Arc::clone(&own))).expect("a node");
         let capture = stream.begin_capture_into(graph, &[], MODE).expect("begins");
         stream.capture_host_function(|| ()).expect("captured");
         std::mem::forget(capture);
@@ -222,9 +213,7 @@ fn a_host_function_stays_alive_if_the_capture_ends_before_its_call() {
             let counted = Arc::clone(&calls);
             scope.spawn(|| {
                 let count = move || *counted.lock().expect("no panic") += 1;
-                stream
-                    .capture_host_function(count)
-                    .expect("the call itself succeeds");
+                stream.capture_host_function(count).expect("the call itself succeeds");
             });
             waits.recv().expect("sent");
             drop(capture.end().expect("a graph"));
@@ -384,9 +373,8 @@ fn a_capture_into_a_graph_decides_in_which_partition_it_is_launched() {
         let groups = SmResource::of_device(&context.device()).expect("has them");
         let split = groups.split_by_count(SplitByCount::default());
         let greens = split.expect("a split").groups.into_iter().take(2);
-        let greens: Vec<_> = greens
-            .map(|group| GreenContext::new([group]).expect("a green context"))
-            .collect();
+        let greens: Vec<_> =
+            greens.map(|group| GreenContext::new([group]).expect("a green context")).collect();
         let stream = |green: &GreenContext| green.stream().expect("a stream");
         let (first, second) = (stream(&greens[0]), stream(&greens[1]));
         let captured = |graph: Graph| {

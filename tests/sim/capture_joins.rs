@@ -23,9 +23,7 @@ const WAIT: &str = "cuStreamWaitEvent";
 /// the driver was queried for that.
 fn is_captured(stream: &Stream) -> (bool, bool) {
     let mut is_captured = false;
-    let asked = count(IS_CAPTURING, || {
-        is_captured = capture_errors::is_captured(stream)
-    });
+    let asked = count(IS_CAPTURING, || is_captured = capture_errors::is_captured(stream));
     (is_captured, asked != 0)
 }
 
@@ -138,10 +136,7 @@ fn a_call_on_a_stream_is_refused_while_its_wait_may_join_a_capture() {
         set_call_hook(|_| {});
         let refused: Vec<_> = refused.try_iter().collect();
         let in_progress = |error: &Error| matches!(error, Error::Invalid(why) if matches!(**why, Invalid::CallsInProgress { calls: 1, .. }));
-        assert!(
-            matches!(&refused[..], [Err(error)] if in_progress(error)),
-            "{refused:?}"
-        );
+        assert!(matches!(&refused[..], [Err(error)] if in_progress(error)), "{refused:?}");
         join(&origin, &joined);
         drop(capture.end().expect("a graph"));
     });
@@ -162,11 +157,7 @@ fn a_stream_whose_status_is_unknown_counts_as_captured_until_the_end() {
         assert_eq!(is_captured(&joined), (true, false));
         join(&origin, &joined);
         drop(capture.end().expect("a graph"));
-        assert_eq!(
-            is_captured(&joined),
-            (false, false),
-            "other code has no handle"
-        );
+        assert_eq!(is_captured(&joined), (false, false), "other code has no handle");
     });
 }
 
@@ -252,9 +243,7 @@ fn the_end_of_a_capture_leaves_a_stream_in_its_own_capture() {
         let (one, two) = (begin(&first), begin(&second));
         on_first.record(&first).expect("a record");
         on_second.record(&second).expect("a record");
-        joined
-            .wait_event(&on_second)
-            .expect("it joins the second capture");
+        joined.wait_event(&on_second).expect("it joins the second capture");
         {
             let _fails = fail(WAIT, 1, CUresult::CUDA_ERROR_INVALID_VALUE);
             joined.wait_event(&on_first).expect_err("the fault");

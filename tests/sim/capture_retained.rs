@@ -29,9 +29,7 @@ fn every_open_capture_retains_the_context_of_a_stream_that_may_have_joined_it() 
         {
             let code = CUresult::CUDA_ERROR_UNKNOWN;
             let _fails = fail("cuStreamGetCaptureInfo_v3", 1, code);
-            joined
-                .wait_event(&begins)
-                .expect("the wait itself succeeds");
+            joined.wait_event(&begins).expect("the wait itself succeeds");
         }
         memory.fill(1).expect("a fill");
         ends.record(&joined).expect("a record");
@@ -66,9 +64,7 @@ fn a_capture_retains_an_object_once() {
         ];
         let external = context.event().expect("an event");
         let begins = context.event().expect("an event");
-        let ends = streams
-            .each_ref()
-            .map(|its| its.context().event().expect("an event"));
+        let ends = streams.each_ref().map(|its| its.context().event().expect("an event"));
         let capture = origin.begin_capture(CaptureMode::Relaxed).expect("begins");
         let record = || -> Result<()> {
             begins.record(&origin)?;

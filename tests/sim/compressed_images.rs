@@ -130,9 +130,7 @@ fn random_changes_of_compressed_images_are_refused_or_loaded() {
     on_ampere(|| {
         let mut state = 1u64;
         let mut random = |below: usize| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) as usize % below
         };
         let mut refused = 0;

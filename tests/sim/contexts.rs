@@ -147,11 +147,7 @@ fn objects_that_end_with_their_context_are_counted() {
         let context = Context::new(&device, ContextFlags::empty()).expect("a context");
         allocate(&context);
         drop(context);
-        let expected = Alive {
-            device_allocations: 1,
-            device_bytes: 4000,
-            ..Alive::default()
-        };
+        let expected = Alive { device_allocations: 1, device_bytes: 4000, ..Alive::default() };
         assert_eq!(ended(), expected);
     });
 }

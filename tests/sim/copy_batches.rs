@@ -109,10 +109,7 @@ fn attributes_and_sizes_are_checked() {
             let refused = with_sets(&copies, &mut [set; 2], &mut firsts.clone(), stream);
             assert_eq!(refused, INVALID);
         }
-        assert_eq!(
-            with_sets(&copies, &mut [set; 3], &mut [0, 1, 2], stream),
-            INVALID
-        );
+        assert_eq!(with_sets(&copies, &mut [set; 3], &mut [0, 1, 2], stream), INVALID);
         assert_eq!(with_sets(&copies, &mut [], &mut [], stream), INVALID);
         assert_eq!(batch(&[], STREAM, stream), INVALID);
         assert_eq!(batch(&[(second, first, 0)], STREAM, stream), INVALID);
@@ -120,10 +117,7 @@ fn attributes_and_sizes_are_checked() {
         assert_eq!(batch(&[(second, 0, 8)], STREAM, stream), INVALID);
         // Neither form of the legacy default stream.
         for stream in [0, 1] {
-            assert_eq!(
-                batch(&copies, STREAM, without_provenance_mut(stream)),
-                INVALID
-            );
+            assert_eq!(batch(&copies, STREAM, without_provenance_mut(stream)), INVALID);
         }
         let per_thread = without_provenance_mut(2);
         assert!(batch(&copies, STREAM, per_thread).is_success());
@@ -179,11 +173,7 @@ fn arrived(bench: &Bench, pinned: bool, len: usize, order: u32) -> u32 {
     let device = memory(len);
     let mut pageable = vec![1u32; len / 4];
     let host: *mut c_void = made!(cuMemHostAlloc(len, 0));
-    let source = if pinned {
-        host.cast()
-    } else {
-        pageable.as_mut_ptr()
-    };
+    let source = if pinned { host.cast() } else { pageable.as_mut_ptr() };
     // SAFETY: the source has `len` bytes, and no work uses it.
     unsafe { source.write(1) };
     busy(bench);
@@ -282,12 +272,7 @@ fn batches_of_volumes_use_row_lengths_and_layer_heights() {
     well_used(|bench| {
         let (from, to) = (memory(64), memory(36));
         for word in 0..16 {
-            well!(cuMemsetD32Async(
-                from + 4 * word,
-                word as u32,
-                1,
-                bench.stream
-            ));
+            well!(cuMemsetD32Async(from + 4 * word, word as u32, 1, bench.stream));
         }
         well!(cuMemsetD32Async(to, 99, 9, bench.stream));
         let mut copies = [volume(to, from)];
@@ -301,10 +286,7 @@ fn batches_of_volumes_use_row_lengths_and_layer_heights() {
         let refuse = |change: fn(&mut CUDA_MEMCPY3D_BATCH_OP)| {
             let mut copy = volume(to, from);
             change(&mut copy);
-            refused!(
-                INVALID,
-                cuMemcpy3DBatchAsync_v2(1, &raw mut copy, 0, bench.stream)
-            );
+            refused!(INVALID, cuMemcpy3DBatchAsync_v2(1, &raw mut copy, 0, bench.stream));
         };
         refuse(|copy| copy.srcAccessOrder = CUmemcpySrcAccessOrder(0));
         refuse(|copy| copy.extent.depth = 0);
@@ -322,28 +304,15 @@ fn single_copies_take_attributes() {
         let (from, to) = (memory(64), memory(32));
         well!(cuMemsetD32Async(from, 6, 16, bench.stream));
         let mut set = attributes(STREAM);
-        well!(cuMemcpyWithAttributesAsync(
-            to,
-            from,
-            8,
-            &raw mut set,
-            bench.stream
-        ));
+        well!(cuMemcpyWithAttributesAsync(to, from, 8, &raw mut set, bench.stream));
         well!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<2>(to), [6, 6]);
         let mut copy = volume(to, from);
-        well!(cuMemcpy3DWithAttributesAsync(
-            &raw mut copy,
-            0,
-            bench.stream
-        ));
+        well!(cuMemcpy3DWithAttributesAsync(&raw mut copy, 0, bench.stream));
         well!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<8>(to), [6; 8]);
         set.flags = 2;
-        refused!(
-            INVALID,
-            cuMemcpyWithAttributesAsync(to, from, 8, &raw mut set, bench.stream)
-        );
+        refused!(INVALID, cuMemcpyWithAttributesAsync(to, from, 8, &raw mut set, bench.stream));
         well!(cuMemFree_v2(from));
         well!(cuMemFree_v2(to));
     });

@@ -39,18 +39,12 @@ pub(crate) fn shape(format: u32, channels: u32, extent: [usize; 3]) -> CUDA_ARRA
 }
 
 pub(crate) fn array(format: u32, channels: u32, extent: [usize; 3], flags: u32) -> CUarray {
-    let descriptor = CUDA_ARRAY3D_DESCRIPTOR {
-        Flags: flags,
-        ..shape(format, channels, extent)
-    };
+    let descriptor = CUDA_ARRAY3D_DESCRIPTOR { Flags: flags, ..shape(format, channels, extent) };
     made!(cuArray3DCreate_v2(&raw const descriptor))
 }
 
 fn array_code(format: u32, channels: u32, extent: [usize; 3], flags: u32) -> CUresult {
-    let descriptor = CUDA_ARRAY3D_DESCRIPTOR {
-        Flags: flags,
-        ..shape(format, channels, extent)
-    };
+    let descriptor = CUDA_ARRAY3D_DESCRIPTOR { Flags: flags, ..shape(format, channels, extent) };
     let mut array = null_mut();
     let code = code!(cuArray3DCreate_v2(&raw mut array, &raw const descriptor));
     if code.is_success() {
@@ -88,11 +82,7 @@ fn formats_channels_and_extents_are_checked() {
             (176, 3, INVALID),
             (7, 1, INVALID),
         ] {
-            assert_eq!(
-                array_code(format, channels, [64, 64, 0], 0),
-                expected,
-                "{format}"
-            );
+            assert_eq!(array_code(format, channels, [64, 64, 0], 0), expected, "{format}");
         }
         for (extent, flags, expected) in [
             ([0, 0, 0], 0, INVALID),
@@ -283,15 +273,9 @@ fn sparse_and_deferred_arrays_tell_their_needs() {
         assert_eq!((shown.size, shown.alignment), (64 << 20, 64 << 10));
         let plain = array(FLOAT, 1, [8, 8, 0], 0);
         let mut properties = CUDA_ARRAY_SPARSE_PROPERTIES::zeroed();
-        refused!(
-            INVALID,
-            cuArrayGetSparseProperties(&raw mut properties, plain)
-        );
+        refused!(INVALID, cuArrayGetSparseProperties(&raw mut properties, plain));
         let mut needs = CUDA_ARRAY_MEMORY_REQUIREMENTS::zeroed();
-        refused!(
-            INVALID,
-            cuArrayGetMemoryRequirements(&raw mut needs, plain, 0)
-        );
+        refused!(INVALID, cuArrayGetMemoryRequirements(&raw mut needs, plain, 0));
         // Tiles are mapped from memory of tile pools only.
         let mut wanted = crate::virtual_memory::properties();
         let other = made!(cuMemCreate(2 << 20, &raw const wanted, 0));
@@ -323,16 +307,10 @@ fn creating_and_destroying_invalidates_captures() {
         let mut graph = null_mut();
         well!(cuStreamBeginCapture_v2(bench.stream, mode));
         assert_eq!(array_code(FLOAT, 1, [8, 0, 0], 0), unsupported);
-        refused!(
-            invalidated,
-            cuStreamEndCapture(bench.stream, &raw mut graph)
-        );
+        refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
         well!(cuStreamBeginCapture_v2(bench.stream, mode));
         refused!(unsupported, cuArrayDestroy(plain));
-        refused!(
-            invalidated,
-            cuStreamEndCapture(bench.stream, &raw mut graph)
-        );
+        refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
         well!(cuArrayDestroy(plain));
     });
 }
@@ -357,11 +335,7 @@ unsafe extern "C" fn destroy_array(array: *mut c_void) {
 fn destroying_in_a_host_function_is_reported() {
     misused("a real driver hangs", |bench| {
         let plain = array(FLOAT, 1, [8, 0, 0], 0);
-        well!(cuLaunchHostFunc(
-            bench.stream,
-            Some(destroy_array),
-            plain.cast()
-        ));
+        well!(cuLaunchHostFunc(bench.stream, Some(destroy_array), plain.cast()));
         well!(cuStreamSynchronize(bench.stream));
     });
 }

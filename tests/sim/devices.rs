@@ -19,23 +19,10 @@ fn profiles_have_names_and_describe_their_sources() {
     assert_eq!(h200.to_string(), "NVIDIA H200, CUDA 13.0");
     let older: Profile = "h200@12.4".parse().expect("a profile");
     assert!(!older.is_recorded());
-    assert!(
-        older
-            .to_string()
-            .ends_with("unverified (from documentation)")
-    );
+    assert!(older.to_string().ends_with("unverified (from documentation)"));
     let two: Profile = "h200*2@12.4#7".parse().expect("a profile");
     assert_eq!(two, older.with_devices(2).with_seed(7));
-    for wrong in [
-        "",
-        "h300",
-        "h200@",
-        "h200@12.3",
-        "h200@new",
-        "h200*",
-        "h200*-1",
-        "*2",
-    ] {
+    for wrong in ["", "h300", "h200@", "h200@12.3", "h200@new", "h200*", "h200*-1", "*2"] {
         let error = wrong.parse::<Profile>().expect_err(wrong).to_string();
         assert!(error.contains("a100") && error.contains("12.4"), "{error}");
     }
@@ -56,10 +43,7 @@ fn the_error_for_a_driver_older_than_green_contexts_names_both_versions() {
         let device = Device::get(0).expect("a device");
         let error = SmResource::of_device(&device).expect_err("12.2");
         let text = error.to_string();
-        assert_eq!(
-            text,
-            "cuDeviceGetDevResource needs CUDA 12.4; this driver offers 12.2"
-        );
+        assert_eq!(text, "cuDeviceGetDevResource needs CUDA 12.4; this driver offers 12.2");
     });
 }
 
@@ -94,24 +78,15 @@ fn streams_and_events_of_two_devices_combine_as_documented() {
     fn refused<T: std::fmt::Debug>(result: Result<T, Error>) {
         match result {
             Err(Error::Invalid(invalid)) => {
-                assert!(
-                    matches!(*invalid, Invalid::OtherContext { .. }),
-                    "{invalid}"
-                );
+                assert!(matches!(*invalid, Invalid::OtherContext { .. }), "{invalid}");
             }
             other => panic!("{other:?}"),
         }
     }
     on(Profile::h200().with_devices(2), |first| {
         let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
-        let (here, there) = (
-            first.stream().expect("a stream"),
-            second.stream().expect("a stream"),
-        );
-        let (ours, theirs) = (
-            first.event().expect("an event"),
-            second.event().expect("an event"),
-        );
+        let (here, there) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
+        let (ours, theirs) = (first.event().expect("an event"), second.event().expect("an event"));
         let mut a = DeviceBuffer::<u8>::zeroed(&here, 4).expect("memory");
         let mut b = DeviceBuffer::<u8>::zeroed(&there, 4).expect("memory");
         here.synchronize().expect("a wait");
@@ -123,13 +98,9 @@ fn streams_and_events_of_two_devices_combine_as_documented() {
             there.wait_event(&ours).expect("an event of another device");
             b.fill(2).expect("a fill");
             theirs.record(&there).expect("its own");
-            here.wait_event(&theirs)
-                .expect("an event of another device");
+            here.wait_event(&theirs).expect("an event of another device");
             there.synchronize().expect("a wait");
-            assert!(
-                ours.is_complete().expect("a query"),
-                "the order spans both devices"
-            );
+            assert!(ours.is_complete().expect("a query"), "the order spans both devices");
             here.synchronize().expect("a wait");
             refused(ours.record(&there));
             refused(theirs.record_external(&here));
@@ -139,11 +110,7 @@ fn streams_and_events_of_two_devices_combine_as_documented() {
                 let legacy = guard.legacy_stream();
                 legacy.wait_event(&ours).expect("any event");
                 legacy.wait_event(&theirs).expect("any event");
-                let foreign = if guard.context() == &first {
-                    &theirs
-                } else {
-                    &ours
-                };
+                let foreign = if guard.context() == &first { &theirs } else { &ours };
                 refused(legacy.record_event(foreign));
             }
             drop(guard);
@@ -158,10 +125,7 @@ fn streams_and_events_of_two_devices_combine_as_documented() {
             theirs.record(&there)?;
             here.wait_event(&theirs)
         });
-        let graph = graph
-            .expect("joined")
-            .instantiate()
-            .expect("an executable graph");
+        let graph = graph.expect("joined").instantiate().expect("an executable graph");
         // SAFETY: the call is refused and accesses nothing.
         refused(unsafe { graph.launch_unchecked(&there) });
         // SAFETY: the buffers are alive and idle.
@@ -210,9 +174,7 @@ fn an_array_is_exported_even_if_its_peers_cannot_be_granted_access() {
         let stream = context.stream().expect("a stream");
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 4).expect("memory");
         let code = CUresult::CUDA_ERROR_NOT_SUPPORTED;
-        let fault = Fault::of_function("cuMemPoolSetAccess")
-            .from_then_on()
-            .with(code);
+        let fault = Fault::of_function("cuMemPoolSetAccess").from_then_on().with(code);
         let injected = fault.inject(Scope::Process);
         let array = buffer.array_interface().expect("an array");
         assert_eq!(array.address(), buffer.as_raw());
@@ -230,10 +192,7 @@ fn a_kernel_that_uses_peer_memory_without_access_is_fatal() {
         common::register_kernels();
         let first = crate::context();
         let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
-        let (here, there) = (
-            first.stream().expect("a stream"),
-            second.stream().expect("a stream"),
-        );
+        let (here, there) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
         let plain = DeviceBuffer::<f32>::zeroed_sync(&there, 4).expect("memory");
         let shared = plain.share().expect("an event");
         let reader = shared.on_peer(&here).expect("a reader");
@@ -259,17 +218,12 @@ fn work_with_one_seed_is_reproducible() {
         let seed = seed.to_string();
         let marker = std::env::temp_dir().join(format!("cuda-sim-{}-{seed}", std::process::id()));
         common::child::in_child(
-            &[
-                ("ORDER_SEED", &seed),
-                ("ORDER_FILE", &marker.to_string_lossy()),
-            ],
+            &[("ORDER_SEED", &seed), ("ORDER_FILE", &marker.to_string_lossy())],
             || {
                 let seed = std::env::var("ORDER_SEED").expect("set by the parent");
                 start(Profile::h200().with_seed(seed.parse().expect("a number")));
                 let context = crate::context();
-                let streams: Vec<_> = (0..4)
-                    .map(|_| context.stream().expect("a stream"))
-                    .collect();
+                let streams: Vec<_> = (0..4).map(|_| context.stream().expect("a stream")).collect();
                 let mut buffer = DeviceBuffer::<u8>::zeroed(&streams[0], 1).expect("memory");
                 streams[0].synchronize().expect("a wait");
                 let mut seen = Vec::new();
@@ -300,8 +254,5 @@ fn work_with_one_seed_is_reproducible() {
         return;
     }
     assert_eq!(order(1), first, "the same seed");
-    assert!(
-        (2..6).any(|seed| order(seed) != first),
-        "other seeds, other orders"
-    );
+    assert!((2..6).any(|seed| order(seed) != first), "other seeds, other orders");
 }

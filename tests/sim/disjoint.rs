@@ -25,21 +25,11 @@ fn profile() -> Profile {
 
 /// Returns pinned memory of each kind that has a separate device address.
 fn disjoint(context: &Context) -> [PinnedBuffer<i32>; 2] {
-    let options = PinnedOptions {
-        mapped: true,
-        write_combined: true,
-        ..Default::default()
-    };
+    let options = PinnedOptions { mapped: true, write_combined: true, ..Default::default() };
     let write_combined = PinnedBuffer::zeroed_with(context, LEN, options);
-    let options = RegisterOptions {
-        mapped: true,
-        ..Default::default()
-    };
+    let options = RegisterOptions { mapped: true, ..Default::default() };
     let registered = PinnedBuffer::register_with(context, vec![0; LEN], options);
-    [
-        write_combined.expect("memory"),
-        registered.expect("registered"),
-    ]
+    [write_combined.expect("memory"), registered.expect("registered")]
 }
 
 fn host_address(memory: &PinnedBuffer<i32>) -> u64 {
@@ -64,9 +54,7 @@ fn only_registered_and_write_combined_memory_has_a_separate_device_address() {
         let info = context.pointer_info(host_address(&usual));
         let info = info.expect("an answer").expect("known");
         assert_eq!(info.device_address, Some(host_address(&usual)));
-        let shared = context
-            .device()
-            .attribute(attribute::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
+        let shared = context.device().attribute(attribute::CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM);
         assert!(!shared.expect("known"));
         for memory in disjoint(&context) {
             let host = host_address(&memory);
@@ -151,11 +139,8 @@ fn foreign_arrays_in_host_memory_are_imported_with_their_device_address() {
             let host = host_address(&memory);
             let info = context.pointer_info(host).expect("an answer");
             let device = info.expect("known").device_address;
-            let array = ArrayInterface::new(
-                TypeString::native(Kind::Int, 4).expect("i4"),
-                layout(),
-                host,
-            );
+            let array =
+                ArrayInterface::new(TypeString::native(Kind::Int, 4).expect("i4"), layout(), host);
             let array = array.expect("it is valid");
             // SAFETY: the memory outlives the array, and nothing else uses it meanwhile.
             let imported = unsafe { array.import::<i32>(&stream, StreamSync::Ignore, ()) };
@@ -189,9 +174,7 @@ fn a_kernel_that_uses_the_host_address_is_fatal() {
         let [memory, _other] = disjoint(&context);
         let module = Module::from_ptx(&context, include_str!("../kernels/vector.ptx"));
         let kernel = module.and_then(|module| module.kernel("scale"));
-        let kernel = kernel
-            .expect("the test kernels")
-            .typed::<(u64, i32, i32, u32)>();
+        let kernel = kernel.expect("the test kernels").typed::<(u64, i32, i32, u32)>();
         let kernel = kernel.expect("its parameters");
         let arguments = (host_address(&memory), 3, 1, LEN as u32);
         // SAFETY: the contract is violated on purpose: devices cannot access the memory at this

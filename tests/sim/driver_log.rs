@@ -60,9 +60,7 @@ fn only_errors_read_the_log() {
 fn an_error_is_complete_although_the_log_cannot_be_read() {
     on(Profile::h200(), |_| {
         let fault = Fault::of_function("cuLogsDumpToMemory").from_then_on();
-        let fault = fault
-            .with(CUresult::CUDA_ERROR_UNKNOWN)
-            .inject(Scope::Thread);
+        let fault = fault.with(CUresult::CUDA_ERROR_UNKNOWN).inject(Scope::Thread);
         let error = Device::by_pci_bus_id("no bus").expect_err("no device");
         drop(fault);
         let its = error.driver_error().expect("an error of the driver");

@@ -23,10 +23,7 @@ fn with(profile: &str, body: impl FnOnce([Device; 2])) {
 }
 
 fn finish(pending: PendingEndpoint) -> LogicalEndpoint {
-    let again = pending
-        .finish()
-        .expect("known")
-        .expect_err("under construction");
+    let again = pending.finish().expect("known").expect_err("under construction");
     again.finish().expect("known").expect("constructed")
 }
 
@@ -59,10 +56,7 @@ fn memory_and_mappings_are_bound_to_an_endpoint() {
         assert_eq!(other.memory().address(), space.address());
         let taken = endpoint.bind(device, 0, memory(device));
         let rejected = taken.map(drop).expect_err("memory is bound there");
-        assert_eq!(
-            rejected.error.code(),
-            Some(CUresult::CUDA_ERROR_INVALID_VALUE)
-        );
+        assert_eq!(rejected.error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
         assert_eq!(one.unbind().expect("bound").size(), PAGE);
         // The last owner destroys the endpoint, and then releases its ids.
         drop((ids, endpoint, space));
@@ -86,14 +80,8 @@ fn an_endpoint_of_several_devices_needs_all_of_them() {
         let options = EndpointOptions::new(EndpointDevices::Multicast(2), PAGE);
         let mut pending = ids.create(0, &options).expect("an endpoint");
         pending.add(&devices[0]).expect("a device");
-        let again = pending
-            .finish()
-            .expect("known")
-            .expect_err("a device is missing");
-        let mut pending = again
-            .finish()
-            .expect("known")
-            .expect_err("a device is missing");
+        let again = pending.finish().expect("known").expect_err("a device is missing");
+        let mut pending = again.finish().expect("known").expect_err("a device is missing");
         pending.add(&devices[1]).expect("a device");
         let endpoint = finish(pending);
         let bound = devices.map(|device| endpoint.bind(device, 0, memory(device)).expect("bound"));
@@ -109,23 +97,13 @@ fn sizes_offsets_and_indexes_are_checked() {
         let unicast = EndpointDevices::Unicast(device);
         for size in [0, 4096] {
             let refused = ids.create(0, &EndpointOptions::new(unicast, size));
-            assert!(
-                matches!(invalid(refused), Invalid::Granularity { .. }),
-                "{size}"
-            );
+            assert!(matches!(invalid(refused), Invalid::Granularity { .. }), "{size}");
         }
         let huge = EndpointOptions::new(unicast, 1 << 50);
-        assert!(matches!(
-            invalid(ids.create(0, &huge)),
-            Invalid::TooLarge { .. }
-        ));
+        assert!(matches!(invalid(ids.create(0, &huge)), Invalid::TooLarge { .. }));
         let options = EndpointOptions::new(unicast, PAGE);
         let beyond = invalid(ids.create(1, &options));
-        let expected = Invalid::Range {
-            start: 1,
-            end: 2,
-            len: 1,
-        };
+        let expected = Invalid::Range { start: 1, end: 2, len: 1 };
         assert_eq!(beyond, expected);
         let endpoint = finish(ids.create(0, &options).expect("an endpoint"));
         let twice = ids.create(0, &options).expect_err("the id has an endpoint");
@@ -179,9 +157,7 @@ fn copies_over_the_fabric_run_in_stream_order() {
         source.copy_from_slice(&[1, 2, 3, 4]).expect("a copy");
         let mut batch = FabricCopyBatch::new(&stream);
         // Half of it goes to each page.
-        batch
-            .push_to_endpoint(&endpoint, PAGE - 8, &source)
-            .expect("a part");
+        batch.push_to_endpoint(&endpoint, PAGE - 8, &source).expect("a part");
         batch.push(&mut copy, &source).expect("added");
         assert_eq!((batch.len(), batch.is_empty()), (2, false));
         assert!(format!("{batch:?}").contains("len: 2"));
@@ -240,9 +216,7 @@ fn a_copy_to_an_endpoint_of_several_devices_writes_the_memory_of_all() {
         }
         let mut target = DeviceBuffer::<u32>::zeroed(&stream, 2).expect("memory");
         let mut batch = FabricCopyBatch::new(&stream);
-        batch
-            .push_from_endpoint(&mut target, &team, 0)
-            .expect("a part");
+        batch.push_from_endpoint(&mut target, &team, 0).expect("a part");
         // SAFETY: the driver refuses the call.
         let refused = unsafe { batch.enqueue() }.expect_err("several devices cannot be read");
         assert_eq!(refused.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
@@ -261,15 +235,8 @@ fn copies_over_the_fabric_are_checked() {
         let foreign = DeviceBuffer::from_slice(&other, &[7u32; 2]).expect("memory");
         let mut target = DeviceBuffer::<u32>::zeroed(&stream, 3).expect("memory");
         let mut batch = FabricCopyBatch::new(&stream);
-        let beyond = Invalid::Range {
-            start: PAGE - 4,
-            end: PAGE + 4,
-            len: PAGE,
-        };
-        assert_eq!(
-            invalid(batch.push_to_endpoint(&endpoint, PAGE - 4, &source)),
-            beyond
-        );
+        let beyond = Invalid::Range { start: PAGE - 4, end: PAGE + 4, len: PAGE };
+        assert_eq!(invalid(batch.push_to_endpoint(&endpoint, PAGE - 4, &source)), beyond);
         let elsewhere = invalid(batch.push_to_endpoint(&endpoint, 0, &foreign));
         assert!(matches!(elsewhere, Invalid::OtherStream { .. }));
         let lengths = invalid(batch.push(&mut target, &source));

@@ -67,10 +67,7 @@ fn a_deadlock_report_names_where_each_thread_waits() {
     }
     explores(explorer(), deadlock, |report| {
         let reason = violation(report).reason;
-        assert!(
-            reason.starts_with("deadlock: the scenario waits"),
-            "{reason}"
-        );
+        assert!(reason.starts_with("deadlock: the scenario waits"), "{reason}");
         for name in ["left waits at tests/sim/explore.rs", "right waits at"] {
             assert!(reason.contains(name), "{reason}");
         }
@@ -81,10 +78,8 @@ fn a_deadlock_report_names_where_each_thread_waits() {
 fn a_host_function_can_wait_for_a_thread_that_synchronizes_another_stream() {
     fn scenario() {
         let context = context();
-        let (busy, other) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
+        let (busy, other) =
+            (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let flag = Arc::new(AtomicBool::new(false));
         let its = Arc::clone(&flag);
         let waits = move || explore::wait_until(|| its.load(Ordering::Acquire));

@@ -20,10 +20,7 @@ fn linked_devices_are_one_clique_of_each_kind() {
         let [first, second] = devices.map(|device| device.fabric_cliques().expect("known"));
         assert_eq!(first, second);
         let kinds: Vec<_> = first.iter().map(|clique| clique.kind).collect();
-        let expected = [
-            FabricCliqueKind::UnicastPointer,
-            FabricCliqueKind::MulticastPointer,
-        ];
+        let expected = [FabricCliqueKind::UnicastPointer, FabricCliqueKind::MulticastPointer];
         assert_eq!(kinds, expected);
         let [first, second] = devices.map(|device| device.fabric_cluster().expect("known"));
         assert_eq!(first, second);
@@ -42,10 +39,7 @@ fn one_device_has_no_fabric() {
 #[test]
 fn an_older_driver_knows_no_cliques() {
     on(profile("h200@13.0"), |context| {
-        let error = context
-            .device()
-            .fabric_cliques()
-            .expect_err("an old driver");
+        let error = context.device().fabric_cliques().expect_err("an old driver");
         assert!(matches!(error, Error::Missing(_)), "{error}");
     });
 }

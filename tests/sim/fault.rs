@@ -15,9 +15,8 @@ fn the_nth_call_of_a_function_fails_once() {
             .nth(2)
             .with(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
             .inject(Scope::Thread);
-        let tries: Vec<bool> = (0..4)
-            .map(|_| DeviceBuffer::<u8>::uninit(&stream, 16).is_ok())
-            .collect();
+        let tries: Vec<bool> =
+            (0..4).map(|_| DeviceBuffer::<u8>::uninit(&stream, 16).is_ok()).collect();
         assert_eq!(tries, [true, false, true, true]);
         assert_eq!(fault.hits(), 1);
     });
@@ -116,10 +115,7 @@ fn a_poisoned_device_is_fatal_and_later_drops_do_not_panic() {
         let error = stream.synchronize().expect_err("poisoned");
         assert!(error.is_fatal());
         let later = context.event().expect_err("everything fails");
-        assert!(
-            matches!(later, Error::Driver(_)) && later.is_fatal(),
-            "{later}"
-        );
+        assert!(matches!(later, Error::Driver(_)) && later.is_fatal(), "{later}");
         drop((buffer, stream, context));
         // The buffer and the stream. The last release of the context succeeds, as with driver 580.
         assert_eq!(cuda_safe::leaked(), 2);
@@ -138,18 +134,8 @@ fn a_fault_is_parsed() {
     let named = "cuMemAlloc_v2:3=CUDA_ERROR_OUT_OF_MEMORY";
     assert_eq!(parse(named), of(fault.nth(3).with(memory)));
     assert_eq!(parse("*:7+"), of(Fault::of_any().nth(7).from_then_on()));
-    for wrong in [
-        "",
-        "cuNever",
-        "*:",
-        "*:0",
-        "*:-1",
-        "*:1++",
-        "*=",
-        "*=0",
-        "*=CUDA_SUCCESS",
-        "*=x",
-    ] {
+    for wrong in ["", "cuNever", "*:", "*:0", "*:-1", "*:1++", "*=", "*=0", "*=CUDA_SUCCESS", "*=x"]
+    {
         let error = wrong.parse::<Fault>().expect_err("no fault").to_string();
         assert!(error.starts_with(&format!("no fault {wrong}: ")), "{error}");
     }
@@ -191,9 +177,7 @@ fn faults_that_made_no_call_fail_are_listed() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let context = context();
-        let _never = Fault::of_function("cuMemAlloc_v2")
-            .nth(3)
-            .inject(Scope::Process);
+        let _never = Fault::of_function("cuMemAlloc_v2").nth(3).inject(Scope::Process);
         let fault: Fault = "cuDeviceGetName:1+=2".parse().expect("a fault");
         let _fired = fault.inject(Scope::Process);
         context.device().name().expect_err("the fault");

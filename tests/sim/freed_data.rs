@@ -36,10 +36,7 @@ fn runs(index: usize) -> u32 {
 }
 
 fn parameters(index: usize) -> CUDA_HOST_NODE_PARAMS {
-    CUDA_HOST_NODE_PARAMS {
-        fn_: Some(count),
-        userData: data(index),
-    }
+    CUDA_HOST_NODE_PARAMS { fn_: Some(count), userData: data(index) }
 }
 
 fn host_node(graph: CUgraph, index: usize) -> CUgraphNode {

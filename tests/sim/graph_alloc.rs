@@ -37,17 +37,12 @@ fn keeping(context: &Context) -> (Graph, GraphAllocation<i32>) {
     let mut graph = Graph::new(context).expect("a graph");
     let options = AllocOptions::default();
     let (node, mut memory) = graph.add_alloc(&[], 4, &options).expect("a node");
-    graph
-        .add_fill(&[node.id()], &mut memory, 7)
-        .expect("a node");
+    graph.add_fill(&[node.id()], &mut memory, 7).expect("a node");
     (graph, memory)
 }
 
 fn with_auto_free(graph: &Graph) -> ExecutableGraph {
-    let options = InstantiateOptions {
-        auto_free_on_launch: true,
-        ..InstantiateOptions::default()
-    };
+    let options = InstantiateOptions { auto_free_on_launch: true, ..InstantiateOptions::default() };
     graph.instantiate_with(&options).expect("a graph")
 }
 
@@ -141,9 +136,7 @@ fn a_drop_in_a_host_function_frees_kept_memory_later() {
         let (graph, memory) = keeping(&context);
         let executable = graph.instantiate().expect("an executable graph");
         executable.launch(&stream).expect("a launch");
-        other
-            .launch_host_function(move || drop((graph, memory, executable)))
-            .expect("a function");
+        other.launch_host_function(move || drop((graph, memory, executable))).expect("a function");
         context.synchronize().expect("a wait");
         drain(&context);
         stream.synchronize().expect("a wait");
@@ -194,10 +187,7 @@ fn too_much_memory_is_an_error_of_each_launch() {
             assert_eq!(refused.code(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
         }
         let refused = executable.take_allocation(&memory, &stream);
-        assert!(matches!(
-            invalid(refused),
-            Invalid::AllocationNotAlive { .. }
-        ));
+        assert!(matches!(invalid(refused), Invalid::AllocationNotAlive { .. }));
     });
 }
 
@@ -252,10 +242,7 @@ fn a_moved_child_graph_allocates_memory_that_its_parent_uses() {
         let child = parent.add_child_moved(&[], child).expect("a node");
         let copy = parent.add_copy(&[child.id()], &mut data, &memory);
         let copy = copy.expect("a node");
-        assert!(matches!(
-            invalid(parent.remove(early)),
-            Invalid::MemoryNodes { .. }
-        ));
+        assert!(matches!(invalid(parent.remove(early)), Invalid::MemoryNodes { .. }));
         let free = parent.add_free(&[copy.id()], &mut memory).expect("a node");
         let mut executable = parent.instantiate().expect("an executable graph");
         for _ in 0..2 {
@@ -265,13 +252,8 @@ fn a_moved_child_graph_allocates_memory_that_its_parent_uses() {
         assert_eq!(access.as_slice().to_vec().expect("a copy"), [7; 4]);
         drop(access);
         drop(executable);
-        parent
-            .add_fill(&[free.id()], &mut memory, 1)
-            .expect("a node");
-        assert!(matches!(
-            invalid(parent.instantiate()),
-            Invalid::UnallocatedAccess { .. }
-        ));
+        parent.add_fill(&[free.id()], &mut memory, 1).expect("a node");
+        assert!(matches!(invalid(parent.instantiate()), Invalid::UnallocatedAccess { .. }));
     });
 }
 
@@ -307,19 +289,13 @@ fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let plain: fn(&Graph) -> _ = |graph| graph.instantiate().expect("an executable graph");
-        for (is_moved, instantiate) in [
-            (false, plain),
-            (false, with_auto_free),
-            (true, plain),
-            (true, with_auto_free),
-        ] {
+        for (is_moved, instantiate) in
+            [(false, plain), (false, with_auto_free), (true, plain), (true, with_auto_free)]
+        {
             let (mut executable, buffer, memory) =
                 freeing_memory_of_a_buffer(&context, &stream, is_moved, instantiate);
             let refused = invalid(executable.launch(&stream));
-            let why = Invalid::AllocationAlive {
-                allocation: memory.number(),
-                is_taken: true,
-            };
+            let why = Invalid::AllocationAlive { allocation: memory.number(), is_taken: true };
             assert_eq!(refused, why);
             assert_eq!(buffer.to_vec().expect("a copy"), [9; 4]);
             drop(buffer);
@@ -327,10 +303,7 @@ fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
                 executable.launch(&stream).expect("the memory is free");
             }
             let refused = executable.take_allocation(&memory, &stream);
-            assert!(matches!(
-                invalid(refused),
-                Invalid::AllocationNotAlive { .. }
-            ));
+            assert!(matches!(invalid(refused), Invalid::AllocationNotAlive { .. }));
             drop(executable);
             stream.synchronize().expect("a wait");
             drain(&context);
@@ -493,16 +466,11 @@ fn an_allocation_that_fails_changes_nothing_about_what_the_graph_owns() {
         let handle = graph.conditional_handle(&context, Some(0));
         let handle = handle.expect("a handle");
         fail(&mut graph);
-        graph
-            .add_if(&[], handle, |_| Ok(()))
-            .expect("a node with an empty body");
+        graph.add_if(&[], handle, |_| Ok(())).expect("a node with an empty body");
         fail(&mut graph);
         let _executable = graph.instantiate().expect("an executable graph");
         cuda_sim::clear_calls();
-        assert!(matches!(
-            invalid(graph.instantiate()),
-            Invalid::SecondExecutable { .. }
-        ));
+        assert!(matches!(invalid(graph.instantiate()), Invalid::SecondExecutable { .. }));
         assert_eq!(count("cuGraphInstantiateWithParams"), 0);
     });
 }
@@ -512,10 +480,8 @@ fn other_devices_are_given_access_to_the_memory() {
     on(Profile::h200().with_devices(2), |context| {
         let peer = Device::get(1).expect("a device");
         let mut graph = Graph::new(&context).expect("a graph");
-        let options = AllocOptions {
-            access: &[(peer, MemoryAccess::Read)],
-            ..AllocOptions::default()
-        };
+        let options =
+            AllocOptions { access: &[(peer, MemoryAccess::Read)], ..AllocOptions::default() };
         let (node, _) = graph.add_alloc::<u8>(&[], 4, &options).expect("a node");
         let parameters = graph.alloc_parameters(node).expect("a query");
         let there = Some(MemoryLocation::Device(peer));
@@ -542,21 +508,11 @@ fn the_memory_of_the_graphs_of_a_device_is_counted() {
         assert_eq!((used, reserved), (size, size));
         drop(executable);
         device.trim_graph_memory().expect("a trim");
-        let GraphMemoryUsage {
-            used,
-            used_high,
-            reserved,
-            reserved_high,
-            ..
-        } = usage();
+        let GraphMemoryUsage { used, used_high, reserved, reserved_high, .. } = usage();
         assert_eq!((used, reserved), (0, 0));
         assert_eq!((used_high, reserved_high), (size, size));
         device.reset_graph_memory_high().expect("a reset");
-        let GraphMemoryUsage {
-            used_high,
-            reserved_high,
-            ..
-        } = usage();
+        let GraphMemoryUsage { used_high, reserved_high, .. } = usage();
         assert_eq!((used_high, reserved_high), (0, 0));
     });
 }

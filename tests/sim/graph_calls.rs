@@ -101,12 +101,7 @@ pub(crate) fn misused(words: &str, body: impl FnOnce(&Bench)) {
 fn register() {
     kernel::register_image(
         IMAGE,
-        &[
-            ("append", &[8, 4]),
-            ("choose", &[8, 4]),
-            ("count_down", &[8, 8]),
-            ("launch", &[8]),
-        ],
+        &[("append", &[8, 4]), ("choose", &[8, 4]), ("count_down", &[8, 8]), ("launch", &[8])],
     );
     kernel::register("append", |launch| {
         let value = launch.value::<u32>(1)?;
@@ -165,10 +160,7 @@ impl Bench {
         well!(cuMemFree_v2(self.log));
         well!(cuModuleUnload(self.module));
         assert_eq!(cuda_sim::misuses(), [""; 0]);
-        let alive = cuda_sim::Alive {
-            retains: 1,
-            ..Default::default()
-        };
+        let alive = cuda_sim::Alive { retains: 1, ..Default::default() };
         assert_eq!(cuda_sim::alive(), alive);
     }
 
@@ -261,23 +253,11 @@ pub(crate) fn kernel_node(
     arguments: &[*const c_void],
 ) -> CUgraphNode {
     let params = kernel_params(function, arguments);
-    made!(cuGraphAddKernelNode_v2(
-        graph,
-        after.as_ptr(),
-        after.len(),
-        &raw const params
-    ))
+    made!(cuGraphAddKernelNode_v2(graph, after.as_ptr(), after.len(), &raw const params))
 }
 
 pub(crate) fn fill(at: u64, value: u32, count: usize) -> CUDA_MEMSET_NODE_PARAMS {
-    CUDA_MEMSET_NODE_PARAMS {
-        dst: at,
-        pitch: 0,
-        value,
-        elementSize: 4,
-        width: count,
-        height: 1,
-    }
+    CUDA_MEMSET_NODE_PARAMS { dst: at, pitch: 0, value, elementSize: 4, width: count, height: 1 }
 }
 
 pub(crate) fn fill_node(

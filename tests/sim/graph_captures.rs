@@ -33,36 +33,15 @@ fn end(stream: CUstream) -> CUgraph {
 
 fn begin_into(stream: CUstream, graph: CUgraph, after: &[CUgraphNode]) -> CUresult {
     let (nodes, count) = (after.as_ptr(), after.len());
-    code!(cuStreamBeginCaptureToGraph(
-        stream,
-        graph,
-        nodes,
-        null(),
-        count,
-        RELAXED
-    ))
+    code!(cuStreamBeginCaptureToGraph(stream, graph, nodes, null(), count, RELAXED))
 }
 
 /// Launches a kernel that appends a value to the log.
 fn append(bench: &Bench, stream: CUstream, value: u32) {
-    let mut arguments: [*mut c_void; 2] = [
-        (&raw const bench.log).cast_mut().cast(),
-        (&raw const value).cast_mut().cast(),
-    ];
+    let mut arguments: [*mut c_void; 2] =
+        [(&raw const bench.log).cast_mut().cast(), (&raw const value).cast_mut().cast()];
     let (function, arguments) = (bench.append, arguments.as_mut_ptr());
-    well!(cuLaunchKernel(
-        function,
-        1,
-        1,
-        1,
-        1,
-        1,
-        1,
-        0,
-        stream,
-        arguments,
-        null_mut()
-    ));
+    well!(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, null_mut()));
 }
 
 fn kinds(graph: CUgraph) -> Vec<Type> {
@@ -101,12 +80,7 @@ fn info(stream: CUstream) -> Info {
         // SAFETY: the driver returns an array of `count` nodes.
         _ => unsafe { core::slice::from_raw_parts(nodes, count) }.to_vec(),
     };
-    Info {
-        status,
-        id,
-        graph,
-        last,
-    }
+    Info { status, id, graph, last }
 }
 
 #[test]
@@ -141,20 +115,11 @@ fn a_capture_into_a_graph_that_fails_destroys_the_graph() {
         assert!(begin_into(bench.stream, graph, &[]).is_success());
         let unsupported = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
         let mut made = null_mut();
-        refused!(
-            unsupported,
-            cuGraphInstantiateWithFlags(&raw mut made, graph, 0)
-        );
-        assert_eq!(
-            info(bench.stream).status,
-            Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED
-        );
+        refused!(unsupported, cuGraphInstantiateWithFlags(&raw mut made, graph, 0));
+        assert_eq!(info(bench.stream).status, Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED);
         let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         let mut captured = null_mut();
-        refused!(
-            invalidated,
-            cuStreamEndCapture(bench.stream, &raw mut captured)
-        );
+        refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut captured));
         assert_eq!(cuda_sim::alive().graphs, 0);
         // So does the destruction of the capturing stream.
         let (graph, stream) = (crate::graph_calls::graph(), made!(cuStreamCreate(1)));
@@ -192,13 +157,7 @@ fn the_nodes_before_the_next_one_can_be_added_to_and_replaced() {
         let (after, count) = (its.last.as_ptr(), its.last.len());
         let mut node: CUgraphNode = made!(cuGraphAddChildGraphNode(graph, after, count, child));
         let update = |node: *mut CUgraphNode, flags| {
-            code!(cuStreamUpdateCaptureDependencies_v2(
-                bench.stream,
-                node,
-                null(),
-                1,
-                flags
-            ))
+            code!(cuStreamUpdateCaptureDependencies_v2(bench.stream, node, null(), 1, flags))
         };
         let (add, set) = (0, 1);
         assert!(update(&raw mut node, set).is_success());
@@ -214,10 +173,7 @@ fn the_nodes_before_the_next_one_can_be_added_to_and_replaced() {
         assert_eq!(bench.run(graph), [1, 2, 3]);
         destroy(child);
         destroy(graph);
-        assert_eq!(
-            update(&raw mut node, set),
-            CUresult::CUDA_ERROR_ILLEGAL_STATE
-        );
+        assert_eq!(update(&raw mut node, set), CUresult::CUDA_ERROR_ILLEGAL_STATE);
     });
 }
 
@@ -332,10 +288,7 @@ fn a_stream_that_joined_a_capture_can_be_destroyed_after_another_stream_waits_fo
         well!(cuStreamDestroy_v2(fork()));
         let mut graph = null_mut();
         let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-        refused!(
-            invalidated,
-            cuStreamEndCapture(bench.stream, &raw mut graph)
-        );
+        refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
         well!(cuEventDestroy_v2(event));
     });
 }
@@ -370,10 +323,7 @@ fn ending_a_capture_on_a_stream_that_joined_invalidates_it() {
         let unmatched = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
         refused!(unmatched, cuStreamEndCapture(other, &raw mut graph));
         let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-        refused!(
-            invalidated,
-            cuStreamEndCapture(bench.stream, &raw mut graph)
-        );
+        refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
         let mut status = Status::CU_STREAM_CAPTURE_STATUS_ACTIVE;
         well!(cuStreamIsCapturing(other, &raw mut status));
         assert_eq!(status, Status::CU_STREAM_CAPTURE_STATUS_NONE);
@@ -387,12 +337,7 @@ fn a_captured_copy_has_parameters() {
     well_used(|bench| {
         let device = memory(32);
         begin(bench.stream);
-        well!(sys::cuMemcpyDtoDAsync_v2(
-            device + 16,
-            device,
-            8,
-            bench.stream
-        ));
+        well!(sys::cuMemcpyDtoDAsync_v2(device + 16, device, 8, bench.stream));
         let its = info(bench.stream).last[0];
         let graph = end(bench.stream);
         let mut shown = copy(Side::Device(0), Side::Device(0), 0);

@@ -60,9 +60,7 @@ fn objects_that_a_node_used_before_are_dropped_unless_an_executable_graph_shares
         assert_eq!((before.modules, before.events), (1, 1));
 
         // Nothing shares the objects of these nodes.
-        graph
-            .set_host_function(host, owner(&second))
-            .expect("a change");
+        graph.set_host_function(host, owner(&second)).expect("a change");
         assert_eq!(Arc::strong_count(&first), 1);
         let event = context.event().expect("an event");
         graph.set_event_record(record, &event).expect("a change");
@@ -76,9 +74,7 @@ fn objects_that_a_node_used_before_are_dropped_unless_an_executable_graph_shares
 
         // An executable graph shares the objects.
         let executable = graph.instantiate().expect("an executable graph");
-        graph
-            .set_host_function(host, owner(&first))
-            .expect("a change");
+        graph.set_host_function(host, owner(&first)).expect("a change");
         let other = nothing(&context);
         // SAFETY: the kernel accesses nothing.
         unsafe { graph.set_kernel(node, &context, &other, ONE, ()) }.expect("a change");
@@ -135,9 +131,7 @@ fn a_failed_change_keeps_the_objects_of_the_node() {
         let node = graph.add_host_function(&[], owner(&first));
         let node = node.expect("a node");
         let fault = Fault::of_function("cuGraphHostNodeSetParams").inject(Scope::Thread);
-        graph
-            .set_host_function(node, owner(&second))
-            .expect_err("the fault");
+        graph.set_host_function(node, owner(&second)).expect_err("the fault");
         drop(fault);
         assert_eq!(Arc::strong_count(&first), 2);
         assert_eq!(Arc::strong_count(&second), 1);
@@ -165,9 +159,7 @@ fn kernels_are_changed_by_the_older_function_of_older_drivers() {
         let is_older = |call: &cuda_sim::Call| call.function == "cuGraphKernelNodeSetParams";
         assert!(calls.iter().any(is_older), "{calls:?}");
         let newer = node_attribute::PREFERRED_CLUSTER;
-        let error = graph
-            .kernel_attribute(node, newer)
-            .expect_err("it is newer");
+        let error = graph.kernel_attribute(node, newer).expect_err("it is newer");
         let text = error.to_string();
         assert!(text.contains("PREFERRED_CLUSTER"), "{text}");
         assert!(text.contains("12.8"), "{text}");
@@ -220,9 +212,7 @@ fn a_kernel_that_changes_some_of_its_memory_keeps_all_of_it_alive() {
         let mut graph = Graph::new(&context).expect("a graph");
         let mut own = |value: f32| -> GraphBuffer<f32> {
             let buffer = DeviceBuffer::from_slice(&stream, &[value; 8]);
-            graph
-                .own(buffer.expect("memory"))
-                .expect("the graph owns it")
+            graph.own(buffer.expect("memory")).expect("the graph owns it")
         };
         let (one, two, four, mut sum) = (own(1.0), own(2.0), own(4.0), own(0.0));
         let kernel = add(&context);
@@ -357,13 +347,9 @@ fn safe_code_cannot_launch_a_graph_that_borrows_memory_after_unsafe_code_did() {
         let mut memory = own.own(memory).expect("the graph owns it");
         own.add_fill(&[], &mut memory, 8).expect("a node");
         executable.update(&own).expect("the same nodes");
-        executable
-            .launch(&stream)
-            .expect("the graph owns its memory");
+        executable.launch(&stream).expect("the graph owns its memory");
         let captured = stream.capture(CaptureMode::default(), |_| buffer.fill(9));
-        executable
-            .update(&captured.expect("a graph"))
-            .expect("the same nodes");
+        executable.update(&captured.expect("a graph")).expect("the same nodes");
         let refused = executable.launch(&stream);
         assert!(matches!(refused, Err(Error::Invalid(why)) if *why == Invalid::GraphBorrows));
         stream.synchronize().expect("a wait");

@@ -24,12 +24,7 @@ const SWITCH: u32 = 2;
 fn handle(bench: &Bench, graph: CUgraph, default: Option<u32>) -> u64 {
     let flags = u32::from(default.is_some());
     let default = default.unwrap_or(0);
-    made!(cuGraphConditionalHandleCreate(
-        graph,
-        bench.context,
-        default,
-        flags
-    ))
+    made!(cuGraphConditionalHandleCreate(graph, bench.context, default, flags))
 }
 
 fn conditional(context: CUcontext, handle: u64, kind: u32, size: u32) -> CUgraphNodeParams {
@@ -51,14 +46,7 @@ fn node(
 ) -> (CUgraphNode, Vec<CUgraph>) {
     let (mut params, mut node) = (conditional(bench.context, handle, kind, size), null_mut());
     let (nodes, count, place) = (after.as_ptr(), after.len(), &raw mut params);
-    well!(cuGraphAddNode_v2(
-        &raw mut node,
-        graph,
-        nodes,
-        null(),
-        count,
-        place
-    ));
+    well!(cuGraphAddNode_v2(&raw mut node, graph, nodes, null(), count, place));
     // SAFETY: the type selects this field.
     let bodies = unsafe { params.__bindgen_anon_1.conditional }.phGraph_out;
     // SAFETY: the driver returns an array of `size` graphs.
@@ -173,11 +161,8 @@ fn conditional_nodes_can_be_nested() {
 fn invalid_conditional_nodes_are_refused() {
     well_used(|bench| {
         let (graph, other) = (graph(), graph());
-        let (own, used, foreign) = (
-            handle(bench, graph, None),
-            handle(bench, graph, None),
-            handle(bench, other, None),
-        );
+        let (own, used, foreign) =
+            (handle(bench, graph, None), handle(bench, graph, None), handle(bench, other, None));
         node(bench, graph, &[], (used, IF, 1));
         let mut made = null_mut();
         for (handle, kind, size) in [
@@ -191,22 +176,13 @@ fn invalid_conditional_nodes_are_refused() {
         ] {
             let mut params = conditional(bench.context, handle, kind, size);
             let place = &raw mut params;
-            refused!(
-                INVALID,
-                cuGraphAddNode_v2(&raw mut made, graph, null(), null(), 0, place)
-            );
+            refused!(INVALID, cuGraphAddNode_v2(&raw mut made, graph, null(), null(), 0, place));
         }
         let mut handle = 0;
         let context = bench.context;
-        refused!(
-            INVALID,
-            cuGraphConditionalHandleCreate(&raw mut handle, graph, context, 0, 2)
-        );
+        refused!(INVALID, cuGraphConditionalHandleCreate(&raw mut handle, graph, context, 0, 2));
         let none = CUresult::CUDA_ERROR_INVALID_CONTEXT;
-        refused!(
-            none,
-            cuGraphConditionalHandleCreate(&raw mut handle, graph, null_mut(), 0, 0)
-        );
+        refused!(none, cuGraphConditionalHandleCreate(&raw mut handle, graph, null_mut(), 0, 0));
         destroy(graph);
         destroy(other);
     });
@@ -216,10 +192,7 @@ fn invalid_conditional_nodes_are_refused() {
 fn outcome(graph: CUgraph) -> (Outcome, CUgraphNode) {
     let mut params = CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed();
     let (mut made, place) = (null_mut(), &raw mut params);
-    refused!(
-        INVALID,
-        cuGraphInstantiateWithParams(&raw mut made, graph, place)
-    );
+    refused!(INVALID, cuGraphInstantiateWithParams(&raw mut made, graph, place));
     (params.result_out, params.hErrNode_out)
 }
 
@@ -252,10 +225,7 @@ fn bodies_accept_every_node_and_instantiation_refuses_some() {
         let source = [0u32; 4];
         let add: [(Option<Outcome>, Add<'_>); 6] = [
             (Some(unsupported), &|body| {
-                let host = CUDA_HOST_NODE_PARAMS {
-                    fn_: Some(nothing),
-                    userData: null_mut(),
-                };
+                let host = CUDA_HOST_NODE_PARAMS { fn_: Some(nothing), userData: null_mut() };
                 made!(cuGraphAddHostNode(body, null(), 0, &raw const host))
             }),
             (Some(several), &|body| {
@@ -265,11 +235,7 @@ fn bodies_accept_every_node_and_instantiation_refuses_some() {
             (None, &|body| fill_node(body, &[], &fill(device, 1, 4))),
             (None, &|body| empty_node(body, &[])),
             (None, &|body| {
-                copy_node(
-                    body,
-                    &[],
-                    &copy(Side::Device(device), Side::Device(device + 8), 8),
-                )
+                copy_node(body, &[], &copy(Side::Device(device), Side::Device(device + 8), 8))
             }),
             (None, &|body| {
                 let child = graph();
@@ -304,26 +270,17 @@ fn a_graph_with_a_conditional_node_exists_once() {
         let (node, bodies) = node(bench, graph, &[], (handle, IF, 1));
         let executable = instantiate(graph);
         let mut made = null_mut();
-        refused!(
-            UNSUPPORTED,
-            cuGraphInstantiateWithFlags(&raw mut made, graph, 0)
-        );
+        refused!(UNSUPPORTED, cuGraphInstantiateWithFlags(&raw mut made, graph, 0));
         let mut clone = null_mut();
         refused!(UNSUPPORTED, cuGraphClone(&raw mut clone, graph));
         let mut child = null_mut();
-        refused!(
-            UNSUPPORTED,
-            cuGraphAddChildGraphNode(&raw mut child, parent, null(), 0, graph)
-        );
+        refused!(UNSUPPORTED, cuGraphAddChildGraphNode(&raw mut child, parent, null(), 0, graph));
         let mut params = CUgraphNodeParams::zeroed();
         params.type_ = Type::CU_GRAPH_NODE_TYPE_GRAPH;
         params.__bindgen_anon_1.graph.graph = graph;
         params.__bindgen_anon_1.graph.ownership.0 = 1;
         let place = &raw mut params;
-        refused!(
-            UNSUPPORTED,
-            cuGraphAddNode_v2(&raw mut child, parent, null(), null(), 0, place)
-        );
+        refused!(UNSUPPORTED, cuGraphAddNode_v2(&raw mut child, parent, null(), null(), 0, place));
         refused!(INVALID, cuGraphDestroy(bodies[0]));
         refused!(INVALID, cuGraphNodeSetEnabled(executable, node, 0));
         well!(cuGraphExecUpdate_v2(executable, graph, null_mut()));
@@ -341,33 +298,12 @@ fn a_stream_captures_into_a_body() {
         let (_, bodies) = node(bench, graph, &[], (handle, IF, 1));
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
         let (stream, body) = (bench.stream, bodies[0]);
-        well!(cuStreamBeginCaptureToGraph(
-            stream,
-            body,
-            null(),
-            null(),
-            0,
-            mode
-        ));
+        well!(cuStreamBeginCaptureToGraph(stream, body, null(), null(), 0, mode));
         let value = 4u32;
-        let mut arguments: [*mut c_void; 2] = [
-            (&raw const bench.log).cast_mut().cast(),
-            (&raw const value).cast_mut().cast(),
-        ];
+        let mut arguments: [*mut c_void; 2] =
+            [(&raw const bench.log).cast_mut().cast(), (&raw const value).cast_mut().cast()];
         let (function, place) = (bench.append, arguments.as_mut_ptr());
-        well!(sys::cuLaunchKernel(
-            function,
-            1,
-            1,
-            1,
-            1,
-            1,
-            1,
-            0,
-            stream,
-            place,
-            null_mut()
-        ));
+        well!(sys::cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, place, null_mut()));
         let mut captured = null_mut();
         well!(cuStreamEndCapture(stream, &raw mut captured));
         assert_eq!(captured, body);

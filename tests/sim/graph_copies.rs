@@ -81,9 +81,8 @@ fn a_launch_waits_for_copies_to_pageable_memory() {
 fn copies_of_planes_and_volumes_use_pitches_and_positions() {
     well_used(|bench| {
         let (graph, from, to) = (graph(), memory(256), memory(256));
-        let filled: Vec<_> = (0..64)
-            .map(|at| fill_node(graph, &[], &fill(from + 4 * at, at as u32, 1)))
-            .collect();
+        let filled: Vec<_> =
+            (0..64).map(|at| fill_node(graph, &[], &fill(from + 4 * at, at as u32, 1))).collect();
         let cleared = fill_node(graph, &filled, &fill(to, 99, 64));
         let mut volume = copy(Side::Device(from), Side::Device(to), 8);
         (volume.srcPitch, volume.srcHeight) = (16, 2);
@@ -112,11 +111,7 @@ fn copies_that_cannot_run_are_refused() {
             copy(host, Side::Device(device), 17),
             copy(host, Side::Device(freed), 16),
             copy(host, Side::Device(0x7000), 16),
-            CUDA_MEMCPY3D {
-                Height: 2,
-                dstPitch: 4,
-                ..good
-            },
+            CUDA_MEMCPY3D { Height: 2, dstPitch: 4, ..good },
         ];
         bad.push(CUDA_MEMCPY3D { srcLOD: 1, ..good });
         let mut node = null_mut();
@@ -146,11 +141,7 @@ fn fills_of_lines_and_planes_run_and_invalid_ones_are_refused() {
     well_used(|bench| {
         let (graph, device) = (graph(), memory(32));
         let zeros = fill_node(graph, &[], &fill(device, 0, 8));
-        let plane = CUDA_MEMSET_NODE_PARAMS {
-            pitch: 16,
-            height: 2,
-            ..fill(device, 7, 2)
-        };
+        let plane = CUDA_MEMSET_NODE_PARAMS { pitch: 16, height: 2, ..fill(device, 7, 2) };
         let node = fill_node(graph, &[zeros], &plane);
         bench.run(graph);
         assert_eq!(read(device), [7, 7, 0, 0, 7, 7, 0, 0]);
@@ -159,29 +150,16 @@ fn fills_of_lines_and_planes_run_and_invalid_ones_are_refused() {
         assert_eq!((shown.height, shown.pitch, shown.width), (2, 16, 2));
         let line = fill(device, 0, 8);
         let bad = [
-            CUDA_MEMSET_NODE_PARAMS {
-                elementSize: 3,
-                ..line
-            },
+            CUDA_MEMSET_NODE_PARAMS { elementSize: 3, ..line },
             CUDA_MEMSET_NODE_PARAMS { width: 0, ..line },
             CUDA_MEMSET_NODE_PARAMS { width: 9, ..line },
-            CUDA_MEMSET_NODE_PARAMS {
-                pitch: 4,
-                height: 2,
-                ..line
-            },
+            CUDA_MEMSET_NODE_PARAMS { pitch: 4, height: 2, ..line },
         ];
         let mut refused = null_mut();
         for params in &bad {
             let params = from_ref(params);
-            let add = code!(cuGraphAddMemsetNode(
-                &raw mut refused,
-                graph,
-                null(),
-                0,
-                params,
-                null_mut()
-            ));
+            let add =
+                code!(cuGraphAddMemsetNode(&raw mut refused, graph, null(), 0, params, null_mut()));
             assert_eq!(add, INVALID);
             refused!(INVALID, cuGraphMemsetNodeSetParams(node, params));
         }

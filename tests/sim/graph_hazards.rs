@@ -26,9 +26,7 @@ fn drain(context: &Context) {
 }
 
 fn streams(context: &Context, count: usize) -> Vec<Stream> {
-    (0..count)
-        .map(|_| context.stream().expect("a stream"))
-        .collect()
+    (0..count).map(|_| context.stream().expect("a stream")).collect()
 }
 
 fn invalid<T>(result: Result<T>) -> Invalid {
@@ -40,10 +38,7 @@ fn invalid<T>(result: Result<T>) -> Invalid {
 
 fn calls_of(function: &str) -> usize {
     let calls = cuda_sim::calls();
-    calls
-        .iter()
-        .filter(|call| call.function == function)
-        .count()
+    calls.iter().filter(|call| call.function == function).count()
 }
 
 /// Returns a node that depends on a borrowed event, and on an owned object, in an executable graph.
@@ -136,10 +131,7 @@ fn a_launch_comes_after_the_writes_of_shared_memory_in_a_new_child_graph() {
     type Add = TypedKernel<(&'static [f32], &'static [f32], u64, u32)>;
     on(Profile::h200().with_seed(3), |context| {
         let module = Module::from_ptx(&context, VECTOR).expect("a module");
-        let add: Add = module
-            .kernel("add")
-            .and_then(|its| its.typed())
-            .expect("a kernel");
+        let add: Add = module.kernel("add").and_then(|its| its.typed()).expect("a kernel");
         let shared = |stream: &Stream, value: f32| {
             let mut buffer = DeviceBuffer::<f32>::zeroed(stream, 8).expect("memory");
             // The last of many fills is unlikely to run before a launch that does not wait for it.
@@ -211,10 +203,7 @@ fn a_graph_is_not_added_to_itself_through_a_second_handle() {
         // SAFETY: the graph outlives the other handle, and one thread uses both.
         let same = unsafe { Graph::borrow_raw(graph.as_raw(), &context) };
         let mut same = same.expect("a graph");
-        assert_eq!(
-            invalid(same.add_child(&[], &mut graph)),
-            Invalid::GraphInItself
-        );
+        assert_eq!(invalid(same.add_child(&[], &mut graph)), Invalid::GraphInItself);
         let refused = same.try_add_child_moved(&[], graph);
         let refused = refused.expect_err("the same graph");
         assert!(matches!(&refused.error, Error::Invalid(why) if **why == Invalid::GraphInItself));
@@ -230,13 +219,8 @@ fn an_upload_does_not_keep_later_launches_waiting_for_old_work() {
         let mut data = graph.own(buffer).expect("the graph owns it");
         graph.add_fill(&[], &mut data, 1).expect("a node");
         for round in 0..20 {
-            let options = InstantiateOptions {
-                upload: Some(&stream),
-                ..Default::default()
-            };
-            let executable = graph
-                .instantiate_with(&options)
-                .expect("an executable graph");
+            let options = InstantiateOptions { upload: Some(&stream), ..Default::default() };
+            let executable = graph.instantiate_with(&options).expect("an executable graph");
             cuda_sim::clear_calls();
             executable.launch(&stream).expect("a launch");
             let waits = calls_of("cuStreamWaitEvent");
@@ -252,10 +236,7 @@ fn a_failed_instantiation_with_an_upload_uploads_nothing() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let graph = Graph::new(&context).expect("a graph");
-        let options = InstantiateOptions {
-            upload: Some(&stream),
-            ..Default::default()
-        };
+        let options = InstantiateOptions { upload: Some(&stream), ..Default::default() };
         cuda_sim::clear_calls();
         let fault = Fault::of_function("cuEventCreate").inject(Scope::Thread);
         graph.instantiate_with(&options).expect_err("the fault");
@@ -296,9 +277,7 @@ fn launches_on_many_streams_keep_the_capture_of_the_thread_valid() {
         let executable = executable.expect("an executable graph");
         let streams = streams(&context, 40);
         let graph = captured.capture::<Error>(CaptureMode::Global, |_| {
-            streams
-                .iter()
-                .try_for_each(|stream| executable.launch(stream))
+            streams.iter().try_for_each(|stream| executable.launch(stream))
         });
         graph.expect("a valid capture");
         context.synchronize().expect("a wait");
@@ -419,18 +398,12 @@ fn a_node_is_found_only_in_a_clone_of_its_graph() {
         let node = graph.add_empty(&[]).expect("a node");
         let mut unrelated = Graph::new(&context).expect("a graph");
         unrelated.add_empty(&[]).expect("a node");
-        assert!(matches!(
-            invalid(unrelated.node_in_clone(node)),
-            Invalid::OtherGraphNode { .. }
-        ));
+        assert!(matches!(invalid(unrelated.node_in_clone(node)), Invalid::OtherGraphNode { .. }));
         let mut clone = graph.try_clone().expect("a clone");
         clone.node_in_clone(node).expect("a copied node");
         let later = graph.add_empty(&[]).expect("a node");
         clone.add_empty(&[]).expect("a node");
-        assert!(matches!(
-            invalid(clone.node_in_clone(later)),
-            Invalid::NoSuchNode { .. }
-        ));
+        assert!(matches!(invalid(clone.node_in_clone(later)), Invalid::NoSuchNode { .. }));
     });
 }
 
@@ -440,9 +413,7 @@ fn a_graph_of_many_nodes_is_queried_and_taken_apart_in_time_that_grows_with_it()
     const NODES: usize = 40_000;
     on(Profile::h200(), |context| {
         let mut graph = Graph::new(&context).expect("a graph");
-        let nodes: Vec<_> = (0..NODES)
-            .map(|_| graph.add_empty(&[]).expect("a node"))
-            .collect();
+        let nodes: Vec<_> = (0..NODES).map(|_| graph.add_empty(&[]).expect("a node")).collect();
         for node in &nodes {
             assert_eq!(graph.dependencies(*node).expect("a query"), []);
         }

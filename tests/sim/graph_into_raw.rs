@@ -45,12 +45,7 @@ impl Stage {
         unsafe { graph.add_kernel(&[copy.id()], context, &scale, one, (&mut data, 2, 0, 8)) }
             .expect("a node");
         let executable = graph.instantiate().expect("an executable graph");
-        Self {
-            object,
-            data,
-            host,
-            executable,
-        }
+        Self { object, data, host, executable }
     }
 }
 
@@ -88,12 +83,7 @@ fn destroyed(executable: ExecutableGraph) -> RetainedObjects {
 fn dropping_the_objects_of_a_running_launch_frees_none_of_them() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
-        let Stage {
-            object,
-            data,
-            host,
-            executable,
-        } = Stage::new(&context, &stream);
+        let Stage { object, data, host, executable } = Stage::new(&context, &stream);
         let _work = keep_busy(&stream);
         executable.launch(&stream).expect("a launch");
         let objects = destroyed(executable);
@@ -120,9 +110,7 @@ fn the_objects_outlive_the_launches_on_all_streams_which_they_keep_alive() {
     on(Profile::h200(), |context| {
         let streams = [context.stream(), context.stream()];
         let [one, other] = streams.map(|its| its.expect("a stream"));
-        let Stage {
-            object, executable, ..
-        } = Stage::new(&context, &one);
+        let Stage { object, executable, .. } = Stage::new(&context, &one);
         let work = [&one, &other].map(keep_busy);
         executable.launch(&one).expect("a launch");
         executable.launch(&other).expect("a launch");
@@ -182,9 +170,7 @@ fn dropped_during_a_capture_or_in_a_host_function_they_are_released_later() {
     on(Profile::h200(), |context| {
         let streams = [context.stream(), context.stream()];
         let [stream, other] = streams.map(|its| its.expect("a stream"));
-        let Stage {
-            object, executable, ..
-        } = Stage::new(&context, &stream);
+        let Stage { object, executable, .. } = Stage::new(&context, &stream);
         executable.launch(&stream).expect("a launch");
         let objects = destroyed(executable);
         let captured = stream.capture::<Error>(CaptureMode::default(), |_| {
@@ -198,9 +184,7 @@ fn dropped_during_a_capture_or_in_a_host_function_they_are_released_later() {
         drain(&context);
         assert_eq!(Arc::strong_count(&object), 1);
 
-        let Stage {
-            object, executable, ..
-        } = Stage::new(&context, &stream);
+        let Stage { object, executable, .. } = Stage::new(&context, &stream);
         executable.launch(&stream).expect("a launch");
         let objects = destroyed(executable);
         let dropped = other.launch_host_function(move || drop(objects));
@@ -218,9 +202,7 @@ fn the_drop_waits_for_the_launches_if_an_object_is_borrowed() {
         // SAFETY: `context` outlives the borrowed context.
         let borrowed = unsafe { Context::borrow_raw(context.as_raw()) }.expect("a context");
         let stream = context.stream().expect("a stream");
-        let Stage {
-            object, executable, ..
-        } = Stage::new(&borrowed, &stream);
+        let Stage { object, executable, .. } = Stage::new(&borrowed, &stream);
         let _work = keep_busy(&stream);
         executable.launch(&stream).expect("a launch");
         drop(destroyed(executable));
@@ -233,9 +215,7 @@ fn the_drop_waits_for_the_launches_if_an_object_is_borrowed() {
 fn forgetting_the_objects_leaks_them_and_nothing_else() {
     leaking(|context| {
         let stream = context.stream().expect("a stream");
-        let Stage {
-            object, executable, ..
-        } = Stage::new(&context, &stream);
+        let Stage { object, executable, .. } = Stage::new(&context, &stream);
         executable.launch(&stream).expect("a launch");
         std::mem::forget(destroyed(executable));
         stream.synchronize().expect("a wait");
@@ -261,9 +241,7 @@ fn the_objects_of_a_running_loop_outlive_it() {
             unsafe { body.add_kernel(&[], &context, &choose, one, (handle.clone()?, 0)) }?;
             Ok(())
         };
-        graph
-            .add_while(&[], handle.clone().expect("a handle"), body)
-            .expect("a node");
+        graph.add_while(&[], handle.clone().expect("a handle"), body).expect("a node");
         drop(choose);
         let executable = graph.instantiate().expect("an executable graph");
         drop(graph);
@@ -287,9 +265,7 @@ fn the_objects_of_a_graph_live_as_long_as_a_launch_of_its_executable_graph() {
         let object = Arc::new(());
         let mut graph = Graph::new(&context).expect("a graph");
         let its = Arc::clone(&object);
-        graph
-            .add_host_function(&[], move || drop(Arc::clone(&its)))
-            .expect("a node");
+        graph.add_host_function(&[], move || drop(Arc::clone(&its))).expect("a node");
         let executable = graph.instantiate().expect("an executable graph");
         executable.launch(&stream).expect("a launch");
         let (raw, of_graph) = graph.into_raw();
@@ -317,9 +293,7 @@ fn memory_that_the_last_launch_keeps_is_not_freed() {
         let executable = graph.instantiate().expect("an executable graph");
         executable.launch(&stream).expect("a launch");
         drop(destroyed(executable));
-        graph
-            .instantiate()
-            .expect_err("the memory belongs to the handle");
+        graph.instantiate().expect_err("the memory belongs to the handle");
         drop(graph);
         stream.synchronize().expect("a wait");
         drain(&context);

@@ -82,39 +82,21 @@ fn kernel_nodes_with_invalid_launches_are_refused() {
         let good = kernel_params(bench.append, &arguments);
         let missing: [*const c_void; 2] = [arguments[0], null()];
         let bad = [
-            CUDA_KERNEL_NODE_PARAMS {
-                kernelParams: null_mut(),
-                ..good
-            },
+            CUDA_KERNEL_NODE_PARAMS { kernelParams: null_mut(), ..good },
             kernel_params(bench.append, &missing),
-            CUDA_KERNEL_NODE_PARAMS {
-                gridDimX: 0,
-                ..good
-            },
-            CUDA_KERNEL_NODE_PARAMS {
-                blockDimX: 2048,
-                ..good
-            },
-            CUDA_KERNEL_NODE_PARAMS {
-                sharedMemBytes: 1 << 20,
-                ..good
-            },
+            CUDA_KERNEL_NODE_PARAMS { gridDimX: 0, ..good },
+            CUDA_KERNEL_NODE_PARAMS { blockDimX: 2048, ..good },
+            CUDA_KERNEL_NODE_PARAMS { sharedMemBytes: 1 << 20, ..good },
         ];
         let mut node = null_mut();
         for params in &bad {
             let params = from_ref(params);
-            refused!(
-                INVALID,
-                cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, params)
-            );
+            refused!(INVALID, cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, params));
         }
         let none = kernel_params(null_mut(), &arguments);
         let handle = CUresult::CUDA_ERROR_INVALID_HANDLE;
         let params = &raw const none;
-        refused!(
-            handle,
-            cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, params)
-        );
+        refused!(handle, cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, params));
         assert!(bench.run(graph).is_empty());
         destroy(graph);
     });
@@ -127,10 +109,7 @@ fn the_parameters_of_a_kernel_node_can_be_read_and_replaced() {
         let node = bench.append(graph, &[], 1);
         let mut params = CUDA_KERNEL_NODE_PARAMS::zeroed();
         well!(cuGraphKernelNodeGetParams_v2(node, &raw mut params));
-        assert_eq!(
-            (params.func, params.gridDimX, params.blockDimX),
-            (bench.append, 1, 1)
-        );
+        assert_eq!((params.func, params.gridDimX, params.blockDimX), (bench.append, 1, 1));
         // SAFETY: the driver returns a pointer for each of the two arguments.
         let second = unsafe { params.kernelParams.add(1) };
         // SAFETY: as above.
@@ -154,21 +133,14 @@ fn attributes_of_kernel_nodes_are_set_read_and_copied() {
         let priority = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PRIORITY;
         let mut value = CUlaunchAttributeValue::zeroed();
         value.priority = -3;
-        well!(cuGraphKernelNodeSetAttribute(
-            from,
-            priority,
-            &raw const value
-        ));
+        well!(cuGraphKernelNodeSetAttribute(from, priority, &raw const value));
         well!(cuGraphKernelNodeCopyAttributes(to, from));
         let mut copied = CUlaunchAttributeValue::zeroed();
         well!(cuGraphKernelNodeGetAttribute(to, priority, &raw mut copied));
         // SAFETY: this is the field of the attribute.
         assert_eq!(unsafe { copied.priority }, -3);
         let empty = empty_node(graph, &[]);
-        refused!(
-            INVALID,
-            cuGraphKernelNodeSetAttribute(empty, priority, &raw const value)
-        );
+        refused!(INVALID, cuGraphKernelNodeSetAttribute(empty, priority, &raw const value));
         destroy(graph);
     });
 }
@@ -181,13 +153,7 @@ fn a_kernel_node_with_a_function_without_a_current_context_is_a_misuse() {
         let arguments = [(&raw const bench.log).cast(), (&raw const value).cast()];
         let params = kernel_params(bench.append, &arguments);
         let (mut node, place) = (null_mut(), &raw const params);
-        let add = code!(cuGraphAddKernelNode_v2(
-            &raw mut node,
-            graph,
-            null(),
-            0,
-            place
-        ));
+        let add = code!(cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, place));
         assert_eq!(add, CUresult::CUDA_ERROR_INVALID_CONTEXT);
     });
 }
@@ -197,15 +163,8 @@ fn a_kernel_of_a_library_is_named_by_its_own_field() {
     well_used(|bench| {
         let (image, no) = (IMAGE.as_ptr().cast(), null_mut());
         let none = (null_mut(), null_mut());
-        let library: CUlibrary = made!(cuLibraryLoadData(
-            image,
-            no,
-            none.0,
-            0,
-            null_mut(),
-            none.1,
-            0
-        ));
+        let library: CUlibrary =
+            made!(cuLibraryLoadData(image, no, none.0, 0, null_mut(), none.1, 0));
         let kernel: CUkernel = made!(cuLibraryGetKernel(library, c"append".as_ptr()));
         let (graph, value) = (graph(), 4u32);
         let arguments = [(&raw const bench.log).cast(), (&raw const value).cast()];
@@ -213,27 +172,12 @@ fn a_kernel_of_a_library_is_named_by_its_own_field() {
         let mut params = kernel_params(kernel.cast(), &arguments);
         let (mut node, place) = (null_mut(), &raw mut params);
         let handle = CUresult::CUDA_ERROR_INVALID_HANDLE;
-        refused!(
-            handle,
-            cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, place)
-        );
+        refused!(handle, cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, place));
         params.func = made!(cuKernelGetFunction(kernel));
-        well!(cuGraphAddKernelNode_v2(
-            &raw mut node,
-            graph,
-            null(),
-            0,
-            &raw const params
-        ));
+        well!(cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, &raw const params));
         (params.func, params.kern, params.ctx) = (null_mut(), kernel, bench.context);
         well!(cuCtxSetCurrent(null_mut()));
-        well!(cuGraphAddKernelNode_v2(
-            &raw mut node,
-            graph,
-            null(),
-            0,
-            &raw const params
-        ));
+        well!(cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, &raw const params));
         well!(cuCtxSetCurrent(bench.context));
         assert_eq!(bench.run(graph), [4, 4]);
         destroy(graph);

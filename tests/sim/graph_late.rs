@@ -76,10 +76,7 @@ fn with_conditional_nodes_it_is_destroyed_after_its_launches_and_blocks_no_drop(
         assert!(!was_destroyed());
         assert_eq!(deferred_releases(), 1);
         // The driver permits one, and this one exists.
-        assert!(matches!(
-            invalid(graph.instantiate()),
-            Invalid::SecondExecutable { .. }
-        ));
+        assert!(matches!(invalid(graph.instantiate()), Invalid::SecondExecutable { .. }));
         drop(graph);
         assert_eq!(cuda_sim::alive().modules, 1, "the body is not complete");
         stream.synchronize().expect("a wait");
@@ -177,9 +174,8 @@ fn work(context: &Context, stream: &Stream) -> (ExecutableGraph, GraphBuffer<u8>
 /// Returns a graph whose kernel launches another one.
 fn launcher(context: &Context, work: &DeviceGraph) -> Graph {
     let start = Module::from_ptx(context, START).and_then(|module| module.kernel("start"));
-    let start: TypedKernel<(DeviceGraph,)> = start
-        .and_then(|kernel| kernel.typed())
-        .expect("the test kernel");
+    let start: TypedKernel<(DeviceGraph,)> =
+        start.and_then(|kernel| kernel.typed()).expect("the test kernel");
     let mut graph = Graph::new(context).expect("a graph");
     // SAFETY: the kernel launches the graph that it gets, once.
     unsafe { graph.add_kernel(&[], context, &start, ONE, (work,)) }.expect("a node");
@@ -240,10 +236,7 @@ fn executable_graphs_that_kernels_cannot_launch_are_returned() {
         let plain = Graph::new(&context).and_then(|graph| graph.instantiate());
         let plain = plain.expect("an executable graph");
         let refused = DeviceGraph::try_new(plain, &stream).expect_err("without the option");
-        assert_eq!(
-            invalid::<()>(Err(refused.error.clone())),
-            Invalid::NotDeviceLaunch
-        );
+        assert_eq!(invalid::<()>(Err(refused.error.clone())), Invalid::NotDeviceLaunch);
         refused.value.launch(&stream).expect("it is as before");
         stream.synchronize().expect("a wait");
         drop(refused);

@@ -28,13 +28,7 @@ fn params(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
 fn allocate(graph: CUgraph, after: &[CUgraphNode], bytes: usize) -> (CUgraphNode, u64) {
     let (mut params, mut node) = (params(bytes), null_mut());
     let (after, count) = (after.as_ptr(), after.len());
-    well!(cuGraphAddMemAllocNode(
-        &raw mut node,
-        graph,
-        after,
-        count,
-        &raw mut params
-    ));
+    well!(cuGraphAddMemAllocNode(&raw mut node, graph, after, count, &raw mut params));
     (node, params.dptr)
 }
 
@@ -50,11 +44,7 @@ fn usage() -> [u64; 2] {
     ]
     .map(|attribute| {
         let mut value = 0u64;
-        well!(cuDeviceGetGraphMemAttribute(
-            0,
-            attribute,
-            (&raw mut value).cast()
-        ));
+        well!(cuDeviceGetGraphMemAttribute(0, attribute, (&raw mut value).cast()));
         value
     })
 }
@@ -167,10 +157,7 @@ fn a_graph_with_memory_has_one_executable_graph_and_no_clone() {
         let last = empty_node(graph, &[node]);
         let executable = instantiate(graph);
         let mut other = null_mut();
-        refused!(
-            UNSUPPORTED,
-            cuGraphInstantiateWithFlags(&raw mut other, graph, 0)
-        );
+        refused!(UNSUPPORTED, cuGraphInstantiateWithFlags(&raw mut other, graph, 0));
         let mut clone = null_mut();
         refused!(UNSUPPORTED, cuGraphClone(&raw mut clone, graph));
         let mut child = null_mut();
@@ -180,19 +167,13 @@ fn a_graph_with_memory_has_one_executable_graph_and_no_clone() {
         );
         refused!(UNSUPPORTED, cuGraphDestroyNode(last));
         let (from, to) = (&raw const node, &raw const last);
-        refused!(
-            UNSUPPORTED,
-            cuGraphRemoveDependencies_v2(graph, from, to, null(), 1)
-        );
+        refused!(UNSUPPORTED, cuGraphRemoveDependencies_v2(graph, from, to, null(), 1));
         refused!(INVALID, cuGraphNodeSetEnabled(executable, node, 0));
         well!(cuGraphExecDestroy(executable));
         let again = instantiate(graph);
         well!(cuGraphExecDestroy(again));
         // A launch from the device.
-        refused!(
-            INVALID,
-            cuGraphInstantiateWithFlags(&raw mut other, graph, 4)
-        );
+        refused!(INVALID, cuGraphInstantiateWithFlags(&raw mut other, graph, 4));
         destroy(graph);
         destroy(parent);
     });
@@ -216,24 +197,15 @@ fn memory_nodes_with_invalid_parameters_are_refused() {
             (UNSUPPORTED, shared),
         ] {
             let place = &raw mut bad;
-            refused!(
-                code,
-                cuGraphAddMemAllocNode(&raw mut node, graph, null(), 0, place)
-            );
+            refused!(code, cuGraphAddMemAllocNode(&raw mut node, graph, null(), 0, place));
         }
         let pool: u64 = made!(cuMemAllocAsync(16, bench.stream));
         let (first, address) = allocate(graph, &[], 16);
         for bad in [plain, pool, address + 4, 0x1234] {
-            refused!(
-                INVALID,
-                cuGraphAddMemFreeNode(&raw mut node, graph, null(), 0, bad)
-            );
+            refused!(INVALID, cuGraphAddMemFreeNode(&raw mut node, graph, null(), 0, bad));
         }
         free(graph, first, address);
-        refused!(
-            INVALID,
-            cuGraphAddMemFreeNode(&raw mut node, graph, null(), 0, address)
-        );
+        refused!(INVALID, cuGraphAddMemFreeNode(&raw mut node, graph, null(), 0, address));
         destroy(graph);
         well!(cuMemFree_v2(plain));
         well!(cuMemFreeAsync(pool, bench.stream));
@@ -247,10 +219,7 @@ fn too_much_memory_is_found_by_the_launch() {
         allocate(graph, &[], 16);
         allocate(graph, &[], 200 << 30);
         let executable = instantiate(graph);
-        assert_eq!(
-            launch(bench, executable),
-            CUresult::CUDA_ERROR_OUT_OF_MEMORY
-        );
+        assert_eq!(launch(bench, executable), CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         well!(cuStreamSynchronize(bench.stream));
         assert_eq!(cuda_sim::alive().device_allocations, 1, "only the log");
         well!(cuGraphExecDestroy(executable));
@@ -272,11 +241,7 @@ fn the_memory_of_graphs_is_counted_until_it_is_trimmed() {
         for executable in [first, second] {
             bench.launch(executable);
             well!(cuStreamSynchronize(bench.stream));
-            assert_eq!(
-                usage(),
-                [size, size],
-                "shared by graphs that follow each other"
-            );
+            assert_eq!(usage(), [size, size], "shared by graphs that follow each other");
         }
         well!(cuGraphExecDestroy(first));
         well!(cuGraphExecDestroy(second));
@@ -364,11 +329,7 @@ fn a_second_allocation_that_is_not_ordered_after_the_free_is_a_misuse() {
         // The free waits for a host function, and the launch on the other stream does not.
         unsafe extern "C" fn nothing(_: *mut c_void) {}
         for _ in 0..64 {
-            well!(sys::cuLaunchHostFunc(
-                bench.stream,
-                Some(nothing),
-                null_mut()
-            ));
+            well!(sys::cuLaunchHostFunc(bench.stream, Some(nothing), null_mut()));
         }
         well!(cuMemFreeAsync(address, bench.stream));
         well!(cuGraphLaunch(executable, other));

@@ -33,10 +33,7 @@ fn host_nodes_run_their_function() {
         let graph = graph();
         let mut runs = 0u32;
         let data = (&raw mut runs).cast();
-        let params = CUDA_HOST_NODE_PARAMS {
-            fn_: Some(add_one),
-            userData: data,
-        };
+        let params = CUDA_HOST_NODE_PARAMS { fn_: Some(add_one), userData: data };
         let node: CUgraphNode = made!(cuGraphAddHostNode(graph, null(), 0, &raw const params));
         let mut shown = CUDA_HOST_NODE_PARAMS::zeroed();
         well!(cuGraphHostNodeGetParams(node, &raw mut shown));
@@ -45,10 +42,7 @@ fn host_nodes_run_their_function() {
         bench.run(graph);
         // SAFETY: the pointer is to a local variable, and no launch is running.
         assert_eq!(unsafe { data.cast::<u32>().read() }, 2);
-        let none = CUDA_HOST_NODE_PARAMS {
-            fn_: None,
-            userData: data,
-        };
+        let none = CUDA_HOST_NODE_PARAMS { fn_: None, userData: data };
         refused!(INVALID, cuGraphHostNodeSetParams(node, &raw const none));
         destroy(graph);
     });
@@ -71,10 +65,7 @@ fn a_child_graph_is_a_clone() {
         // The embedded graph can be extended.
         bench.append(embedded, &[], 3);
         let logged = bench.run(parent);
-        assert!(
-            logged == [1, 2, 3, 4] || logged == [1, 3, 2, 4],
-            "{logged:?}"
-        );
+        assert!(logged == [1, 2, 3, 4] || logged == [1, 3, 2, 4], "{logged:?}");
         destroy(parent);
     });
 }
@@ -99,14 +90,8 @@ fn a_moved_child_graph_belongs_to_its_node() {
         well!(cuGraphChildGraphNodeGetGraph(node, &raw mut embedded));
         assert_eq!(embedded, child, "the handle stays");
         let (mut again, mut executable) = (null_mut(), null_mut());
-        refused!(
-            UNSUPPORTED,
-            cuGraphAddNode_v2(&raw mut again, other, null(), null(), 0, place)
-        );
-        refused!(
-            UNSUPPORTED,
-            cuGraphInstantiateWithFlags(&raw mut executable, child, 0)
-        );
+        refused!(UNSUPPORTED, cuGraphAddNode_v2(&raw mut again, other, null(), null(), 0, place));
+        refused!(UNSUPPORTED, cuGraphInstantiateWithFlags(&raw mut executable, child, 0));
         refused!(INVALID, cuGraphDestroy(child));
         bench.append(child, &[], 2);
         assert_eq!(bench.run(parent).len(), 2);
@@ -119,10 +104,7 @@ fn a_moved_child_graph_belongs_to_its_node() {
 fn a_graph_that_is_added_as_its_own_child_is_a_misuse() {
     misused("its own child", |_| {
         let (graph, mut node) = (graph(), null_mut());
-        refused!(
-            INVALID,
-            cuGraphAddChildGraphNode(&raw mut node, graph, null(), 0, graph)
-        );
+        refused!(INVALID, cuGraphAddChildGraphNode(&raw mut node, graph, null(), 0, graph));
     });
 }
 
@@ -133,15 +115,7 @@ fn a_graph_that_is_moved_into_itself_is_a_misuse() {
         let mut params = child_params(graph, 1);
         let params = &raw mut params;
         assert!(
-            !code!(cuGraphAddNode_v2(
-                &raw mut node,
-                graph,
-                null(),
-                null(),
-                0,
-                params
-            ))
-            .is_success()
+            !code!(cuGraphAddNode_v2(&raw mut node, graph, null(), null(), 0, params)).is_success()
         );
     });
 }
@@ -158,10 +132,7 @@ fn event_nodes_record_and_wait() {
         assert_eq!(shown, event);
         well!(cuGraphEventWaitNodeGetEvent(wait, &raw mut shown));
         assert_eq!(shown, other);
-        refused!(
-            INVALID,
-            cuGraphEventRecordNodeGetEvent(wait, &raw mut shown)
-        );
+        refused!(INVALID, cuGraphEventRecordNodeGetEvent(wait, &raw mut shown));
         refused!(INVALID, cuGraphEventRecordNodeSetEvent(wait, event));
         let executable = instantiate(graph);
         well!(cuEventQuery(event));
@@ -194,12 +165,8 @@ fn a_memory_operation_node_runs_its_operations_in_order() {
             paramArray: operations.as_mut_ptr(),
             flags: 0,
         };
-        let node: CUgraphNode = made!(cuGraphAddBatchMemOpNode(
-            graph,
-            null(),
-            0,
-            &raw const params
-        ));
+        let node: CUgraphNode =
+            made!(cuGraphAddBatchMemOpNode(graph, null(), 0, &raw const params));
         bench.run(graph);
         assert_eq!(read(device), [4]);
         let mut shown = CUDA_BATCH_MEM_OP_NODE_PARAMS::zeroed();
@@ -220,12 +187,7 @@ fn nodes_of_semaphores_accept_empty_lists() {
         let graph = graph();
         let mut params = CUDA_EXT_SEM_SIGNAL_NODE_PARAMS::zeroed();
         let place = &raw const params;
-        let _: CUgraphNode = made!(cuGraphAddExternalSemaphoresSignalNode(
-            graph,
-            null(),
-            0,
-            place
-        ));
+        let _: CUgraphNode = made!(cuGraphAddExternalSemaphoresSignalNode(graph, null(), 0, place));
         assert!(bench.run(graph).is_empty());
         params.numExtSems = 1;
         let (mut node, place) = (null_mut(), &raw const params);
@@ -269,10 +231,7 @@ fn a_node_of_any_type_is_added_and_changed_through_the_generic_functions() {
             let place = &raw mut other;
             refused!(INVALID, cuGraphNodeSetParams(node, place));
             if kind != 5 {
-                refused!(
-                    INVALID,
-                    cuGraphAddNode_v2(&raw mut bad, graph, null(), null(), 0, place)
-                );
+                refused!(INVALID, cuGraphAddNode_v2(&raw mut bad, graph, null(), null(), 0, place));
             }
         }
         destroy(graph);
@@ -287,25 +246,13 @@ fn dependencies_must_be_different_nodes_of_the_graph() {
         let (first, foreign) = (empty_node(graph, &[]), empty_node(other, &[]));
         let mut node = null_mut();
         for after in [[foreign, first], [first, first], [first, null_mut()]] {
-            refused!(
-                INVALID,
-                cuGraphAddEmptyNode(&raw mut node, graph, after.as_ptr(), 2)
-            );
+            refused!(INVALID, cuGraphAddEmptyNode(&raw mut node, graph, after.as_ptr(), 2));
         }
-        refused!(
-            INVALID,
-            cuGraphAddEmptyNode(&raw mut node, graph, null(), 1)
-        );
+        refused!(INVALID, cuGraphAddEmptyNode(&raw mut node, graph, null(), 1));
         refused!(INVALID, cuGraphAddEmptyNode(null_mut(), graph, null(), 0));
-        refused!(
-            INVALID,
-            cuGraphAddEmptyNode(&raw mut node, null_mut(), null(), 0)
-        );
+        refused!(INVALID, cuGraphAddEmptyNode(&raw mut node, null_mut(), null(), 0));
         destroy(other);
-        refused!(
-            INVALID,
-            cuGraphAddEmptyNode(&raw mut node, graph, &raw const foreign, 1)
-        );
+        refused!(INVALID, cuGraphAddEmptyNode(&raw mut node, graph, &raw const foreign, 1));
         destroy(graph);
     });
 }
@@ -323,19 +270,13 @@ fn nodes_without_kernels_need_no_current_context() {
         empty_node(graph, &[]);
         let mut executable = null_mut();
         let needed = CUresult::CUDA_ERROR_INVALID_CONTEXT;
-        refused!(
-            needed,
-            cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)
-        );
+        refused!(needed, cuGraphInstantiateWithFlags(&raw mut executable, graph, 0));
         // A kernel of a library needs a context that is named or current.
         let arguments = [(&raw const bench.log).cast(), (&raw const value).cast()];
         let mut params = kernel_params(null_mut(), &arguments);
         params.kern = bench.append.cast();
         let (mut node, place) = (null_mut(), &raw const params);
-        refused!(
-            needed,
-            cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, place)
-        );
+        refused!(needed, cuGraphAddKernelNode_v2(&raw mut node, graph, null(), 0, place));
         well!(cuCtxSetCurrent(bench.context));
         destroy(graph);
         well!(cuMemFree_v2(device));
@@ -350,10 +291,7 @@ fn a_graph_follows_the_work_before_it_on_its_stream() {
         let graph = graph();
         let mut runs = 0u32;
         let data: *mut c_void = (&raw mut runs).cast();
-        let params = CUDA_HOST_NODE_PARAMS {
-            fn_: Some(add_one),
-            userData: data,
-        };
+        let params = CUDA_HOST_NODE_PARAMS { fn_: Some(add_one), userData: data };
         let _: CUgraphNode = made!(cuGraphAddHostNode(graph, null(), 0, &raw const params));
         let executable = instantiate(graph);
         for _ in 0..3 {

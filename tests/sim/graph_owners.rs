@@ -73,9 +73,7 @@ fn objects_are_released_after_the_last_launch_and_the_drop_does_not_wait() {
         let stream = context.stream().expect("a stream");
         let object = Arc::new(());
         let mut graph = Graph::new(&context).expect("a graph");
-        graph
-            .add_host_function(&[], owner(&object))
-            .expect("a node");
+        graph.add_host_function(&[], owner(&object)).expect("a node");
         let executable = graph.instantiate().expect("an executable graph");
         drop(graph);
         executable.launch(&stream).expect("a launch");
@@ -98,16 +96,12 @@ fn replaced_functions_are_released_in_batches_while_the_graph_is_used() {
         let stream = context.stream().expect("a stream");
         let object = Arc::new(());
         let mut graph = Graph::new(&context).expect("a graph");
-        let node = graph
-            .add_host_function(&[], owner(&object))
-            .expect("a node");
+        let node = graph.add_host_function(&[], owner(&object)).expect("a node");
         let mut executable = graph.instantiate().expect("an executable graph");
         executable.launch(&stream).expect("a launch");
         for _ in 0..100 {
             let mut nodes = executable.nodes(&graph).expect("its graph");
-            nodes
-                .set_host_function(node, owner(&object))
-                .expect("a change");
+            nodes.set_host_function(node, owner(&object)).expect("a change");
             executable.launch(&stream).expect("a launch");
         }
         drop(graph);
@@ -146,9 +140,7 @@ fn a_drop_during_a_capture_of_the_stream_is_deferred() {
         let stream = context.stream().expect("a stream");
         let object = Arc::new(());
         let mut graph = Graph::new(&context).expect("a graph");
-        graph
-            .add_host_function(&[], owner(&object))
-            .expect("a node");
+        graph.add_host_function(&[], owner(&object)).expect("a node");
         let executable = graph.instantiate().expect("an executable graph");
         drop(graph);
         executable.launch(&stream).expect("a launch");
@@ -177,9 +169,7 @@ fn a_drop_in_a_host_function_is_deferred() {
         graph.add_fill(&[], &mut data, 1).expect("a node");
         let executable = graph.instantiate().expect("an executable graph");
         executable.launch(&stream).expect("a launch");
-        other
-            .launch_host_function(move || drop((graph, data, executable)))
-            .expect("a function");
+        other.launch_host_function(move || drop((graph, data, executable))).expect("a function");
         context.synchronize().expect("a wait");
         drain(&context);
         stream.synchronize().expect("a wait");
@@ -218,9 +208,8 @@ fn a_later_executable_graph_runs_after_the_launches_of_the_first() {
 fn earlier_work_and_forgotten_accesses_come_before_the_next_launch() {
     on(Profile::h200().with_seed(3), |context| {
         for _ in 0..8 {
-            let streams: Vec<Stream> = (0..3)
-                .map(|_| context.stream().expect("a stream"))
-                .collect();
+            let streams: Vec<Stream> =
+                (0..3).map(|_| context.stream().expect("a stream")).collect();
             let mut graph = Graph::new(&context).expect("a graph");
             let mut buffer = DeviceBuffer::<i32>::zeroed(&streams[0], 8).expect("memory");
             buffer.fill(3).expect("a fill");
@@ -342,8 +331,7 @@ fn a_forgotten_access_leaks_the_memory_and_the_next_launch_waits_for_it() {
         drop((executable, graph));
         context.synchronize().expect("a wait");
         drain(&context);
-        data.into_buffer()
-            .expect_err("the forgotten accesses keep the memory");
+        data.into_buffer().expect_err("the forgotten accesses keep the memory");
     });
 }
 
@@ -356,20 +344,11 @@ fn a_borrowed_stream_is_refused_by_safe_launches() {
         let borrowed = borrowed.expect("a stream");
         let executable = Graph::new(&context).and_then(|graph| graph.instantiate());
         let executable = executable.expect("an executable graph");
-        assert_eq!(
-            invalid(executable.launch(&borrowed)),
-            Invalid::BorrowedStream
-        );
-        assert_eq!(
-            invalid(executable.upload(&borrowed)),
-            Invalid::BorrowedStream
-        );
+        assert_eq!(invalid(executable.launch(&borrowed)), Invalid::BorrowedStream);
+        assert_eq!(invalid(executable.upload(&borrowed)), Invalid::BorrowedStream);
         // SAFETY: the launch is complete before the executable graph is dropped.
         unsafe { executable.launch_unchecked(&borrowed) }.expect("a launch");
-        assert_eq!(
-            invalid(executable.launch(&borrowed)),
-            Invalid::BorrowedStream
-        );
+        assert_eq!(invalid(executable.launch(&borrowed)), Invalid::BorrowedStream);
         stream.synchronize().expect("a wait");
     });
 }

@@ -21,12 +21,7 @@ use cuda_safe::sys::{
 const PLAIN: CUgraphEdgeData = edge(0, 0, 0);
 
 const fn edge(from_port: u8, to_port: u8, kind: u8) -> CUgraphEdgeData {
-    CUgraphEdgeData {
-        from_port,
-        to_port,
-        type_: kind,
-        reserved: [0; 5],
-    }
+    CUgraphEdgeData { from_port, to_port, type_: kind, reserved: [0; 5] }
 }
 
 fn nodes(graph: CUgraph) -> Vec<CUgraphNode> {
@@ -35,10 +30,7 @@ fn nodes(graph: CUgraph) -> Vec<CUgraphNode> {
     let mut nodes = vec![null_mut(); count + 1];
     count += 1;
     well!(cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count));
-    assert!(
-        nodes[count..].iter().all(|node| node.is_null()),
-        "spare entries are null"
-    );
+    assert!(nodes[count..].iter().all(|node| node.is_null()), "spare entries are null");
     nodes.truncate(count);
     nodes
 }
@@ -64,11 +56,7 @@ fn nodes_are_listed_in_the_order_in_which_they_were_added() {
         let d = empty_node(graph, &[a, c]);
         assert_eq!(nodes(graph), [a, c, d]);
         let (mut roots, mut count) = ([null_mut(); 3], 3);
-        well!(cuGraphGetRootNodes(
-            graph,
-            roots.as_mut_ptr(),
-            &raw mut count
-        ));
+        well!(cuGraphGetRootNodes(graph, roots.as_mut_ptr(), &raw mut count));
         assert_eq!((count, roots), (1, [a, null_mut(), null_mut()]));
         refused!(INVALID, cuGraphGetNodes(graph, null_mut(), null_mut()));
         destroy(graph);
@@ -79,51 +67,22 @@ fn nodes_are_listed_in_the_order_in_which_they_were_added() {
 fn edges_are_added_listed_and_removed() {
     well_used(|_| {
         let graph = graph();
-        let (a, b, c) = (
-            empty_node(graph, &[]),
-            empty_node(graph, &[]),
-            empty_node(graph, &[]),
-        );
-        well!(cuGraphAddDependencies_v2(
-            graph,
-            [a, b].as_ptr(),
-            [b, c].as_ptr(),
-            null(),
-            2
-        ));
+        let (a, b, c) = (empty_node(graph, &[]), empty_node(graph, &[]), empty_node(graph, &[]));
+        well!(cuGraphAddDependencies_v2(graph, [a, b].as_ptr(), [b, c].as_ptr(), null(), 2));
         let (mut from, mut to, mut count) = ([null_mut(); 4], [null_mut(); 4], 0);
         let place = (from.as_mut_ptr(), to.as_mut_ptr());
-        refused!(
-            INVALID,
-            cuGraphGetEdges_v2(graph, place.0, place.1, null_mut(), &raw mut count)
-        );
+        refused!(INVALID, cuGraphGetEdges_v2(graph, place.0, place.1, null_mut(), &raw mut count));
         count = 4;
-        well!(cuGraphGetEdges_v2(
-            graph,
-            place.0,
-            place.1,
-            null_mut(),
-            &raw mut count
-        ));
+        well!(cuGraphGetEdges_v2(graph, place.0, place.1, null_mut(), &raw mut count));
         assert_eq!(
             (count, &from[..3], &to[..3]),
             (2, &[a, b, null_mut()][..], &[b, c, null_mut()][..])
         );
         let (mut near, mut count) = ([null_mut(); 2], 2);
-        well!(cuGraphNodeGetDependencies_v2(
-            b,
-            near.as_mut_ptr(),
-            null_mut(),
-            &raw mut count
-        ));
+        well!(cuGraphNodeGetDependencies_v2(b, near.as_mut_ptr(), null_mut(), &raw mut count));
         assert_eq!((count, near[0]), (1, a));
         count = 2;
-        well!(cuGraphNodeGetDependentNodes_v2(
-            b,
-            near.as_mut_ptr(),
-            null_mut(),
-            &raw mut count
-        ));
+        well!(cuGraphNodeGetDependentNodes_v2(b, near.as_mut_ptr(), null_mut(), &raw mut count));
         assert_eq!((count, near[0]), (1, c));
         // An edge that exists, to itself, or to nothing.
         for (from, to) in [(a, b), (a, a), (a, null_mut())] {
@@ -143,13 +102,7 @@ fn only_edges_between_kernels_have_data() {
         let other = empty_node(graph, &[]);
         let mut reserved = PLAIN;
         reserved.reserved[0] = 1;
-        for bad in [
-            edge(0, 0, 1),
-            edge(3, 0, 1),
-            edge(1, 1, 1),
-            edge(1, 0, 2),
-            reserved,
-        ] {
+        for bad in [edge(0, 0, 1), edge(3, 0, 1), edge(1, 1, 1), edge(1, 0, 2), reserved] {
             assert_eq!(connect(graph, a, b, &bad), INVALID);
         }
         for good in [edge(1, 0, 1), edge(2, 0, 1), edge(2, 0, 0)] {
@@ -162,18 +115,9 @@ fn only_edges_between_kernels_have_data() {
                 lossy,
                 cuGraphGetEdges_v2(graph, place.0, place.1, null_mut(), &raw mut count)
             );
-            refused!(
-                lossy,
-                cuGraphNodeGetDependencies_v2(b, place.0, null_mut(), &raw mut count)
-            );
+            refused!(lossy, cuGraphNodeGetDependencies_v2(b, place.0, null_mut(), &raw mut count));
             let mut data = PLAIN;
-            well!(cuGraphGetEdges_v2(
-                graph,
-                place.0,
-                place.1,
-                &raw mut data,
-                &raw mut count
-            ));
+            well!(cuGraphGetEdges_v2(graph, place.0, place.1, &raw mut data, &raw mut count));
             assert_eq!((data.from_port, data.type_), (good.from_port, good.type_));
             assert!(disconnect(graph, a, b).is_success());
         }
@@ -190,10 +134,7 @@ fn a_cycle_is_found_when_the_graph_is_instantiated() {
         assert!(connect(graph, b, a, &PLAIN).is_success());
         let mut params = sys::CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed();
         let (mut executable, place) = (null_mut(), &raw mut params);
-        refused!(
-            INVALID,
-            cuGraphInstantiateWithParams(&raw mut executable, graph, place)
-        );
+        refused!(INVALID, cuGraphInstantiateWithParams(&raw mut executable, graph, place));
         let structure = sys::CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
         assert_eq!(params.result_out, structure);
         assert!([a, b].contains(&params.hErrNode_out));
@@ -217,10 +158,7 @@ fn a_clone_has_nodes_of_its_own() {
         assert_eq!(bench.run(clone), [1, 2]);
         assert_eq!(bench.run(original), [1, 2, 3]);
         let (mut none, foreign) = (null_mut(), empty_node(clone, &[]));
-        refused!(
-            INVALID,
-            cuGraphNodeFindInClone(&raw mut none, foreign, clone)
-        );
+        refused!(INVALID, cuGraphNodeFindInClone(&raw mut none, foreign, clone));
         destroy(original);
         assert_eq!(bench.run(clone), [1, 2]);
         destroy(clone);
@@ -234,10 +172,7 @@ fn a_destroyed_node_is_a_misuse_except_as_a_dependency() {
         let node = empty_node(graph, &[]);
         well!(cuGraphDestroyNode(node));
         let mut made = null_mut();
-        refused!(
-            INVALID,
-            cuGraphAddEmptyNode(&raw mut made, graph, &raw const node, 1)
-        );
+        refused!(INVALID, cuGraphAddEmptyNode(&raw mut made, graph, &raw const node, 1));
         assert_eq!(cuda_sim::misuses(), [""; 0]);
         let mut kind = Type::CU_GRAPH_NODE_TYPE_EMPTY;
         assert!(!code!(cuGraphNodeGetType(node, &raw mut kind)).is_success());
@@ -270,10 +205,7 @@ fn a_graph_that_is_used_after_its_destruction_is_a_misuse() {
         let graph = graph();
         destroy(graph);
         let mut node = null_mut();
-        refused!(
-            INVALID,
-            cuGraphAddEmptyNode(&raw mut node, graph, null(), 0)
-        );
+        refused!(INVALID, cuGraphAddEmptyNode(&raw mut node, graph, null(), 0));
     });
 }
 
@@ -287,10 +219,7 @@ fn handles_of_other_kinds_are_refused() {
         refused!(INVALID, cuGraphExecDestroy(graph.cast()));
         refused!(INVALID, cuGraphLaunch(graph.cast(), bench.stream));
         let (mut made, mut clone) = (null_mut(), null_mut());
-        refused!(
-            INVALID,
-            cuGraphInstantiateWithFlags(&raw mut made, executable.cast(), 0)
-        );
+        refused!(INVALID, cuGraphInstantiateWithFlags(&raw mut made, executable.cast(), 0));
         refused!(INVALID, cuGraphClone(&raw mut clone, executable.cast()));
         refused!(INVALID, cuGraphCreate(&raw mut clone, 1));
         well!(cuGraphExecDestroy(executable));
@@ -311,20 +240,13 @@ fn instantiation_accepts_the_documented_flags() {
         }
         let mut executable = null_mut();
         for flags in [2, 5, 16] {
-            refused!(
-                INVALID,
-                cuGraphInstantiateWithFlags(&raw mut executable, graph, flags)
-            );
+            refused!(INVALID, cuGraphInstantiateWithFlags(&raw mut executable, graph, flags));
         }
         // The upload needs a stream, and then no context.
         let mut params = sys::CUDA_GRAPH_INSTANTIATE_PARAMS::zeroed();
         (params.flags, params.hUploadStream) = (2, bench.stream);
         well!(sys::cuCtxSetCurrent(null_mut()));
-        well!(cuGraphInstantiateWithParams(
-            &raw mut executable,
-            graph,
-            &raw mut params
-        ));
+        well!(cuGraphInstantiateWithParams(&raw mut executable, graph, &raw mut params));
         let success = sys::CUgraphInstantiateResult::CUDA_GRAPH_INSTANTIATE_SUCCESS;
         assert_eq!(params.result_out, success);
         well!(sys::cuCtxSetCurrent(bench.context));
@@ -380,10 +302,7 @@ fn an_upload_to_a_capturing_stream_invalidates_the_capture() {
         refused!(unsupported, cuGraphUpload(executable, bench.stream));
         let mut captured = null_mut();
         let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-        refused!(
-            invalidated,
-            cuStreamEndCapture(bench.stream, &raw mut captured)
-        );
+        refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut captured));
         well!(cuGraphExecDestroy(executable));
         destroy(graph);
     });
@@ -394,34 +313,19 @@ fn a_graph_is_printed_with_its_child_graphs() {
     well_used(|bench| {
         let (parent, child, device) = (graph(), graph(), memory(128));
         let first = bench.append(parent, &[], 1);
-        copy_node(
-            child,
-            &[],
-            &copy(Side::Device(device), Side::Device(device + 64), 64),
-        );
+        copy_node(child, &[], &copy(Side::Device(device), Side::Device(device + 64), 64));
         let _: CUgraphNode = made!(cuGraphAddChildGraphNode(parent, &raw const first, 1, child));
         let path = crate::common::scratch().join("a graph.dot");
         let name = std::ffi::CString::new(path.to_str().expect("text")).expect("no NUL");
         well!(cuGraphDebugDotPrint(parent, name.as_ptr(), 0));
         let text = std::fs::read_to_string(&path).expect("a file");
-        for part in [
-            "digraph dot",
-            "label=\"graph_1\"",
-            "0\\nappend\\n",
-            "MEMCPY\\n(DtoD,64)",
-        ] {
+        for part in ["digraph dot", "label=\"graph_1\"", "0\\nappend\\n", "MEMCPY\\n(DtoD,64)"] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
-        assert!(
-            text.contains("\"graph_1_node_0\" -> \"graph_1_node_1\";"),
-            "{text}"
-        );
+        assert!(text.contains("\"graph_1_node_0\" -> \"graph_1_node_1\";"), "{text}");
         refused!(INVALID, cuGraphDebugDotPrint(parent, null(), 0));
         let system = CUresult::CUDA_ERROR_OPERATING_SYSTEM;
-        refused!(
-            system,
-            cuGraphDebugDotPrint(parent, c"/no folder/graph.dot".as_ptr(), 0)
-        );
+        refused!(system, cuGraphDebugDotPrint(parent, c"/no folder/graph.dot".as_ptr(), 0));
         destroy(child);
         destroy(parent);
         well!(cuMemFree_v2(device));
@@ -439,17 +343,11 @@ fn newer_drivers_have_ids_of_graphs_and_nodes() {
         well!(sys::cuGraphNodeGetLocalId(second, &raw mut local));
         assert_eq!(local, 1);
         let (mut first_id, mut second_id) = (0, 0);
-        well!(sys::cuGraphNodeGetToolsId(
-            nodes(graph)[0],
-            &raw mut first_id
-        ));
+        well!(sys::cuGraphNodeGetToolsId(nodes(graph)[0], &raw mut first_id));
         well!(sys::cuGraphNodeGetToolsId(second, &raw mut second_id));
         assert_ne!(first_id, second_id);
         let mut containing = null_mut();
-        well!(sys::cuGraphNodeGetContainingGraph(
-            second,
-            &raw mut containing
-        ));
+        well!(sys::cuGraphNodeGetContainingGraph(second, &raw mut containing));
         assert_eq!(containing, graph);
         let executable = instantiate(graph);
         let (mut id, mut other) = (0, 0);
@@ -475,24 +373,15 @@ fn a_driver_does_not_have_the_functions_of_later_versions() {
         let mut id = 0;
         assert!(!code!(sys::cuGraphNodeGetLocalId(node, &raw mut id)).is_success());
         let mut handle = 0;
-        let create = code!(sys::cuGraphConditionalHandleCreate(
-            &raw mut handle,
-            graph,
-            null_mut(),
-            0,
-            0
-        ));
+        let create =
+            code!(sys::cuGraphConditionalHandleCreate(&raw mut handle, graph, null_mut(), 0, 0));
         assert!(!create.is_success());
         // The older function exists.
         let other = empty_node(graph, &[]);
         let (from, to) = (&raw const node, &raw const other);
         well!(sys::abi::cuGraphAddDependencies(graph, from, to, 1));
         let mut count = 0;
-        well!(sys::abi::cuGraphNodeGetDependencies(
-            other,
-            null_mut(),
-            &raw mut count
-        ));
+        well!(sys::abi::cuGraphNodeGetDependencies(other, null_mut(), &raw mut count));
         assert_eq!(count, 1);
         destroy(graph);
     });

@@ -64,10 +64,7 @@ fn a_recapture_tells_which_changes_need_a_new_executable_graph() {
         let graph = stream.capture(MODE, |_| fill(1)).expect("a graph");
         let recaptured = stream.recapture(graph, MODE, |_| fill(2));
         let (graph, changed) = recaptured.expect("the same node");
-        assert!(
-            matches!(&changed[..], [its] if !its.is_updatable),
-            "{changed:?}"
-        );
+        assert!(matches!(&changed[..], [its] if !its.is_updatable), "{changed:?}");
         let executable = graph.instantiate().expect("an executable graph");
         // SAFETY: the buffer is alive and is used on this stream only.
         unsafe { executable.launch_unchecked(stream) }.expect("a launch");

@@ -13,9 +13,7 @@ const ONE: LaunchConfig = LaunchConfig::linear(1, 32);
 fn nothing(context: &Context) -> TypedKernel<()> {
     let module = Module::from_ptx(context, include_str!("../kernels/vector.ptx"));
     let kernel = module.and_then(|module| module.kernel("nothing"));
-    kernel
-        .and_then(|kernel| kernel.typed())
-        .expect("no parameters")
+    kernel.and_then(|kernel| kernel.typed()).expect("no parameters")
 }
 
 /// A graph that fills two buffers, one node after another, and that was instantiated.
@@ -40,14 +38,8 @@ fn with_stage(body: impl FnOnce(&Context, &mut Stage)) {
         let first = graph.add_fill(&[], &mut data, 1).expect("a node").id();
         let second = graph.add_fill(&[first], &mut data, 2).expect("a node").id();
         let last = graph.add_fill(&[], &mut other, 3).expect("a node");
-        let mut stage = Stage {
-            stream,
-            graph,
-            data,
-            other,
-            nodes: [first, second, last.id()],
-            last,
-        };
+        let mut stage =
+            Stage { stream, graph, data, other, nodes: [first, second, last.id()], last };
         assert!(stage.is_ordered());
         body(&context, &mut stage);
     });
@@ -80,17 +72,11 @@ fn a_new_node_is_checked() {
 fn changed_edges_are_checked() {
     with_stage(|_, stage| {
         let [first, second, _] = stage.nodes;
-        stage
-            .graph
-            .remove_dependency(first, second)
-            .expect("an edge");
+        stage.graph.remove_dependency(first, second).expect("an edge");
         assert!(!stage.is_ordered());
         stage.graph.add_dependency(second, first).expect("an edge");
         assert!(stage.is_ordered());
-        stage
-            .graph
-            .remove_dependency(second, first)
-            .expect("an edge");
+        stage.graph.remove_dependency(second, first).expect("an edge");
         assert!(!stage.is_ordered());
     });
 }
@@ -112,15 +98,9 @@ fn a_removed_node_is_checked() {
 fn changed_memory_of_a_node_is_checked() {
     with_stage(|_, stage| {
         let last = stage.last;
-        stage
-            .graph
-            .set_fill(last, &mut stage.data, 4)
-            .expect("a change");
+        stage.graph.set_fill(last, &mut stage.data, 4).expect("a change");
         assert!(!stage.is_ordered());
-        stage
-            .graph
-            .set_fill(last, &mut stage.other, 4)
-            .expect("a change");
+        stage.graph.set_fill(last, &mut stage.other, 4).expect("a change");
         assert!(stage.is_ordered());
     });
 }
@@ -129,9 +109,7 @@ fn changed_memory_of_a_node_is_checked() {
 fn the_nodes_of_a_changed_body_are_checked() {
     with_stage(|context, stage| {
         let graph = &mut stage.graph;
-        let handle = graph
-            .conditional_handle(context, Some(1))
-            .expect("a handle");
+        let handle = graph.conditional_handle(context, Some(1)).expect("a handle");
         let node = graph.add_if(&[], handle, |body| body.add_empty(&[]).map(drop));
         let node = node.expect("a node");
         assert!(stage.is_ordered());
@@ -151,15 +129,10 @@ fn an_update_checks_the_changed_graph() {
         let mut executable = stage.graph.instantiate().expect("an executable graph");
         executable.update(&stage.graph).expect("no change");
         let last = stage.last;
-        stage
-            .graph
-            .set_fill(last, &mut stage.data, 4)
-            .expect("a change");
+        stage.graph.set_fill(last, &mut stage.data, 4).expect("a change");
         for _ in 0..2 {
             let refused = executable.update(&stage.graph).expect_err("no order");
-            let Error::Invalid(why) = refused else {
-                panic!("{refused:?}")
-            };
+            let Error::Invalid(why) = refused else { panic!("{refused:?}") };
             assert!(matches!(*why, Invalid::UnorderedAccess { .. }));
         }
     });
@@ -173,14 +146,10 @@ fn a_change_to_other_memory_is_checked_after_one_to_a_part_of_the_memory() {
         let mut nodes = executable.nodes(&stage.graph).expect("its graph");
         let part = stage.other.slice_mut(2..4).expect("a part");
         nodes.set_fill(last, part, 4).expect("a part of its memory");
-        nodes
-            .set_fill(last, &mut stage.other, 4)
-            .expect("all of its memory");
+        nodes.set_fill(last, &mut stage.other, 4).expect("all of its memory");
         let part = stage.data.slice_mut(0..1).expect("a part");
         let refused = nodes.set_fill(last, part, 4);
-        let Err(Error::Invalid(why)) = refused else {
-            panic!("{refused:?}")
-        };
+        let Err(Error::Invalid(why)) = refused else { panic!("{refused:?}") };
         assert!(matches!(*why, Invalid::UnorderedAccess { .. }));
     });
 }
@@ -193,9 +162,7 @@ fn a_launch_comes_after_the_writes_of_memory_that_entered_the_graph_later() {
             cuda_sim::clear_calls();
             executable.launch(&stage.stream).expect("a launch");
             let calls = cuda_sim::calls();
-            let waits = calls
-                .iter()
-                .filter(|call| call.function == "cuStreamWaitEvent");
+            let waits = calls.iter().filter(|call| call.function == "cuStreamWaitEvent");
             waits.count()
         };
         let before = waits(stage);

@@ -183,10 +183,7 @@ fn no_capture_begins_while_other_code_enqueues() {
         let Err(Error::Invalid(why)) = refused else {
             panic!("{refused:?}");
         };
-        assert!(
-            matches!(*why, Invalid::CallsInProgress { calls: 1, .. }),
-            "{why}"
-        );
+        assert!(matches!(*why, Invalid::CallsInProgress { calls: 1, .. }), "{why}");
         assert!(why.to_string().contains("a call of other code"), "{why}");
     });
 }

@@ -80,34 +80,16 @@ fn invalid_parameters_leave_an_executable_graph_unchanged() {
             [(&raw const bench.log).cast(), (&raw const value).cast()];
         let good = kernel_params(bench.append, &arguments);
         let bad = [
-            (
-                INVALID,
-                CUDA_KERNEL_NODE_PARAMS {
-                    gridDimX: 0,
-                    ..good
-                },
-            ),
-            (
-                INVALID,
-                CUDA_KERNEL_NODE_PARAMS {
-                    blockDimX: 2048,
-                    ..good
-                },
-            ),
+            (INVALID, CUDA_KERNEL_NODE_PARAMS { gridDimX: 0, ..good }),
+            (INVALID, CUDA_KERNEL_NODE_PARAMS { blockDimX: 2048, ..good }),
             (
                 CUresult::CUDA_ERROR_INVALID_HANDLE,
-                CUDA_KERNEL_NODE_PARAMS {
-                    func: null_mut(),
-                    ..good
-                },
+                CUDA_KERNEL_NODE_PARAMS { func: null_mut(), ..good },
             ),
         ];
         for (code, params) in &bad {
             let params = from_ref(params);
-            refused!(
-                *code,
-                cuGraphExecKernelNodeSetParams_v2(executable, node, params)
-            );
+            refused!(*code, cuGraphExecKernelNodeSetParams_v2(executable, node, params));
         }
         assert_eq!(launched(bench, executable), [1]);
         well!(cuGraphExecDestroy(executable));
@@ -129,11 +111,7 @@ fn a_copy_keeps_its_direction_its_dimensions_and_its_kinds_of_memory() {
             crate::graph_calls::code!(cuGraphExecMemcpyNodeSetParams(executable, node, copy, null))
         };
         let from_host = copy_node(graph, &[], &copy(host, Side::Device(a), 64));
-        let on_device = copy_node(
-            graph,
-            &[from_host],
-            &copy(Side::Device(a), Side::Device(b), 64),
-        );
+        let on_device = copy_node(graph, &[from_host], &copy(Side::Device(a), Side::Device(b), 64));
         let executable = instantiate(graph);
         let plane = CUDA_MEMCPY3D {
             Height: 2,
@@ -151,20 +129,15 @@ fn a_copy_keeps_its_direction_its_dimensions_and_its_kinds_of_memory() {
         ] {
             assert_eq!(set(executable, on_device, &bad), INVALID);
         }
-        for good in [
-            copy(Side::Device(b), Side::Device(a), 16),
-            copy(Side::Device(a), Side::Device(b), 32),
-        ] {
+        for good in
+            [copy(Side::Device(b), Side::Device(a), 16), copy(Side::Device(a), Side::Device(b), 32)]
+        {
             assert!(set(executable, on_device, &good).is_success());
         }
         assert!(set(executable, from_host, &copy(host, Side::Device(a), 32)).is_success());
         well!(cuCtxSetCurrent(null_mut()));
         assert_eq!(
-            set(
-                executable,
-                on_device,
-                &copy(Side::Device(a), Side::Device(b), 32)
-            ),
+            set(executable, on_device, &copy(Side::Device(a), Side::Device(b), 32)),
             INVALID
         );
         well!(cuCtxSetCurrent(bench.context));
@@ -192,32 +165,20 @@ fn a_fill_stays_a_line() {
             fill(device, 2, 4),
             fill(pool, 2, 4),
             fill(device, 2, 8),
-            CUDA_MEMSET_NODE_PARAMS {
-                elementSize: 1,
-                ..fill(device, 3, 16)
-            },
+            CUDA_MEMSET_NODE_PARAMS { elementSize: 1, ..fill(device, 3, 16) },
         ];
         for params in &good {
             let params = from_ref(params);
-            well!(cuGraphExecMemsetNodeSetParams(
-                executable, node, params, null
-            ));
+            well!(cuGraphExecMemsetNodeSetParams(executable, node, params, null));
         }
         let bad = [
-            CUDA_MEMSET_NODE_PARAMS {
-                height: 2,
-                pitch: 16,
-                ..fill(device, 1, 4)
-            },
+            CUDA_MEMSET_NODE_PARAMS { height: 2, pitch: 16, ..fill(device, 1, 4) },
             fill(device, 1, 0),
             fill(device, 1, 17),
         ];
         for params in &bad {
             let params = from_ref(params);
-            refused!(
-                INVALID,
-                cuGraphExecMemsetNodeSetParams(executable, node, params, null)
-            );
+            refused!(INVALID, cuGraphExecMemsetNodeSetParams(executable, node, params, null));
         }
         bench.launch(executable);
         well!(cuStreamSynchronize(bench.stream));
@@ -236,33 +197,15 @@ fn host_functions_and_events_can_be_replaced() {
     well_used(|bench| {
         let graph = graph();
         let (event, other) = (made!(cuEventCreate(0)), made!(cuEventCreate(0)));
-        let host = CUDA_HOST_NODE_PARAMS {
-            fn_: Some(nothing),
-            userData: null_mut(),
-        };
+        let host = CUDA_HOST_NODE_PARAMS { fn_: Some(nothing), userData: null_mut() };
         let host_node: CUgraphNode = made!(cuGraphAddHostNode(graph, null(), 0, &raw const host));
         let record: CUgraphNode = made!(cuGraphAddEventRecordNode(graph, null(), 0, event));
         let executable = instantiate(graph);
-        well!(cuGraphExecHostNodeSetParams(
-            executable,
-            host_node,
-            &raw const host
-        ));
-        let none = CUDA_HOST_NODE_PARAMS {
-            fn_: None,
-            userData: null_mut(),
-        };
-        refused!(
-            INVALID,
-            cuGraphExecHostNodeSetParams(executable, host_node, &raw const none)
-        );
-        well!(cuGraphExecEventRecordNodeSetEvent(
-            executable, record, other
-        ));
-        refused!(
-            INVALID,
-            cuGraphExecEventWaitNodeSetEvent(executable, record, other)
-        );
+        well!(cuGraphExecHostNodeSetParams(executable, host_node, &raw const host));
+        let none = CUDA_HOST_NODE_PARAMS { fn_: None, userData: null_mut() };
+        refused!(INVALID, cuGraphExecHostNodeSetParams(executable, host_node, &raw const none));
+        well!(cuGraphExecEventRecordNodeSetEvent(executable, record, other));
+        refused!(INVALID, cuGraphExecEventWaitNodeSetEvent(executable, record, other));
         well!(cuEventDestroy_v2(event));
         // The event of the executable graph is the other one, so the launch is valid.
         bench.launch(executable);
@@ -285,21 +228,14 @@ fn nodes_of_three_types_can_be_disabled() {
         // New parameters do not enable a node.
         assert!(set_value(bench, executable, first, 3).is_success());
         let mut is_enabled = 9;
-        well!(cuGraphNodeGetEnabled(
-            executable,
-            first,
-            &raw mut is_enabled
-        ));
+        well!(cuGraphNodeGetEnabled(executable, first, &raw mut is_enabled));
         assert_eq!(is_enabled, 0);
         assert_eq!(update(executable, graph).0, CUresult::CUDA_SUCCESS);
         assert_eq!(launched(bench, executable), [2]);
         well!(cuGraphNodeSetEnabled(executable, first, 1));
         assert_eq!(launched(bench, executable), [1, 2]);
         refused!(INVALID, cuGraphNodeSetEnabled(executable, empty, 0));
-        refused!(
-            INVALID,
-            cuGraphNodeGetEnabled(executable, empty, &raw mut is_enabled)
-        );
+        refused!(INVALID, cuGraphNodeGetEnabled(executable, empty, &raw mut is_enabled));
         let _ = second;
         well!(cuGraphExecDestroy(executable));
         destroy(graph);
@@ -313,31 +249,16 @@ fn an_update_pairs_nodes_whatever_the_order_in_which_they_were_added() {
         let (first, last) = (bench.append(graph, &[], 1), empty_node(graph, &[]));
         let middle = bench.append(graph, &[first], 2);
         let (from, to) = (&raw const middle, &raw const last);
-        well!(cuda_safe::sys::cuGraphAddDependencies_v2(
-            graph,
-            from,
-            to,
-            null(),
-            1
-        ));
+        well!(cuda_safe::sys::cuGraphAddDependencies_v2(graph, from, to, null(), 1));
         let executable = instantiate(graph);
         let (middle, first) = (bench.append(other, &[], 12), bench.append(other, &[], 11));
         let (from, to) = (&raw const first, &raw const middle);
-        well!(cuda_safe::sys::cuGraphAddDependencies_v2(
-            other,
-            from,
-            to,
-            null(),
-            1
-        ));
+        well!(cuda_safe::sys::cuGraphAddDependencies_v2(other, from, to, null(), 1));
         empty_node(other, &[middle]);
         let (code, outcome, node) = update(executable, other);
         assert_eq!(
             (code, outcome),
-            (
-                CUresult::CUDA_SUCCESS,
-                Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS
-            )
+            (CUresult::CUDA_SUCCESS, Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS)
         );
         assert!(node.is_null());
         assert_eq!(launched(bench, executable), [11, 12]);
@@ -442,20 +363,13 @@ fn child_graphs_are_updated_with_their_parents_or_alone() {
         let mut embedded: CUgraph = null_mut();
         well!(cuGraphChildGraphNodeGetGraph(node, &raw mut embedded));
         let (mut inner, mut count) = (null_mut(), 1);
-        well!(cuda_safe::sys::cuGraphGetNodes(
-            embedded,
-            &raw mut inner,
-            &raw mut count
-        ));
+        well!(cuda_safe::sys::cuGraphGetNodes(embedded, &raw mut inner, &raw mut count));
         assert!(set_value(bench, executable, inner, 3).is_success());
         assert_eq!(launched(bench, executable), [3]);
         assert_eq!(update(executable, parent).0, CUresult::CUDA_SUCCESS);
         assert_eq!(launched(bench, executable), [1]);
         bench.append(other, &[], 9);
-        refused!(
-            INVALID,
-            cuGraphExecChildGraphNodeSetParams(executable, node, other)
-        );
+        refused!(INVALID, cuGraphExecChildGraphNodeSetParams(executable, node, other));
         bench.append(embedded, &[], 9);
         let topology = Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         assert_eq!(update(executable, parent).1, topology);
@@ -484,10 +398,7 @@ fn the_generic_function_changes_nodes_of_an_executable_graph() {
         well!(cuStreamSynchronize(bench.stream));
         assert_eq!(read(device), [6; 4]);
         params.type_ = Type::CU_GRAPH_NODE_TYPE_EMPTY;
-        refused!(
-            INVALID,
-            cuGraphExecNodeSetParams(executable, node, &raw mut params)
-        );
+        refused!(INVALID, cuGraphExecNodeSetParams(executable, node, &raw mut params));
         well!(cuGraphExecDestroy(executable));
         destroy(graph);
         well!(cuMemFree_v2(device));

@@ -85,14 +85,8 @@ fn invalid_user_objects_are_refused() {
     well_used(|_| {
         let mut object = null_mut();
         let place = &raw mut object;
-        refused!(
-            INVALID,
-            cuUserObjectCreate(place, null_mut(), Some(end), 1, 0)
-        );
-        refused!(
-            INVALID,
-            cuUserObjectCreate(place, null_mut(), Some(end), 0, 1)
-        );
+        refused!(INVALID, cuUserObjectCreate(place, null_mut(), Some(end), 1, 0));
+        refused!(INVALID, cuUserObjectCreate(place, null_mut(), Some(end), 0, 1));
         refused!(INVALID, cuUserObjectCreate(place, null_mut(), None, 1, 1));
     });
 }
@@ -213,10 +207,7 @@ fn an_invalidated_capture_releases_its_objects() {
         assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
         assert_eq!(ended.count(), 0);
         let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-        refused!(
-            invalidated,
-            cuStreamEndCapture(bench.stream, &raw mut graph)
-        );
+        refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
         assert_eq!(ended.count(), 1);
         well!(cuStreamIsCapturing(bench.stream, &raw mut status));
     });

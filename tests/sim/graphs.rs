@@ -20,10 +20,7 @@ fn launching_a_graph_after_its_buffer_was_dropped_is_an_illegal_address() {
     planted(|_, stream| {
         let mut buffer = DeviceBuffer::<u8>::zeroed(stream, 64).expect("memory");
         let graph = stream.capture(CaptureMode::default(), |_| buffer.fill(1));
-        let graph = graph
-            .expect("a graph")
-            .instantiate()
-            .expect("an executable graph");
+        let graph = graph.expect("a graph").instantiate().expect("an executable graph");
         drop(buffer);
         // SAFETY: the contract is violated on purpose: the buffer was freed.
         unsafe { graph.launch_unchecked(stream) }.expect("a launch does not wait");
@@ -46,10 +43,7 @@ fn a_captured_copy_reads_its_slice_at_each_launch() {
             well(unsafe { cuMemcpyHtoDAsync_v2(to, from.cast(), 4, raw) });
             Ok(())
         });
-        let graph = graph
-            .expect("a graph")
-            .instantiate()
-            .expect("an executable graph");
+        let graph = graph.expect("a graph").instantiate().expect("an executable graph");
         for value in [2, 3] {
             // SAFETY: the source is alive, and nothing else uses it at this time.
             unsafe { from.write_bytes(value, 4) };
@@ -67,14 +61,9 @@ fn branches_of_a_graph_are_unordered() {
     common::child::in_child(&[], || {
         start(Profile::h200().with_seed(3).with_race_detection());
         let context = crate::context();
-        let (a, b) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
-        let (forks, joins) = (
-            context.event().expect("an event"),
-            context.event().expect("an event"),
-        );
+        let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
+        let (forks, joins) =
+            (context.event().expect("an event"), context.event().expect("an event"));
         let mut buffer = DeviceBuffer::<u8>::zeroed(&a, 1).expect("memory");
         a.synchronize().expect("a wait");
         let graph = a.capture(CaptureMode::default(), |a| {
@@ -86,10 +75,7 @@ fn branches_of_a_graph_are_unordered() {
             joins.record(&b)?;
             a.wait_event(&joins)
         });
-        let graph = graph
-            .expect("a graph")
-            .instantiate()
-            .expect("an executable graph");
+        let graph = graph.expect("a graph").instantiate().expect("an executable graph");
         let mut seen = Vec::new();
         for _ in 0..16 {
             // SAFETY: as above.
@@ -109,9 +95,7 @@ fn branches_of_a_graph_are_unordered() {
 fn a_refused_end_of_a_capture_is_retried_and_the_graph_is_lost() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
-        let capture = stream
-            .begin_capture(CaptureMode::default())
-            .expect("begins");
+        let capture = stream.begin_capture(CaptureMode::default()).expect("begins");
         let fault = Fault::of_function("cuStreamEndCapture").inject(Scope::Thread);
         let error = capture.end().expect_err("the fault");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_UNKNOWN));
@@ -124,26 +108,18 @@ fn a_refused_end_of_a_capture_is_retried_and_the_graph_is_lost() {
 #[test]
 fn the_legacy_stream_does_not_wait_for_captured_work() {
     on(Profile::h200(), |context| {
-        let blocking = cuda_safe::StreamOptions {
-            blocking: true,
-            ..Default::default()
-        };
+        let blocking = cuda_safe::StreamOptions { blocking: true, ..Default::default() };
         let blocking = context.stream_with(blocking).expect("a stream");
         let event = context.event().expect("an event");
         let current = context.make_current().expect("current");
         let graph = blocking.capture::<cuda_safe::Error>(CaptureMode::default(), |_| {
             let refused = current.legacy_stream().record_event(&event);
-            let code = refused
-                .expect_err("implicitly ordered after the stream")
-                .code();
+            let code = refused.expect_err("implicitly ordered after the stream").code();
             assert_eq!(code, Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT));
             Ok(())
         });
         drop(graph);
-        current
-            .legacy_stream()
-            .record_event(&event)
-            .expect("as before");
+        current.legacy_stream().record_event(&event).expect("as before");
         current.end().expect("innermost");
     });
 }
@@ -179,10 +155,7 @@ fn begin_beside_a_copy(captured: &Stream, stream: &Stream) {
         buffer.copy_from_slice(&[1, 2, 3, 4]).expect("a copy");
     });
     let called = |call: &cuda_sim::Call| call.function.starts_with("cuStreamBeginCapture");
-    assert!(
-        !cuda_sim::calls().iter().any(called),
-        "the call reached the driver"
-    );
+    assert!(!cuda_sim::calls().iter().any(called), "the call reached the driver");
     assert_eq!(buffer.to_vec().expect("a copy"), [1, 2, 3, 4]);
     let graph = captured.capture::<cuda_safe::Error>(CaptureMode::Relaxed, |_| Ok(()));
     drop(graph.expect("no call is active any more"));
@@ -270,9 +243,7 @@ fn only_a_stream_that_may_join_a_capture_of_other_code_queries_its_status() {
             cuda_sim::clear_calls();
             drop(DeviceBuffer::<u8>::uninit(stream, 4).expect("memory"));
             let calls = cuda_sim::calls();
-            calls
-                .iter()
-                .any(|call| call.function == "cuStreamIsCapturing")
+            calls.iter().any(|call| call.function == "cuStreamIsCapturing")
         };
         assert!(asked(&theirs) && asked(&joined));
         assert!(!asked(&other));
@@ -283,11 +254,8 @@ fn only_a_stream_that_may_join_a_capture_of_other_code_queries_its_status() {
 fn a_double_destroy_of_an_executable_graph_is_reported() {
     planted(|_, stream| {
         let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |_| Ok(()));
-        let (raw, _) = graph
-            .expect("a graph")
-            .instantiate()
-            .expect("an executable graph")
-            .into_raw();
+        let (raw, _) =
+            graph.expect("a graph").instantiate().expect("an executable graph").into_raw();
         // SAFETY: the first call is valid.
         well(unsafe { cuGraphExecDestroy(raw) });
         // SAFETY: the second call is the planted bug, which the software driver detects.
@@ -307,11 +275,7 @@ fn the_report_hook_may_use_the_stream_of_the_reported_release() {
         let (its, sender) = (stream.clone(), Mutex::new(sender));
         cuda_safe::set_report_hook(move |_| {
             let waited = its.wait_event(&event);
-            sender
-                .lock()
-                .expect("no panic")
-                .send(waited)
-                .expect("the test receives it");
+            sender.lock().expect("no panic").send(waited).expect("the test receives it");
         });
         let buffer = DeviceBuffer::<u8>::zeroed_sync(&stream, 4).expect("memory");
         {
@@ -414,17 +378,13 @@ fn a_graph_of_a_pool_stream_keeps_its_partition_leased() {
     on(Profile::h200(), |context| {
         let options = GreenPoolOptions::default();
         let pool = GreenPool::new(&context.device(), options).expect("a pool");
-        let size = PartitionRequest {
-            sizes: vec![PartitionSize::Sms(16)],
-            ..Default::default()
-        };
+        let size = PartitionRequest { sizes: vec![PartitionSize::Sms(16)], ..Default::default() };
         let stream = pool.lease(&size).expect("a lease")[0].stream();
         let stream = stream.expect("a stream");
         let graph = stream.capture::<cuda_safe::Error>(CaptureMode::default(), |_| Ok(()));
         let graph = graph.expect("a graph");
         drop(stream);
-        pool.try_lease(&size)
-            .expect_err("the graph keeps its green context alive");
+        pool.try_lease(&size).expect_err("the graph keeps its green context alive");
         drop(graph);
         pool.try_lease(&size).expect("the partition is returned");
     });
@@ -435,9 +395,7 @@ fn a_failed_capture_releases_its_retained_objects() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let own = Context::new(&context.device(), ContextFlags::default()).expect("a context");
-        let capture = stream
-            .begin_capture(CaptureMode::default())
-            .expect("begins");
+        let capture = stream.begin_capture(CaptureMode::default()).expect("begins");
         let begins = context.event().expect("an event");
         begins.record(&stream).expect("recorded");
         let other = own.stream().expect("a stream");

@@ -18,10 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub(crate) fn green(context: &Context) -> GreenContext {
     let resource = SmResource::of_device(&context.device()).expect("an H200 has green contexts");
-    let split = resource.split_by_count(SplitByCount {
-        max_groups: Some(1),
-        ..Default::default()
-    });
+    let split = resource.split_by_count(SplitByCount { max_groups: Some(1), ..Default::default() });
     let group = split.expect("a split").groups.pop().expect("a group");
     GreenContext::new([group]).expect("a green context")
 }
@@ -107,10 +104,8 @@ fn the_resource_of_a_green_context_holds_its_own_sms() {
         let context = context();
         let resource =
             SmResource::of_device(&context.device()).expect("an H200 has green contexts");
-        let split = resource.split_by_count(SplitByCount {
-            max_groups: Some(3),
-            ..Default::default()
-        });
+        let split =
+            resource.split_by_count(SplitByCount { max_groups: Some(3), ..Default::default() });
         let mut groups = split.expect("a split").groups;
         let between = GreenContext::new([groups.remove(1)]).expect("a green context");
         let around = GreenContext::new(groups).expect("a green context");
@@ -208,10 +203,8 @@ fn the_sms_of_a_green_context_keep_it_alive() {
         let resource = SmResource::of_green_context(&whole).expect("its SMs");
         drop(whole);
         assert_eq!(cuda_sim::alive().green_contexts, 1);
-        let split = resource.split_by_count(SplitByCount {
-            overlap: Overlap::Allow,
-            ..Default::default()
-        });
+        let split =
+            resource.split_by_count(SplitByCount { overlap: Overlap::Allow, ..Default::default() });
         drop(resource);
         assert_eq!(cuda_sim::alive().green_contexts, 1);
         drop(split);
@@ -236,10 +229,7 @@ fn work_outlives_its_green_context_and_its_executable_graph() {
             well(launch(&module, stream.as_raw()));
             Ok(())
         });
-        let graph = graph
-            .expect("a graph")
-            .instantiate()
-            .expect("an executable graph");
+        let graph = graph.expect("a graph").instantiate().expect("an executable graph");
         // SAFETY: the kernel does nothing.
         unsafe { graph.launch_unchecked(stream) }.expect("a launch");
         // SAFETY: the graph object is forgotten below.
@@ -263,10 +253,7 @@ fn the_end_of_one_split_does_not_release_the_guard_of_another() {
     on(Profile::h200(), |context| {
         let split = |overlap| {
             let resource = SmResource::of_device(&context.device()).expect("SMs");
-            resource.split_by_count(SplitByCount {
-                overlap,
-                ..Default::default()
-            })
+            resource.split_by_count(SplitByCount { overlap, ..Default::default() })
         };
         let first = split(Overlap::Allow).expect("groups");
         let second = split(Overlap::Allow).expect("groups");

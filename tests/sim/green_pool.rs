@@ -20,10 +20,7 @@ fn pool(context: &Context) -> GreenPool {
 }
 
 fn of(size: u32) -> PartitionRequest {
-    PartitionRequest {
-        sizes: vec![PartitionSize::Sms(size)],
-        ..Default::default()
-    }
+    PartitionRequest { sizes: vec![PartitionSize::Sms(size)], ..Default::default() }
 }
 
 #[test]
@@ -74,9 +71,7 @@ fn a_created_partitioning_is_counted_even_if_the_lease_fails() {
         let refused = CUresult::CUDA_ERROR_OUT_OF_MEMORY;
         let fault = Fault::of_function("cuEventRecord").with(refused);
         let fault = fault.inject(Scope::Process);
-        let why = pool
-            .try_lease(&of(32))
-            .expect_err("the end is not recorded");
+        let why = pool.try_lease(&of(32)).expect_err("the end is not recorded");
         assert_eq!(why.code(), Some(refused));
         drop(fault);
         let stats = pool.stats().expect("stats");
@@ -126,10 +121,7 @@ fn a_partition_holds_no_lock_during_deferred_releases() {
 #[test]
 fn a_refused_split_names_the_dropped_pool_of_a_green_context_that_is_not_destroyed_yet() {
     on(Profile::h200(), |context| {
-        let options = GreenPoolOptions {
-            label: "decoding".to_owned(),
-            ..Default::default()
-        };
+        let options = GreenPoolOptions { label: "decoding".to_owned(), ..Default::default() };
         let pool = GreenPool::new(&context.device(), options).expect("no other pool");
         drop(pool.try_lease(&of(16)).expect("a lease"));
         let split = || {

@@ -50,10 +50,7 @@ fn green(context: &Context) -> GreenContext {
 }
 
 fn exact(groups: &[GroupRequest]) -> ExactSplit {
-    ExactSplit {
-        groups: groups.to_vec(),
-        ..ExactSplit::default()
-    }
+    ExactSplit { groups: groups.to_vec(), ..ExactSplit::default() }
 }
 
 #[track_caller]

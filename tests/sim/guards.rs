@@ -75,15 +75,9 @@ fn a_guard_that_pushed_nothing_checks_the_current_context() {
         // guard, as other code might.
         assert!(unsafe { cuCtxPopCurrent_v2(&raw mut popped) }.is_success());
         let mismatch = invalid(inner.end());
-        assert!(
-            matches!(mismatch, Invalid::ContextStack { found: 0, .. }),
-            "{mismatch}"
-        );
+        assert!(matches!(mismatch, Invalid::ContextStack { found: 0, .. }), "{mismatch}");
         let mismatch = invalid(outer.end());
-        assert!(
-            matches!(mismatch, Invalid::ContextStack { found: 0, .. }),
-            "{mismatch}"
-        );
+        assert!(matches!(mismatch, Invalid::ContextStack { found: 0, .. }), "{mismatch}");
     });
 }
 
@@ -94,10 +88,7 @@ fn a_context_that_other_code_set_on_top_is_not_popped() {
         // SAFETY: the context is alive. `cudaSetDevice` of the runtime API makes the same call.
         assert!(unsafe { cuCtxSetCurrent(primary.as_raw()) }.is_success());
         let mismatch = invalid(guard.end());
-        assert!(
-            matches!(mismatch, Invalid::ContextStack { .. }),
-            "{mismatch}"
-        );
+        assert!(matches!(mismatch, Invalid::ContextStack { .. }), "{mismatch}");
         assert_eq!(cuda_sim::stack_depth(), 1);
     });
 }
@@ -111,10 +102,7 @@ fn a_guard_around_one_that_could_not_pop_leaves_its_context_alive() {
         // guard's context behind.
         assert!(unsafe { cuCtxPushCurrent_v2(own.as_raw()) }.is_success());
         let mismatch = invalid(inner.end());
-        assert!(
-            matches!(mismatch, Invalid::ContextStack { .. }),
-            "{mismatch}"
-        );
+        assert!(matches!(mismatch, Invalid::ContextStack { .. }), "{mismatch}");
         drop(own);
         // The context on top is not the guard's own push, although it is the same context.
         assert_eq!(invalid(outer.end()), Invalid::GuardOrder { inner: 1 });
@@ -130,9 +118,7 @@ fn the_report_hook_receives_errors_that_drop_cannot_return() {
         let sender = std::sync::Mutex::new(sender);
         cuda_safe::set_report_hook(move |report| {
             let sender = sender.lock().expect("no panic while it was locked");
-            sender
-                .send(report.to_string())
-                .expect("the test receives it");
+            sender.send(report.to_string()).expect("the test receives it");
         });
         let outer = own.make_current().expect("current");
         let inner = primary.make_current().expect("current");
@@ -151,9 +137,7 @@ fn a_call_that_cannot_pop_its_context_reports_it_and_keeps_the_context_alive() {
         let sender = std::sync::Mutex::new(sender);
         cuda_safe::set_report_hook(move |report| {
             let sender = sender.lock().expect("no panic while it was locked");
-            sender
-                .send(report.to_string())
-                .expect("the test receives it");
+            sender.send(report.to_string()).expect("the test receives it");
         });
         let fault = Fault::of_function("cuCtxPopCurrent_v2").with(CUresult::CUDA_ERROR_UNKNOWN);
         let failed = fault.inject(Scope::Thread);

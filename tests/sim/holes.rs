@@ -73,10 +73,8 @@ fn a_green_context_with_a_deferred_release_keeps_its_sms_until_the_next_split() 
     on(Profile::h200(), |context| {
         let resource =
             || SmResource::of_device(&context.device()).expect("an H200 has green contexts");
-        let split = resource().split_by_count(SplitByCount {
-            max_groups: Some(1),
-            ..Default::default()
-        });
+        let split =
+            resource().split_by_count(SplitByCount { max_groups: Some(1), ..Default::default() });
         let group = split.expect("a split").groups.pop().expect("a group");
         let green = GreenContext::new([group]).expect("a green context");
         let refused = Fault::of_function("cuGreenCtxDestroy")
@@ -88,9 +86,7 @@ fn a_green_context_with_a_deferred_release_keeps_its_sms_until_the_next_split() 
         let taken = taken.expect_err("its release is deferred, and its SMs are in use");
         assert!(matches!(taken, Error::Invalid(_)), "{taken}");
         drop(refused);
-        resource()
-            .split_by_count(SplitByCount::default())
-            .expect("free again");
+        resource().split_by_count(SplitByCount::default()).expect("free again");
     });
 }
 
@@ -147,10 +143,7 @@ fn wrapping_a_foreign_context_leaks_nothing() {
         // SAFETY: the context is destroyed, which the driver detects.
         let refused = unsafe { Context::from_foreign(raw, Tell(sender)) };
         let refused = refused.expect_err("destroyed");
-        assert_eq!(
-            refused.code(),
-            Some(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED)
-        );
+        assert_eq!(refused.code(), Some(CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED));
         assert!(dropped.try_recv().is_ok());
     });
 }
@@ -170,10 +163,7 @@ fn a_query_is_repeated_with_the_context_current_if_the_driver_needs_it() {
         assert_eq!(buffer.to_vec().expect("a copy"), [3; 8]);
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
         let add = module.kernel("add").expect("found");
-        assert_eq!(
-            add.parameters().expect("known").map(|all| all.len()),
-            Some(4)
-        );
+        assert_eq!(add.parameters().expect("known").map(|all| all.len()), Some(4));
         drop((buffer, event, stream, add, module));
         drop(strict);
         assert_eq!(cuda_safe::leaked(), 0);
@@ -190,9 +180,7 @@ fn the_compile_error_of_a_library_includes_the_log() {
         let again = Fault::of_function("cuModuleLoadDataEx")
             .with(CUresult::CUDA_ERROR_INVALID_PTX)
             .inject(Scope::Thread);
-        let error = library
-            .kernel(&context, "add")
-            .expect_err("the code of the fault");
+        let error = library.kernel(&context, "add").expect_err("the code of the fault");
         assert!(matches!(error, Error::Compile(_)), "{error}");
         assert_eq!((late.hits(), again.hits()), (1, 1));
     });
@@ -259,9 +247,7 @@ fn borrowed_memory_is_stranded_if_the_end_of_its_copies_is_unknown() {
         }
         assert!(there.is_empty() && back.is_empty(), "stranded");
         assert_eq!(cuda_safe::leaked(), 2);
-        stream
-            .copy_scope(|scope| scope.copy_to_pinned(&buffer, &mut beside))
-            .expect("a copy");
+        stream.copy_scope(|scope| scope.copy_to_pinned(&buffer, &mut beside)).expect("a copy");
         assert_eq!(*beside, [0; 64]);
         drop((there, back, beside, buffer, stream, context));
         let alive = cuda_sim::alive();
@@ -330,20 +316,11 @@ fn a_failed_wait_for_a_slice_is_not_repeated_without_end() {
             let copied = buffer.copy_from_slice(&[1; 64]);
             assert_eq!(copied.expect_err("the fault").code(), Some(code));
             let calls = cuda_sim::calls();
-            let waits = calls
-                .iter()
-                .filter(|its| its.function == "cuStreamSynchronize");
+            let waits = calls.iter().filter(|its| its.function == "cuStreamSynchronize");
             waits.count()
         };
-        let codes = [
-            CUresult::CUDA_ERROR_UNKNOWN,
-            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
-        ];
-        assert_eq!(
-            codes.map(waits),
-            [17, 2],
-            "no work runs after the second code"
-        );
+        let codes = [CUresult::CUDA_ERROR_UNKNOWN, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS];
+        assert_eq!(codes.map(waits), [17, 2], "no work runs after the second code");
     });
 }
 
@@ -356,10 +333,7 @@ fn a_failed_wait_of_a_scope_takes_precedence_over_the_error_of_its_closure() {
             .inject(Scope::Thread);
         let error = || cuda_safe::Error::from(cuda_safe::Invalid::NoGroups);
         let first = stream.copy_scope(|_| Err::<(), _>(error()));
-        assert_eq!(
-            first.expect_err("both fail").code(),
-            Some(CUresult::CUDA_ERROR_UNKNOWN)
-        );
+        assert_eq!(first.expect_err("both fail").code(), Some(CUresult::CUDA_ERROR_UNKNOWN));
         // The fault applies to one call.
         assert_eq!(stream.copy_scope(|_| Err::<(), _>(error())), Err(error()));
     });

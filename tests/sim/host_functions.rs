@@ -18,9 +18,8 @@ fn a_host_function_that_the_driver_may_still_run_is_kept_alive() {
         let kept_after = |code| {
             let owned = Arc::new(());
             let kept = Arc::clone(&owned);
-            let _fails = Fault::of_function("cuLaunchHostFunc")
-                .with(CUresult(code))
-                .inject(Scope::Thread);
+            let _fails =
+                Fault::of_function("cuLaunchHostFunc").with(CUresult(code)).inject(Scope::Thread);
             let given = stream.launch_host_function(move || drop(kept));
             given.expect_err("the fault");
             Arc::strong_count(&owned) == 2
@@ -91,10 +90,7 @@ fn copies_in_a_host_function_are_refused_without_a_driver_call() {
         for refused in of_slices {
             assert!(matches!(refused, Err(Error::InHostFunction)), "{refused:?}");
         }
-        assert!(
-            matches!(of_pinned.error, Error::InHostFunction),
-            "{of_pinned}"
-        );
+        assert!(matches!(of_pinned.error, Error::InHostFunction), "{of_pinned}");
         assert_eq!(of_pinned.value.len(), 64, "returned");
         let copies = |it: &&cuda_sim::Call| it.function.starts_with("cuMemcpy");
         assert_eq!(calls.iter().filter(copies).count(), 0);

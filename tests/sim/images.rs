@@ -43,10 +43,7 @@ fn refusal(context: &Context, image: &[u8]) -> String {
 fn expect_architecture(profile: Profile, architecture: u32) {
     on(profile, |context| {
         for image in [STORED, ZSTD, LZ4] {
-            expect_code(
-                &load(&context, image).expect("code for the device"),
-                architecture,
-            );
+            expect_code(&load(&context, image).expect("code for the device"), architecture);
         }
     });
 }
@@ -123,9 +120,7 @@ fn the_error_of_a_fat_binary_without_code_for_the_device_lists_its_code() {
             // The first two members.
             let mut image = image.to_vec();
             let members = codes(&image).expect("a fat binary");
-            let last = members[1]
-                .bytes
-                .or(members[1].compressed.map(|its| its.bytes));
+            let last = members[1].bytes.or(members[1].compressed.map(|its| its.bytes));
             let end = last.expect("one of them").as_ptr_range().end;
             let length = (end.addr() - image.as_ptr().addr()).next_multiple_of(8);
             image.truncate(length);

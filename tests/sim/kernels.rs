@@ -12,12 +12,7 @@ const OTHER: &str =
 
 /// Launches the kernel `nothing` and returns its module, whose drop waits for its kernels.
 fn launch(context: &Context, stream: &Stream) -> Module {
-    launch_of(
-        context,
-        stream,
-        include_str!("../kernels/vector.ptx"),
-        "nothing",
-    )
+    launch_of(context, stream, include_str!("../kernels/vector.ptx"), "nothing")
 }
 
 /// Launches a kernel of a PTX text.
@@ -210,10 +205,7 @@ fn a_report_runs_no_work() {
         let code = unsafe { cuCtxGetDevice(std::ptr::null_mut()) };
         assert!(!code.is_success());
         let text = cuda_sim::report().to_string();
-        assert!(
-            text.contains("\n  1 cuCtxGetDevice, of which 1 failed\n"),
-            "{text}"
-        );
+        assert!(text.contains("\n  1 cuCtxGetDevice, of which 1 failed\n"), "{text}");
         assert!(text.contains("\n  1 cuLaunchKernel\n"), "{text}");
         assert!(text.ends_with("1 streams, 1 modules\n"), "{text}");
     });

@@ -27,36 +27,29 @@ fn scale(context: &Context) -> Scale {
 
 #[test]
 fn managed_memory_alternates_between_host_and_device_without_concurrent_access() {
-    on(
-        Profile::h200().without_concurrent_managed_access(),
-        |context| {
-            let stream = context.stream().expect("a stream");
-            let scale = scale(&context);
-            let mut buffer = ManagedBuffer::from_slice(&stream, &[1; 8]).expect("memory");
-            assert_eq!(
-                called("cuStreamAttachMemAsync"),
-                0,
-                "the host owns it at first"
-            );
-            for round in 0..3 {
-                let x = buffer.device_mut().expect("the stream's");
-                let config = LaunchConfig::linear(1, 8);
-                // SAFETY: the kernel accesses 8 elements, and the memory has 8.
-                unsafe { scale.launch(&stream, config, (x, 2, 0, 8)) }.expect("a launch");
-                let there = buffer.device().expect("still attached to the stream");
-                let copy = PinnedBuffer::zeroed(&context, 8).expect("memory");
-                let copy = there.copy_to_pinned(copy).expect("a copy");
-                assert_eq!(*copy.synchronize().expect("a wait"), [2 << round; 8]);
-                assert_eq!(buffer.host().expect("a wait"), [2 << round; 8]);
-                assert_eq!(called("cuStreamAttachMemAsync"), 2 * (round + 1));
-            }
-            // The pages cannot be moved to this location.
-            let range = buffer.range(..).expect("within");
-            let refused = range.prefetch(MemoryLocation::Device(context.device()));
-            let refused = refused.expect_err("no concurrent access");
-            assert_eq!(refused.code(), Some(CUresult::CUDA_ERROR_INVALID_DEVICE));
-        },
-    );
+    on(Profile::h200().without_concurrent_managed_access(), |context| {
+        let stream = context.stream().expect("a stream");
+        let scale = scale(&context);
+        let mut buffer = ManagedBuffer::from_slice(&stream, &[1; 8]).expect("memory");
+        assert_eq!(called("cuStreamAttachMemAsync"), 0, "the host owns it at first");
+        for round in 0..3 {
+            let x = buffer.device_mut().expect("the stream's");
+            let config = LaunchConfig::linear(1, 8);
+            // SAFETY: the kernel accesses 8 elements, and the memory has 8.
+            unsafe { scale.launch(&stream, config, (x, 2, 0, 8)) }.expect("a launch");
+            let there = buffer.device().expect("still attached to the stream");
+            let copy = PinnedBuffer::zeroed(&context, 8).expect("memory");
+            let copy = there.copy_to_pinned(copy).expect("a copy");
+            assert_eq!(*copy.synchronize().expect("a wait"), [2 << round; 8]);
+            assert_eq!(buffer.host().expect("a wait"), [2 << round; 8]);
+            assert_eq!(called("cuStreamAttachMemAsync"), 2 * (round + 1));
+        }
+        // The pages cannot be moved to this location.
+        let range = buffer.range(..).expect("within");
+        let refused = range.prefetch(MemoryLocation::Device(context.device()));
+        let refused = refused.expect_err("no concurrent access");
+        assert_eq!(refused.code(), Some(CUresult::CUDA_ERROR_INVALID_DEVICE));
+    });
 }
 
 #[test]
@@ -72,38 +65,25 @@ fn managed_memory_with_concurrent_access_is_never_attached() {
 
 #[test]
 fn a_failed_attach_is_repeated_by_the_next_use() {
-    on(
-        Profile::h200().without_concurrent_managed_access(),
-        |context| {
-            let stream = context.stream().expect("a stream");
-            let mut buffer = ManagedBuffer::from_slice(&stream, &[1i32; 8]).expect("memory");
-            let fail = || {
-                let fault = Fault::of_function("cuStreamAttachMemAsync");
-                fault
-                    .with(CUresult::CUDA_ERROR_UNKNOWN)
-                    .inject(Scope::Thread)
-            };
-            {
-                let _fails = fail();
-                buffer.device().expect_err("not attached to the stream");
-            }
-            buffer
-                .device_mut()
-                .expect("the stream's")
-                .zero()
-                .expect("a fill");
-            {
-                let _fails = fail();
-                buffer.host().expect_err("not attached to the host");
-            }
-            buffer
-                .device_mut()
-                .expect("the stream's")
-                .fill(2)
-                .expect("a fill");
-            assert_eq!(buffer.host().expect("a wait"), [2; 8]);
-        },
-    );
+    on(Profile::h200().without_concurrent_managed_access(), |context| {
+        let stream = context.stream().expect("a stream");
+        let mut buffer = ManagedBuffer::from_slice(&stream, &[1i32; 8]).expect("memory");
+        let fail = || {
+            let fault = Fault::of_function("cuStreamAttachMemAsync");
+            fault.with(CUresult::CUDA_ERROR_UNKNOWN).inject(Scope::Thread)
+        };
+        {
+            let _fails = fail();
+            buffer.device().expect_err("not attached to the stream");
+        }
+        buffer.device_mut().expect("the stream's").zero().expect("a fill");
+        {
+            let _fails = fail();
+            buffer.host().expect_err("not attached to the host");
+        }
+        buffer.device_mut().expect("the stream's").fill(2).expect("a fill");
+        assert_eq!(buffer.host().expect("a wait"), [2; 8]);
+    });
 }
 
 #[test]
@@ -145,10 +125,7 @@ fn work_on_managed_memory_attached_to_the_host_is_fatal() {
         assert!(code.is_success(), "it is detected when it runs");
         assert!(stream.synchronize().expect_err("illegal").is_fatal());
         let misuses = cuda_sim::misuses();
-        assert!(
-            misuses[0].contains("that is attached to the host"),
-            "{misuses:?}"
-        );
+        assert!(misuses[0].contains("that is attached to the host"), "{misuses:?}");
         // SAFETY: the call is refused and accesses nothing.
         assert!(!unsafe { cuMemFree_v2(address) }.is_success());
     });
@@ -157,17 +134,13 @@ fn work_on_managed_memory_attached_to_the_host_is_fatal() {
 #[test]
 fn older_drivers_accept_only_devices_and_the_host_as_locations() {
     on(
-        Profile::h200()
-            .with_driver("11.8".parse().expect("a version"))
-            .expect("is played"),
+        Profile::h200().with_driver("11.8".parse().expect("a version")).expect("is played"),
         |context| {
             let stream = context.stream().expect("a stream");
             let buffer = ManagedBuffer::<u8>::zeroed(&stream, 10_000).expect("memory");
             let range = buffer.range(..5000).expect("within");
             let device = MemoryLocation::Device(context.device());
-            range
-                .advise(Advice::PreferredLocation(MemoryLocation::Host))
-                .expect("advice");
+            range.advise(Advice::PreferredLocation(MemoryLocation::Host)).expect("advice");
             range.advise(Advice::AccessedBy(device)).expect("advice");
             range.prefetch(device).expect("a prefetch");
             let info = range.info().expect("known");
@@ -177,9 +150,7 @@ fn older_drivers_accept_only_devices_and_the_host_as_locations() {
             // The information covers all pages, and the last ones were not prefetched.
             let all = buffer.range(..).expect("within").info().expect("known");
             assert_eq!((all.preferred_location, all.last_prefetch), (None, None));
-            let error = range
-                .prefetch(MemoryLocation::HostNuma(0))
-                .expect_err("older");
+            let error = range.prefetch(MemoryLocation::HostNuma(0)).expect_err("older");
             assert!(error.to_string().contains("12.2"), "{error}");
         },
     );
@@ -204,15 +175,8 @@ fn a_pool_of_another_device_needs_access() {
         assert_eq!(pool.access(&device).expect("known"), MemoryAccess::None);
         pool.grant_access(&device).expect("granted");
         let buffer = DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 8).expect("memory");
-        let info = first
-            .pointer_info(buffer.as_raw())
-            .expect("an answer")
-            .expect("known");
-        assert_eq!(
-            info.device,
-            Some(0),
-            "the device of the pool, not of the stream"
-        );
+        let info = first.pointer_info(buffer.as_raw()).expect("an answer").expect("known");
+        assert_eq!(info.device, Some(0), "the device of the pool, not of the stream");
         drop(buffer);
         // A device allocates only from pools of its own memory.
         device.set_memory_pool(&pool).expect_err("of the other");
@@ -223,10 +187,8 @@ fn a_pool_of_another_device_needs_access() {
 fn a_pool_of_the_host_can_be_used_with_access() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
-        let options = MemoryPoolOptions {
-            location: Some(MemoryLocation::Host),
-            ..Default::default()
-        };
+        let options =
+            MemoryPoolOptions { location: Some(MemoryLocation::Host), ..Default::default() };
         let pool = MemoryPool::new(&context, options).expect("a pool");
         DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 8).expect_err("no access");
         pool.grant_access(&context.device()).expect("granted");
@@ -248,9 +210,7 @@ fn locations_of_the_host_and_managed_memory_have_pools() {
             assert_ne!(pinned, managed);
             let current = || MemoryPool::current_at(&context, location, true).expect("a pool");
             assert_eq!(current(), managed.as_raw());
-            managed
-                .set_current_at(location, false)
-                .expect_err("it has managed memory");
+            managed.set_current_at(location, false).expect_err("it has managed memory");
             managed.set_current_at(location, true).expect("set");
             assert_eq!(current(), managed.as_raw());
         }
@@ -300,10 +260,7 @@ fn every_memory_kind_works_with_a_driver_that_needs_a_current_context() {
         pool.access(&context.device()).expect("known");
         pool.trim_to(0).expect("a trim");
         drop(DeviceBuffer::<u8>::zeroed_from_pool(&pool, &stream, 8).expect("memory"));
-        context
-            .pointer_info(managed.as_raw())
-            .expect("an answer")
-            .expect("known");
+        context.pointer_info(managed.as_raw()).expect("an answer").expect("known");
         drop((managed, pool));
         drop(strict);
         assert_eq!(cuda_safe::leaked(), 0);
@@ -318,9 +275,7 @@ fn a_vector_that_cannot_be_unregistered_is_leaked_and_reported() {
         let stream = context.stream().expect("a stream");
         let refuse = || {
             let fault = Fault::of_function("cuMemHostUnregister");
-            fault
-                .with(CUresult::CUDA_ERROR_UNKNOWN)
-                .inject(Scope::Thread)
+            fault.with(CUresult::CUDA_ERROR_UNKNOWN).inject(Scope::Thread)
         };
         let host = PinnedBuffer::register(&context, vec![7u8; 100]).expect("registered");
         let rejected = {
@@ -355,9 +310,7 @@ fn mapped_memory_is_leaked_if_the_end_of_the_work_on_it_is_unknown() {
         let mut mapped = MappedBuffer::new(host, &stream).expect("mapped");
         mapped.as_mut_slice().fill(1).expect("a fill");
         let fault = Fault::of_function("cuStreamSynchronize").from_then_on();
-        let fails = fault
-            .with(CUresult::CUDA_ERROR_UNKNOWN)
-            .inject(Scope::Thread);
+        let fails = fault.with(CUresult::CUDA_ERROR_UNKNOWN).inject(Scope::Thread);
         mapped.host().expect_err("unknown state");
         mapped.into_pinned().expect_err("unknown state");
         drop(fails);
@@ -382,9 +335,7 @@ fn memory_dropped_in_a_capture_or_a_callback_is_released_after_it() {
             (alive.registered, alive.managed_allocations, alive.pools)
         };
         let things = all();
-        stream
-            .launch_host_function(move || drop(things))
-            .expect("enqueued");
+        stream.launch_host_function(move || drop(things)).expect("enqueued");
         stream.synchronize().expect("a wait");
         drop(context.event().expect("a call that releases"));
         assert_eq!(counts(), (0, 0, 0));

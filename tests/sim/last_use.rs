@@ -16,10 +16,7 @@ use cuda_sys::CUresult;
 use std::sync::{Arc, Mutex};
 
 const PAGE: usize = 2 << 20;
-const PLANE: ArrayShape = ArrayShape::TwoD {
-    width: 4,
-    height: 4,
-};
+const PLANE: ArrayShape = ArrayShape::TwoD { width: 4, height: 4 };
 
 /// Returns mapped memory that work on the stream uses.
 fn used(context: &Context, stream: &Stream) -> DeviceBuffer<u32> {
@@ -44,10 +41,7 @@ fn a_fatal_error_of_a_query_is_not_the_end_of_the_work() {
             // The fill writes to memory that is still mapped: the program runs without a misuse.
             stream.synchronize().expect("the fill");
             attempt_deferred_releases();
-            assert_eq!(
-                (alive().mappings, alive().physical_allocations),
-                (number, number)
-            );
+            assert_eq!((alive().mappings, alive().physical_allocations), (number, number));
         }
         assert!(cuda_safe::leaked() >= 3);
     });
@@ -80,10 +74,8 @@ fn answer_once(context: &Context, query: &'static str, code: CUresult) -> u64 {
 #[test]
 fn one_answer_that_all_work_has_ended_does_not_unmap_memory_under_it() {
     leaking(|context| {
-        for code in [
-            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
-            CUresult::CUDA_ERROR_DEINITIALIZED,
-        ] {
+        for code in [CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED, CUresult::CUDA_ERROR_DEINITIALIZED]
+        {
             for query in ["cuStreamQuery", "cuEventRecord", "cuEventQuery"] {
                 // Some fills are complete when the driver is asked the first time.
                 let hits: u64 = (0..8).map(|_| answer_once(&context, query, code)).sum();
@@ -113,9 +105,7 @@ fn memory_is_unmapped_after_a_reset_of_its_context() {
         start(Profile::h200());
         let context = crate::context();
         // SAFETY: the objects of the context return errors from now on.
-        destroy_under(&context, || unsafe {
-            cuda_sys::cuDevicePrimaryCtxReset_v2(0)
-        });
+        destroy_under(&context, || unsafe { cuda_sys::cuDevicePrimaryCtxReset_v2(0) });
     });
 }
 
@@ -126,9 +116,7 @@ fn memory_is_unmapped_after_its_context_was_destroyed() {
         let device = Device::get(0).expect("a device");
         let context = Context::new(&device, ContextFlags::empty()).expect("a context");
         // SAFETY: as above.
-        destroy_under(&context, || unsafe {
-            cuda_sys::cuCtxDestroy_v2(context.as_raw())
-        });
+        destroy_under(&context, || unsafe { cuda_sys::cuCtxDestroy_v2(context.as_raw()) });
         std::mem::forget(context);
     });
 }
@@ -240,26 +228,17 @@ fn a_query_without_an_answer_defers_the_release() {
 fn textures_and_surfaces_stay_after_a_fatal_error() {
     leaking(|context| {
         let stream = context.stream().expect("a stream");
-        let options = ArrayOptions {
-            surface: true,
-            ..ArrayOptions::default()
-        };
+        let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
         let array = Array::<u32>::with_options(&stream, PLANE, options).expect("an array");
         let surface = Surface::new(array).expect("a surface");
         let fatal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
         let refused = fail("cuStreamQuery", 1, fatal);
         let array = surface.into_target();
-        assert_eq!(
-            (refused.hits(), alive().surfaces, cuda_safe::leaked()),
-            (1, 1, 1)
-        );
+        assert_eq!((refused.hits(), alive().surfaces, cuda_safe::leaked()), (1, 1, 1));
         let texture = Texture::new(array, &Sampler::default()).expect("a texture");
         let refused = fail("cuStreamQuery", 1, fatal);
         let array = texture.into_source();
-        assert_eq!(
-            (refused.hits(), alive().textures, cuda_safe::leaked()),
-            (1, 1, 2)
-        );
+        assert_eq!((refused.hits(), alive().textures, cuda_safe::leaked()), (1, 1, 2));
         drop(array);
         assert_eq!((alive().arrays, cuda_safe::leaked()), (0, 2));
     });
@@ -269,10 +248,7 @@ fn textures_and_surfaces_stay_after_a_fatal_error() {
 fn a_sparse_array_that_is_not_destroyed_keeps_its_memory() {
     leaking(|context| {
         let stream = context.stream().expect("a stream");
-        let shape = ArrayShape::TwoD {
-            width: 512,
-            height: 512,
-        };
+        let shape = ArrayShape::TwoD { width: 512, height: 512 };
         let mut array = SparseArray::<u32>::new(&stream, shape).expect("an array");
         array.map([0; 3], Extent::new_2d(1, 1)).expect("a mapping");
         let refused = fail("cuArrayDestroy", 1, CUresult::CUDA_ERROR_UNKNOWN);
@@ -286,10 +262,7 @@ fn a_sparse_array_that_is_not_destroyed_keeps_its_memory() {
 fn tiles_whose_mapping_failed_are_not_used() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
-        let shape = ArrayShape::TwoD {
-            width: 512,
-            height: 512,
-        };
+        let shape = ArrayShape::TwoD { width: 512, height: 512 };
         let mut array = SparseArray::<u32>::new(&stream, shape).expect("an array");
         let dot = Extent::new_2d(1, 1);
         let failed = |function, array: &mut SparseArray<u32>| {

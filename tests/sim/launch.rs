@@ -40,10 +40,7 @@ fn shapes_beyond_the_limits_of_every_gpu_are_refused() {
         assert_eq!(launch([1, 1, 65_536], one, 0), invalid);
         assert_eq!(launch([1 << 31, 1, 1], one, 0), invalid);
         assert_eq!(launch(one, one, 48 * 1024 + 1), invalid);
-        for (grid, shared) in [
-            ([i32::MAX.unsigned_abs(), 65_535, 65_535], 0),
-            (one, 48 * 1024),
-        ] {
+        for (grid, shared) in [([i32::MAX.unsigned_abs(), 65_535, 65_535], 0), (one, 48 * 1024)] {
             assert!(launch(grid, one, shared).is_success());
         }
         stream.synchronize().expect("a wait");
@@ -57,9 +54,7 @@ fn a_launch_that_fails_for_lack_of_memory_is_an_error_and_can_be_repeated() {
         let stream = context.stream().expect("a stream");
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
         let scale = module.kernel("scale").expect("found");
-        let scale = scale
-            .typed::<(&mut [i32], i32, i32, u32)>()
-            .expect("its parameters");
+        let scale = scale.typed::<(&mut [i32], i32, i32, u32)>().expect("its parameters");
         let mut x = DeviceBuffer::from_slice(&stream, &[1; 4]).expect("memory");
         let config = LaunchConfig::linear(1, 4);
         let attributes = LaunchAttributes::default();
@@ -218,10 +213,7 @@ fn clusters_have_the_size_that_the_kernel_requires() {
         let ranks = ranks.typed::<(&mut [u32],)>().expect("its parameters");
         let mut out = DeviceBuffer::<u32>::zeroed(&stream, 32).expect("memory");
         let mut launch = |size| {
-            let attributes = LaunchAttributes {
-                cluster: Some([size, 1, 1]),
-                ..Default::default()
-            };
+            let attributes = LaunchAttributes { cluster: Some([size, 1, 1]), ..Default::default() };
             let config = LaunchConfig::linear(32, 32);
             // SAFETY: the kernel writes one element for each of 32 blocks.
             unsafe { ranks.launch_with(&stream, config, &attributes, (&mut out,)) }.is_ok()
@@ -245,10 +237,7 @@ fn clusters_have_the_size_that_the_kernel_requires() {
         // SAFETY: as above.
         unsafe { ranks.launch(&stream, config, (&mut out,)) }.expect("clusters of 4");
         let ranks = out.to_vec().expect("a copy");
-        assert_eq!(
-            ranks[..5],
-            [0x4_0000, 0x4_0001, 0x4_0002, 0x4_0003, 0x4_0000]
-        );
+        assert_eq!(ranks[..5], [0x4_0000, 0x4_0001, 0x4_0002, 0x4_0003, 0x4_0000]);
     });
 }
 
@@ -259,10 +248,7 @@ fn devices_before_9_0_have_no_clusters() {
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
         let nothing = module.kernel("nothing").expect("found");
         let nothing = nothing.typed::<()>().expect("its parameters");
-        let attributes = LaunchAttributes {
-            cluster: Some([2, 1, 1]),
-            ..Default::default()
-        };
+        let attributes = LaunchAttributes { cluster: Some([2, 1, 1]), ..Default::default() };
         let config = LaunchConfig::linear(2, 32);
         // SAFETY: the kernel does nothing.
         let refused = unsafe { nothing.launch_with(&stream, config, &attributes, ()) };
@@ -281,10 +267,7 @@ fn a_launch_event_completes_after_its_kernel() {
         let scale = scale.expect("its parameters");
         let mut x = DeviceBuffer::from_slice(&stream, &[1; 4]).expect("a copy");
         let event = context.event().expect("an event");
-        let attributes = LaunchAttributes {
-            completion_event: Some(&event),
-            ..Default::default()
-        };
+        let attributes = LaunchAttributes { completion_event: Some(&event), ..Default::default() };
         let config = LaunchConfig::linear(1, 4);
         // SAFETY: the kernel accesses 4 elements, and the memory has 4.
         unsafe { scale.launch_with(&stream, config, &attributes, (&mut x, 2, 1, 4)) }
@@ -311,10 +294,7 @@ fn a_cooperative_launch_in_a_green_context_uses_only_its_sms() {
         let module = Module::from_ptx(&context, VECTOR).expect("the test kernels");
         let nothing = module.kernel("nothing").expect("found");
         let nothing = nothing.typed::<()>().expect("its parameters");
-        let cooperative = LaunchAttributes {
-            cooperative: true,
-            ..Default::default()
-        };
+        let cooperative = LaunchAttributes { cooperative: true, ..Default::default() };
         for (blocks, fits) in [(2 * 16, true), (2 * 16 + 1, false)] {
             let config = LaunchConfig::linear(blocks, 1024);
             // SAFETY: the kernel does nothing.
@@ -324,12 +304,8 @@ fn a_cooperative_launch_in_a_green_context_uses_only_its_sms() {
             let Error::Launch(error) = error else {
                 panic!("{error}");
             };
-            let limit = LaunchLimit::CooperativeBlocks {
-                blocks: 33,
-                max: 32,
-                per_sm: 2,
-                sm_count: 16,
-            };
+            let limit =
+                LaunchLimit::CooperativeBlocks { blocks: 33, max: 32, per_sm: 2, sm_count: 16 };
             assert_eq!(error.limit, limit);
         }
         stream.synchronize().expect("a wait");

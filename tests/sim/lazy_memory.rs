@@ -25,9 +25,7 @@ fn used() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.split_whitespace().next());
-    kib.and_then(|kib| kib.parse::<usize>().ok())
-        .expect("a number")
-        << 10
+    kib.and_then(|kib| kib.parse::<usize>().ok()).expect("a number") << 10
 }
 
 /// Runs a test that must use little memory of the host.
@@ -57,12 +55,9 @@ fn use_ends(start: u64, size: usize, unwritten: u8, stream: CUstream) {
     well(unsafe { cuMemcpyDtoDAsync_v2(end - MIB as u64, start, MIB, stream) });
     // SAFETY: as above. This copies pages that were not written.
     well(unsafe { cuMemcpyDtoDAsync_v2(place(2) + 5, place(1), MIB, stream) });
-    for (address, expected) in [
-        (start, 7),
-        (end - 1, 7),
-        (place(1), unwritten),
-        (place(2) + 5, unwritten),
-    ] {
+    for (address, expected) in
+        [(start, 7), (end - 1, 7), (place(1), unwritten), (place(2) + 5, unwritten)]
+    {
         // SAFETY: the stream is alive.
         well(unsafe { cuda_safe::sys::cuStreamSynchronize(stream) });
         let mut byte = 0_u8;

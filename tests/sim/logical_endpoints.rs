@@ -47,11 +47,7 @@ fn memory_is_bound_to_an_endpoint_of_one_device() {
         let id: CUlogicalEndpointId = made!(cuLogicalEndpointIdReserve(2));
         let wanted = of_one(0);
         let (mut alignment, mut size) = (0, 0);
-        well!(cuLogicalEndpointGetLimits(
-            &raw mut alignment,
-            &raw mut size,
-            &raw const wanted
-        ));
+        well!(cuLogicalEndpointGetLimits(&raw mut alignment, &raw mut size, &raw const wanted));
         assert_eq!(alignment, SIZE);
         well!(cuLogicalEndpointCreate(id, &raw const wanted));
         refused!(INVALID, cuLogicalEndpointCreate(id, &raw const wanted));
@@ -59,14 +55,8 @@ fn memory_is_bound_to_an_endpoint_of_one_device() {
         assert_eq!([is_constructed(id), is_constructed(id)], [false, true]);
         let memory = create_on(0);
         well!(cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0));
-        refused!(
-            INVALID,
-            cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0)
-        );
-        refused!(
-            INVALID,
-            cuLogicalEndpointBindMem(id, 0, 2 * SIZE, memory, 0, SIZE, 0)
-        );
+        refused!(INVALID, cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0));
+        refused!(INVALID, cuLogicalEndpointBindMem(id, 0, 2 * SIZE, memory, 0, SIZE, 0));
         refused!(INVALID, cuLogicalEndpointAddDevice(id, 0));
         let start = reserve(PAGE);
         map_new(start, PAGE);
@@ -100,10 +90,7 @@ fn an_endpoint_of_several_devices_is_constructed_after_all_were_added() {
         well!(cuLogicalEndpointAddDevice(id, 1));
         assert_eq!([is_constructed(id), is_constructed(id)], [false, true]);
         let memory = create_on(1);
-        refused!(
-            INVALID,
-            cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0)
-        );
+        refused!(INVALID, cuLogicalEndpointBindMem(id, 0, 0, memory, 0, SIZE, 0));
         well!(cuLogicalEndpointBindMem(id, 1, 0, memory, 0, SIZE, 0));
         well!(cuLogicalEndpointDestroy(id));
         well!(cuMemRelease(memory));

@@ -36,20 +36,13 @@ const UNKNOWN: CUmemLocationType = CUmemLocationType(99);
 const DONE: CUresult = CUresult::CUDA_SUCCESS;
 
 fn location(kind: CUmemLocationType, id: i32) -> CUmemLocation {
-    let mut location = CUmemLocation {
-        type_: kind,
-        ..CUmemLocation::default()
-    };
+    let mut location = CUmemLocation { type_: kind, ..CUmemLocation::default() };
     location.__bindgen_anon_1.id = id;
     location
 }
 
 fn props(kind: CUmemAllocationType, place: CUmemLocationType, id: i32) -> CUmemPoolProps {
-    CUmemPoolProps {
-        allocType: kind,
-        location: location(place, id),
-        ..CUmemPoolProps::default()
-    }
+    CUmemPoolProps { allocType: kind, location: location(place, id), ..CUmemPoolProps::default() }
 }
 
 fn pool(kind: CUmemAllocationType, place: CUmemLocationType) -> CUmemoryPool {
@@ -122,19 +115,10 @@ fn the_properties_of_a_managed_pool_are_checked() {
         let plain = props(MANAGED, DEVICE, 0);
         let fd = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         for props in [
-            CUmemPoolProps {
-                maxSize: 32 << 20,
-                ..plain
-            },
+            CUmemPoolProps { maxSize: 32 << 20, ..plain },
             CUmemPoolProps { usage: 2, ..plain },
-            CUmemPoolProps {
-                handleTypes: fd,
-                ..plain
-            },
-            CUmemPoolProps {
-                gpuDirectRDMACapable: 1,
-                ..plain
-            },
+            CUmemPoolProps { handleTypes: fd, ..plain },
+            CUmemPoolProps { gpuDirectRDMACapable: 1, ..plain },
         ] {
             let mut pool = null_mut();
             refused!(INVALID, cuMemPoolCreate(&raw mut pool, &raw const props));
@@ -189,10 +173,7 @@ fn a_system_without_concurrent_access_has_no_managed_pools() {
     let profile = Profile::h200().without_concurrent_managed_access();
     well_used_on(profile, |_| {
         let (props, mut pool) = (props(MANAGED, DEVICE, 0), null_mut());
-        refused!(
-            UNSUPPORTED,
-            cuMemPoolCreate(&raw mut pool, &raw const props)
-        );
+        refused!(UNSUPPORTED, cuMemPoolCreate(&raw mut pool, &raw const props));
         let mut place = location(NOWHERE, 0);
         let place = &raw mut place;
         refused!(UNSUPPORTED, cuMemGetMemPool(&raw mut pool, place, MANAGED));
@@ -220,19 +201,12 @@ fn memory_of_a_managed_pool_is_no_memory_of_the_device() {
         well!(cuPointerGetAttribute(place, attribute, address));
         assert!(synchronous);
         let (mut start, mut size) = (0, 0);
-        well!(cuMemGetAddressRange_v2(
-            &raw mut start,
-            &raw mut size,
-            address + 5
-        ));
+        well!(cuMemGetAddressRange_v2(&raw mut start, &raw mut size, address + 5));
         assert_eq!((start, size), (address, BYTES));
         let host = core::ptr::with_exposed_provenance_mut(address as usize);
         refused!(INVALID, cuMemHostRegister_v2(host, BYTES, 0));
         let mut other = 0;
-        refused!(
-            INVALID,
-            cuMemHostGetDevicePointer_v2(&raw mut other, host, 0)
-        );
+        refused!(INVALID, cuMemHostGetDevicePointer_v2(&raw mut other, host, 0));
         for flags in [1, 2, 4] {
             let stream = bench.stream;
             refused!(INVALID, cuStreamAttachMemAsync(stream, address, 0, flags));
@@ -331,10 +305,7 @@ fn the_location_of_the_last_prefetch_is_returned_as_it_was_passed() {
             let place = location(DEVICE, 0);
             let stream = bench.stream;
             for more in [BYTES + 1, usize::MAX] {
-                refused!(
-                    INVALID,
-                    cuMemPrefetchAsync_v2(address, more, place, 0, stream)
-                );
+                refused!(INVALID, cuMemPrefetchAsync_v2(address, more, place, 0, stream));
             }
         }
         well!(cuMemFree_v2(managed));
@@ -351,26 +322,10 @@ fn prefetches_and_discards_are_not_captured() {
         let (places, first) = (&raw mut place, &raw mut first);
         let stream = bench.stream;
         let calls: [&dyn Fn() -> CUresult; 4] = [
-            &|| {
-                code!(cuMemPrefetchAsync_v2(
-                    address,
-                    BYTES,
-                    location(HOST, 0),
-                    0,
-                    stream
-                ))
-            },
-            &|| {
-                code!(cuMemPrefetchBatchAsync(
-                    at, size, 1, places, first, 1, 0, stream
-                ))
-            },
+            &|| code!(cuMemPrefetchAsync_v2(address, BYTES, location(HOST, 0), 0, stream)),
+            &|| code!(cuMemPrefetchBatchAsync(at, size, 1, places, first, 1, 0, stream)),
             &|| code!(cuMemDiscardBatchAsync(at, size, 1, 0, stream)),
-            &|| {
-                code!(cuMemDiscardAndPrefetchBatchAsync(
-                    at, size, 1, places, first, 1, 0, stream
-                ))
-            },
+            &|| code!(cuMemDiscardAndPrefetchBatchAsync(at, size, 1, places, first, 1, 0, stream)),
         ];
         for call in calls {
             let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
@@ -398,10 +353,7 @@ fn advice_and_attributes_need_a_current_context() {
         let mut value = 0i32;
         let attribute = CUmem_range_attribute::CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY;
         let output = (&raw mut value).cast();
-        refused!(
-            none,
-            cuMemRangeGetAttribute(output, 4, attribute, address, BYTES)
-        );
+        refused!(none, cuMemRangeGetAttribute(output, 4, attribute, address, BYTES));
         let stream = bench.stream;
         well!(cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream));
         end(pool, address, stream);
@@ -416,10 +368,7 @@ fn a_managed_pool_has_no_access_that_only_reads() {
         for place in [DEVICE, HOST, NUMA] {
             for (expected, flags) in [
                 (DONE, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
-                (
-                    UNSUPPORTED,
-                    CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
-                ),
+                (UNSUPPORTED, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ),
                 (DONE, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE),
             ] {
                 let mut access = CUmemAccessDesc::zeroed();
@@ -437,10 +386,7 @@ fn a_prefetch_after_the_free_is_a_misuse() {
         let (_, address) = memory(NOWHERE, bench.stream);
         well!(cuMemFreeAsync(address, bench.stream));
         let (place, stream) = (location(DEVICE, 0), bench.stream);
-        refused!(
-            INVALID,
-            cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream)
-        );
+        refused!(INVALID, cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream));
     });
 }
 
@@ -456,10 +402,7 @@ fn managed_memory_that_another_stream_uses_before_its_allocation_is_a_misuse() {
         well!(cuStreamWaitValue32_v2(bench.stream, word, 1, 0));
         let address = made!(cuMemAllocFromPoolAsync(BYTES, pool, bench.stream));
         well!(cuMemsetD8Async(address, 1, BYTES, other));
-        refused!(
-            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
-            cuStreamSynchronize(other)
-        );
+        refused!(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize(other));
     });
 }
 
@@ -476,13 +419,7 @@ fn node(graph: CUgraph, props: CUmemPoolProps, size: usize) -> (CUresult, CUgrap
     (params.poolProps, params.bytesize) = (props, size);
     let mut node = null_mut();
     let place = &raw mut params;
-    let code = code!(cuGraphAddMemAllocNode(
-        &raw mut node,
-        graph,
-        null(),
-        0,
-        place
-    ));
+    let code = code!(cuGraphAddMemAllocNode(&raw mut node, graph, null(), 0, place));
     (code, node, params.dptr)
 }
 
@@ -520,10 +457,7 @@ fn an_allocation_node_has_memory_of_a_device_only() {
             }
         }
         let plain = props(MANAGED, DEVICE, 0);
-        let limited = CUmemPoolProps {
-            maxSize: 32 << 20,
-            ..plain
-        };
+        let limited = CUmemPoolProps { maxSize: 32 << 20, ..plain };
         let shared = CUmemPoolProps {
             handleTypes: CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
             ..plain
@@ -560,10 +494,7 @@ fn memory_of_a_managed_node_belongs_to_the_device_and_not_to_the_host() {
         let place = (&raw mut value).cast();
         refused!(INVALID, cuPointerGetAttribute(place, host, address));
         let (place, stream) = (location(HOST, 0), bench.stream);
-        refused!(
-            INVALID,
-            cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream)
-        );
+        refused!(INVALID, cuMemPrefetchAsync_v2(address, BYTES, place, 0, stream));
         well!(cuMemFreeAsync(address, stream));
         well!(cuGraphExecDestroy(executable));
         destroy(graph);
@@ -577,14 +508,8 @@ fn the_access_to_an_allocation_node_of_managed_memory_is_full() {
         for place in [DEVICE, HOST] {
             for (expected, flags) in [
                 (DONE, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE),
-                (
-                    UNSUPPORTED,
-                    CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
-                ),
-                (
-                    UNSUPPORTED,
-                    CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
-                ),
+                (UNSUPPORTED, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ),
+                (UNSUPPORTED, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE),
             ] {
                 let mut access = CUmemAccessDesc::zeroed();
                 (access.location, access.flags) = (location(place, 0), flags);
@@ -592,10 +517,7 @@ fn the_access_to_an_allocation_node_of_managed_memory_is_full() {
                 (params.poolProps, params.bytesize) = (props(MANAGED, DEVICE, 0), BYTES);
                 (params.accessDescs, params.accessDescCount) = (&raw const access, 1);
                 let (mut node, params) = (null_mut(), &raw mut params);
-                refused!(
-                    expected,
-                    cuGraphAddMemAllocNode(&raw mut node, graph, null(), 0, params)
-                );
+                refused!(expected, cuGraphAddMemAllocNode(&raw mut node, graph, null(), 0, params));
             }
         }
         destroy(graph);
@@ -619,10 +541,7 @@ fn a_capture_continues_after_an_allocation_that_cannot_be_captured() {
             well!(cuStreamBeginCapture_v2(bench.stream, mode));
             let mut address = 0;
             let stream = bench.stream;
-            refused!(
-                expected,
-                cuMemAllocFromPoolAsync(&raw mut address, BYTES, pool, stream)
-            );
+            refused!(expected, cuMemAllocFromPoolAsync(&raw mut address, BYTES, pool, stream));
             let status: CUstreamCaptureStatus = {
                 let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
                 well!(cuStreamIsCapturing(stream, &raw mut status));

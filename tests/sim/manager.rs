@@ -29,10 +29,7 @@ fn an_allocation_without_memory_completes_deferred_frees_and_retries() {
         let allocate = || MemoryPointer::allocate(&context, 600 << 10);
         drop(allocate().expect("memory"));
         drop(allocate().expect("the first is freed for this"));
-        let manager = context
-            .memory_manager()
-            .expect("made")
-            .expect("the chosen manager");
+        let manager = context.memory_manager().expect("made").expect("the chosen manager");
         let guard = manager.defer_cleanup();
         let error = allocate().expect_err("the second is deferred");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY));
@@ -52,10 +49,7 @@ fn memory_with_a_deferred_free_is_freed_after_its_last_use() {
         buffer.fill(1).expect("a fill");
         drop(buffer);
         drop(stream);
-        let manager = context
-            .memory_manager()
-            .expect("made")
-            .expect("the chosen manager");
+        let manager = context.memory_manager().expect("made").expect("the chosen manager");
         assert_eq!(cuda_sim::alive().device_allocations, 1);
         // The fill has not run yet, because the software driver runs it late.
         manager.reset();
@@ -86,9 +80,7 @@ fn objects_dropped_in_a_capture_or_a_host_function_are_released_later() {
         let buffer = DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory");
         let memory = MemoryPointer::allocate(&context, 100).expect("memory");
         let pinned = PinnedBuffer::<u8>::zeroed(&context, 100).expect("memory");
-        stream
-            .launch_host_function(move || drop((buffer, memory, pinned)))
-            .expect("enqueued");
+        stream.launch_host_function(move || drop((buffer, memory, pinned))).expect("enqueued");
         stream.synchronize().expect("a wait");
         // SAFETY: no work has used the memory, and the stream is transient.
         let transient = unsafe { Order::transient(stream.as_raw()) };
@@ -112,10 +104,7 @@ fn cached(options: CachingOptions, body: impl FnOnce(Context)) {
 const SMALL: usize = 4 << 20;
 
 fn small() -> CachingOptions {
-    CachingOptions {
-        slab_bytes: SMALL,
-        ..Default::default()
-    }
+    CachingOptions { slab_bytes: SMALL, ..Default::default() }
 }
 
 fn stats(context: &Context) -> CacheStats {
@@ -178,20 +167,14 @@ fn another_stream_gets_memory_after_the_work_on_it() {
         third.fill(3).expect("a fill");
         assert!(is_filled(&second, 2) && is_filled(&third, 3));
         let stats = stats(&context);
-        assert_eq!(
-            (stats.slabs, stats.stream_waits, stats.host_waits),
-            (2, 0, 0)
-        );
+        assert_eq!((stats.slabs, stats.stream_waits, stats.host_waits), (2, 0, 0));
         drop((second, third));
     });
 }
 
 #[test]
 fn another_stream_waits_for_memory_if_none_is_left() {
-    let options = CachingOptions {
-        max_bytes: SMALL,
-        ..small()
-    };
+    let options = CachingOptions { max_bytes: SMALL, ..small() };
     cached(options, |context| {
         let (one, two) = (context.stream().expect("a"), context.stream().expect("b"));
         let late = |memory: &mut DeviceBuffer<u8>, with| {
@@ -257,10 +240,7 @@ fn memory_without_an_order_does_not_block_the_memory_next_to_it() {
         let now = stats(&context);
         assert_eq!((now.slabs, now.host_waits), (1, 0));
         assert_eq!(now.cached(), SMALL);
-        let pool = context
-            .memory_manager()
-            .expect("made")
-            .expect("the chosen manager");
+        let pool = context.memory_manager().expect("made").expect("the chosen manager");
         assert_eq!(pool.trim(0).expect("a wait"), SMALL);
     });
 }
@@ -281,8 +261,7 @@ fn a_destroyed_stream_leaves_its_memory_to_other_streams() {
         // In a host function, and in a capture, where no event can be recorded.
         let stream = context.stream().expect("a stream");
         let (memory, its) = (bytes(&stream, 100), stream.clone());
-        keep.launch_host_function(move || drop((memory, its)))
-            .expect("enqueued");
+        keep.launch_host_function(move || drop((memory, its))).expect("enqueued");
         drop(stream);
         keep.synchronize().expect("a wait");
         let stream = context.stream().expect("a stream");
@@ -314,14 +293,9 @@ fn only_the_manager_allocates() {
             drop(bytes(&stream, 10).share().expect("shared"));
         });
         let allocates = |name: &&str| {
-            [
-                "cuMemAlloc",
-                "cuMemFree",
-                "cuMemHostAlloc",
-                "cuMemHostRegister",
-            ]
-            .iter()
-            .any(|its| name.starts_with(its))
+            ["cuMemAlloc", "cuMemFree", "cuMemHostAlloc", "cuMemHostRegister"]
+                .iter()
+                .any(|its| name.starts_with(its))
         };
         let its: Vec<&str> = called.into_iter().filter(allocates).collect();
         assert_eq!(its, Vec::<&str>::new());
@@ -336,10 +310,7 @@ fn a_trim_releases_whole_slabs() {
         let small = bytes(&stream, 100);
         assert_eq!(stats(&context).slabs, 5);
         held.truncate(1);
-        let manager = context
-            .memory_manager()
-            .expect("made")
-            .expect("the chosen manager");
+        let manager = context.memory_manager().expect("made").expect("the chosen manager");
         let guard = manager.defer_cleanup();
         assert_eq!(manager.trim(0).expect("nothing to trim"), 0);
         drop(guard);
@@ -366,10 +337,7 @@ fn memory_of_another_process_is_opened_once_and_closed_once() {
         drop((memory, part));
         assert_eq!(stats(&context).in_use, 5120, "the handle keeps it alive");
         let handle = *exported.handle();
-        assert_eq!(
-            (handle.size(), handle.device().expect("asked")),
-            (100, Some(context.device()))
-        );
+        assert_eq!((handle.size(), handle.device().expect("asked")), (100, Some(context.device())));
         let other = MemoryPointer::allocate(&context, 5000).expect("memory");
         let other = AutoFreePointer::from(other).export().expect("as above");
         assert_eq!(other.handle().as_bytes(), handle.as_bytes(), "of one slab");
@@ -391,10 +359,7 @@ fn memory_of_another_process_is_opened_once_and_closed_once() {
             drop(two);
         });
         let of = |name: &str| called.iter().filter(|its| **its == name).count();
-        assert_eq!(
-            (of("cuIpcOpenMemHandle_v2"), of("cuIpcCloseMemHandle")),
-            (1, 1)
-        );
+        assert_eq!((of("cuIpcOpenMemHandle_v2"), of("cuIpcCloseMemHandle")), (1, 1));
         drop(open());
         bytes[90] ^= 1;
         // SAFETY: the call fails and opens nothing.
@@ -414,15 +379,11 @@ fn memory_that_cannot_be_shared_is_refused() {
         let ordered = MemoryPointer::allocate_on(&stream, 100).expect("memory");
         let managed = MemoryPointer::allocate_managed(&context, 100, true).expect("memory");
         for memory in [ordered, managed] {
-            let error = AutoFreePointer::from(memory)
-                .export()
-                .expect_err("not synchronous memory");
+            let error = AutoFreePointer::from(memory).export().expect_err("not synchronous memory");
             assert!(error.to_string().contains("cuMemAlloc"), "{error}");
         }
         let synchronous = MemoryPointer::allocate(&context, 100).expect("memory");
-        AutoFreePointer::from(synchronous)
-            .export()
-            .expect("synchronous memory");
+        AutoFreePointer::from(synchronous).export().expect("synchronous memory");
         drop((stream, context));
         check();
     });

@@ -13,10 +13,7 @@ use std::sync::mpsc::channel;
 const SLAB: usize = 4 << 20;
 
 fn options() -> CachingOptions {
-    CachingOptions {
-        slab_bytes: SLAB,
-        ..Default::default()
-    }
+    CachingOptions { slab_bytes: SLAB, ..Default::default() }
 }
 
 /// Runs `body` with a pool that is not the manager of its context, so it knows only the streams in
@@ -185,11 +182,7 @@ fn memory_is_cached_for_a_stream_only_if_its_order_is_persistent() {
             assert_eq!(records(order), 0, "{order:?}");
         }
         let null = persistent(std::ptr::null_mut());
-        assert_eq!(
-            records(null),
-            0,
-            "the legacy default stream by its other handle"
-        );
+        assert_eq!(records(null), 0, "the legacy default stream by its other handle");
         for order in [
             transient(stream.as_raw()),
             persistent(CU_STREAM_PER_THREAD),
@@ -209,19 +202,14 @@ fn memory_without_a_stream_is_waited_for_at_the_limits_of_the_options() {
     options.unordered.count = 3;
     with_pool(options, |_, pool| {
         let waits = || pool.stats().host_waits;
-        let blocks: Vec<_> = (0..4)
-            .map(|_| pool.allocate(SLAB, Order::NONE).expect("memory"))
-            .collect();
+        let blocks: Vec<_> =
+            (0..4).map(|_| pool.allocate(SLAB, Order::NONE).expect("memory")).collect();
         let mut blocks = blocks.into_iter();
         for block in blocks.by_ref().take(3) {
             free(&pool, block, Order::NONE);
         }
         let block = pool.allocate(SLAB, Order::NONE).expect("memory");
-        assert_eq!(
-            (waits(), pool.stats().slabs),
-            (0, 5),
-            "3 frees are not over 3"
-        );
+        assert_eq!((waits(), pool.stats().slabs), (0, 5), "3 frees are not over 3");
         free(&pool, block, Order::NONE);
         let block = pool.allocate(SLAB, Order::NONE).expect("memory");
         assert_eq!((waits(), pool.stats().slabs), (1, 5), "4 are");
@@ -237,10 +225,7 @@ fn memory_without_a_stream_is_waited_for_at_the_limits_of_the_options() {
 
 #[test]
 fn all_bytes_of_a_limit_can_be_allocated_and_no_more() {
-    let options = CachingOptions {
-        max_bytes: 2 * SLAB,
-        ..options()
-    };
+    let options = CachingOptions { max_bytes: 2 * SLAB, ..options() };
     with_pool(options, |_, pool| {
         let first = pool.allocate(SLAB, Order::NONE).expect("memory");
         let second = pool.allocate(SLAB, Order::NONE).expect("all of the limit");
@@ -263,11 +248,7 @@ fn a_request_of_more_than_half_a_slab_gets_its_own_slab() {
         let large = pool.allocate(SLAB / 2 + 1, Order::NONE).expect("memory");
         assert_eq!(pool.stats().reserved, 2 * SLAB);
         let other = pool.allocate(SLAB / 2, Order::NONE).expect("memory");
-        assert_eq!(
-            pool.stats().reserved,
-            2 * SLAB,
-            "the rest of the first slab"
-        );
+        assert_eq!(pool.stats().reserved, 2 * SLAB, "the rest of the first slab");
         for block in [half, large, other] {
             free(&pool, block, Order::NONE);
         }
@@ -334,20 +315,14 @@ fn a_thread_cache_holds_64_blocks_of_a_size() {
     with_pool(options(), |context, pool| {
         let stream = context.stream().expect("a stream");
         let order = persistent(stream.as_raw());
-        let blocks: Vec<_> = (0..65)
-            .map(|_| pool.allocate(512, order).expect("memory"))
-            .collect();
+        let blocks: Vec<_> = (0..65).map(|_| pool.allocate(512, order).expect("memory")).collect();
         for (place, block) in blocks.into_iter().enumerate() {
             free(&pool, block, order);
             let expected = match place {
                 64 => 33,
                 place => place + 1,
             };
-            assert_eq!(
-                pool.stats().in_thread_caches,
-                expected * 512,
-                "after {place}"
-            );
+            assert_eq!(pool.stats().in_thread_caches, expected * 512, "after {place}");
         }
         sums_up(&pool.stats());
     });
@@ -355,10 +330,7 @@ fn a_thread_cache_holds_64_blocks_of_a_size() {
 
 #[test]
 fn a_thread_cache_holds_no_more_bytes_than_the_options_allow() {
-    let options = CachingOptions {
-        thread_cache_bytes: 3000,
-        ..options()
-    };
+    let options = CachingOptions { thread_cache_bytes: 3000, ..options() };
     with_pool(options, |context, pool| {
         let stream = context.stream().expect("a stream");
         let order = persistent(stream.as_raw());
@@ -553,9 +525,8 @@ fn a_stream_with_pending_work_has_a_limited_number_of_events() {
     with_two_streams(options(), |pool, [one, two], work| {
         let legacy = persistent(CU_STREAM_LEGACY);
         let order = persistent(two.as_raw());
-        let blocks: Vec<_> = (0..20)
-            .map(|_| pool.allocate(SLAB, legacy).expect("memory"))
-            .collect();
+        let blocks: Vec<_> =
+            (0..20).map(|_| pool.allocate(SLAB, legacy).expect("memory")).collect();
         let mut held = Vec::new();
         work(one);
         let records = count("cuEventRecord", || {
@@ -582,10 +553,7 @@ fn a_stream_with_pending_work_has_a_limited_number_of_events() {
 /// itself.
 #[test]
 fn a_stream_waits_only_for_other_streams() {
-    let options = CachingOptions {
-        max_bytes: SLAB,
-        ..options()
-    };
+    let options = CachingOptions { max_bytes: SLAB, ..options() };
     with_two_streams(options, |pool, [one, _], work| {
         let legacy = persistent(CU_STREAM_LEGACY);
         let own = persistent(one.as_raw());

@@ -65,9 +65,8 @@ fn a_trim_waits_for_the_work_and_unmaps_around_memory_in_use() {
     with_pool(CachingOptions::default(), |context, pool| {
         let stream = context.stream().expect("a stream");
         let order = persistent(stream.as_raw());
-        let blocks: Vec<Block> = (0..5)
-            .map(|_| pool.allocate(PAGE, order).expect("memory"))
-            .collect();
+        let blocks: Vec<Block> =
+            (0..5).map(|_| pool.allocate(PAGE, order).expect("memory")).collect();
         for block in &blocks {
             busy(&stream, block);
         }
@@ -76,10 +75,7 @@ fn a_trim_waits_for_the_work_and_unmaps_around_memory_in_use() {
         }
         assert_eq!(pool.trim(PAGE).expect("a trim"), 2 * PAGE);
         assert_eq!(pool.stats().host_waits, 1);
-        assert_eq!(
-            (pool.stats().reserved, pool.stats().in_heap),
-            (3 * PAGE, PAGE)
-        );
+        assert_eq!((pool.stats().reserved, pool.stats().in_heap), (3 * PAGE, PAGE));
         assert_eq!(pool.trim(0).expect("a trim"), PAGE);
         assert_eq!(alive().physical_allocations, 2);
         // The two pages before the block in use are mapped again.
@@ -90,10 +86,7 @@ fn a_trim_waits_for_the_work_and_unmaps_around_memory_in_use() {
             free(&pool, block, order);
         }
         pool.reset();
-        assert_eq!(
-            (pool.stats().reserved, alive().physical_allocations),
-            (0, 0)
-        );
+        assert_eq!((pool.stats().reserved, alive().physical_allocations), (0, 0));
     });
 }
 
@@ -120,10 +113,7 @@ fn memory_is_unmapped_when_there_is_not_enough() {
 
 #[test]
 fn a_limit_applies_to_the_mapped_memory() {
-    let options = CachingOptions {
-        max_bytes: 3 * PAGE,
-        ..Default::default()
-    };
+    let options = CachingOptions { max_bytes: 3 * PAGE, ..Default::default() };
     with_pool(options, |_, pool| {
         let block = pool.allocate(2 * PAGE, Order::NONE).expect("memory");
         let error = pool.allocate(2 * PAGE, Order::NONE).expect_err("a limit");
@@ -207,10 +197,7 @@ fn record(program: impl FnOnce(&[Stream; 2]) -> Result<()>) -> Trace {
     let log = Record::default();
     let its = log.clone();
     set_memory_manager(move |context| {
-        Ok(LoggingManager::new(
-            CachingManager::new(context)?,
-            its.clone(),
-        ))
+        Ok(LoggingManager::new(CachingManager::new(context)?, its.clone()))
     })
     .expect("a matching version");
     let context = crate::context();
@@ -254,11 +241,8 @@ fn decode([compute, _]: &[Stream; 2]) -> Result<()> {
     let mut random = crate::common::random::Random(5);
     for step in 0..250 {
         if sequences.len() < 6 && step % 9 == 0 {
-            sequences.push(
-                (0..4)
-                    .map(|_| Buffer::uninit(compute, 1 << 18))
-                    .collect::<Result<_>>()?,
-            );
+            sequences
+                .push((0..4).map(|_| Buffer::uninit(compute, 1 << 18)).collect::<Result<_>>()?);
         }
         for sequence in &mut sequences {
             let place = random.below(sequence.len());

@@ -51,11 +51,7 @@ fn pin(context: &Context, panics: bool) -> (Arc<()>, PinnedMemory) {
     let alive = Arc::new(());
     let mut bytes = vec![0u8; 4096];
     let start = NonNull::new(bytes.as_mut_ptr()).expect("not null");
-    let owner = Owner {
-        bytes,
-        _alive: Arc::clone(&alive),
-        panics,
-    };
+    let owner = Owner { bytes, _alive: Arc::clone(&alive), panics };
     // SAFETY: the owner keeps the vector alive, and its bytes do not move.
     let pinned = unsafe { PinnedMemory::pin(context, owner, start, 4096, PinnedFlags::empty()) };
     (alive, pinned.expect("pinned"))
@@ -88,9 +84,7 @@ fn memory_is_pinned_with_no_other_flags_than_the_requested_ones() {
             pin();
             cuda_sim::record_arguments(false);
             let calls = cuda_sim::calls();
-            let register = calls
-                .iter()
-                .find(|call| call.function == "cuMemHostRegister_v2");
+            let register = calls.iter().find(|call| call.function == "cuMemHostRegister_v2");
             let flags = register.expect("it is registered").values::<u32>("flags");
             flags.expect("recorded")[0]
         };

@@ -49,10 +49,7 @@ pub(crate) fn with<M: MemoryManager>(
 pub(crate) const SMALL: usize = 4 << 20;
 
 pub(crate) fn small(context: &Context) -> Result<CachingManager> {
-    let options = CachingOptions {
-        slab_bytes: SMALL,
-        ..Default::default()
-    };
+    let options = CachingOptions { slab_bytes: SMALL, ..Default::default() };
     CachingManager::with(context, options)
 }
 
@@ -69,8 +66,7 @@ fn a_stream_ends_inside(context: &Context) {
     let kept = bytes(&ended, 2000);
     let mut first = bytes(&busy, SMALL);
     first.fill(1).expect("a fill");
-    busy.launch_host_function(move || drop((kept, ended)))
-        .expect("enqueued");
+    busy.launch_host_function(move || drop((kept, ended))).expect("enqueued");
     drop(first);
     let mut held = Vec::new();
     for _ in 0..8 {
@@ -168,11 +164,7 @@ fn a_report_hook_cannot_allocate_and_streams_dropped_in_it_end_later() {
         cuda_safe::set_report_hook(|_| {});
         assert_eq!(SEEN.lock().expect("no panic").len(), 1);
         drop(bytes(&two, SMALL));
-        assert_eq!(
-            cuda_sim::alive().streams,
-            2,
-            "the stream of the hook has ended"
-        );
+        assert_eq!(cuda_sim::alive().streams, 2, "the stream of the hook has ended");
         // SAFETY: the stream was not destroyed, and has no other owner.
         drop(unsafe { Stream::from_raw(raw, &context) }.expect("a stream"));
         drop(two);
@@ -192,9 +184,7 @@ fn a_pool_does_not_use_a_borrowed_stream_after_its_last_use() {
             let mut memory = bytes(&lent, SMALL / 2);
             memory.fill(1).expect("a fill");
             if in_host_function {
-                other
-                    .launch_host_function(move || drop((memory, lent)))
-                    .expect("enqueued");
+                other.launch_host_function(move || drop((memory, lent))).expect("enqueued");
                 other.synchronize().expect("a wait");
             } else {
                 drop((memory, lent));
@@ -204,19 +194,10 @@ fn a_pool_does_not_use_a_borrowed_stream_after_its_last_use() {
             let held: Vec<_> = (0..4).map(|_| bytes(&other, SMALL / 2)).collect();
             drop(held);
         }
-        let manager = context
-            .memory_manager()
-            .expect("made")
-            .expect("the chosen manager");
+        let manager = context.memory_manager().expect("made").expect("the chosen manager");
         manager.trim(0).expect("a trim");
         let pool = context.memory_manager_as::<CachingManager>();
-        assert_eq!(
-            pool.expect("made")
-                .expect("the chosen manager")
-                .stats()
-                .reserved,
-            0
-        );
+        assert_eq!(pool.expect("made").expect("the chosen manager").stats().reserved, 0);
         drop(other);
     });
 }
@@ -228,9 +209,7 @@ fn a_stream_in_the_release_queue_ends_in_the_next_allocation() {
         let other = context.stream().expect("a stream");
         let stream = context.stream().expect("a stream");
         let memory = bytes(&stream, 1000);
-        other
-            .launch_host_function(move || drop(memory))
-            .expect("enqueued");
+        other.launch_host_function(move || drop(memory)).expect("enqueued");
         other.synchronize().expect("a wait");
         drop(stream);
         assert_eq!(cuda_sim::alive().streams, 2, "the queue owns it");
@@ -243,10 +222,7 @@ fn a_stream_in_the_release_queue_ends_in_the_next_allocation() {
 #[test]
 fn a_host_function_does_not_wait_for_a_thread_that_waits_for_it() {
     let make = |context: &Context| {
-        let options = cuda_safe::manager::DeferOptions {
-            count: 0,
-            ..Default::default()
-        };
+        let options = cuda_safe::manager::DeferOptions { count: 0, ..Default::default() };
         DriverManager::with(context, options)
     };
     with(make, |context| {
@@ -338,10 +314,7 @@ fn an_allocation_waits_for_the_clean_up_of_another_thread() {
                 std::thread::sleep(Duration::from_millis(20));
             })
             .expect("enqueued");
-        let manager = context
-            .memory_manager()
-            .expect("made")
-            .expect("the chosen manager");
+        let manager = context.memory_manager().expect("made").expect("the chosen manager");
         std::thread::scope(|scope| {
             scope.spawn(|| manager.reset());
             told.recv().expect("the other thread waits for this");
@@ -387,23 +360,17 @@ fn deferred_memory_is_reused_for_stream_ordered_memory_if_no_byte_is_left() {
 fn frees_that_the_driver_refuses_temporarily_are_retried() {
     with(OrderedManager::new, |context| {
         let stream = context.stream().expect("a stream");
-        let manager = context
-            .memory_manager()
-            .expect("made")
-            .expect("the chosen manager");
+        let manager = context.memory_manager().expect("made").expect("the chosen manager");
         let free = || {
             let memory = MemoryPointer::allocate_on(&stream, 1000).expect("memory");
             // SAFETY: no work has used the memory.
             unsafe { memory.free_in(Order::NONE) };
         };
-        for code in [
-            CUresult::CUDA_ERROR_NOT_PERMITTED,
-            CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT,
-        ] {
+        for code in
+            [CUresult::CUDA_ERROR_NOT_PERMITTED, CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT]
+        {
             free();
-            let fails = Fault::of_function("cuMemFreeAsync")
-                .with(code)
-                .inject(Scope::Process);
+            let fails = Fault::of_function("cuMemFreeAsync").with(code).inject(Scope::Process);
             manager.reset();
             assert_eq!(fails.hits(), 1);
             drop(fails);
@@ -419,9 +386,7 @@ fn frees_that_the_driver_refuses_temporarily_are_retried() {
             .and_then(|device| Context::new(&device, cuda_safe::ContextFlags::empty())?.stream());
         let helper = helper.expect("a stream of another context");
         drop(without);
-        helper
-            .launch_host_function(move || drop(stream))
-            .expect("enqueued");
+        helper.launch_host_function(move || drop(stream)).expect("enqueued");
         helper.synchronize().expect("a wait");
         drop(helper);
         assert_eq!(cuda_safe::leaked(), 0);
@@ -499,11 +464,8 @@ impl Write for Slow {
 #[test]
 fn a_forked_child_waits_for_no_lock_of_a_manager() {
     let make = |context: &Context| {
-        let options = CachingOptions {
-            slab_bytes: 64 << 10,
-            max_bytes: 256 << 10,
-            ..Default::default()
-        };
+        let options =
+            CachingOptions { slab_bytes: 64 << 10, max_bytes: 256 << 10, ..Default::default() };
         let pool = CachingManager::with(context, options)?;
         let logged = LoggingManager::new(FallbackManager::new(pool, Fallback::Host), Slow);
         Ok(LeakManager::new(StatisticsManager::new(logged)))
@@ -589,9 +551,7 @@ fn memory_of_another_process_is_opened_again_after_it_is_closed() {
         // If the memory cannot be closed at once, it is closed when the release queue is processed,
         // which opening memory does.
         let again = open().expect("another process's");
-        stream
-            .launch_host_function(move || drop(again))
-            .expect("enqueued");
+        stream.launch_host_function(move || drop(again)).expect("enqueued");
         stream.synchronize().expect("a wait");
         drop(open().expect("closed before"));
         drop(stream);

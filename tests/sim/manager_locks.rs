@@ -60,19 +60,13 @@ fn interrupted(scenario: impl FnOnce(), other: impl Fn() + Send) -> Vec<&'static
 
 /// A manager that frees at once.
 fn immediate(context: &Context) -> cuda_safe::Result<DriverManager> {
-    let options = DeferOptions {
-        count: 0,
-        ..Default::default()
-    };
+    let options = DeferOptions { count: 0, ..Default::default() };
     DriverManager::with(context, options)
 }
 
 /// A pool that frees its slabs at once.
 fn small_over_immediate(context: &Context) -> cuda_safe::Result<CachingManager> {
-    let options = CachingOptions {
-        slab_bytes: SMALL,
-        ..Default::default()
-    };
+    let options = CachingOptions { slab_bytes: SMALL, ..Default::default() };
     CachingManager::with_upstream(context, immediate(context)?, options)
 }
 
@@ -162,11 +156,8 @@ fn wrapping_managers_hold_no_lock_in_a_driver_call() {
 #[test]
 fn a_caching_pool_that_runs_out_holds_no_lock_in_a_driver_call() {
     let make = |context: &Context| {
-        let options = CachingOptions {
-            slab_bytes: SMALL,
-            max_bytes: 4 * SMALL,
-            ..Default::default()
-        };
+        let options =
+            CachingOptions { slab_bytes: SMALL, max_bytes: 4 * SMALL, ..Default::default() };
         CachingManager::with(context, options)
     };
     with(make, |context| {

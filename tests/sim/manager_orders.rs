@@ -36,10 +36,7 @@ fn a_free_is_queued_only_for_a_stream_that_is_kept_alive() {
         let stream = context.stream().expect("a stream");
         assert_eq!(refused(&manager, Order::of(&stream)), (1, 0));
         context.synchronize().expect("a wait");
-        assert_eq!(
-            (cuda_safe::deferred_releases(), alive().device_allocations),
-            (0, 0)
-        );
+        assert_eq!((cuda_safe::deferred_releases(), alive().device_allocations), (0, 0));
         let [lasting, passing] = of_raw(stream.as_raw());
         assert_eq!(refused(&manager, lasting), (0, 1));
         assert_eq!(refused(&manager, passing), (0, 1));
@@ -131,11 +128,7 @@ fn orders_return_their_stream() {
             assert_eq!(order.as_raw(), Some(raw), "{order:?}");
         }
         assert_eq!(Order::NONE.as_raw(), None);
-        assert!(
-            Order::of(&stream)
-                .stream()
-                .is_some_and(|its| *its == stream)
-        );
+        assert!(Order::of(&stream).stream().is_some_and(|its| *its == stream));
         assert!(lasting.stream().is_none() && Order::NONE.stream().is_none());
         // SAFETY: the stream outlives the borrowed stream.
         let borrowed = unsafe { Stream::borrow_raw(raw, &context) }.expect("a stream of its own");

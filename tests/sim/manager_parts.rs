@@ -88,11 +88,7 @@ mod events {
             let stream = context.stream().expect("a stream");
             let event = OrderEvent::new(&context).expect("an event");
             let legacy = persistent(CU_STREAM_LEGACY);
-            for order in [
-                legacy,
-                transient(CU_STREAM_PER_THREAD),
-                persistent(stream.as_raw()),
-            ] {
+            for order in [legacy, transient(CU_STREAM_PER_THREAD), persistent(stream.as_raw())] {
                 let record = calls(|| event.record(order, &context).expect("recorded"));
                 let wait = calls(|| order.wait_event(&event, &context).expect("enqueued"));
                 // The driver is asked whether the stream is captured.
@@ -113,10 +109,7 @@ mod events {
             let record = invalid(event.record(Order::NONE, &context));
             let wait = invalid(Order::NONE.wait_event(&event, &context));
             for refused in [record, wait] {
-                assert!(
-                    matches!(refused, Invalid::OrderWithoutStream { .. }),
-                    "{refused}"
-                );
+                assert!(matches!(refused, Invalid::OrderWithoutStream { .. }), "{refused}");
             }
         });
     }
@@ -133,10 +126,7 @@ mod events {
             for order in [Order::of(&stream), unsafe { Order::persistent(raw) }] {
                 let record = invalid(event.record(order, &context));
                 let wait = invalid(order.wait_event(&event, &context));
-                assert_eq!(
-                    [record, wait],
-                    [Invalid::StreamIsCaptured, Invalid::StreamIsCaptured]
-                );
+                assert_eq!([record, wait], [Invalid::StreamIsCaptured, Invalid::StreamIsCaptured]);
             }
             drop(capture.end().expect("still valid"));
         });
@@ -155,9 +145,7 @@ mod events {
             }
             event.record(Order::of(&its), &context).expect("recorded");
             // A stream of another context may wait for it.
-            Order::of(&stream)
-                .wait_event(&event, &context)
-                .expect("enqueued");
+            Order::of(&stream).wait_event(&event, &context).expect("enqueued");
             stream.synchronize().expect("a wait");
         });
     }
@@ -281,10 +269,7 @@ mod orders {
         let ended = Ended::default();
         let seen = Arc::clone(&ended);
         let make = move |context: &Context| {
-            Ok(Last {
-                inner: DriverManager::new(context)?,
-                ended: Arc::clone(&seen),
-            })
+            Ok(Last { inner: DriverManager::new(context)?, ended: Arc::clone(&seen) })
         };
         with(make, |context| {
             assert!(context.memory_manager().expect("made").is_some());
@@ -329,10 +314,8 @@ mod conditions {
             start(Profile::h200());
             let context = context();
             assert_eq!(look(), [false, false, true]);
-            let (stream, event) = (
-                context.stream().expect("a stream"),
-                OrderEvent::new(&context).expect("an event"),
-            );
+            let (stream, event) =
+                (context.stream().expect("a stream"), OrderEvent::new(&context).expect("an event"));
             let (tell, told) = mpsc::channel();
             let other = context.stream().expect("a stream");
             let refused = other.launch_host_function(move || {
@@ -363,10 +346,7 @@ mod conditions {
             assert_eq!(cuda_safe::leaked(), 1);
             let seen = std::mem::take(&mut *SEEN.lock().expect("no panic"));
             assert_eq!(seen.len(), 1);
-            assert!(
-                seen[0].starts_with("a thing was not released: "),
-                "{seen:?}"
-            );
+            assert!(seen[0].starts_with("a thing was not released: "), "{seen:?}");
             let fatal = DriverError::new(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS, "cuMemFree_v2");
             report_leak("a thing", fatal.into());
             assert_eq!(cuda_safe::leaked(), 2);

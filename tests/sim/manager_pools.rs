@@ -30,12 +30,7 @@ fn free(base: &DriverMemory, block: Block, pool: &MemoryPool, order: Order<'_>) 
 /// Returns the functions of `made` that order the destruction of a pool. While a capture may be open, a
 /// free waits for all work.
 fn waits_and_destroys(made: &[&'static str]) -> Vec<&'static str> {
-    let names = [
-        "cuEventSynchronize",
-        "cuCtxSynchronize_v2",
-        "cuMemFree_v2",
-        DESTROY,
-    ];
+    let names = ["cuEventSynchronize", "cuCtxSynchronize_v2", "cuMemFree_v2", DESTROY];
     let made = made.iter().copied();
     made.filter(|its| names.contains(its)).collect()
 }
@@ -127,10 +122,7 @@ fn an_allocation_from_a_pool_needs_a_stream_of_its_own() {
         let none = refused(Order::NONE);
         assert!(matches!(none, Invalid::OrderWithoutStream { .. }), "{none}");
         let legacy = refused(persistent(CU_STREAM_LEGACY));
-        assert!(
-            matches!(legacy, Invalid::Handle { value: 1, .. }),
-            "{legacy}"
-        );
+        assert!(matches!(legacy, Invalid::Handle { value: 1, .. }), "{legacy}");
     });
 }
 
@@ -164,10 +156,7 @@ fn a_free_on_a_stream_of_another_context_completes_before_the_pool_is_destroyed(
         let freed = calls(|| free(&base, block, &pool, Order::of(&other)));
         let place = |name| freed.iter().position(|its| *its == name);
         let record = place("cuEventRecord");
-        assert!(
-            record.is_some() && place("cuMemFreeAsync") < record,
-            "{freed:?}"
-        );
+        assert!(record.is_some() && place("cuMemFreeAsync") < record, "{freed:?}");
         let made = calls(|| drop(pool));
         let order = waits_and_destroys(&made);
         assert_eq!(order.first(), Some(&"cuEventSynchronize"), "{made:?}");
@@ -180,10 +169,7 @@ fn a_free_on_a_stream_of_another_context_completes_before_the_pool_is_destroyed(
 #[test]
 fn the_owner_of_a_foreign_pool_is_dropped_after_all_work() {
     /// Notes how many driver calls were made before its drop.
-    struct Owner(
-        Arc<AtomicUsize>,
-        #[allow(dead_code, reason = "held, not read")] MemoryPool,
-    );
+    struct Owner(Arc<AtomicUsize>, #[allow(dead_code, reason = "held, not read")] MemoryPool);
     impl Drop for Owner {
         fn drop(&mut self) {
             self.0.store(cuda_sim::calls().len(), Ordering::SeqCst);
@@ -213,19 +199,12 @@ fn the_owner_of_a_foreign_pool_is_dropped_after_all_work() {
 #[test]
 fn a_block_before_its_allocation_has_no_handle() {
     on(Profile::h200(), |context| {
-        let options = MemoryPoolOptions {
-            shareable: true,
-            ..Default::default()
-        };
+        let options = MemoryPoolOptions { shareable: true, ..Default::default() };
         let pool = MemoryPool::new(&context, options).expect("a pool");
         let stream = context.stream().expect("a stream");
         let (base, order) = (base(&context), Order::of(&stream));
         let block = base.allocate_from_pool(&pool, 1000, order).expect("memory");
-        let part = Block {
-            address: block.address + 100,
-            size: 50,
-            ..block
-        };
+        let part = Block { address: block.address + 100, size: 50, ..block };
         let handle = IpcHandle::of_pool_memory(&pool, block.address, &part).expect("a handle");
         assert_eq!((handle.offset(), handle.size()), (100, 50));
         let refused = IpcHandle::of_pool_memory(&pool, part.address, &block);

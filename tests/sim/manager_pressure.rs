@@ -25,10 +25,7 @@ const ALLOCATE: &str = "cuMemAlloc_v2";
 const WAIT_FOR_ALL: &str = "cuCtxSynchronize_v2";
 
 fn slabs_of(slab_bytes: usize) -> CachingOptions {
-    CachingOptions {
-        slab_bytes,
-        ..Default::default()
-    }
+    CachingOptions { slab_bytes, ..Default::default() }
 }
 
 /// Runs `body` with a pool that is not the manager of its context.
@@ -51,10 +48,7 @@ fn pool(context: &Context) -> &CachingManager {
 /// Returns a function that creates a pool with a limit.
 fn limited(max_bytes: usize) -> impl Fn(&Context) -> Result<CachingManager> + Send + Sync {
     move |context| {
-        let options = CachingOptions {
-            max_bytes,
-            ..slabs_of(SMALL)
-        };
+        let options = CachingOptions { max_bytes, ..slabs_of(SMALL) };
         CachingManager::with(context, options)
     }
 }
@@ -233,10 +227,7 @@ fn unordered_memory_is_no_longer_pending_after_a_wait() {
             share: share_of(&context, SMALL * 3 / 2),
             ..Default::default()
         };
-        let options = CachingOptions {
-            unordered,
-            ..slabs_of(SMALL)
-        };
+        let options = CachingOptions { unordered, ..slabs_of(SMALL) };
         let pool = CachingManager::with(&context, options).expect("a pool");
         let allocate = |size| pool.allocate(size, Order::NONE).expect("memory");
         for block in [allocate(SMALL), allocate(SMALL)] {
@@ -253,15 +244,8 @@ fn unordered_memory_is_no_longer_pending_after_a_wait() {
 
 #[test]
 fn a_pool_without_pending_memory_does_not_wait() {
-    let unordered = DeferOptions {
-        count: 0,
-        share: 0.0,
-        ..Default::default()
-    };
-    let options = CachingOptions {
-        unordered,
-        ..slabs_of(SMALL)
-    };
+    let unordered = DeferOptions { count: 0, share: 0.0, ..Default::default() };
+    let options = CachingOptions { unordered, ..slabs_of(SMALL) };
     with_pool(options, |_, pool| {
         let block = pool.allocate(SMALL, Order::NONE).expect("memory");
         assert_eq!(pool.stats().host_waits, 0);
@@ -297,8 +281,7 @@ fn an_allocation_is_not_repeated_if_no_slab_was_returned() {
     with_pool(slabs_of(SMALL), |_, pool| {
         let _limit = limit_memory(SMALL as u64 / 2);
         cuda_sim::clear_calls();
-        pool.allocate(SMALL, Order::NONE)
-            .expect_err("out of memory");
+        pool.allocate(SMALL, Order::NONE).expect_err("out of memory");
         assert_eq!((called(ALLOCATE), called(WAIT_FOR_ALL)), (1, 1));
     });
 }
@@ -348,11 +331,7 @@ struct Upstream {
 impl Upstream {
     fn new(context: &Context) -> Result<Self> {
         let inner = DriverManager::new(context)?;
-        Ok(Self {
-            inner,
-            initializes: false,
-            panics: AtomicBool::new(false),
-        })
+        Ok(Self { inner, initializes: false, panics: AtomicBool::new(false) })
     }
 }
 
@@ -394,10 +373,8 @@ fn a_pool_initializes_its_upstream_manager() {
         let pool = CachingManager::with_upstream(&context, upstream, options).expect("a pool");
         let refused = pool.initialize().expect_err("the upstream manager fails");
         assert!(matches!(refused, Error::InHostFunction), "{refused}");
-        let upstream = Upstream {
-            initializes: true,
-            ..Upstream::new(&context).expect("a manager")
-        };
+        let upstream =
+            Upstream { initializes: true, ..Upstream::new(&context).expect("a manager") };
         let pool = CachingManager::with_upstream(&context, upstream, options).expect("a pool");
         pool.initialize().expect("the upstream manager succeeds");
     });
@@ -418,20 +395,14 @@ fn slabs_that_were_not_freed_because_of_a_panic_stay_cached() {
         upstream.panics.store(true, Ordering::SeqCst);
         catch_unwind(AssertUnwindSafe(|| pool.trim(0))).expect_err("the panic");
         let stats = pool.stats();
-        assert_eq!(
-            (stats.slabs, stats.in_use, stats.in_heap),
-            (2, 0, 2 * SMALL)
-        );
+        assert_eq!((stats.slabs, stats.in_use, stats.in_heap), (2, 0, 2 * SMALL));
         assert_eq!(pool.trim(0).expect("a trim"), 2 * SMALL);
     });
 }
 
 /// Returns a manager that does not defer frees.
 fn immediate(context: &Context) -> DriverManager {
-    let options = DeferOptions {
-        count: 0,
-        ..Default::default()
-    };
+    let options = DeferOptions { count: 0, ..Default::default() };
     DriverManager::with(context, options).expect("a manager")
 }
 
@@ -509,9 +480,7 @@ fn an_allocation_is_not_repeated_if_no_deferred_free_was_done() {
         let _limit = limit_memory(1 << 20);
         let manager = DriverManager::new(&context).expect("a manager");
         cuda_sim::clear_calls();
-        manager
-            .allocate(2 << 20, Order::NONE)
-            .expect_err("out of memory");
+        manager.allocate(2 << 20, Order::NONE).expect_err("out of memory");
         assert_eq!(called(ALLOCATE), 1);
     });
 }

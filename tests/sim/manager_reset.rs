@@ -55,20 +55,14 @@ fn a_context_after_a_reset_has_a_new_manager_even_on_an_old_driver() {
         let before = context();
         assert_eq!(before.id(), None);
         drop(MemoryPointer::allocate(&before, 100).expect("memory"));
-        let manager = before
-            .memory_manager()
-            .expect("made")
-            .expect("the chosen manager");
+        let manager = before.memory_manager().expect("made").expect("the chosen manager");
         let manager = std::ptr::from_ref(manager).addr();
         let (device, raw) = (before.device(), before.as_raw());
         before.into_raw();
         reset(&device);
         let after = context();
         assert_eq!(after.as_raw(), raw);
-        let its = after
-            .memory_manager()
-            .expect("made")
-            .expect("the chosen manager");
+        let its = after.memory_manager().expect("made").expect("the chosen manager");
         assert_ne!(std::ptr::from_ref(its).addr(), manager);
     });
 }
@@ -81,9 +75,7 @@ fn deferred_releases_complete_before_the_context_is_reset() {
         let device = context.device();
         let stream = context.stream().expect("a stream");
         let memory = DeviceBuffer::<u8>::zeroed(&stream, 100).expect("memory");
-        stream
-            .launch_host_function(move || drop(memory))
-            .expect("enqueued");
+        stream.launch_host_function(move || drop(memory)).expect("enqueued");
         stream.synchronize().expect("a wait");
         assert_eq!(deferred_releases(), 1);
         drop((stream, context));

@@ -19,10 +19,7 @@ use cuda_sim::{
 use std::os::fd::OwnedFd;
 
 fn shareable() -> MemoryPoolOptions {
-    MemoryPoolOptions {
-        shareable: true,
-        ..Default::default()
-    }
+    MemoryPoolOptions { shareable: true, ..Default::default() }
 }
 
 /// A pool of another process, which creates handles of its memory.
@@ -181,10 +178,7 @@ fn a_manager_over_a_shareable_pool_shares_its_memory() {
         let part = memory.part(1024, 100).expect("within");
         let exported = part.export().expect("it is shareable");
         let handle = exported.handle();
-        assert_eq!(
-            (handle.kind(), handle.offset(), handle.size()),
-            (IpcKind::Pool, 1024, 100)
-        );
+        assert_eq!((handle.kind(), handle.offset(), handle.size()), (IpcKind::Pool, 1024, 100));
         let all = memory.export().expect("as above");
         assert_eq!(all.handle().as_bytes(), handle.as_bytes());
         let manager = context.memory_manager_as::<OrderedManager>();
@@ -235,10 +229,7 @@ fn of_two_devices(body: impl Fn(&Context, &Context)) {
 /// Uses opened memory on its device: writes and reads it there.
 fn use_opened(memory: IpcMemory, context: &Context) {
     let info = context.pointer_info(memory.as_raw()).expect("asked");
-    assert_eq!(
-        info.expect("memory").device,
-        Some(context.device().ordinal())
-    );
+    assert_eq!(info.expect("memory").device, Some(context.device().ordinal()));
     let stream = context.stream().expect("a stream");
     let (address, len) = (memory.as_raw(), memory.size());
     // SAFETY: the memory has this size, and nothing else uses it.
@@ -255,10 +246,7 @@ fn synchronous_memory_is_opened_only_on_its_device() {
         of_two_devices(|context, other| {
             let memory = MemoryPointer::allocate(context, 5000).expect("memory");
             let part = AutoFreePointer::from(memory).part(1024, 100);
-            let exported = part
-                .expect("within")
-                .export()
-                .expect("synchronous upstream memory");
+            let exported = part.expect("within").export().expect("synchronous upstream memory");
             let mut sent = exported.handle().to_bytes();
             let handle = IpcHandle::from_bytes(&sent);
             assert_eq!(handle.device().expect("asked"), Some(context.device()));
@@ -269,10 +257,7 @@ fn synchronous_memory_is_opened_only_on_its_device() {
             // SAFETY: the call fails and opens nothing.
             let error = unsafe { other.open_memory(&handle) }.expect_err("on the other device");
             let is_right = |what: &Invalid| matches!(what, Invalid::MemoryOfOtherDevice { .. });
-            assert!(
-                matches!(&error, Error::Invalid(what) if is_right(what)),
-                "{error}"
-            );
+            assert!(matches!(&error, Error::Invalid(what) if is_right(what)), "{error}");
             // SAFETY: the software driver acts as the other process.
             let opened = unsafe { context.open_memory(&handle) }.expect("its own");
             use_opened(opened, context);
@@ -308,10 +293,7 @@ fn pool_memory_is_opened_only_on_its_device() {
             // SAFETY: the call fails and opens nothing.
             let error = unsafe { import(other).open_memory(&handle) }.expect_err("no access");
             let is_right = |what: &Invalid| matches!(what, Invalid::NoAccessToPool { .. });
-            assert!(
-                matches!(&error, Error::Invalid(what) if is_right(what)),
-                "{error}"
-            );
+            assert!(matches!(&error, Error::Invalid(what) if is_right(what)), "{error}");
             // SAFETY: as above.
             let opened = unsafe { import(context).open_memory(&handle) }.expect("its own");
             use_opened(opened, context);
@@ -346,9 +328,7 @@ fn the_pool_of_a_manager_dropped_in_a_host_function_is_destroyed_later() {
         let other = Context::new(&device, cuda_safe::ContextFlags::empty());
         let helper = other.and_then(|other| other.stream()).expect("a stream");
         drop(context);
-        helper
-            .launch_host_function(move || drop(stream))
-            .expect("enqueued");
+        helper.launch_host_function(move || drop(stream)).expect("enqueued");
         helper.synchronize().expect("a wait");
         assert_eq!(cuda_sim::alive().pools, 1);
         helper.synchronize().expect("a wait");

@@ -36,10 +36,7 @@ fn logged(body: impl FnOnce(Context), look: impl FnOnce(String)) {
     let written = Arc::new(Mutex::new(Vec::new()));
     let of_writer = Arc::clone(&written);
     let make = move |context: &Context| {
-        let writer = Buffered {
-            waiting: Vec::new(),
-            written: Arc::clone(&of_writer),
-        };
+        let writer = Buffered { waiting: Vec::new(), written: Arc::clone(&of_writer) };
         Ok(LoggingManager::new(DriverManager::new(context)?, writer))
     };
     with(make, |context| {
@@ -69,17 +66,13 @@ fn a_log_tells_the_streams_of_allocations_apart() {
     logged(allocate, |text| {
         let of_kind = |kind: &'static str| {
             let lines = text.lines().filter(move |line| line.starts_with(kind));
-            let mut streams: Vec<_> = lines
-                .filter_map(|line| line.split(' ').next_back())
-                .collect();
+            let mut streams: Vec<_> =
+                lines.filter_map(|line| line.split(' ').next_back()).collect();
             streams.sort_unstable();
             streams
         };
         let allocated = of_kind("a ");
-        assert!(
-            allocated.len() == 2 && allocated[0] != allocated[1],
-            "{text}"
-        );
+        assert!(allocated.len() == 2 && allocated[0] != allocated[1], "{text}");
         assert_eq!(of_kind("f "), allocated, "{text}");
     });
 }
@@ -138,9 +131,7 @@ fn a_buffer_of_a_manager_is_not_bound_to_a_stream_without_that_manager() {
         let manager = context.memory_manager().expect("made");
         let without = manager.expect("the chosen manager").base().context();
         let other = without.stream().expect("a stream without a manager");
-        let error = buffer
-            .rebind(&other)
-            .expect_err("the memory is of the manager");
+        let error = buffer.rebind(&other).expect_err("the memory is of the manager");
         assert_eq!(error, Invalid::OtherManager.into());
     });
 }
@@ -197,11 +188,7 @@ fn a_forked_child_runs_no_finalizer_and_drops_no_owner() {
 #[test]
 fn a_failed_query_of_a_pointer_is_not_repeated() {
     with(DriverManager::new, |context| {
-        let _refused = fail(
-            "cuPointerGetAttributes",
-            1,
-            CUresult::CUDA_ERROR_NOT_PERMITTED,
-        );
+        let _refused = fail("cuPointerGetAttributes", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
         let error = context.pointer_info(0x1234).expect_err("it is refused");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_NOT_PERMITTED));
     });

@@ -91,10 +91,7 @@ fn each_device_has_its_own_memory() {
     on(Profile::h200().with_devices(2), |first| {
         let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
         let limit = cuda_sim::fault::limit_memory(1000);
-        let (a, b) = (
-            first.stream().expect("a stream"),
-            second.stream().expect("a stream"),
-        );
+        let (a, b) = (first.stream().expect("a stream"), second.stream().expect("a stream"));
         let ordered = DeviceBuffer::<u8>::uninit(&a, 600).expect("below the limit");
         let plain = DeviceBuffer::<u8>::zeroed_sync(&b, 700).expect("on the other device");
         let free = |context: &Context| context.memory_info().expect("known").free;
@@ -170,16 +167,9 @@ fn pinned_memory_is_freed_with_its_context() {
 fn an_array_for_which_memory_does_not_suffice_tells_its_size() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
-        let shape = ArrayShape::TwoD {
-            width: 8,
-            height: 4,
-        };
+        let shape = ArrayShape::TwoD { width: 8, height: 4 };
         let _arrays = fail("cuArray3DCreate_v2", 1, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
-        let _levels = fail(
-            "cuMipmappedArrayCreate",
-            1,
-            CUresult::CUDA_ERROR_OUT_OF_MEMORY,
-        );
+        let _levels = fail("cuMipmappedArrayCreate", 1, CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let array = Array::<u32>::new(&stream, shape).map(drop);
         let levels = MipmappedArray::<[f32; 2]>::new(&stream, shape, 2).map(drop);
         for (failed, bytes) in [(array, 128), (levels, 8 * (32 + 8))] {

@@ -52,9 +52,7 @@ fn a_batch_waits_if_its_slices_are_large_together() {
         }
         batch.enqueue().expect("the copies");
         let calls = cuda_sim::calls();
-        let waits = calls
-            .iter()
-            .filter(|its| its.function == "cuStreamSynchronize");
+        let waits = calls.iter().filter(|its| its.function == "cuStreamSynchronize");
         assert_eq!(waits.count(), 1);
     });
 }
@@ -70,14 +68,10 @@ fn memory_of_another_device_is_bound_on_no_driver() {
         }
         let object = team.complete().expect("all devices");
         let memory = || PhysicalMemory::new(devices[1], PAGE).expect("memory");
-        object
-            .bind(devices[0], 0, memory())
-            .expect_err("memory of another device");
+        object.bind(devices[0], 0, memory()).expect_err("memory of another device");
         let space = Reservation::new(PAGE).expect("addresses");
         let mapping = space.map(0, memory()).expect("a mapping");
-        object
-            .bind_mapping(devices[0], 0, mapping)
-            .expect_err("memory of another device");
+        object.bind_mapping(devices[0], 0, mapping).expect_err("memory of another device");
     });
 }
 
@@ -117,8 +111,7 @@ fn a_host_function_that_drops_the_last_context_loses_no_memory_of_its_pool() {
         assert_eq!(alive().mappings, 1);
         drop(stream);
         let own = worker.stream().expect("a stream");
-        own.launch_host_function(move || drop(context))
-            .expect("enqueued");
+        own.launch_host_function(move || drop(context)).expect("enqueued");
         own.synchronize().expect("a wait");
         attempt_deferred_releases();
         assert_eq!((alive().mappings, cuda_safe::leaked()), (0, 0));

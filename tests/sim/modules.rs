@@ -70,11 +70,7 @@ fn special_registers_need_no_declaration() {
         for register in ["lanemask", "envreg", "pm", "clockwise", "s"] {
             let body = format!(".reg .b32 %r;\n mov.u32 %r, %{register};");
             let refused = code(load(&context, "", &body));
-            assert_eq!(
-                refused,
-                Some(CUresult::CUDA_ERROR_INVALID_PTX),
-                "{register}"
-            );
+            assert_eq!(refused, Some(CUresult::CUDA_ERROR_INVALID_PTX), "{register}");
         }
     });
 }

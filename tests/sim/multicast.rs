@@ -18,12 +18,7 @@ use cuda_safe::sys::{
 use cuda_sim::{Profile, kernel};
 
 fn team_of_two() -> CUmulticastObjectProp {
-    CUmulticastObjectProp {
-        numDevices: 2,
-        size: 2 * PAGE,
-        handleTypes: 0,
-        flags: 0,
-    }
+    CUmulticastObjectProp { numDevices: 2, size: 2 * PAGE, handleTypes: 0, flags: 0 }
 }
 
 fn two_devices() -> Profile {
@@ -47,14 +42,8 @@ fn one_device_does_not_support_multicast() {
         let wanted = team_of_two();
         let (mut object, mut size) = (0, 0);
         let option = CUmulticastGranularity_flags(0);
-        refused!(
-            UNSUPPORTED,
-            cuMulticastCreate(&raw mut object, &raw const wanted)
-        );
-        refused!(
-            UNSUPPORTED,
-            cuMulticastGetGranularity(&raw mut size, &raw const wanted, option)
-        );
+        refused!(UNSUPPORTED, cuMulticastCreate(&raw mut object, &raw const wanted));
+        refused!(UNSUPPORTED, cuMulticastGetGranularity(&raw mut size, &raw const wanted, option));
     });
 }
 
@@ -82,19 +71,8 @@ fn a_kernel_reads_and_writes_the_memory_of_all_devices() {
         let function: CUfunction = made!(cuModuleGetFunction(module, c"add_up".as_ptr()));
         let mut arguments: [*mut c_void; 1] = [(&raw const both).cast_mut().cast()];
         let params = arguments.as_mut_ptr();
-        let launched = code!(cuLaunchKernel(
-            function,
-            1,
-            1,
-            1,
-            1,
-            1,
-            1,
-            0,
-            bench.stream,
-            params,
-            null_mut()
-        ));
+        let launched =
+            code!(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, bench.stream, params, null_mut()));
         assert!(launched.is_success());
         well!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<3>(start), [11, 11, 0]);
@@ -123,10 +101,7 @@ fn devices_are_added_before_memory_is_bound() {
         refused!(INVALID, cuMulticastBindMem(object, 0, memory, 0, PAGE, 0));
         well!(cuMulticastAddDevice(object, 1));
         for (offset, start, size) in [(0, 0, 4096), (2 * PAGE, 0, PAGE), (0, PAGE, PAGE)] {
-            refused!(
-                INVALID,
-                cuMulticastBindMem(object, offset, memory, start, size, 0)
-            );
+            refused!(INVALID, cuMulticastBindMem(object, offset, memory, start, size, 0));
         }
         well!(cuMulticastBindMem(object, 0, memory, 0, PAGE, 0));
         refused!(INVALID, cuMulticastBindMem(object, 0, memory, 0, PAGE, 0));

@@ -77,8 +77,7 @@ fn a_kernel_adds_up_the_memory_of_all_devices() {
         let mut both = object.map(&space, 0).expect("a mapping");
         assert_eq!((both.address(), both.size()), (space.address(), PAGE));
         assert_eq!(both.reservation().address(), space.address());
-        both.set_access(devices[0], MemoryAccess::ReadWrite)
-            .expect("access");
+        both.set_access(devices[0], MemoryAccess::ReadWrite).expect("access");
         // SAFETY: the image is valid.
         let module = unsafe { Module::from_image(context, IMAGE) }.expect("a module");
         let kernel = module.kernel("sum_up").expect("a kernel");
@@ -106,19 +105,13 @@ fn an_object_without_all_of_its_devices_binds_nothing() {
         let twice = team.add(&devices[0]).expect_err("it has this one");
         assert_eq!(twice.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
         let rejected = team.complete().expect_err("one is missing");
-        let missing = Invalid::MissingDevices {
-            devices: 2,
-            added: 1,
-        };
+        let missing = Invalid::MissingDevices { devices: 2, added: 1 };
         assert!(matches!(&rejected.error, Error::Invalid(what) if **what == missing));
         // Another process may add the other device.
         let object = rejected.value.complete_elsewhere();
         let refused = object.bind(devices[0], 0, memory(devices[0]));
         let rejected = refused.map(drop).expect_err("not all devices were added");
-        assert_eq!(
-            rejected.error.code(),
-            Some(CUresult::CUDA_ERROR_INVALID_VALUE)
-        );
+        assert_eq!(rejected.error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
         assert_eq!(rejected.value.size(), PAGE);
     });
 }
@@ -128,11 +121,8 @@ fn sizes_and_offsets_are_checked() {
     two_devices(|_, devices| {
         for size in [0, 4096] {
             let refused = MulticastTeam::new(&MulticastOptions::new(2, size));
-            let expected = Invalid::Granularity {
-                what: "the size",
-                bytes: size,
-                granularity: PAGE,
-            };
+            let expected =
+                Invalid::Granularity { what: "the size", bytes: size, granularity: PAGE };
             assert_eq!(invalid(refused), expected);
         }
         let recommended = MulticastOptions::new(2, PAGE).recommended_granularity();
@@ -143,17 +133,10 @@ fn sizes_and_offsets_are_checked() {
         assert!(matches!(invalid(refused), Invalid::Granularity { .. }));
         let refused = object.bind(devices[0], 2 * PAGE, memory(devices[0]));
         let end = 3 * PAGE;
-        let expected = Invalid::Range {
-            start: 2 * PAGE,
-            end,
-            len: 2 * PAGE,
-        };
+        let expected = Invalid::Range { start: 2 * PAGE, end, len: 2 * PAGE };
         assert_eq!(invalid(refused), expected);
         let space = Reservation::new(2 * PAGE).expect("addresses");
-        assert!(matches!(
-            invalid(object.map(&space, PAGE)),
-            Invalid::Range { .. }
-        ));
+        assert!(matches!(invalid(object.map(&space, PAGE)), Invalid::Range { .. }));
         // SAFETY: 0 is not a handle.
         let none = unsafe { MulticastTeam::from_raw(0, &MulticastOptions::new(2, PAGE)) };
         assert!(matches!(invalid(none), Invalid::Handle { .. }));
@@ -175,10 +158,7 @@ fn objects_bindings_and_mappings_are_dropped_in_any_order() {
         let called = calls(|| drop(mapping));
         assert_eq!(called, ["cuMemUnmap", "cuMemAddressFree"]);
         let called = calls(|| drop(second));
-        assert_eq!(
-            called,
-            ["cuMulticastUnbind", "cuMemRelease", "cuMemRelease"]
-        );
+        assert_eq!(called, ["cuMulticastUnbind", "cuMemRelease", "cuMemRelease"]);
     });
 }
 
@@ -189,9 +169,7 @@ fn a_driver_before_13_1_takes_the_device_from_the_memory() {
         let devices = [0, 1].map(|ordinal| Device::get(ordinal).expect("a device"));
         let object = object(&devices, 1);
         let called = calls(|| {
-            let one = object
-                .bind(devices[0], 0, memory(devices[0]))
-                .expect("bound");
+            let one = object.bind(devices[0], 0, memory(devices[0])).expect("bound");
             let other = object.bind_mapping(devices[1], 0, mapping(devices[1]));
             drop((one, other.expect("bound")));
         });
@@ -214,18 +192,12 @@ fn one_device_has_no_multicast() {
 fn a_failed_unbind_leaves_the_binding_to_its_drop() {
     two_devices(|_, devices| {
         let object = object(&devices, 1);
-        let bound = object
-            .bind(devices[0], 0, memory(devices[0]))
-            .expect("bound");
+        let bound = object.bind(devices[0], 0, memory(devices[0])).expect("bound");
         let fault = fail("cuMulticastUnbind", 1, CUresult::CUDA_ERROR_UNKNOWN);
         let error = bound.unbind().expect_err("a fault");
         assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_UNKNOWN));
         drop(fault);
         // The drop has unbound the memory, so the place is free.
-        drop(
-            object
-                .bind(devices[0], 0, memory(devices[0]))
-                .expect("bound"),
-        );
+        drop(object.bind(devices[0], 0, memory(devices[0])).expect("bound"));
     });
 }

@@ -93,10 +93,7 @@ fn a_copy_between_contexts_needs_the_access_of_the_device_whose_context_it_names
                     code!(cuMemcpyPeerAsync(start, first, other, second, 64, stream)),
                     code!(cuMemcpyPeerAsync(other, second, start, first, 64, stream)),
                 ];
-                assert_eq!(
-                    codes, [expected; 4],
-                    "access of {access:?}, current: {device}"
-                );
+                assert_eq!(codes, [expected; 4], "access of {access:?}, current: {device}");
                 well!(cuCtxSynchronize());
             }
             well!(cuMemUnmap(start, PAGE));
@@ -121,10 +118,7 @@ fn a_copy_within_device_memory_needs_the_access_of_the_device_of_its_stream() {
                     code!(cuMemcpyDtoDAsync_v2(other, start, 64, stream)),
                     code!(cuMemcpyDtoD_v2(start, other, 64)),
                 ];
-                assert_eq!(
-                    codes, [expected; 3],
-                    "access of {access:?}, stream of {device}"
-                );
+                assert_eq!(codes, [expected; 3], "access of {access:?}, stream of {device}");
                 well!(cuCtxSynchronize());
             }
             well!(cuMemUnmap(start, PAGE));
@@ -176,9 +170,7 @@ fn only_a_graph_that_is_not_executable_takes_an_event_of_another_device_later() 
         let executable = instantiate(graph);
         for (event, expected) in [(events[1], INVALID), (events[0], CUresult::CUDA_SUCCESS)] {
             let codes = [
-                code!(cuGraphExecEventRecordNodeSetEvent(
-                    executable, record, event
-                )),
+                code!(cuGraphExecEventRecordNodeSetEvent(executable, record, event)),
                 code!(cuGraphExecEventWaitNodeSetEvent(executable, wait, event)),
             ];
             assert_eq!(codes, [expected; 2]);
@@ -238,13 +230,7 @@ fn a_wait_node_waits_for_work_of_another_device() {
         both.enter(0);
         let graph = graph();
         let mut node = null_mut();
-        well!(cuGraphAddEventWaitNode(
-            &raw mut node,
-            graph,
-            null(),
-            0,
-            event
-        ));
+        well!(cuGraphAddEventWaitNode(&raw mut node, graph, null(), 0, event));
         let executable = instantiate(graph);
         well!(cuGraphLaunch(executable, here));
         well!(cuStreamSynchronize(here));

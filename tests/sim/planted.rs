@@ -192,12 +192,8 @@ fn a_kernel_past_the_end_of_its_buffer_is_fatal() {
         let mut x = DeviceBuffer::<i32>::zeroed(stream, 10).expect("memory");
         let config = LaunchConfig::linear(1, 32);
         // SAFETY: the contract is violated on purpose: the buffer has only 10 elements.
-        unsafe {
-            scale
-                .expect("its parameters")
-                .launch(stream, config, (&mut x, 1, 1, 11))
-        }
-        .expect("a launch does not wait");
+        unsafe { scale.expect("its parameters").launch(stream, config, (&mut x, 1, 1, 11)) }
+            .expect("a launch does not wait");
         let error = stream.synchronize().expect_err("an illegal address");
         assert!(error.is_fatal(), "{error}");
         found("go past the end of an allocation of 40 bytes");

@@ -6,10 +6,7 @@ use cuda_safe::memory::{MemoryLocation, PointerInfo};
 use cuda_safe::virtual_memory::{Mapping, PhysicalMemory, PhysicalOptions, Reservation};
 
 /// The location type of a part of a device, and its second part of the first device.
-const SECOND_DOMAIN: MemoryLocation = MemoryLocation::Other {
-    kind: 6,
-    id: 1 << 8,
-};
+const SECOND_DOMAIN: MemoryLocation = MemoryLocation::Other { kind: 6, id: 1 << 8 };
 
 fn mapping(location: MemoryLocation) -> Mapping {
     let options = PhysicalOptions::new(location);

@@ -55,19 +55,12 @@ impl Shared {
         let start = made!(cuMemAllocFromPoolAsync(BYTES, pool, stream));
         well!(cuStreamSynchronize(stream));
         well!(cuCtxSetCurrent(bench.context));
-        Self {
-            pool,
-            stream,
-            start,
-        }
+        Self { pool, stream, start }
     }
 
     /// Sets the access of the first device: 0, or 3 to read and write.
     fn set_access(&self, flags: u32) {
-        let access = CUmemAccessDesc {
-            location: location(0),
-            flags: CUmemAccess_flags(flags),
-        };
+        let access = CUmemAccessDesc { location: location(0), flags: CUmemAccess_flags(flags) };
         well!(cuMemPoolSetAccess(self.pool, &raw const access, 1));
     }
 
@@ -103,9 +96,7 @@ fn all_calls(bench: &Bench, there: u64, here: u64) -> Vec<(&'static str, CUresul
         let (mut size, mut first) = (BYTES, 0);
         let (to, from) = (&raw mut to, &raw mut from);
         let (size, first) = (&raw mut size, &raw mut first);
-        code!(cuMemcpyBatchAsync_v2(
-            to, from, size, 1, set, first, 1, stream
-        ))
+        code!(cuMemcpyBatchAsync_v2(to, from, size, 1, set, first, 1, stream))
     };
     let codes = vec![
         ("to", code!(cuMemcpyHtoD_v2(there, place.cast(), BYTES))),
@@ -114,44 +105,20 @@ fn all_calls(bench: &Bench, there: u64, here: u64) -> Vec<(&'static str, CUresul
         ("between, from", code!(cuMemcpyDtoD_v2(here, there, BYTES))),
         ("any, to", code!(cuMemcpy(there, host, BYTES))),
         ("any, from", code!(cuMemcpy(host, there, BYTES))),
-        (
-            "any on a stream",
-            code!(cuMemcpyAsync(there, here, BYTES, stream)),
-        ),
-        (
-            "to on a stream",
-            code!(cuMemcpyHtoDAsync_v2(there, place.cast(), BYTES, stream)),
-        ),
-        (
-            "from on a stream",
-            code!(cuMemcpyDtoHAsync_v2(place.cast(), there, BYTES, stream)),
-        ),
-        (
-            "between on a stream",
-            code!(cuMemcpyDtoDAsync_v2(here, there, BYTES, stream)),
-        ),
+        ("any on a stream", code!(cuMemcpyAsync(there, here, BYTES, stream))),
+        ("to on a stream", code!(cuMemcpyHtoDAsync_v2(there, place.cast(), BYTES, stream))),
+        ("from on a stream", code!(cuMemcpyDtoHAsync_v2(place.cast(), there, BYTES, stream))),
+        ("between on a stream", code!(cuMemcpyDtoDAsync_v2(here, there, BYTES, stream))),
         ("plane", code!(cuMemcpy2D_v2(&raw const plane))),
-        (
-            "plane on a stream",
-            code!(cuMemcpy2DAsync_v2(&raw const plane, stream)),
-        ),
+        ("plane on a stream", code!(cuMemcpy2DAsync_v2(&raw const plane, stream))),
         ("volume", code!(cuMemcpy3D_v2(&raw const out))),
-        (
-            "volume on a stream",
-            code!(cuMemcpy3DAsync_v2(&raw const out, stream)),
-        ),
+        ("volume on a stream", code!(cuMemcpy3DAsync_v2(&raw const out, stream))),
         ("batch, to", batch(there, here, &mut set)),
         ("batch, from", batch(here, there, &mut set)),
         ("fill of bytes", code!(cuMemsetD8_v2(there, 1, BYTES))),
         ("fill of words", code!(cuMemsetD32_v2(there, 1, BYTES / 4))),
-        (
-            "fill of a plane",
-            code!(cuMemsetD2D8_v2(there, 16, 1, 8, 4)),
-        ),
-        (
-            "fill on a stream",
-            code!(cuMemsetD8Async(there, 1, BYTES, stream)),
-        ),
+        ("fill of a plane", code!(cuMemsetD2D8_v2(there, 16, 1, 8, 4))),
+        ("fill on a stream", code!(cuMemsetD8Async(there, 1, BYTES, stream))),
     ];
     well!(cuStreamSynchronize(stream));
     codes
@@ -160,33 +127,16 @@ fn all_calls(bench: &Bench, there: u64, here: u64) -> Vec<(&'static str, CUresul
 /// Adds a node for a copy and one for a fill, and returns the codes.
 fn nodes(graph: CUgraph, there: u64, here: u64) -> [CUresult; 3] {
     let add = |from, to| {
-        let (mut node, copy) = (
-            null_mut(),
-            copy(Side::Device(from), Side::Device(to), BYTES),
-        );
+        let (mut node, copy) = (null_mut(), copy(Side::Device(from), Side::Device(to), BYTES));
         let (node, copy) = (&raw mut node, &raw const copy);
-        code!(cuGraphAddMemcpyNode(
-            node,
-            graph,
-            null(),
-            0,
-            copy,
-            null_mut()
-        ))
+        code!(cuGraphAddMemcpyNode(node, graph, null(), 0, copy, null_mut()))
     };
     let (mut node, fill) = (null_mut(), fill(there, 1, 4));
     let (node, fill) = (&raw mut node, &raw const fill);
     [
         add(there, here),
         add(here, there),
-        code!(cuGraphAddMemsetNode(
-            node,
-            graph,
-            null(),
-            0,
-            fill,
-            null_mut()
-        )),
+        code!(cuGraphAddMemsetNode(node, graph, null(), 0, fill, null_mut())),
     ]
 }
 

@@ -52,10 +52,7 @@ fn a_driver_before_13_0_does_not_restore_on_other_gpus() {
             .try_restore_on(&[pair])
             .expect_err("it would use the same GPU");
         let text = rejected.error.to_string();
-        assert!(
-            text.contains("other GPUs") && text.contains("13.0"),
-            "{text}"
-        );
+        assert!(text.contains("other GPUs") && text.contains("13.0"), "{text}");
         assert_eq!(state(), ProcessState::Checkpointed);
         drop(rejected.value.restore().expect("on the same GPU"));
         assert_eq!(state(), ProcessState::Running);
@@ -65,10 +62,7 @@ fn a_driver_before_13_0_does_not_restore_on_other_gpus() {
 #[test]
 fn a_failed_lock_returns_the_process() {
     on(Profile::h200(), |_| {
-        let busy = other(CudaProcess {
-            is_busy: true,
-            ..Default::default()
-        });
+        let busy = other(CudaProcess { is_busy: true, ..Default::default() });
         let rejected = busy.try_lock(Some(Duration::from_millis(5)));
         let rejected = rejected.expect_err("busy");
         let code = CUresult::CUDA_ERROR_NOT_READY;
@@ -82,12 +76,7 @@ fn a_failed_lock_returns_the_process() {
 #[test]
 fn a_failed_checkpoint_returns_the_lock() {
     on(Profile::h200(), |_| {
-        let managed = || {
-            other(CudaProcess {
-                has_managed_memory: true,
-                ..Default::default()
-            })
-        };
+        let managed = || other(CudaProcess { has_managed_memory: true, ..Default::default() });
         let locked = managed().lock(None).expect("idle");
         let rejected = locked.try_checkpoint().expect_err("managed memory");
         assert_eq!(state(), ProcessState::Locked);
@@ -104,10 +93,7 @@ fn a_failed_checkpoint_returns_the_lock() {
 #[test]
 fn a_process_with_imports_is_never_restored() {
     on(Profile::h200(), |_| {
-        let importer = other(CudaProcess {
-            has_imports: true,
-            ..Default::default()
-        });
+        let importer = other(CudaProcess { has_imports: true, ..Default::default() });
         let checkpointed = importer.lock(None).expect("idle").checkpoint();
         let checkpointed = checkpointed.expect("locked");
         for _ in 0..2 {
@@ -204,10 +190,7 @@ fn the_process_aborts_after_a_dump_without_the_flag() {
     if !runs_in_child {
         // The child of this process aborts, and this one sees how it ended.
         let status = std::process::Command::new(std::env::current_exe().expect("a path"))
-            .args([
-                "processes::the_process_aborts_after_a_dump_without_the_flag",
-                "--exact",
-            ])
+            .args(["processes::the_process_aborts_after_a_dump_without_the_flag", "--exact"])
             .env("CUDA_TESTS_ABORTS", "1")
             .output()
             .expect("a process")
@@ -217,10 +200,7 @@ fn the_process_aborts_after_a_dump_without_the_flag() {
         return;
     }
     start(Profile::h200());
-    let settings = CoredumpSettings {
-        flags: Some(DumpFlags::LOG_ONLY),
-        ..dump_settings("aborts")
-    };
+    let settings = CoredumpSettings { flags: Some(DumpFlags::LOG_ONLY), ..dump_settings("aborts") };
     settings.apply().expect("set").keep();
     let context = context();
     poison();
@@ -285,11 +265,7 @@ fn a_profiler_range_ends_in_its_context() {
             let calls = cuda_sim::calls();
             calls.iter().filter(|its| its.function == name).count()
         };
-        context
-            .profiler_range()
-            .expect("started")
-            .end()
-            .expect("stopped");
+        context.profiler_range().expect("started").end().expect("stopped");
         assert_eq!((calls("cuProfilerStart"), calls("cuProfilerStop")), (1, 1));
         let range = context.profiler_range().expect("started");
         let other = std::thread::spawn(move || drop(range));
@@ -304,9 +280,6 @@ fn a_profiler_range_ends_in_its_context() {
         drop(fault);
         let seen = SEEN.lock().expect("no panic").clone();
         assert_eq!(seen.len(), 1, "{seen:?}");
-        assert!(
-            seen[0].starts_with("profiling could not be ended"),
-            "{seen:?}"
-        );
+        assert!(seen[0].starts_with("profiling could not be ended"), "{seen:?}");
     });
 }

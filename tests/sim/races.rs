@@ -130,10 +130,7 @@ fn a_race_is_found_with_every_seed() {
             let bench = Bench::new(profile);
             for round in 1..=12 {
                 // Memory of this round, because a race is listed once for each allocation.
-                let its = Bench {
-                    memory: memory(SIZE),
-                    ..bench
-                };
+                let its = Bench { memory: memory(SIZE), ..bench };
                 its.write(its.a);
                 its.read(its.b);
                 its.synchronize();
@@ -270,10 +267,7 @@ fn the_legacy_default_stream_is_ordered_after_complete_work_of_a_destroyed_block
         let blocking: CUstream = made!(cuStreamCreate(0));
         bench.write(blocking);
         // The write runs, but the host does not learn that it is complete.
-        assert_eq!(
-            code!(cuStreamQuery(blocking)),
-            CUresult::CUDA_ERROR_NOT_READY
-        );
+        assert_eq!(code!(cuStreamQuery(blocking)), CUresult::CUDA_ERROR_NOT_READY);
         well!(cuStreamDestroy_v2(blocking));
         bench.read(LEGACY);
     });
@@ -427,10 +421,7 @@ fn memory_that_is_freed_on_another_stream_than_it_is_used_on_is_a_race() {
 #[test]
 fn memory_of_a_graph_must_be_used_before_the_next_launch_allocates_it_again() {
     detecting(3, |bench| {
-        well!(cuStreamBeginCapture_v2(
-            bench.a,
-            CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL
-        ));
+        well!(cuStreamBeginCapture_v2(bench.a, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL));
         let memory: CUdeviceptr = made!(cuMemAllocAsync(SIZE, bench.a));
         well!(cuMemsetD8Async(memory, 1, SIZE, bench.a));
         let mut graph: CUgraph = null_mut();

@@ -52,10 +52,7 @@ fn a_wait_for_a_range_is_a_wait_for_its_event() {
         let mut copy = None;
         let log = calls(|| copy = buffer.copy_to_pinned(range).ok());
         assert_eq!(log, COPY);
-        assert_eq!(
-            calls(|| drop(copy)),
-            ["cuEventSynchronize", "cuEventDestroy_v2"]
-        );
+        assert_eq!(calls(|| drop(copy)), ["cuEventSynchronize", "cuEventDestroy_v2"]);
     });
 }
 
@@ -76,15 +73,11 @@ fn a_copy_whose_end_cannot_be_marked_is_waited_for_and_returns_its_range() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let buffer = device(&stream);
-        for (function, expected) in [
-            ("cuEventCreate", [0, 0]),
-            ("cuMemcpyDtoHAsync_v2", [0, 0]),
-            ("cuEventRecord", [7, 8]),
-        ] {
+        for (function, expected) in
+            [("cuEventCreate", [0, 0]), ("cuMemcpyDtoHAsync_v2", [0, 0]), ("cuEventRecord", [7, 8])]
+        {
             let [range, other] = two_ranges(&context);
-            let fault = Fault::of_function(function)
-                .with(UNKNOWN)
-                .inject(Scope::Thread);
+            let fault = Fault::of_function(function).with(UNKNOWN).inject(Scope::Thread);
             let rejected = buffer.as_slice().try_copy_to_pinned(range);
             let rejected = rejected.expect_err("the fault");
             drop(fault);
@@ -106,18 +99,12 @@ fn a_failed_wait_leaks_the_memory_of_all_ranges() {
         let buffer = device(&stream);
         let [range, mut other] = two_ranges(&context);
         let copy = buffer.copy_to_pinned(range).expect("a copy");
-        let fault = Fault::of_function("cuEventSynchronize")
-            .with(UNKNOWN)
-            .inject(Scope::Thread);
+        let fault = Fault::of_function("cuEventSynchronize").with(UNKNOWN).inject(Scope::Thread);
         copy.synchronize().expect_err("the fault");
         drop(fault);
         assert_eq!(cuda_safe::leaked(), 1);
         // The other range can be used, but the memory is never freed.
-        other = buffer
-            .copy_to_pinned(other)
-            .expect("a copy")
-            .synchronize()
-            .expect("a wait");
+        other = buffer.copy_to_pinned(other).expect("a copy").synchronize().expect("a wait");
         assert_eq!(*other, [7, 8]);
         let log = calls(|| drop(other));
         assert!(!log.contains(&"cuMemFreeHost"), "{log:?}");
@@ -132,20 +119,12 @@ fn a_range_keeps_no_other_context_alive_after_its_copies() {
         let peer = Context::primary(&Device::get(1).expect("a device")).expect("a context");
         for _ in 0..2 {
             let buffer = device(&peer.stream().expect("a stream"));
-            range = buffer
-                .copy_to_pinned(range)
-                .expect("a copy")
-                .synchronize()
-                .expect("a wait");
+            range = buffer.copy_to_pinned(range).expect("a copy").synchronize().expect("a wait");
             assert_eq!(*range, [7, 8]);
         }
         assert_eq!(cuda_sim::alive().events, 0);
         let buffer = device(&context.stream().expect("a stream"));
-        range = buffer
-            .copy_to_pinned(range)
-            .expect("a copy")
-            .synchronize()
-            .expect("a wait");
+        range = buffer.copy_to_pinned(range).expect("a copy").synchronize().expect("a wait");
         assert_eq!(cuda_sim::alive().events, 1);
         drop(peer);
         let state = Device::get(1).expect("a device").primary_state();
@@ -173,14 +152,7 @@ fn copies_of_ranges_and_clones_are_refused_during_a_capture() {
         let uninit = DeviceBuffer::<u8>::uninit_sync(&stream, 8);
         assert!(is_refused(&uninit.expect_err("captured")));
         drop(capture.end().expect("ends"));
-        assert_eq!(
-            buffer
-                .try_clone()
-                .expect("a copy")
-                .to_vec()
-                .expect("a copy"),
-            [7, 8]
-        );
+        assert_eq!(buffer.try_clone().expect("a copy").to_vec().expect("a copy"), [7, 8]);
     });
 }
 
@@ -191,9 +163,7 @@ fn a_clone_is_allocated_as_the_buffer_was() {
         let pool = MemoryPool::new(&context, Default::default()).expect("a pool");
         let allocations = |buffer: &DeviceBuffer<u8>| -> Vec<_> {
             let log = calls(|| drop(buffer.try_clone().expect("a copy")));
-            log.into_iter()
-                .filter(|name| name.starts_with("cuMemAlloc"))
-                .collect()
+            log.into_iter().filter(|name| name.starts_with("cuMemAlloc")).collect()
         };
         let ordered = DeviceBuffer::zeroed(&stream, 8).expect("memory");
         assert_eq!(allocations(&ordered), ["cuMemAllocAsync"]);
@@ -215,10 +185,7 @@ fn ranges_and_uninitialized_memory_are_of_the_manager() {
         set_memory_manager(CachingManager::new).expect("a matching version");
         let context = context();
         let host = PinnedBuffer::<i32>::uninit(&context, 4).expect("memory");
-        let ranges = host
-            .write_with(|n| n as i32)
-            .into_chunks(2)
-            .expect("ranges");
+        let ranges = host.write_with(|n| n as i32).into_chunks(2).expect("ranges");
         let stream = context.stream().expect("a stream");
         let mut buffer = DeviceBuffer::uninit_sync(&stream, 4).expect("memory");
         let mut copies = Vec::new();

@@ -84,10 +84,7 @@ fn the_numa_nodes_and_the_board_of_a_device_have_attributes() {
         };
         assert_eq!(answer(Attribute::CU_DEVICE_ATTRIBUTE_NUMA_ID), -1);
         assert_eq!(answer(Attribute::CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID), 0);
-        assert_eq!(
-            answer(Attribute::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID),
-            0x18bf_10de
-        );
+        assert_eq!(answer(Attribute::CU_DEVICE_ATTRIBUTE_GPU_PCI_SUBSYSTEM_ID), 0x18bf_10de);
     });
 }
 
@@ -151,10 +148,7 @@ fn a_synchronous_fill_of_host_memory_is_complete_when_it_returns() {
             assert_eq!(bytes(at, 64), [3; 64]);
             // SAFETY: two rows of 4 bytes, 16 bytes apart.
             well(unsafe { cuMemsetD2D16_v2(at, 16, 0x0404, 2, 2) });
-            assert_eq!(
-                bytes(at, 20),
-                [4, 4, 4, 4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 4, 4]
-            );
+            assert_eq!(bytes(at, 20), [4, 4, 4, 4, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 4, 4, 4, 4]);
         }
         // The fill of device memory is only enqueued.
         let device = device_memory(64);
@@ -316,10 +310,7 @@ fn no_time_passes_between_events_of_two_contexts() {
             Context::primary(&device).expect("a context"),
         ];
         let recorded = |context: &Context| {
-            let options = EventOptions {
-                timing: true,
-                ..Default::default()
-            };
+            let options = EventOptions { timing: true, ..Default::default() };
             let event = context.event_with(options).expect("an event");
             let stream = context.stream().expect("a stream");
             event.record(&stream).expect("a record");
@@ -359,16 +350,7 @@ fn code_is_loaded_from_files() {
         // SAFETY: as above; there are no options.
         well(unsafe {
             let (keys, values) = (null_mut(), null_mut());
-            cuLibraryLoadFromFile(
-                &raw mut library,
-                file.as_ptr(),
-                keys,
-                none,
-                0,
-                values,
-                none,
-                0,
-            )
+            cuLibraryLoadFromFile(&raw mut library, file.as_ptr(), keys, none, 0, values, none, 0)
         });
         std::fs::remove_file(&path).expect("removed");
         let mut kernel = null_mut();
@@ -432,10 +414,8 @@ fn a_large_allocation_takes_memory_when_it_is_written() {
 fn a_stream_uses_the_pool_memory_of_another_device_only_with_access() {
     on(Profile::h200().with_devices(2), |first| {
         let second = Context::primary(&Device::get(1).expect("there are two")).expect("a context");
-        let (stream, other) = (
-            first.stream().expect("a stream"),
-            second.stream().expect("a stream"),
-        );
+        let (stream, other) =
+            (first.stream().expect("a stream"), second.stream().expect("a stream"));
         let location = |id| {
             let mut location = CUmemLocation {
                 type_: CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,

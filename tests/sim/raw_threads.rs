@@ -56,9 +56,7 @@ fn with_a_driver_thread_no_query_waits_for_a_host_function() {
         let (end, ended) = mpsc::channel::<()>();
         launch(&stream, move || {
             begin.send(()).expect("the test receives it");
-            ended
-                .recv_timeout(LIMIT)
-                .expect("the test says when to continue");
+            ended.recv_timeout(LIMIT).expect("the test says when to continue");
         });
         event.record(&stream).expect("a record");
         // A query on the thread that runs the function would not return.
@@ -86,15 +84,11 @@ fn a_wait_runs_a_host_function_that_the_busy_driver_thread_has_not_begun() {
         let (end, ended) = mpsc::channel::<()>();
         launch(&first, move || {
             begin.send(()).expect("the test receives it");
-            ended
-                .recv_timeout(LIMIT)
-                .expect("the test says when to continue");
+            ended.recv_timeout(LIMIT).expect("the test says when to continue");
         });
         begun.recv_timeout(LIMIT).expect("it runs by itself");
         let (tell, told) = mpsc::channel();
-        launch(&second, move || {
-            tell.send(()).expect("the test receives it")
-        });
+        launch(&second, move || tell.send(()).expect("the test receives it"));
         assert_eq!(query(&second), CUresult::CUDA_ERROR_NOT_READY);
         second.synchronize().expect("a wait");
         assert_eq!(told.try_recv(), Ok(()));
@@ -143,9 +137,7 @@ fn with_a_driver_thread_no_query_runs_a_callback_or_a_node_of_a_graph() {
             let function = Box::new(move || {
                 let here = std::thread::current().id();
                 begin.send(here).expect("the test receives it");
-                ended
-                    .recv_timeout(LIMIT)
-                    .expect("the test says when to continue");
+                ended.recv_timeout(LIMIT).expect("the test says when to continue");
             });
             enqueue(&stream, function);
             event.record(&stream).expect("a record");

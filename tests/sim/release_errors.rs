@@ -31,13 +31,7 @@ const fn case(
     outlives_context: bool,
     make: fn(&Context) -> Box<dyn Any>,
 ) -> Case {
-    Case {
-        what,
-        function,
-        outlives_context,
-        keeps: 0,
-        make,
-    }
+    Case { what, function, outlives_context, keeps: 0, make }
 }
 
 fn pool(context: &Context) -> MemoryPool {
@@ -64,41 +58,26 @@ const CASES: &[Case] = &[
         let stream = context.stream().expect("a stream");
         Box::new(DeviceBuffer::<u8>::zeroed_sync(&stream, 64).expect("memory"))
     }),
-    case(
-        "stream-ordered device memory",
-        "cuMemFreeAsync",
-        true,
-        |context| {
-            let stream = context.stream().expect("a stream");
-            Box::new(DeviceBuffer::<u8>::uninit(&stream, 64).expect("memory"))
-        },
-    ),
+    case("stream-ordered device memory", "cuMemFreeAsync", true, |context| {
+        let stream = context.stream().expect("a stream");
+        Box::new(DeviceBuffer::<u8>::uninit(&stream, 64).expect("memory"))
+    }),
     // The pool cannot be destroyed while its memory is allocated.
     Case {
         keeps: 1,
-        ..case(
-            "stream-ordered device memory",
-            "cuMemFreeAsync",
-            true,
-            |context| {
-                let stream = context.stream().expect("a stream");
-                let pool = pool(context);
-                Box::new(DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 64).expect("memory"))
-            },
-        )
+        ..case("stream-ordered device memory", "cuMemFreeAsync", true, |context| {
+            let stream = context.stream().expect("a stream");
+            let pool = pool(context);
+            Box::new(DeviceBuffer::<u8>::uninit_from_pool(&pool, &stream, 64).expect("memory"))
+        })
     },
     case("pinned memory", "cuMemFreeHost", false, |context| {
         Box::new(PinnedBuffer::<u8>::zeroed(context, 64).expect("memory"))
     }),
-    case(
-        "registered host memory",
-        "cuMemHostUnregister",
-        true,
-        |context| Box::new(PinnedBuffer::register(context, vec![0u8; 64]).expect("memory")),
-    ),
-    case("a memory pool", "cuMemPoolDestroy", true, |context| {
-        Box::new(pool(context))
+    case("registered host memory", "cuMemHostUnregister", true, |context| {
+        Box::new(PinnedBuffer::register(context, vec![0u8; 64]).expect("memory"))
     }),
+    case("a memory pool", "cuMemPoolDestroy", true, |context| Box::new(pool(context))),
     case("a memory pool", "cuMemPoolDestroy", true, |context| {
         let options = MemoryPoolOptions::default();
         Box::new(OrderedManager::with(context, options).expect("a manager"))
@@ -116,27 +95,17 @@ const CASES: &[Case] = &[
         let graph = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| Ok(()));
         Box::new(graph.expect("a graph"))
     }),
-    case(
-        "an executable graph",
-        "cuGraphExecDestroy",
-        false,
-        |context| {
-            let stream = context.stream().expect("a stream");
-            let graph = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| Ok(()));
-            Box::new(graph.expect("a graph").instantiate().expect("executable"))
-        },
-    ),
-    case(
-        "shared memory that a reader may still use",
-        "cuStreamWaitEvent",
-        true,
-        |context| {
-            let (home, other) = (context.stream(), context.stream());
-            let buffer = DeviceBuffer::<u8>::zeroed(&home.expect("a stream"), 64).expect("memory");
-            let shared = buffer.share().expect("an event");
-            Box::new(shared.on(&other.expect("a stream")).expect("a reader"))
-        },
-    ),
+    case("an executable graph", "cuGraphExecDestroy", false, |context| {
+        let stream = context.stream().expect("a stream");
+        let graph = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |_| Ok(()));
+        Box::new(graph.expect("a graph").instantiate().expect("executable"))
+    }),
+    case("shared memory that a reader may still use", "cuStreamWaitEvent", true, |context| {
+        let (home, other) = (context.stream(), context.stream());
+        let buffer = DeviceBuffer::<u8>::zeroed(&home.expect("a stream"), 64).expect("memory");
+        let shared = buffer.share().expect("an event");
+        Box::new(shared.on(&other.expect("a stream")).expect("a reader"))
+    }),
 ];
 
 /// Drops the object of a case while its release fails. Returns the reports and the number of leaks.
@@ -176,10 +145,7 @@ fn a_failed_release_is_reported_with_the_object_the_function_and_the_code() {
 fn a_release_after_the_driver_has_shut_down_is_not_a_leak() {
     leaking(|context| {
         let code = CUresult::CUDA_ERROR_DEINITIALIZED;
-        for case in CASES
-            .iter()
-            .filter(|case| case.function != "cuStreamWaitEvent")
-        {
+        for case in CASES.iter().filter(|case| case.function != "cuStreamWaitEvent") {
             let expected = (vec![], case.keeps);
             assert_eq!(refused(case, &context, code), expected, "{}", case.what);
         }
@@ -190,10 +156,7 @@ fn a_release_after_the_driver_has_shut_down_is_not_a_leak() {
 fn a_destroyed_context_leaks_what_belongs_to_the_device_or_the_process() {
     leaking(|context| {
         let code = CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        for case in CASES
-            .iter()
-            .filter(|case| case.function != "cuStreamWaitEvent")
-        {
+        for case in CASES.iter().filter(|case| case.function != "cuStreamWaitEvent") {
             let leaks = u64::from(case.outlives_context) + case.keeps;
             let expected = (vec![], leaks);
             assert_eq!(refused(case, &context, code), expected, "{}", case.what);
@@ -206,10 +169,7 @@ fn a_destroyed_context_leaks_what_belongs_to_the_device_or_the_process() {
 fn releases_after_a_fatal_error_are_counted_and_not_reported() {
     leaking(|context| {
         let code = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
-        for case in CASES
-            .iter()
-            .filter(|case| case.function != "cuStreamWaitEvent")
-        {
+        for case in CASES.iter().filter(|case| case.function != "cuStreamWaitEvent") {
             let expected = (vec![], 1 + case.keeps);
             assert_eq!(refused(case, &context, code), expected, "{}", case.what);
         }
@@ -220,9 +180,7 @@ fn releases_after_a_fatal_error_are_counted_and_not_reported() {
 #[test]
 fn a_reader_that_cannot_be_waited_for_is_reported_with_every_code() {
     leaking(|context| {
-        let case = CASES
-            .iter()
-            .find(|case| case.function == "cuStreamWaitEvent");
+        let case = CASES.iter().find(|case| case.function == "cuStreamWaitEvent");
         let case = case.expect("a case");
         for code in [
             CUresult::CUDA_ERROR_DEINITIALIZED,
@@ -286,15 +244,9 @@ fn the_release_of_a_linker_is_deferred_if_it_is_not_permitted() {
         let linker = Linker::new(&context).expect("a linker");
         let refused = fail("cuLinkDestroy", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
         drop(linker);
-        assert_eq!(
-            (cuda_safe::deferred_releases(), cuda_safe::leaked()),
-            (1, 0)
-        );
+        assert_eq!((cuda_safe::deferred_releases(), cuda_safe::leaked()), (1, 0));
         drop(refused);
         context.synchronize().expect("a wait");
-        assert_eq!(
-            (cuda_safe::deferred_releases(), cuda_safe::leaked()),
-            (0, 0)
-        );
+        assert_eq!((cuda_safe::deferred_releases(), cuda_safe::leaked()), (0, 0));
     });
 }

@@ -23,9 +23,7 @@ fn calls(f: impl FnOnce()) -> Vec<(&'static str, bool)> {
     f();
     let calls = cuda_sim::calls();
     let calls = calls.iter();
-    calls
-        .map(|call| (call.function, call.result.is_success()))
-        .collect()
+    calls.map(|call| (call.function, call.result.is_success())).collect()
 }
 
 fn place(calls: &[(&'static str, bool)], function: &str) -> Option<usize> {
@@ -67,9 +65,7 @@ fn a_deferred_event_is_destroyed_on_a_callback_thread() {
         launch(&stream, move || {
             let created = its.event().map(drop);
             let left = (cuda_safe::deferred_releases(), alive().events);
-            sender
-                .send((created.is_err(), left))
-                .expect("the test receives it");
+            sender.send((created.is_err(), left)).expect("the test receives it");
         });
         // `Stream::synchronize` would attempt the deferred release on this thread.
         // SAFETY: the stream is alive.
@@ -181,9 +177,7 @@ fn a_capture_query_that_needs_a_context_is_repeated_in_that_of_the_manager() {
 fn a_release_neither_queries_nor_waits_for_a_default_stream() {
     on(Profile::h200(), |context| {
         let manager = DriverManager::new(&context).expect("a manager");
-        let block = manager
-            .allocate_host(64, PinnedFlags::empty())
-            .expect("memory");
+        let block = manager.allocate_host(64, PinnedFlags::empty()).expect("memory");
         let _fails = fail("cuEventRecord", 1, CUresult::CUDA_ERROR_UNKNOWN);
         let calls = calls(|| {
             // SAFETY: the block is of the manager, and nothing uses it.
@@ -208,9 +202,7 @@ fn synchronous_memory_is_freed_after_a_wait_for_its_stream() {
         drop(buffer);
         cuda_sim::record_arguments(false);
         let calls = cuda_sim::calls();
-        let wait = calls
-            .iter()
-            .find(|call| call.function == "cuStreamSynchronize");
+        let wait = calls.iter().find(|call| call.function == "cuStreamSynchronize");
         let arguments = &wait.expect("a wait").arguments;
         let waited = arguments.iter().find_map(|its| its.values::<CUstream>());
         assert_eq!(waited, Some(&[stream.as_raw()][..]));
@@ -235,10 +227,7 @@ fn the_time_between_two_events_is_that_of_the_work_between_them() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let mut buffer = DeviceBuffer::<u8>::uninit(&stream, 64).expect("memory");
-        let options = EventOptions {
-            timing: true,
-            ..Default::default()
-        };
+        let options = EventOptions { timing: true, ..Default::default() };
         let [start, end] = [(); 2].map(|()| context.event_with(options).expect("an event"));
         start.record(&stream).expect("a record");
         for value in 0..6 {

@@ -101,10 +101,9 @@ fn a_capture_that_begins_during_a_release_defers_it() {
 #[test]
 fn a_thread_with_a_destroyed_current_context_releases_in_the_objects_context() {
     on(Profile::h200(), |context| {
-        for code in [
-            CUresult::CUDA_ERROR_INVALID_CONTEXT,
-            CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED,
-        ] {
+        for code in
+            [CUresult::CUDA_ERROR_INVALID_CONTEXT, CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED]
+        {
             let refused = fail(EXCHANGE, 1, code);
             drop(pinned(&context));
             assert_eq!((alive().pinned_allocations, refused.hits()), (0, 1));
@@ -186,9 +185,7 @@ fn an_event_is_destroyed_once_with_the_last_of_its_clones() {
             for clones in clones {
                 assert_eq!((alive().events, destroyed()), (1, rounds - 1));
                 clones.1.synchronize().expect("alive");
-                std::thread::spawn(|| drop(clones))
-                    .join()
-                    .expect("no panic");
+                std::thread::spawn(|| drop(clones)).join().expect("no panic");
             }
             assert_eq!((alive().events, destroyed()), (0, rounds));
         }
@@ -216,9 +213,7 @@ fn a_capture_mode_that_cannot_be_restored_is_reported() {
         let sender = std::sync::Mutex::new(sender);
         cuda_safe::set_report_hook(move |report| {
             let sender = sender.lock().expect("no panic while it was locked");
-            sender
-                .send(report.to_string())
-                .expect("the test receives it");
+            sender.send(report.to_string()).expect("the test receives it");
         });
         {
             // The first exchange is before the release, and the second after it.
@@ -229,10 +224,7 @@ fn a_capture_mode_that_cannot_be_restored_is_reported() {
         let _refused = fail_from(EXCHANGE, 2, CUresult::CUDA_ERROR_UNKNOWN);
         drop(pinned(&context));
         let report = heard.try_recv().expect("a report");
-        assert!(
-            report.contains("capture mode of the thread could not be restored"),
-            "{report}"
-        );
+        assert!(report.contains("capture mode of the thread could not be restored"), "{report}");
         assert_eq!((alive().pinned_allocations, cuda_safe::leaked()), (0, 0));
     });
 }
@@ -247,32 +239,18 @@ fn a_forked_child_does_not_use_a_library_of_a_driver_started_by_other_code() {
         start(Profile::h200());
         // SAFETY: `cuInit` takes no pointer.
         assert!(unsafe { cuInit(0) }.is_success());
-        let (mut raw, code) = (
-            null_mut(),
-            c"\n.version 7.0\n.target sm_70\n.address_size 64",
-        );
+        let (mut raw, code) = (null_mut(), c"\n.version 7.0\n.target sm_70\n.address_size 64");
         let (none, handles) = (null_mut(), null_mut());
         let code = code.as_ptr().cast();
         // SAFETY: the code ends with a NUL, there are no options, and the other pointer refers to a
         // local variable.
         let loaded = unsafe {
-            cuLibraryLoadData(
-                &raw mut raw,
-                code,
-                none,
-                handles,
-                0,
-                null_mut(),
-                null_mut(),
-                0,
-            )
+            cuLibraryLoadData(&raw mut raw, code, none, handles, 0, null_mut(), null_mut(), 0)
         };
         assert!(loaded.is_success(), "{loaded}");
         // SAFETY: the library is loaded, and this process never unloads it.
         let library = unsafe { Library::borrow_raw(raw) }.expect("a library");
-        assert!(common::fork::in_fork(|| {
-            matches!(library.kernel_names(), Err(Error::Forked))
-        }));
+        assert!(common::fork::in_fork(|| { matches!(library.kernel_names(), Err(Error::Forked)) }));
     });
 }
 
@@ -295,9 +273,7 @@ fn a_release_on_a_legacy_stream_makes_its_context_current() {
         };
 
         // The consumer reads on the legacy stream.
-        let tensor = DeviceBuffer::<u8>::zeroed(&stream, 64)
-            .expect("memory")
-            .into_dlpack();
+        let tensor = DeviceBuffer::<u8>::zeroed(&stream, 64).expect("memory").into_dlpack();
         let mut tensor = tensor.expect("a tensor");
         let consumer = ConsumerStream::from_number(Some(1)).expect("the legacy stream");
         // SAFETY: a default stream lives as long as its context.
@@ -326,10 +302,7 @@ fn a_pool_whose_context_is_destroyed_is_leaked_at_once() {
         let refused = fail_from("cuCtxGetCurrent", 1, code);
         drop(manager);
         assert_ne!(refused.hits(), 0);
-        assert_eq!(
-            (cuda_safe::leaked(), cuda_safe::deferred_releases()),
-            (1, 0)
-        );
+        assert_eq!((cuda_safe::leaked(), cuda_safe::deferred_releases()), (1, 0));
     });
 }
 
@@ -340,10 +313,7 @@ fn a_release_whose_context_cannot_be_entered_is_reported_at_once() {
         let _event = fail("cuEventDestroy_v2", 1, CUresult::CUDA_ERROR_INVALID_CONTEXT);
         let _enter = fail_from("cuCtxGetCurrent", 1, CUresult::CUDA_ERROR_UNKNOWN);
         drop(event);
-        assert_eq!(
-            (cuda_safe::leaked(), cuda_safe::deferred_releases()),
-            (1, 0)
-        );
+        assert_eq!((cuda_safe::leaked(), cuda_safe::deferred_releases()), (1, 0));
     });
 }
 
@@ -352,18 +322,11 @@ fn a_release_whose_context_cannot_be_entered_is_reported_at_once() {
 fn streams_and_events_are_destroyed_in_a_callback() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
-        let objects = (
-            context.stream().expect("a stream"),
-            context.event().expect("an event"),
-        );
+        let objects = (context.stream().expect("a stream"), context.event().expect("an event"));
         let (sender, told) = std::sync::mpsc::channel();
         crate::callbacks::launch(&stream, move || {
             drop(objects);
-            let left = (
-                alive().streams,
-                alive().events,
-                cuda_safe::deferred_releases(),
-            );
+            let left = (alive().streams, alive().events, cuda_safe::deferred_releases());
             sender.send(left).expect("the test receives it");
         });
         stream.synchronize().expect("a wait");
@@ -382,10 +345,7 @@ fn pinned_memory_in_a_callback_is_deferred_without_a_call_that_waits() {
         stream.synchronize().expect("a wait");
         let freed = |call: &cuda_sim::Call| call.function == "cuMemFreeHost";
         assert!(!cuda_sim::calls().iter().any(freed), "no attempt");
-        assert_eq!(
-            (alive().pinned_allocations, cuda_safe::deferred_releases()),
-            (1, 1)
-        );
+        assert_eq!((alive().pinned_allocations, cuda_safe::deferred_releases()), (1, 1));
         context.synchronize().expect("a wait");
         assert_eq!(alive().pinned_allocations, 0);
     });
@@ -416,10 +376,7 @@ fn a_failed_capture_mode_exchange_decides_how_a_release_continues() {
         assert_eq!(cuda_safe::deferred_releases(), 0);
         // An older driver has no capture modes.
         let alive_before = alive().pinned_allocations;
-        assert_eq!(
-            release(CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER, 0),
-            (0, 0)
-        );
+        assert_eq!(release(CUresult::CUDA_ERROR_CALL_REQUIRES_NEWER_DRIVER, 0), (0, 0));
         assert_eq!(alive().pinned_allocations, alive_before);
     });
 }
@@ -428,10 +385,7 @@ fn a_failed_capture_mode_exchange_decides_how_a_release_continues() {
 fn a_capture_mode_that_a_fatal_error_leaves_is_not_reported() {
     leaking(|context| {
         let reports = crate::capture_errors::reports();
-        for code in [
-            CUresult::CUDA_ERROR_DEINITIALIZED,
-            CUresult::CUDA_ERROR_ILLEGAL_ADDRESS,
-        ] {
+        for code in [CUresult::CUDA_ERROR_DEINITIALIZED, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS] {
             let _refused = fail_from(EXCHANGE, 2, code);
             drop(pinned(&context));
         }
@@ -468,20 +422,11 @@ fn a_failed_wait_for_all_work_decides_how_a_release_continues() {
         };
         assert_eq!(release(None), (true, true, 0, 0));
         // Memory may become available later.
-        assert_eq!(
-            release(Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY)),
-            (true, false, 1, 0)
-        );
+        assert_eq!(release(Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY)), (true, false, 1, 0));
         context.event().map(drop).expect("an event");
         assert_eq!(cuda_safe::deferred_releases(), 0);
-        assert_eq!(
-            release(Some(CUresult::CUDA_ERROR_UNKNOWN)),
-            (true, false, 0, 1)
-        );
-        assert_eq!(
-            release(Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)),
-            (true, false, 0, 1)
-        );
+        assert_eq!(release(Some(CUresult::CUDA_ERROR_UNKNOWN)), (true, false, 0, 1));
+        assert_eq!(release(Some(CUresult::CUDA_ERROR_ILLEGAL_ADDRESS)), (true, false, 0, 1));
     });
 }
 
@@ -490,9 +435,7 @@ fn a_context_that_is_dropped_in_a_host_function_is_destroyed_later() {
     on(Profile::h200(), |context| {
         let own = Context::new(&context.device(), ContextFlags::empty()).expect("a context");
         let stream = context.stream().expect("a stream");
-        stream
-            .launch_host_function(move || drop(own))
-            .expect("enqueued");
+        stream.launch_host_function(move || drop(own)).expect("enqueued");
         stream.synchronize().expect("a wait");
         assert_eq!((cuda_safe::leaked(), alive().contexts), (0, 1));
         context.event().map(drop).expect("an event");
@@ -513,10 +456,7 @@ fn a_deferred_free_in_a_borrowed_context_is_not_queued() {
         // SAFETY: the block belongs to the manager, and nothing uses it.
         unsafe { manager.free(block, Order::NONE) };
         manager.reset();
-        assert_eq!(
-            (cuda_safe::leaked(), cuda_safe::deferred_releases()),
-            (1, 0)
-        );
+        assert_eq!((cuda_safe::leaked(), cuda_safe::deferred_releases()), (1, 0));
     });
 }
 
@@ -531,10 +471,7 @@ fn a_forked_child_destroys_nothing_and_does_not_process_the_queue() {
         };
         assert_eq!(deferred, 1);
         let mut objects = Some((context.event().expect("an event"), context.stream()));
-        assert!(
-            cuda_safe::deferred_releases() == 0,
-            "an event drains the queue"
-        );
+        assert!(cuda_safe::deferred_releases() == 0, "an event drains the queue");
         {
             let _refused = fail("cuMemFreeHost", 1, CUresult::CUDA_ERROR_NOT_PERMITTED);
             drop(pinned(&context));

@@ -50,11 +50,7 @@ fn instantiate(graph: CUgraph) -> Result<CUgraphExec, CUresult> {
     let mut made = null_mut();
     // SAFETY: the graph is alive, and the pointer refers to a local variable.
     let code = unsafe { cuGraphInstantiateWithFlags(&raw mut made, graph, 0) };
-    if code.is_success() {
-        Ok(made)
-    } else {
-        Err(code)
-    }
+    if code.is_success() { Ok(made) } else { Err(code) }
 }
 
 fn launch(executable: CUgraphExec, stream: CUstream) -> CUresult {
@@ -109,21 +105,7 @@ fn event() -> CUevent {
 
 fn kernel(function: CUfunction, stream: CUstream) -> CUresult {
     // SAFETY: the kernel has no parameters and does nothing.
-    unsafe {
-        cuLaunchKernel(
-            function,
-            1,
-            1,
-            1,
-            1,
-            1,
-            1,
-            0,
-            stream,
-            null_mut(),
-            null_mut(),
-        )
-    }
+    unsafe { cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, null_mut(), null_mut()) }
 }
 
 fn destroy_executable(executable: CUgraphExec) -> CUresult {
@@ -194,16 +176,7 @@ fn a_graph_with_a_kernel_of_an_unloaded_library_is_refused() {
         let text = VECTOR.as_ptr().cast();
         // SAFETY: the text ends with a NUL, and the pointer refers to a local variable.
         well(unsafe {
-            cuLibraryLoadData(
-                &raw mut library,
-                text,
-                no,
-                none,
-                0,
-                null_mut(),
-                null_mut(),
-                0,
-            )
+            cuLibraryLoadData(&raw mut library, text, no, none, 0, null_mut(), null_mut(), 0)
         });
         // SAFETY: the library is alive, and the pointer refers to a local variable.
         well(unsafe { cuLibraryGetKernel(&raw mut its, library, c"nothing".as_ptr()) });

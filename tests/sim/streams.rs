@@ -60,10 +60,7 @@ fn objects_dropped_in_a_host_function_are_released_after_it() {
         drop(unsafe { Box::from_raw(data.cast::<DeviceBuffer<u8>>()) });
     }
     on(Profile::h200(), |context| {
-        let (a, b) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
+        let (a, b) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let buffer = Box::new(DeviceBuffer::<u8>::zeroed_sync(&b, 64).expect("memory"));
         let data = Box::into_raw(buffer).cast();
         // SAFETY: the function takes ownership of the box once.
@@ -78,10 +75,7 @@ fn objects_dropped_in_a_host_function_are_released_after_it() {
 #[test]
 fn blocking_streams_and_the_legacy_stream_wait_for_each_other() {
     on(Profile::h200().with_seed(7), |context| {
-        let blocking = StreamOptions {
-            blocking: true,
-            ..Default::default()
-        };
+        let blocking = StreamOptions { blocking: true, ..Default::default() };
         let blocking = context.stream_with(blocking).expect("a stream");
         let mut buffer = DeviceBuffer::<u8>::zeroed(&blocking, 1).expect("memory");
         let _current = context.make_current().expect("current");
@@ -157,10 +151,8 @@ fn allocate_during(context: &Context, mode: Mode, other_thread: bool, relaxed: b
 fn allocations_invalidate_captures_as_on_a_real_driver() {
     const BROKEN: CUresult = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     const KEPT: CUresult = CUresult::CUDA_SUCCESS;
-    let (global, local) = (
-        Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
-        Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-    );
+    let (global, local) =
+        (Mode::CU_STREAM_CAPTURE_MODE_GLOBAL, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
     on(Profile::h200(), |context| {
         assert_eq!(allocate_during(&context, global, true, false), BROKEN);
         assert_eq!(allocate_during(&context, global, false, false), BROKEN);
@@ -193,10 +185,8 @@ fn a_captured_copy_does_not_run() {
 #[test]
 fn a_wait_for_the_context_invalidates_the_captures_of_all_threads() {
     on(Profile::h200(), |context| {
-        for mode in [
-            Mode::CU_STREAM_CAPTURE_MODE_GLOBAL,
-            Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-        ] {
+        for mode in [Mode::CU_STREAM_CAPTURE_MODE_GLOBAL, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL]
+        {
             let stream = context.stream().expect("a stream");
             begin(&stream, mode);
             std::thread::scope(|scope| {
@@ -209,10 +199,7 @@ fn a_wait_for_the_context_invalidates_the_captures_of_all_threads() {
 }
 
 fn timed(context: &Context) -> cuda_safe::Event {
-    let options = cuda_safe::EventOptions {
-        timing: true,
-        ..Default::default()
-    };
+    let options = cuda_safe::EventOptions { timing: true, ..Default::default() };
     context.event_with(options).expect("an event")
 }
 
@@ -229,9 +216,7 @@ fn an_event_whose_last_record_is_pending_has_no_time() {
         b.wait_event(&tail).expect("a wait");
         end.record(&b).expect("a record");
         mark.synchronize().expect("a wait");
-        let early = end
-            .elapsed_since(&start)
-            .expect_err("its last record is pending");
+        let early = end.elapsed_since(&start).expect_err("its last record is pending");
         assert_eq!(early.code(), Some(CUresult::CUDA_ERROR_NOT_READY));
         context.synchronize().expect("a wait");
         end.elapsed_since(&start).expect("both ran");
@@ -261,10 +246,8 @@ fn an_older_record_that_runs_later_does_not_change_the_time_of_an_event() {
 #[test]
 fn drops_do_not_affect_captures_and_buffers_of_a_captured_stream_are_deferred() {
     on(Profile::h200(), |context| {
-        let (captured, other) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
+        let (captured, other) =
+            (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let plain = DeviceBuffer::<u8>::zeroed_sync(&other, 64).expect("memory");
         let ordered = DeviceBuffer::<u8>::zeroed(&other, 64).expect("memory");
         let mut its = DeviceBuffer::<u8>::zeroed(&captured, 64).expect("memory");
@@ -289,14 +272,8 @@ fn waiting_for_a_captured_stream_invalidates_the_capture() {
         let stream = context.stream().expect("a stream");
         begin(&stream, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
         let error = stream.synchronize().expect_err("in a capture");
-        assert_eq!(
-            error.code(),
-            Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
-        );
-        assert_eq!(
-            end(&stream),
-            CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-        );
+        assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED));
+        assert_eq!(end(&stream), CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     });
 }
 
@@ -305,13 +282,8 @@ fn a_captured_stream_refuses_host_functions() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         begin(&stream, Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
-        let refused = stream
-            .launch_host_function(|| {})
-            .expect_err("in a capture");
-        assert!(
-            refused.to_string().contains("the stream is being captured"),
-            "{refused}"
-        );
+        let refused = stream.launch_host_function(|| {}).expect_err("in a capture");
+        assert!(refused.to_string().contains("the stream is being captured"), "{refused}");
         assert_eq!(status(&stream), Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
         well(end(&stream));
     });
@@ -326,9 +298,7 @@ fn a_host_function_that_the_driver_refuses_is_dropped() {
         let _fails = cuda_sim::fault::Fault::of_function("cuLaunchHostFunc")
             .with(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
             .inject(cuda_sim::fault::Scope::Thread);
-        stream
-            .launch_host_function(move || drop(kept))
-            .expect_err("the fault");
+        stream.launch_host_function(move || drop(kept)).expect_err("the fault");
         assert_eq!(std::sync::Arc::strong_count(&owned), 1);
     });
 }

@@ -203,10 +203,7 @@ fn null_pointers_and_a_missing_context_are_refused() {
         let invalid_context = CUresult::CUDA_ERROR_INVALID_CONTEXT;
         assert_eq!(Tensor::new(device, 2).tiled(), invalid_context);
         let address = with_exposed_provenance_mut(device as usize);
-        refused!(
-            invalid_context,
-            cuTensorMapReplaceAddress(&raw mut map, address)
-        );
+        refused!(invalid_context, cuTensorMapReplaceAddress(&raw mut map, address));
         well!(cuCtxSetCurrent(bench.context));
         well!(cuMemFree_v2(device));
     });

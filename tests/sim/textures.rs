@@ -28,11 +28,7 @@ const IMAGE: &[u8] = b"\x7fimage of the kernels of texture tests\0";
 fn kernels() -> CUmodule {
     kernel::register_image(
         IMAGE,
-        &[
-            ("sample", &[8, 4, 4, 8]),
-            ("fetch", &[8, 4, 8]),
-            ("add", &[8, 4, 4]),
-        ],
+        &[("sample", &[8, 4, 4, 8]), ("fetch", &[8, 4, 8]), ("add", &[8, 4, 4])],
     );
     kernel::register("sample", |launch| {
         let at = [launch.value::<f32>(1)?, launch.value::<f32>(2)?, 0.0];
@@ -76,12 +72,7 @@ fn argument<T>(value: &T) -> *const c_void {
 
 fn sample(bench: &Bench, module: CUmodule, object: u64, x: f32, y: f32) -> [f32; 4] {
     let result = memory(16);
-    let arguments = [
-        argument(&object),
-        argument(&x),
-        argument(&y),
-        argument(&result),
-    ];
+    let arguments = [argument(&object), argument(&x), argument(&y), argument(&result)];
     launch(bench, module, c"sample", &arguments);
     well!(cuStreamSynchronize(bench.stream));
     let texel = read::<4>(result).map(f32::from_bits);
@@ -131,22 +122,13 @@ fn point(mode: u32) -> CUDA_TEXTURE_DESC {
 }
 
 fn texture(resource: &CUDA_RESOURCE_DESC, sampler: &CUDA_TEXTURE_DESC) -> u64 {
-    made!(cuTexObjectCreate(
-        from_ref(resource),
-        from_ref(sampler),
-        null()
-    ))
+    made!(cuTexObjectCreate(from_ref(resource), from_ref(sampler), null()))
 }
 
 fn texture_code(resource: &CUDA_RESOURCE_DESC, sampler: &CUDA_TEXTURE_DESC) -> CUresult {
     let mut object = 0;
     let (resource, sampler) = (from_ref(resource), from_ref(sampler));
-    let code = code!(cuTexObjectCreate(
-        &raw mut object,
-        resource,
-        sampler,
-        null()
-    ));
+    let code = code!(cuTexObjectCreate(&raw mut object, resource, sampler, null()));
     if code.is_success() {
         well!(cuTexObjectDestroy(object));
     }
@@ -182,16 +164,10 @@ fn kernels_sample_arrays_with_filters_and_address_modes() {
         let bytes = array(1, 4, [1, 1, 0], 0);
         write_plane(bytes, 4, 1, [0u8, 51, 102, 255].as_ptr().cast());
         let fractions = texture(&of_array(bytes), &point(1));
-        assert_eq!(
-            sample(bench, module, fractions, 0.0, 0.0),
-            [0.0, 0.2, 0.4, 1.0]
-        );
+        assert_eq!(sample(bench, module, fractions, 0.0, 0.0), [0.0, 0.2, 0.4, 1.0]);
         let mode = sampler(1, CUfilter_mode::CU_TR_FILTER_MODE_POINT, READ_AS_INTEGER);
         let integers = texture(&of_array(bytes), &mode);
-        assert_eq!(
-            sample(bench, module, integers, 0.0, 0.0),
-            [0.0, 51.0, 102.0, 255.0]
-        );
+        assert_eq!(sample(bench, module, integers, 0.0, 0.0), [0.0, 51.0, 102.0, 255.0]);
         well!(cuTexObjectDestroy(fractions));
         well!(cuTexObjectDestroy(integers));
         well!(cuArrayDestroy(bytes));
@@ -229,12 +205,7 @@ fn kernels_read_and_write_surfaces() {
         let resource = of_array(plane);
         let object: u64 = made!(cuSurfObjectCreate(&raw const resource));
         let (x, y) = (4u32, 1u32);
-        launch(
-            bench,
-            module,
-            c"add",
-            &[argument(&object), argument(&x), argument(&y)],
-        );
+        launch(bench, module, c"add", &[argument(&object), argument(&x), argument(&y)]);
         well!(cuStreamSynchronize(bench.stream));
         let shown: CUDA_RESOURCE_DESC = made!(cuSurfObjectGetResourceDesc(object));
         // SAFETY: the resource is an array.
@@ -279,14 +250,8 @@ fn objects_check_alignment_formats_and_modes() {
         refuse(|its| its.flags = 0x8);
         refuse(|its| its.reserved[0] = 1);
         let mut object = 0;
-        refused!(
-            INVALID,
-            cuSurfObjectCreate(&raw mut object, &raw const resource)
-        );
-        refused!(
-            INVALID,
-            cuTexObjectCreate(&raw mut object, null(), &raw const clamp, null())
-        );
+        refused!(INVALID, cuSurfObjectCreate(&raw mut object, &raw const resource));
+        refused!(INVALID, cuTexObjectCreate(&raw mut object, null(), &raw const clamp, null()));
         well!(cuMemFree_v2(device));
     });
 }
@@ -306,15 +271,9 @@ fn descriptions_are_returned_and_handles_count_from_one() {
         let shown: CUDA_RESOURCE_DESC = made!(cuTexObjectGetResourceDesc(first));
         assert_eq!(shown.resType, CUresourcetype::CU_RESOURCE_TYPE_ARRAY);
         let mut view = Zeroable::zeroed();
-        refused!(
-            INVALID,
-            cuTexObjectGetResourceViewDesc(&raw mut view, first)
-        );
+        refused!(INVALID, cuTexObjectGetResourceViewDesc(&raw mut view, first));
         well!(cuCtxSetCurrent(null_mut()));
-        refused!(
-            CUresult::CUDA_ERROR_INVALID_CONTEXT,
-            cuTexObjectDestroy(first)
-        );
+        refused!(CUresult::CUDA_ERROR_INVALID_CONTEXT, cuTexObjectDestroy(first));
         well!(cuCtxSetCurrent(bench.context));
         well!(cuTexObjectDestroy(first));
         well!(cuSurfObjectDestroy(second));
@@ -347,49 +306,29 @@ fn an_array_of_another_context_is_refused() {
 fn accepted(words: &str, resource: impl FnOnce(u64) -> CUDA_RESOURCE_DESC, flags: u32) {
     misused(words, |_| {
         let resource = resource(memory(1024));
-        let filter = if flags == READ_AS_INTEGER {
-            LINEAR
-        } else {
-            CUfilter_mode(0)
-        };
+        let filter = if flags == READ_AS_INTEGER { LINEAR } else { CUfilter_mode(0) };
         assert!(texture_code(&resource, &sampler(1, filter, flags)).is_success());
     });
 }
 
 #[test]
 fn linear_memory_without_a_whole_element_is_reported() {
-    accepted(
-        "no whole element",
-        |device| of_memory(device, FLOAT, 1, 3),
-        0,
-    );
+    accepted("no whole element", |device| of_memory(device, FLOAT, 1, 3), 0);
 }
 
 #[test]
 fn linear_memory_beyond_its_allocation_is_reported() {
-    accepted(
-        "not in one allocation",
-        |device| of_memory(device, FLOAT, 1, 2048),
-        0,
-    );
+    accepted("not in one allocation", |device| of_memory(device, FLOAT, 1, 2048), 0);
 }
 
 #[test]
 fn rows_beyond_their_allocation_are_reported() {
-    accepted(
-        "not in one allocation",
-        |device| of_plane(device, [8, 33], 32),
-        0,
-    );
+    accepted("not in one allocation", |device| of_plane(device, [8, 33], 32), 0);
 }
 
 #[test]
 fn rows_that_overlap_are_reported() {
-    accepted(
-        "rows that overlap",
-        |device| of_plane(device, [16, 2], 32),
-        0,
-    );
+    accepted("rows that overlap", |device| of_plane(device, [16, 2], 32), 0);
 }
 
 #[test]
@@ -427,12 +366,7 @@ fn sampling_after_the_array_was_destroyed_is_fatal() {
         let object = texture(&of_array(plane), &point(1));
         well!(cuArrayDestroy(plane));
         let (x, result) = (0f32, memory(16));
-        let arguments = [
-            argument(&object),
-            argument(&x),
-            argument(&x),
-            argument(&result),
-        ];
+        let arguments = [argument(&object), argument(&x), argument(&x), argument(&result)];
         launch(bench, module, c"sample", &arguments);
         let illegal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
         refused!(illegal, cuStreamSynchronize(bench.stream));
@@ -447,12 +381,7 @@ fn sampling_a_destroyed_object_is_reported() {
         let object = texture(&of_memory(result, FLOAT, 1, 64), &point(1));
         well!(cuTexObjectDestroy(object));
         let x = 0f32;
-        let arguments = [
-            argument(&object),
-            argument(&x),
-            argument(&x),
-            argument(&result),
-        ];
+        let arguments = [argument(&object), argument(&x), argument(&x), argument(&result)];
         launch(bench, module, c"sample", &arguments);
         assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
     });
@@ -465,12 +394,7 @@ fn a_surface_access_outside_is_fatal() {
         let resource = of_array(array(3, 1, [2, 2, 0], SURFACE));
         let object: u64 = made!(cuSurfObjectCreate(&raw const resource));
         let (x, y) = (8u32, 0u32);
-        launch(
-            bench,
-            module,
-            c"add",
-            &[argument(&object), argument(&x), argument(&y)],
-        );
+        launch(bench, module, c"add", &[argument(&object), argument(&x), argument(&y)]);
         assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
     });
 }

@@ -48,10 +48,7 @@ pub(crate) fn properties() -> CUmemAllocationProp {
 }
 
 pub(crate) fn shareable() -> CUmemAllocationProp {
-    CUmemAllocationProp {
-        requestedHandleTypes: CUmemAllocationHandleType(1),
-        ..properties()
-    }
+    CUmemAllocationProp { requestedHandleTypes: CUmemAllocationHandleType(1), ..properties() }
 }
 
 pub(crate) fn reserve(size: usize) -> u64 {
@@ -64,10 +61,7 @@ pub(crate) fn create(size: usize) -> u64 {
 
 /// Creates memory on a device.
 pub(crate) fn create_on(device: c_int) -> u64 {
-    let wanted = CUmemAllocationProp {
-        location: location(1, device),
-        ..properties()
-    };
+    let wanted = CUmemAllocationProp { location: location(1, device), ..properties() };
     made!(cuMemCreate(PAGE, &raw const wanted, 0))
 }
 
@@ -77,10 +71,7 @@ pub(crate) fn set_access(address: u64, size: usize, flags: u32) {
 }
 
 pub(crate) fn access_of(location: CUmemLocation, flags: u32) -> CUmemAccessDesc {
-    CUmemAccessDesc {
-        location,
-        flags: CUmemAccess_flags(flags),
-    }
+    CUmemAccessDesc { location, flags: CUmemAccess_flags(flags) }
 }
 
 fn access(address: u64) -> u64 {
@@ -98,10 +89,8 @@ pub(crate) fn map_new(address: u64, size: usize) {
 
 /// Launches the kernel that appends `value` to the log at an address.
 pub(crate) fn append(bench: &Bench, log: u64, value: u32, stream: CUstream) {
-    let mut arguments: [*mut c_void; 2] = [
-        (&raw const log).cast_mut().cast(),
-        (&raw const value).cast_mut().cast(),
-    ];
+    let mut arguments: [*mut c_void; 2] =
+        [(&raw const log).cast_mut().cast(), (&raw const value).cast_mut().cast()];
     let params = arguments.as_mut_ptr();
     let launched = crate::graph_calls::code!(cuLaunchKernel(
         bench.append,
@@ -157,21 +146,11 @@ fn a_large_reservation_grows_and_large_memory_is_allocated_lazily() {
 
         let large = 64 << 30;
         map_new(start, large);
-        well!(cuMemsetD32Async(
-            start + large as u64 - 4,
-            5,
-            1,
-            bench.stream
-        ));
+        well!(cuMemsetD32Async(start + large as u64 - 4, 5, 1, bench.stream));
         well!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<1>(start + large as u64 - 4), [5]);
         let plain: u64 = made!(cuMemAlloc_v2(large));
-        well!(cuMemsetD32Async(
-            plain + large as u64 - 4,
-            6,
-            1,
-            bench.stream
-        ));
+        well!(cuMemsetD32Async(plain + large as u64 - 4, 6, 1, bench.stream));
         well!(cuStreamSynchronize(bench.stream));
         assert_eq!(read::<1>(plain + large as u64 - 4), [6]);
         well!(cuMemFree_v2(plain));
@@ -192,22 +171,13 @@ fn reservations_check_sizes_alignments_and_flags() {
         for size in [0, 1, MIB, 3 * MIB] {
             refused!(INVALID, cuMemAddressReserve(place, size, 0, 0, 0));
         }
-        refused!(
-            OUT_OF_MEMORY,
-            cuMemAddressReserve(place, 100 << 40, 0, 0, 0)
-        );
+        refused!(OUT_OF_MEMORY, cuMemAddressReserve(place, 100 << 40, 0, 0, 0));
         for alignment in [3, 3 * MIB] {
             refused!(INVALID, cuMemAddressReserve(place, PAGE, alignment, 0, 0));
         }
-        refused!(
-            OUT_OF_MEMORY,
-            cuMemAddressReserve(place, PAGE, 64 << 40, 0, 0)
-        );
+        refused!(OUT_OF_MEMORY, cuMemAddressReserve(place, PAGE, 64 << 40, 0, 0));
         refused!(INVALID, cuMemAddressReserve(place, PAGE, 0, 4096, 0));
-        refused!(
-            OUT_OF_MEMORY,
-            cuMemAddressReserve(place, PAGE, 0, 1 << 47, 0)
-        );
+        refused!(OUT_OF_MEMORY, cuMemAddressReserve(place, PAGE, 0, 1 << 47, 0));
         refused!(INVALID, cuMemAddressReserve(place, PAGE, 0, 0, 1));
         refused!(INVALID, cuMemAddressReserve(null_mut(), PAGE, 0, 0, 0));
         for alignment in [4096, 1 << 30] {
@@ -236,19 +206,12 @@ fn physical_memory_checks_its_properties_and_counts() {
         for option in [0, 1] {
             let option = CUmemAllocationGranularity_flags(option);
             let wanted = properties();
-            well!(cuMemGetAllocationGranularity(
-                &raw mut size,
-                &raw const wanted,
-                option
-            ));
+            well!(cuMemGetAllocationGranularity(&raw mut size, &raw const wanted, option));
             assert_eq!(size, PAGE);
         }
         let refuse = |code: CUresult, size: usize, wanted: CUmemAllocationProp| {
             let mut handle = 0;
-            refused!(
-                code,
-                cuMemCreate(&raw mut handle, size, &raw const wanted, 0)
-            );
+            refused!(code, cuMemCreate(&raw mut handle, size, &raw const wanted, 0));
         };
         for size in [0, 1, MIB, 3 * MIB] {
             refuse(INVALID, size, properties());
@@ -262,10 +225,7 @@ fn physical_memory_checks_its_properties_and_counts() {
         };
         refuse(NOT_PERMITTED, PAGE, with_type(8));
         refuse(INVALID, PAGE, with_type(2));
-        let at = |kind, id| CUmemAllocationProp {
-            location: location(kind, id),
-            ..properties()
-        };
+        let at = |kind, id| CUmemAllocationProp { location: location(kind, id), ..properties() };
         refuse(CUresult::CUDA_ERROR_INVALID_DEVICE, PAGE, at(1, 1));
         refuse(INVALID, PAGE, at(3, 1));
         refuse(INVALID, PAGE, at(4, 0));
@@ -311,10 +271,7 @@ fn only_whole_memory_is_mapped_and_only_where_nothing_is() {
         refused!(INVALID, cuMemMap(start + 65536, len, 0, handle, 0));
         refused!(INVALID, cuMemMap(start, len, 0, handle, 1));
         refused!(INVALID, cuMemMap(start, len, 0, 0, 0));
-        refused!(
-            INVALID,
-            cuMemMap(start + (4 * PAGE) as u64, len, 0, handle, 0)
-        );
+        refused!(INVALID, cuMemMap(start + (4 * PAGE) as u64, len, 0, handle, 0));
         well!(cuMemMap(start + PAGE as u64, len, 0, handle, 0));
         refused!(INVALID, cuMemMap(start, len, 0, handle, 0));
         refused!(INVALID, cuMemMap(start + PAGE as u64, len, 0, handle, 0));
@@ -384,10 +341,7 @@ fn rights_are_set_for_whole_mappings_of_known_locations() {
         map_new(start, 2 * PAGE);
         map_new(start + (2 * PAGE) as u64, PAGE);
         let refuse = |code, address, size, access: &[CUmemAccessDesc]| {
-            refused!(
-                code,
-                cuMemSetAccess(address, size, access.as_ptr(), access.len())
-            );
+            refused!(code, cuMemSetAccess(address, size, access.as_ptr(), access.len()));
         };
         let good = access_of(on_device(), READ);
         for (address, size) in [
@@ -402,12 +356,7 @@ fn rights_are_set_for_whole_mappings_of_known_locations() {
         }
         refuse(INVALID, start, 2 * PAGE, &[access_of(on_device(), 2)]);
         refuse(INVALID, start, 2 * PAGE, &[access_of(location(1, 1), READ)]);
-        refuse(
-            UNSUPPORTED,
-            start,
-            2 * PAGE,
-            &[access_of(location(2, 0), READ)],
-        );
+        refuse(UNSUPPORTED, start, 2 * PAGE, &[access_of(location(2, 0), READ)]);
         refuse(INVALID, start, 2 * PAGE, &[]);
         // The last of several rights of one location counts.
         let both = [access_of(on_device(), READ_WRITE), good];
@@ -416,10 +365,7 @@ fn rights_are_set_for_whole_mappings_of_known_locations() {
         let device = on_device();
         let mut flags = 0;
         let unmapped = start + (3 * PAGE) as u64;
-        refused!(
-            INVALID,
-            cuMemGetAccess(&raw mut flags, &raw const device, unmapped)
-        );
+        refused!(INVALID, cuMemGetAccess(&raw mut flags, &raw const device, unmapped));
         let plain: u64 = made!(cuMemAlloc_v2(4));
         assert_eq!(access(plain), 3);
         well!(cuMemFree_v2(plain));
@@ -432,16 +378,10 @@ fn rights_are_set_for_whole_mappings_of_known_locations() {
 fn host_memory_is_used_by_the_host_at_the_same_address() {
     well_used(|bench| {
         let start = reserve(2 * PAGE);
-        let wanted = CUmemAllocationProp {
-            location: location(3, 0),
-            ..properties()
-        };
+        let wanted = CUmemAllocationProp { location: location(3, 0), ..properties() };
         let handle = made!(cuMemCreate(PAGE, &raw const wanted, 0));
         well!(cuMemMap(start, PAGE, 0, handle, 0));
-        let both = [
-            access_of(location(3, 0), READ_WRITE),
-            access_of(on_device(), READ_WRITE),
-        ];
+        let both = [access_of(location(3, 0), READ_WRITE), access_of(on_device(), READ_WRITE)];
         well!(cuMemSetAccess(start, PAGE, both.as_ptr(), 2));
         let host = core::ptr::with_exposed_provenance_mut::<u32>(start as usize);
         // SAFETY: the host has rights to the memory, and no work uses it.
@@ -471,10 +411,7 @@ fn handles_are_retained_from_addresses_and_mappings_keep_memory() {
         well!(cuMemRelease(first));
         assert_eq!(cuda_sim::alive().physical_allocations, 0);
         let mut handle = 0;
-        refused!(
-            INVALID,
-            cuMemRetainAllocationHandle(&raw mut handle, inside)
-        );
+        refused!(INVALID, cuMemRetainAllocationHandle(&raw mut handle, inside));
         refused!(INVALID, cuMemRelease(0));
         well!(cuMemAddressFree(start, 2 * PAGE));
     });
@@ -489,11 +426,7 @@ fn other_functions_refuse_mapped_memory() {
         refused!(INVALID, cuMemFree_v2(start + PAGE as u64));
         refused!(INVALID, cuMemFreeAsync(start + PAGE as u64, bench.stream));
         let (mut base, mut size) = (0, 0);
-        well!(cuMemGetAddressRange_v2(
-            &raw mut base,
-            &raw mut size,
-            inside
-        ));
+        well!(cuMemGetAddressRange_v2(&raw mut base, &raw mut size, inside));
         assert_eq!((base, size), (start + PAGE as u64, PAGE));
         refused!(
             CUresult::CUDA_ERROR_NOT_FOUND,
@@ -535,10 +468,7 @@ fn calls_need_no_context_and_keep_captures() {
         let mut graph = null_mut();
         well!(cuStreamEndCapture(bench.stream, &raw mut graph));
         let mut executable = null_mut();
-        refused!(
-            INVALID,
-            cuGraphInstantiateWithFlags(&raw mut executable, graph, 0)
-        );
+        refused!(INVALID, cuGraphInstantiateWithFlags(&raw mut executable, graph, 0));
         map_new(start, PAGE);
         let executable = instantiate(graph);
         // It runs on the memory that is mapped at the launch.
@@ -600,10 +530,7 @@ fn memory_of_a_locality_domain_belongs_to_its_device() {
         assert_eq!(read::<1>(start), [0x0101_0101]);
         let mut other = 0;
         wanted.location = location(6, 2 << 8);
-        refused!(
-            INVALID,
-            cuMemCreate(&raw mut other, PAGE, &raw const wanted, 0)
-        );
+        refused!(INVALID, cuMemCreate(&raw mut other, PAGE, &raw const wanted, 0));
         well!(cuMemUnmap(start, PAGE));
         well!(cuMemRelease(handle));
         well!(cuMemAddressFree(start, PAGE));

@@ -111,10 +111,7 @@ fn querying_a_released_handle_of_mapped_memory_is_reported() {
         set_access(start, PAGE, READ_WRITE);
         well!(cuMemRelease(handle));
         let mut shown = CUmemAllocationProp::zeroed();
-        refused!(
-            INVALID,
-            cuMemGetAllocationPropertiesFromHandle(&raw mut shown, handle)
-        );
+        refused!(INVALID, cuMemGetAllocationPropertiesFromHandle(&raw mut shown, handle));
     });
 }
 

@@ -50,10 +50,7 @@ fn a_descriptor_shares_memory_with_another_process() {
             // An import cannot be exported again.
             let mut other: c_int = -1;
             let place = (&raw mut other).cast();
-            refused!(
-                INVALID,
-                cuMemExportToShareableHandle(place, imported, kind, 0)
-            );
+            refused!(INVALID, cuMemExportToShareableHandle(place, imported, kind, 0));
             well!(cuMemUnmap(at, PAGE));
             well!(cuMemRelease(imported));
             before == 0x0101_0101
@@ -89,27 +86,15 @@ fn exports_and_imports_check_types_and_descriptors() {
         let mut place: c_int = -1;
         let to = (&raw mut place).cast();
         refused!(INVALID, cuMemExportToShareableHandle(to, plain, kind(1), 0));
-        refused!(
-            INVALID,
-            cuMemExportToShareableHandle(to, shared, kind(8), 0)
-        );
-        refused!(
-            INVALID,
-            cuMemExportToShareableHandle(to, shared, kind(1), 1)
-        );
+        refused!(INVALID, cuMemExportToShareableHandle(to, shared, kind(8), 0));
+        refused!(INVALID, cuMemExportToShareableHandle(to, shared, kind(1), 1));
         let null_device = std::fs::File::open("/dev/null").expect("it exists");
         let mut handle = 0;
         let unknown = CUresult::CUDA_ERROR_UNKNOWN;
         for number in [std::os::fd::AsRawFd::as_raw_fd(&null_device), -1, 900] {
             let number = core::ptr::without_provenance_mut(number as usize);
-            refused!(
-                unknown,
-                cuMemImportFromShareableHandle(&raw mut handle, number, kind(1))
-            );
-            refused!(
-                UNSUPPORTED,
-                cuMemImportFromShareableHandle(&raw mut handle, number, kind(8))
-            );
+            refused!(unknown, cuMemImportFromShareableHandle(&raw mut handle, number, kind(1)));
+            refused!(UNSUPPORTED, cuMemImportFromShareableHandle(&raw mut handle, number, kind(8)));
         }
         well!(cuMemRelease(plain));
         well!(cuMemRelease(shared));
@@ -125,30 +110,13 @@ fn a_range_of_whole_pages_has_a_descriptor_for_other_drivers() {
         map_new(start + PAGE as u64, PAGE);
         let mut descriptor: c_int = -1;
         let place: *mut c_void = (&raw mut descriptor).cast();
-        well!(cuMemGetHandleForAddressRange(
-            place,
-            start,
-            2 * PAGE,
-            kind,
-            0
-        ));
+        well!(cuMemGetHandleForAddressRange(place, start, 2 * PAGE, kind, 0));
         // SAFETY: the descriptor is new, so nothing else owns it.
         drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
-        for (address, size) in [
-            (start, 3 * PAGE),
-            (start + 8, 4096),
-            (start, 100),
-            (start, 0),
-        ] {
-            refused!(
-                INVALID,
-                cuMemGetHandleForAddressRange(place, address, size, kind, 0)
-            );
+        for (address, size) in [(start, 3 * PAGE), (start + 8, 4096), (start, 100), (start, 0)] {
+            refused!(INVALID, cuMemGetHandleForAddressRange(place, address, size, kind, 0));
         }
-        refused!(
-            INVALID,
-            cuMemGetHandleForAddressRange(place, start, PAGE, kind, 2)
-        );
+        refused!(INVALID, cuMemGetHandleForAddressRange(place, start, PAGE, kind, 2));
         well!(cuMemUnmap(start, 2 * PAGE));
         well!(cuMemAddressFree(start, 4 * PAGE));
     });

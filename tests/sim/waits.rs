@@ -87,10 +87,8 @@ fn a_copy_is_waited_for_before_its_memory_is_read_or_freed() {
 #[test]
 fn memory_outlives_the_work_of_a_dropped_stream() {
     on(Profile::h200(), |context| {
-        let (first, second) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
+        let (first, second) =
+            (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let source = DeviceBuffer::from_slice(&first, &[5; 100]).expect("memory");
         let shared = source.share().expect("an event");
         let mut copy = DeviceBuffer::<i32>::zeroed(&second, 100).expect("memory");
@@ -110,13 +108,9 @@ fn an_earlier_error_prevents_no_wait_and_no_release() {
         let mut buffer = DeviceBuffer::<i32>::zeroed(&stream, 100).expect("memory");
         let fail = |function| {
             let code = CUresult::CUDA_ERROR_UNKNOWN;
-            Fault::of_function(function)
-                .with(code)
-                .inject(Scope::Thread)
+            Fault::of_function(function).with(code).inject(Scope::Thread)
         };
-        let pending = buffer
-            .copy_to_pinned(pinned(&context, 100))
-            .expect("a copy");
+        let pending = buffer.copy_to_pinned(pinned(&context, 100)).expect("a copy");
         for function in ["cuEventRecord", "cuStreamWaitEvent", "cuMemsetD32Async"] {
             let fault = fail(function);
             match function {
@@ -143,10 +137,8 @@ fn a_failed_drop_is_not_the_error_of_a_later_call() {
     common::child::in_child(&[], || {
         start(Profile::h200());
         let context = context();
-        let (first, second) = (
-            context.stream().expect("a stream"),
-            context.stream().expect("a stream"),
-        );
+        let (first, second) =
+            (context.stream().expect("a stream"), context.stream().expect("a stream"));
         let event = context.event().expect("an event");
         {
             let _fails = Fault::of_function("cuStreamDestroy_v2")
@@ -154,11 +146,7 @@ fn a_failed_drop_is_not_the_error_of_a_later_call() {
                 .inject(Scope::Thread);
             drop(first);
         }
-        assert_eq!(
-            cuda_safe::leaked(),
-            1,
-            "reported, and not returned by other calls"
-        );
+        assert_eq!(cuda_safe::leaked(), 1, "reported, and not returned by other calls");
         event.record(&second).expect("a record");
         event.synchronize().expect("a wait");
         let buffer = DeviceBuffer::from_slice(&second, &[1]).expect("memory");
@@ -241,11 +229,7 @@ fn make(context: &Context, stream: &Stream) -> Result<(), Error> {
     is_its(DeviceBuffer::from_slice(stream, &[1u8; 64])?.as_raw())?;
     is_its(DeviceBuffer::<u8>::zeroed(stream, 64)?.as_raw())?;
     is_its(DeviceBuffer::<u8>::zeroed_sync(stream, 64)?.as_raw())?;
-    is_its(
-        PitchedBuffer::<u8>::zeroed(stream, 8, 8)?
-            .as_slice()
-            .as_raw(),
-    )?;
+    is_its(PitchedBuffer::<u8>::zeroed(stream, 8, 8)?.as_slice().as_raw())?;
     is_its(ManagedBuffer::<u8>::zeroed(stream, 64)?.as_raw())?;
     let host = PinnedBuffer::<u8>::zeroed(context, 64)?;
     is_its(MappedBuffer::new(host, stream)?.as_raw())?;
@@ -271,8 +255,7 @@ fn objects_created_for_a_stream_belong_to_its_device_with_any_current_context() 
         let stream = second.stream().expect("a stream");
         make(&second, &stream).expect("with nothing current");
         let made = first.with_current(|_| make(&second, &stream));
-        made.and_then(|made| made)
-            .expect("with the other device current");
+        made.and_then(|made| made).expect("with the other device current");
     });
 }
 
@@ -281,10 +264,8 @@ fn a_stream_keeps_its_partition_alive() {
     on(Profile::h200(), |context| {
         let resource =
             SmResource::of_device(&context.device()).expect("an H200 has green contexts");
-        let split = resource.split_by_count(SplitByCount {
-            max_groups: Some(1),
-            ..Default::default()
-        });
+        let split =
+            resource.split_by_count(SplitByCount { max_groups: Some(1), ..Default::default() });
         let group = split.expect("a split").groups.pop().expect("a group");
         let green = GreenContext::new([group]).expect("a partition");
         let stream = green.stream().expect("a stream");

@@ -14,13 +14,7 @@ use anyhow::{Context, Result, ensure};
 use crate::{debian, root, status};
 
 /// The crates with unit tests.
-const CRATES: &[&str] = &[
-    "cuda-sys",
-    "cuda-safe",
-    "cuda-memory",
-    "cuda-nvrtc",
-    "cuda-sim",
-];
+const CRATES: &[&str] = &["cuda-sys", "cuda-safe", "cuda-memory", "cuda-nvrtc", "cuda-sim"];
 
 /// The test binaries that need no GPU and no real driver. `faults` is excluded, because it starts many
 /// processes and takes too long under the sanitizer.
@@ -115,10 +109,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let folder = root().join("target/asan");
     let suppressions = write_suppressions(&folder)?;
     let mut tests = tests(&folder)?;
-    tests.env(
-        "LSAN_OPTIONS",
-        format!("suppressions={suppressions}:print_suppressions=0"),
-    );
+    tests.env("LSAN_OPTIONS", format!("suppressions={suppressions}:print_suppressions=0"));
     let passed = count_passed(&mut tests)?;
     println!("asan: {passed} tests passed, without an error or a leak");
     Ok(())
@@ -128,15 +119,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 fn write_suppressions(folder: &Path) -> Result<String> {
     fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
     let path = folder.join("leaks.supp");
-    let rules: String = LEAKING
-        .iter()
-        .map(|function| format!("leak:{function}\n"))
-        .collect();
+    let rules: String = LEAKING.iter().map(|function| format!("leak:{function}\n")).collect();
     fs::write(&path, rules).with_context(|| format!("writing {}", path.display()))?;
-    path.into_os_string()
-        .into_string()
-        .ok()
-        .context("the path of the workspace is not UTF-8")
+    path.into_os_string().into_string().ok().context("the path of the workspace is not UTF-8")
 }
 
 /// Returns the command that builds and runs the tests.
@@ -173,28 +158,19 @@ fn tests(folder: &Path) -> Result<Command> {
 fn host() -> Result<String> {
     let version = debian::stdout(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map(str::to_owned)
-        .context("rustc does not report its host")
+    host.map(str::to_owned).context("rustc does not report its host")
 }
 
 /// Returns the compiler flags, including those that the caller has set.
 fn flags() -> String {
     let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
-    format!("{flags} -Zsanitizer=address")
-        .trim_start()
-        .to_owned()
+    format!("{flags} -Zsanitizer=address").trim_start().to_owned()
 }
 
 /// Runs the tests, prints their output, and returns how many passed.
 fn count_passed(tests: &mut Command) -> Result<usize> {
-    let mut child = tests
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("running cargo test")?;
-    let output = child
-        .stdout
-        .take()
-        .context("cargo's output is not captured")?;
+    let mut child = tests.stdout(Stdio::piped()).spawn().context("running cargo test")?;
+    let output = child.stdout.take().context("cargo's output is not captured")?;
     let mut passed = 0;
     for line in BufReader::new(output).lines() {
         let line = line.context("reading cargo's output")?;
@@ -205,9 +181,6 @@ fn count_passed(tests: &mut Command) -> Result<usize> {
         passed += count.unwrap_or_default();
     }
     let status = child.wait().context("waiting for cargo test")?;
-    status::check(
-        status,
-        "AddressSanitizer or a test reported an error; see the output above",
-    )?;
+    status::check(status, "AddressSanitizer or a test reported an error; see the output above")?;
     Ok(passed)
 }

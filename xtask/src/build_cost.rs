@@ -132,15 +132,10 @@ impl Program {
     fn size(&self) -> Result<u64> {
         let binary = self.folder().join("target/release/hello");
         let stripped = self.folder().join("target/stripped");
-        let done = Command::new("strip")
-            .arg("-o")
-            .args([&stripped, &binary])
-            .status();
+        let done = Command::new("strip").arg("-o").args([&stripped, &binary]).status();
         let small = done.is_ok_and(|status| status.success());
         let path = if small { stripped } else { binary };
-        Ok(fs::metadata(&path)
-            .context("reading the size of a binary")?
-            .len())
+        Ok(fs::metadata(&path).context("reading the size of a binary")?.len())
     }
 
     /// Returns the number of its dependencies.
@@ -163,9 +158,7 @@ impl Program {
             .and_then(|all| all.iter().find(|package| package["name"] == "cudarc"))
             .and_then(|package| package["manifest_path"].as_str())
             .context("cudarc is not in cargo's metadata")?;
-        let folder = Path::new(manifest)
-            .parent()
-            .context("a manifest without a folder")?;
+        let folder = Path::new(manifest).parent().context("a manifest without a folder")?;
         lines_in(&folder.join("src/driver/sys"))
     }
 }
@@ -217,7 +210,5 @@ fn wrapped() -> Result<u32> {
 /// Returns the median in seconds.
 fn median(times: &mut [Duration]) -> f64 {
     times.sort();
-    times
-        .get(times.len() / 2)
-        .map_or(f64::NAN, Duration::as_secs_f64)
+    times.get(times.len() / 2).map_or(f64::NAN, Duration::as_secs_f64)
 }

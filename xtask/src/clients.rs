@@ -56,11 +56,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         }
         let folder = root().join("target/clients").join(&name);
         fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-        let setting = Setting {
-            folder,
-            driver: driver.clone(),
-            checkout: options.from.clone(),
-        };
+        let setting = Setting { folder, driver: driver.clone(), checkout: options.from.clone() };
         if client.checkout.is_some() && options.from.is_none() {
             let text = "its tests are in its repository only: --from CHECKOUT runs them";
             println!("{name}: not run: {text}");
@@ -73,11 +69,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     ensure!(!rows.is_empty(), "no client matches the arguments");
     println!("\n{}", table::text(&rows));
-    ensure!(
-        wrong.is_empty(),
-        "the results differ from tests/clients:\n  {}",
-        wrong.join("\n  ")
-    );
+    ensure!(wrong.is_empty(), "the results differ from tests/clients:\n  {}", wrong.join("\n  "));
     Ok(())
 }
 
@@ -145,12 +137,7 @@ struct Options {
 
 impl Options {
     fn parse(args: &[String]) -> Result<Self> {
-        let mut options = Self {
-            quick: false,
-            from: None,
-            suite: None,
-            names: Vec::new(),
-        };
+        let mut options = Self { quick: false, from: None, suite: None, names: Vec::new() };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {

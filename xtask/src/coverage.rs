@@ -55,14 +55,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut text = render(&notes.groups, &rows, &types)?;
     text.push_str(&seeds::render()?);
 
-    let coverage = Generated {
-        path: root().join("COVERAGE.md"),
-        text,
-    };
-    let names = Generated {
-        path: root().join(names::PATH),
-        text: names::render(&notes.groups, &rows)?,
-    };
+    let coverage = Generated { path: root().join("COVERAGE.md"), text };
+    let names =
+        Generated { path: root().join(names::PATH), text: names::render(&notes.groups, &rows)? };
     settle(&[coverage, names], check, "coverage")
 }
 
@@ -94,10 +89,7 @@ fn check_links(sources: &Sources) -> Result<()> {
         );
     }
     let count = sources.unlinked.len();
-    ensure!(
-        count == 0,
-        "{count} links to raw functions are missing in cuda-safe"
-    );
+    ensure!(count == 0, "{count} links to raw functions are missing in cuda-safe");
     Ok(())
 }
 
@@ -119,13 +111,8 @@ fn rows(sources: &Sources, reasons: &BTreeMap<String, String>) -> Result<Vec<Row
     let functions = default_api()?;
     let mut items: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (alias, item) in &sources.aliases {
-        let known = functions
-            .iter()
-            .any(|(function, ..)| function.base() == alias);
-        ensure!(
-            known,
-            "{item} has the alias {alias}, which is not a base name"
-        );
+        let known = functions.iter().any(|(function, ..)| function.base() == alias);
+        ensure!(known, "{item} has the alias {alias}, which is not a base name");
         let (head, rest) = item.split_once("::").unwrap_or((item, ""));
         let Some(module) = sources.public.get(head) else {
             // rustdoc does not show the item, so the function counts as used inside.
@@ -155,11 +142,7 @@ fn rows(sources: &Sources, reasons: &BTreeMap<String, String>) -> Result<Vec<Row
             unexplained.push(base);
             continue;
         };
-        rows.push(Row {
-            function,
-            group,
-            state,
-        });
+        rows.push(Row { function, group, state });
     }
     ensure!(
         unexplained.is_empty(),
@@ -237,29 +220,17 @@ fn render(
     let mut chapters = Vec::new();
     for (group, title) in groups {
         let rows = Vec::from_iter(rows.iter().filter(|row| row.group == *group));
-        ensure!(
-            !rows.is_empty(),
-            "the group {group} in xtask/coverage.toml has no functions"
-        );
+        ensure!(!rows.is_empty(), "the group {group} in xtask/coverage.toml has no functions");
         chapters.push((group, title, rows));
     }
-    for Row {
-        function, group, ..
-    } in rows
-    {
+    for Row { function, group, .. } in rows {
         let known = groups.iter().any(|(name, _)| name == group);
-        ensure!(
-            known,
-            "the group {group:?} of {function:?} is not in xtask/coverage.toml"
-        );
+        ensure!(known, "the group {group:?} of {function:?} is not in xtask/coverage.toml");
     }
 
     for group in types.keys() {
         let known = groups.iter().any(|(name, _)| name == group);
-        ensure!(
-            known,
-            "xtask/coverage.toml has types for an unknown group: {group}"
-        );
+        ensure!(known, "xtask/coverage.toml has types for an unknown group: {group}");
     }
 
     let [all, wrapped, inside, missing] = totals(rows);
@@ -295,30 +266,18 @@ The reasons, the order of the groups, and the items for fields, values and param
     );
     for (_, title, rows) in &chapters {
         let [all, wrapped, inside, missing] = totals(rows.iter().copied());
-        writeln!(
-            out,
-            "| {title} | {all} | {wrapped} | {inside} | {missing} |"
-        )?;
+        writeln!(out, "| {title} | {all} | {wrapped} | {inside} | {missing} |")?;
     }
-    writeln!(
-        out,
-        "| **All** | {all} | {wrapped} | {inside} | {missing} |"
-    )?;
+    writeln!(out, "| **All** | {all} | {wrapped} | {inside} | {missing} |")?;
 
     for (group, title, rows) in chapters {
         writeln!(out, "\n## {title}\n")?;
         if !group.is_empty() {
             writeln!(out, "[NVIDIA's page]({PAGES}/group__{group}.html)\n")?;
         }
-        writeln!(
-            out,
-            "| Function | Symbol | Since | Safe item, or the reason for its absence |"
-        )?;
+        writeln!(out, "| Function | Symbol | Since | Safe item, or the reason for its absence |")?;
         writeln!(out, "|---|---|---|---|")?;
-        for Row {
-            function, state, ..
-        } in rows
-        {
+        for Row { function, state, .. } in rows {
             let (base, symbol, since) = (function.base(), function.symbol(), function.since());
             let safe = match state {
                 State::Wrapped(items) => format!("`{}`", items.join("`, `")),

@@ -118,9 +118,7 @@ pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
     let context = || format!("cannot list {}", dir.display());
     let listing = fs::read_dir(dir).with_context(context)?;
     let paths = listing.map(|entry| Ok(entry?.path()));
-    let mut paths = paths
-        .collect::<std::io::Result<Vec<_>>>()
-        .with_context(context)?;
+    let mut paths = paths.collect::<std::io::Result<Vec<_>>>().with_context(context)?;
     paths.sort();
     Ok(paths)
 }
@@ -129,11 +127,7 @@ pub(crate) fn entries(dir: &Path) -> Result<Vec<PathBuf>> {
 pub(crate) fn stdout(command: &mut Command) -> Result<String> {
     let output = output(command)?;
     let program = command.get_program().to_string_lossy().into_owned();
-    ensure!(
-        output.status.success(),
-        "{program}: {}",
-        complaints(&output).join("; ")
-    );
+    ensure!(output.status.success(), "{program}: {}", complaints(&output).join("; "));
     String::from_utf8(output.stdout)
         .with_context(|| format!("the output of {program} is not UTF-8"))
 }

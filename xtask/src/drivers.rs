@@ -59,10 +59,7 @@ struct Places {
 pub(crate) fn run(args: &[String]) -> Result<()> {
     ensure!(args.is_empty(), "drivers takes no arguments");
     let target = crate::root().join("target");
-    let places = Places {
-        drivers: target.join("drivers"),
-        work: target.join("apt/drivers"),
-    };
+    let places = Places { drivers: target.join("drivers"), work: target.join("apt/drivers") };
     let mut missing = Vec::new();
     let mut count = 0;
     for driver in read_list()? {
@@ -105,10 +102,7 @@ fn fetch_all(missing: &[Driver], places: &Places) -> Result<usize> {
                 driver.report(&dir);
                 count += 1;
             }
-            Err(error) => eprintln!(
-                "{} {} not fetched: {error:#}",
-                driver.package, driver.branch
-            ),
+            Err(error) => eprintln!("{} {} not fetched: {error:#}", driver.package, driver.branch),
         }
     }
     Ok(count)
@@ -131,21 +125,12 @@ impl Driver {
 
     fn report(&self, dir: &Path) {
         let name = name_of(dir);
-        let version = name
-            .split_once('-')
-            .map_or("unknown", |(_, version)| version);
+        let version = name.split_once('-').map_or("unknown", |(_, version)| version);
         let library = dir.join("libcuda.so.1");
         let library = library.strip_prefix(crate::root()).unwrap_or(&library);
-        let hint = if self.siblings.is_empty() {
-            ""
-        } else {
-            "  (needs its folder in LD_LIBRARY_PATH)"
-        };
-        println!(
-            "{}  driver {version}  CUDA {}{hint}",
-            library.display(),
-            self.cuda
-        );
+        let hint =
+            if self.siblings.is_empty() { "" } else { "  (needs its folder in LD_LIBRARY_PATH)" };
+        println!("{}  driver {version}  CUDA {}{hint}", library.display(), self.cuda);
     }
 
     /// Fetches and checks this driver, and moves it to its final folder as the last step.
@@ -177,9 +162,7 @@ impl Driver {
         let offers = apt.offers(&self.package)?;
         let start = format!("{}.", self.branch);
         let in_suite = |suite: &String| {
-            offers
-                .iter()
-                .find(|offer| offer.suite == *suite && offer.version.starts_with(&start))
+            offers.iter().find(|offer| offer.suite == *suite && offer.version.starts_with(&start))
         };
         if let Some(offer) = self.suites.iter().find_map(in_suite) {
             return Ok(offer.version.clone());
@@ -226,10 +209,7 @@ fn collect_libraries(unpacked: &Path, into: &Path) -> Result<String> {
 }
 
 fn name_of(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Compiles the probe with the C compiler, which is also Rust's linker.
@@ -246,8 +226,7 @@ fn build_probe(work: &Path) -> Result<PathBuf> {
 
 fn ask_version(probe: &Path, dir: &Path) -> Result<String> {
     let mut ask = Command::new(probe);
-    ask.arg(dir.join("libcuda.so.1"))
-        .env("LD_LIBRARY_PATH", dir);
+    ask.arg(dir.join("libcuda.so.1")).env("LD_LIBRARY_PATH", dir);
     let answer = debian::stdout(&mut ask)
         .context("the driver cannot be loaded or does not report its version")?;
     Ok(answer.trim().to_owned())

@@ -49,12 +49,6 @@ fn differ(stale: &[&Generated], command: &str) -> Result<()> {
             .context("running diff")?;
         print!("{}", String::from_utf8_lossy(&diff.stdout));
     }
-    let names: Vec<String> = stale
-        .iter()
-        .map(|file| file.path.display().to_string())
-        .collect();
-    bail!(
-        "not current (run `cargo xtask {command}`): {}",
-        names.join(", ")
-    )
+    let names: Vec<String> = stale.iter().map(|file| file.path.display().to_string()).collect();
+    bail!("not current (run `cargo xtask {command}`): {}", names.join(", "))
 }

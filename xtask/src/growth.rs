@@ -73,10 +73,7 @@ fn count(binary: &std::path::Path) -> Result<Vec<Row>> {
         let count = (alive.parse()?, ((total - empty) / repetitions).round());
         match rows.iter_mut().find(|row| row.operation == operation) {
             Some(row) => row.counts.push(count),
-            None => rows.push(Row {
-                operation: operation.to_owned(),
-                counts: vec![count],
-            }),
+            None => rows.push(Row { operation: operation.to_owned(), counts: vec![count] }),
         }
         Ok(())
     })?;

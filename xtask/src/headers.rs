@@ -47,15 +47,8 @@ pub(crate) fn versions() -> Result<Vec<String>> {
 pub(crate) fn fetch(version: &str) -> Result<PathBuf> {
     let pins = pins()?;
     let Some(set) = pins.headers.iter().find(|set| set.version == version) else {
-        let known: Vec<_> = pins
-            .headers
-            .iter()
-            .map(|set| set.version.as_str())
-            .collect();
-        bail!(
-            "no headers are pinned for {version}; the pinned versions are {}",
-            known.join(", ")
-        );
+        let known: Vec<_> = pins.headers.iter().map(|set| set.version.as_str()).collect();
+        bail!("no headers are pinned for {version}; the pinned versions are {}", known.join(", "));
     };
     let folder = root().join("target/headers").join(version);
     install(&set.packages, &folder, Some("manylinux2014_x86_64"))?;
@@ -155,29 +148,15 @@ fn install(packages: &[Package], folder: &Path, platform: Option<&str>) -> Resul
     let wanted = folder.with_extension("requirements.txt");
     fs::write(&wanted, &requirements)?;
     let mut pip = Command::new("python3");
-    pip.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-    ])
-    .args([
-        "--no-deps",
-        "--no-compile",
-        "--only-binary=:all:",
-        "--require-hashes",
-    ])
-    .env("PIP_ROOT_USER_ACTION", "ignore");
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+        .args(["--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes"])
+        .env("PIP_ROOT_USER_ACTION", "ignore");
     if let Some(platform) = platform {
         pip.args(["--platform", platform]);
     }
     pip.arg("--target").arg(folder).arg("-r").arg(&wanted);
     let status = pip.status().context("running `python3 -m pip`")?;
-    status::check(
-        status,
-        format_args!("pip could not install {}", requirements.trim()),
-    )?;
+    status::check(status, format_args!("pip could not install {}", requirements.trim()))?;
     fs::rename(&wanted, &marker)?;
     Ok(())
 }

@@ -237,32 +237,20 @@ mod tests {
             #[cfg(test)]
             mod tests { use crate::manager::Order; }
         ";
-        assert_eq!(
-            names_in(text),
-            ["base", "driver", "green", "memory", "policy"]
-        );
+        assert_eq!(names_in(text), ["base", "driver", "green", "memory", "policy"]);
     }
 
     #[test]
     fn an_import_of_the_same_or_a_higher_layer_is_a_violation() {
-        let layers = [
-            vec!["top".to_owned()],
-            vec!["left".to_owned(), "right".to_owned()],
-        ];
-        let table = Crate {
-            layers: layers.into(),
-        };
+        let layers = [vec!["top".to_owned()], vec!["left".to_owned(), "right".to_owned()]];
+        let table = Crate { layers: layers.into() };
         let edge = |other: &str| BTreeMap::from([(other.to_owned(), PathBuf::new())]);
         let down = Imports::from([
             ("top".to_owned(), edge("left")),
             ("left".to_owned(), BTreeMap::new()),
             ("right".to_owned(), BTreeMap::new()),
         ]);
-        assert!(
-            find_violations("x", &table, &down)
-                .expect("listed")
-                .is_empty()
-        );
+        assert!(find_violations("x", &table, &down).expect("listed").is_empty());
         for (module, other) in [("left", "right"), ("right", "top")] {
             let mut up = down.clone();
             up.insert(module.to_owned(), edge(other));

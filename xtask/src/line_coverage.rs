@@ -46,12 +46,7 @@ struct Measure {
     least: usize,
 }
 
-const ALL: Measure = Measure {
-    runs: RUNS,
-    tests: None,
-    files: None,
-    least: 85,
-};
+const ALL: Measure = Measure { runs: RUNS, tests: None, files: None, least: 85 };
 
 const CORPUS: Measure = Measure {
     runs: &[("h200", &["host"])],
@@ -90,10 +85,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     if let Some(files) = measured.files {
         lines.retain(|file, _| files.contains(&file.as_str()));
-        ensure!(
-            lines.len() == files.len(),
-            "one of {files:?} does not exist"
-        );
+        ensure!(lines.len() == files.len(), "one of {files:?} does not exist");
     }
     // Some files contain only declarations.
     lines.retain(|_, lines| !lines.is_empty());
@@ -109,10 +101,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let percent = 100.0 * covered as f64 / total as f64;
     println!("{covered} of {total} lines, {percent:.1} %");
     let least = measured.least;
-    ensure!(
-        covered * 100 >= total * least,
-        "the tests run less than {least} % of the lines"
-    );
+    ensure!(covered * 100 >= total * least, "the tests run less than {least} % of the lines");
     Ok(())
 }
 
@@ -143,10 +132,8 @@ fn measure(
         .status()
         .context("running cargo-tarpaulin")?;
     let output = fs::read(&log).with_context(|| format!("reading {}", log.display()))?;
-    let what = format!(
-        "the tests or tarpaulin failed on {profile}; {} has all output",
-        log.display()
-    );
+    let what =
+        format!("the tests or tarpaulin failed on {profile}; {} has all output", log.display());
     status::check_log(status, what, &String::from_utf8_lossy(&output))?;
     Ok(folder.join("tarpaulin-report.json"))
 }

@@ -84,32 +84,16 @@ const STAGES: &[Stage<'static>] = &[
         tests: &["--skip", SLOW, "--skip", SLOW_TOO],
         profile: "h200",
     },
-    Stage {
-        targets: &["--lib", "--test=host"],
-        tests: &[],
-        profile: "h200",
-    },
+    Stage { targets: &["--lib", "--test=host"], tests: &[], profile: "h200" },
     // Interleavings of several threads.
-    Stage {
-        targets: &["--test=loom"],
-        tests: &[],
-        profile: "h200",
-    },
+    Stage { targets: &["--test=loom"], tests: &[], profile: "h200" },
     Stage {
         targets: &["--test=explore", "--features=explore"],
         tests: &["--schedules", "200"],
         profile: "h200",
     },
-    Stage {
-        targets: &["--test=sim"],
-        tests: &[SLOW, SLOW_TOO],
-        profile: "h200",
-    },
-    Stage {
-        targets: &["--test=driver"],
-        tests: &[],
-        profile: "p40@11.8",
-    },
+    Stage { targets: &["--test=sim"], tests: &[SLOW, SLOW_TOO], profile: "h200" },
+    Stage { targets: &["--test=driver"], tests: &[], profile: "p40@11.8" },
 ];
 
 /// Further arguments for Cargo: the package with the test binaries, in addition to the mutated one, and
@@ -150,9 +134,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let options = parse(args)?;
     let program = tools::provide("mutants", CARGO_MUTANTS, &[])?;
     let folder = root().join("target/mutants");
-    let jobs: Vec<PathBuf> = (0..options.jobs)
-        .map(|job| folder.join(job.to_string()))
-        .collect();
+    let jobs: Vec<PathBuf> = (0..options.jobs).map(|job| folder.join(job.to_string())).collect();
     for job in &jobs {
         copy_sources(&job.join("tree"))?;
     }
@@ -170,11 +152,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let begin = Instant::now();
     let mut results: BTreeMap<String, Outcome> = BTreeMap::new();
     let mut left = mutants.clone();
-    let tests: Vec<&str> = options
-        .first
-        .iter()
-        .flat_map(|its| its.split(' '))
-        .collect();
+    let tests: Vec<&str> = options.first.iter().flat_map(|its| its.split(' ')).collect();
     let first = options.first.as_ref().map(|_| Stage {
         targets: &["--test=sim"],
         tests: &tests,
@@ -195,11 +173,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         for (name, outcome) in outcomes {
             results.entry(name).or_default().add(&outcome);
         }
-        left.retain(|name| {
-            results
-                .get(name)
-                .is_some_and(|its| its.summary == "MissedMutant")
-        });
+        left.retain(|name| results.get(name).is_some_and(|its| its.summary == "MissedMutant"));
     }
     report(&mutants, &results, &left, begin.elapsed().as_secs_f64())
 }
@@ -222,9 +196,8 @@ fn parse(args: &[String]) -> Result<Options> {
             "--all" => options.all = true,
             "--shard" => {
                 let value = value()?;
-                let parts = value
-                    .split_once('/')
-                    .with_context(|| format!("--shard {value} is not K/N"))?;
+                let parts =
+                    value.split_once('/').with_context(|| format!("--shard {value} is not K/N"))?;
                 options.shard = (parts.0.parse()?, parts.1.parse()?);
                 let (k, n) = options.shard;
                 ensure!(k < n, "--shard {k}/{n}: K counts from 0 to N - 1");
@@ -239,10 +212,7 @@ fn parse(args: &[String]) -> Result<Options> {
         }
     }
     ensure!(options.jobs > 0, "--jobs must be at least 1");
-    ensure!(
-        !options.all || options.files.is_empty(),
-        "--all cannot be combined with files"
-    );
+    ensure!(!options.all || options.files.is_empty(), "--all cannot be combined with files");
     Ok(options)
 }
 
@@ -308,17 +278,11 @@ fn examined(options: &Options) -> Result<Vec<String>> {
     let mut globs = Vec::new();
     let named = !options.files.is_empty();
     let listed = FILES.iter().map(|&file| file.to_owned());
-    let files = if named {
-        options.files.clone()
-    } else {
-        listed.collect()
-    };
+    let files = if named { options.files.clone() } else { listed.collect() };
     for file in files {
         let places = SOURCES.map(|folder| format!("{folder}/{file}"));
         let mut places = std::iter::once(file.clone()).chain(places);
-        let file = places
-            .find(|place| root().join(place).exists())
-            .unwrap_or(file);
+        let file = places.find(|place| root().join(place).exists()).unwrap_or(file);
         let path = root().join(&file);
         if path.is_dir() {
             globs.push(format!("{}/**/*.rs", file.trim_end_matches('/')));
@@ -443,10 +407,7 @@ fn choose(mut mutants: Vec<String>, options: &Options) -> Vec<String> {
         }
         indices.truncate(sample);
         indices.sort_unstable();
-        mutants = indices
-            .iter()
-            .map(|&index| mutants[index].clone())
-            .collect();
+        mutants = indices.iter().map(|&index| mutants[index].clone()).collect();
     }
     let (k, n) = options.shard;
     mutants.into_iter().skip(k).step_by(n).collect()
@@ -514,12 +475,7 @@ fn run_stage(
 ) -> Result<Vec<(String, Outcome)>> {
     let mut running = Vec::new();
     for (index, job) in jobs.iter().enumerate() {
-        let share: Vec<String> = mutants
-            .iter()
-            .skip(index)
-            .step_by(jobs.len())
-            .cloned()
-            .collect();
+        let share: Vec<String> = mutants.iter().skip(index).step_by(jobs.len()).cloned().collect();
         if share.is_empty() {
             continue;
         }
@@ -549,9 +505,7 @@ fn run_stage(
             let log = output.join("log");
             let text = fs::read_to_string(&log).unwrap_or_default();
             let log = log.display();
-            failure = Some(anyhow!(
-                "{text}\ncargo-mutants failed ({status}); see {log}"
-            ));
+            failure = Some(anyhow!("{text}\ncargo-mutants failed ({status}); see {log}"));
             continue;
         }
         // cargo-mutants also tests some mutants that do not match the expressions.
@@ -584,11 +538,7 @@ fn read(path: &Path) -> Result<Vec<(String, Outcome)>> {
         };
         let (build, test) = (seconds("Build"), seconds("Test"));
         let summary = tested.summary;
-        let outcome = Outcome {
-            summary,
-            build,
-            test,
-        };
+        let outcome = Outcome { summary, build, test };
         results.push((mutant.name, outcome));
     }
     Ok(results)
@@ -601,12 +551,7 @@ fn report(
     survivors: &[String],
     seconds: f64,
 ) -> Result<()> {
-    let count = |summary: &str| {
-        results
-            .values()
-            .filter(|its| its.summary == summary)
-            .count()
-    };
+    let count = |summary: &str| results.values().filter(|its| its.summary == summary).count();
     let (hung, unviable) = (count("Timeout"), count("Unviable"));
     let caught = count("CaughtMutant") + hung;
     let all = mutants.len();

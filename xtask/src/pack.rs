@@ -35,14 +35,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     write_script(&folder.join("run.sh"))?;
 
     let megabytes = size as f64 / 1e6;
-    println!(
-        "{} files, {megabytes:.1} MB: run run.sh on the GPU machine",
-        binaries.len() + 1
-    );
-    ensure!(
-        size <= LIMIT,
-        "the pack has {size} bytes, more than the limit of {LIMIT}"
-    );
+    println!("{} files, {megabytes:.1} MB: run run.sh on the GPU machine", binaries.len() + 1);
+    ensure!(size <= LIMIT, "the pack has {size} bytes, more than the limit of {LIMIT}");
     Ok(())
 }
 
@@ -103,16 +97,7 @@ fn build() -> Result<BTreeMap<String, PathBuf>> {
     let output = Command::new(env!("CARGO"))
         .current_dir(root())
         .args(["test", "--no-run", "--release"])
-        .args([
-            "-p",
-            "cuda-workbench",
-            "-p",
-            "examples",
-            "-p",
-            "nvrtc-examples",
-            "-p",
-            "cuda-sys",
-        ])
+        .args(["-p", "cuda-workbench", "-p", "examples", "-p", "nvrtc-examples", "-p", "cuda-sys"])
         .args(["-p", "cuda-safe", "-p", "cuda-memory"])
         .args(["-p", "tensor-backend", "-p", "tenant-server"])
         .arg("--message-format=json-render-diagnostics")

@@ -69,23 +69,15 @@ fn play(suite: &Path, profile: &str) -> Result<Option<Counts>> {
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        eprintln!(
-            "{stdout}{stderr}{} ended: {}",
-            suite.display(),
-            output.status
-        );
+        eprintln!("{stdout}{stderr}{} ended: {}", suite.display(), output.status);
         return Ok(None);
     }
     // The harness counts skipped tests as passed: "test result: ok. 12 passed; 0 failed; ..."
-    let result = stdout
-        .lines()
-        .rfind(|line| line.starts_with("test result:"));
+    let result = stdout.lines().rfind(|line| line.starts_with("test result:"));
     let ran = result.and_then(|line| line.split(' ').nth(3)?.parse::<usize>().ok());
     let ran = ran.with_context(|| format!("{} printed no test result", suite.display()))?;
     // "skipped TEST: REASON", possibly twice: from the test and from its child process.
-    let skips = stderr
-        .lines()
-        .filter_map(|line| line.strip_prefix("skipped "));
+    let skips = stderr.lines().filter_map(|line| line.strip_prefix("skipped "));
     let skipped: BTreeSet<&str> = skips.filter_map(|line| line.split(": ").next()).collect();
     let skipped = skipped.len();
     if skipped >= ran {
@@ -93,8 +85,5 @@ fn play(suite: &Path, profile: &str) -> Result<Option<Counts>> {
             "every test is skipped on {profile}: the software driver does not support this profile"
         );
     }
-    Ok(Some(Counts {
-        passed: ran - skipped,
-        skipped,
-    }))
+    Ok(Some(Counts { passed: ran - skipped, skipped }))
 }

@@ -54,9 +54,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
 
 /// Returns the architecture that a text requires at least: 52 for `.target sm_52`.
 fn target(text: &str) -> Option<u32> {
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix(".target sm_"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(".target sm_"))?;
     let digits = line.split(|c: char| !c.is_ascii_digit()).next()?;
     digits.parse().ok()
 }

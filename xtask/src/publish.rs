@@ -40,9 +40,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 
     let tree = root().join("target/publish/tree");
     mutants::copy_sources(&tree)?;
-    rewrite(&tree.join("Cargo.toml"), |manifest| {
-        rewrite_workspace(manifest, &pins)
-    })?;
+    rewrite(&tree.join("Cargo.toml"), |manifest| rewrite_workspace(manifest, &pins))?;
     for (folder, name) in &pins.names {
         rewrite(&tree.join(folder).join("Cargo.toml"), |manifest| {
             rename(manifest, folder, name, &pins.package)
@@ -65,10 +63,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         command.extend(["-p", name]);
     }
     let status = command_in(&tree, &command).status();
-    status::check(
-        status.context("running cargo publish")?,
-        "cargo publish failed",
-    )?;
+    status::check(status.context("running cargo publish")?, "cargo publish failed")?;
     println!(
         "{}: {}",
         if upload { "uploaded" } else { "ready" },
@@ -92,19 +87,14 @@ pub(crate) fn crates() -> Result<Vec<String>> {
 fn check_release() -> Result<()> {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).context("reading Cargo.toml")?;
     let manifest: Table = toml::from_str(&manifest).context("reading Cargo.toml")?;
-    let publish = manifest["workspace"]
-        .get("package")
-        .and_then(|package| package.get("publish"));
+    let publish = manifest["workspace"].get("package").and_then(|package| package.get("publish"));
     ensure!(
         publish.and_then(Value::as_bool) != Some(false),
         "Cargo.toml has `publish = false`: the owner of the project chooses the names in \
          xtask/publish.toml first, and then sets it to true"
     );
-    let changes = debian::stdout(
-        Command::new("git")
-            .current_dir(root())
-            .args(["status", "--porcelain"]),
-    )?;
+    let changes =
+        debian::stdout(Command::new("git").current_dir(root()).args(["status", "--porcelain"]))?;
     ensure!(changes.is_empty(), "uncommitted changes:\n{changes}");
     Ok(())
 }
@@ -159,11 +149,7 @@ fn check_files(name: &str, list: &str) -> Result<()> {
         ensure!(found, "the package {name} has no {license}");
     }
     let header = list.lines().find(|file| file.ends_with(".h"));
-    ensure!(
-        header.is_none(),
-        "the package {name} has a header: {}",
-        header.unwrap_or_default()
-    );
+    ensure!(header.is_none(), "the package {name} has a header: {}", header.unwrap_or_default());
     Ok(())
 }
 

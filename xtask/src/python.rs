@@ -34,31 +34,19 @@ pub(crate) fn build(root: &Path, folder: &Path, is_quick: bool) -> Result<PathBu
             fs::read(&path).with_context(|| format!("reading {}", path.display()))
         };
         let is_same = read(root)? == read(&source)?;
-        ensure!(
-            is_same,
-            "python/{name} differs from {name}; copy the latter"
-        );
+        ensure!(is_same, "python/{name} differs from {name}; copy the latter");
     }
     for wheel in wheels(folder)? {
         fs::remove_file(&wheel).with_context(|| format!("removing {}", wheel.display()))?;
     }
     let mut maturin = Command::new(headers::provide_maturin()?);
-    maturin
-        .current_dir(source)
-        .args(["build", "--quiet", "--out"])
-        .arg(folder);
+    maturin.current_dir(source).args(["build", "--quiet", "--out"]).arg(folder);
     if is_quick {
         maturin.args(["--profile", "dev", "--compatibility", "linux"]);
     } else {
         maturin.arg("--release");
     }
-    if !is_quick
-        && cfg!(all(
-            target_os = "linux",
-            target_env = "gnu",
-            target_arch = "x86_64"
-        ))
-    {
+    if !is_quick && cfg!(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")) {
         maturin
             .args(["--zig", "--compatibility", "manylinux_2_17"])
             .env("PYTHONPATH", headers::provide_zig()?)
@@ -188,10 +176,7 @@ fn pip(
         .arg(what)
         .status()
         .context("running `python3 -m pip`")?;
-    status::check(
-        status,
-        format_args!("pip could not install {}", what.to_string_lossy()),
-    )
+    status::check(status, format_args!("pip could not install {}", what.to_string_lossy()))
 }
 
 /// Builds the software driver as a file that is loaded in place of the machine's driver.

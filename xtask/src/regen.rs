@@ -90,11 +90,7 @@ fn generate(include: &Path) -> Result<Vec<Generated>> {
     let since = since::read(include)?;
     let groups = groups::read(include)?;
     overrides.check(&api)?;
-    let texts = functions::Texts {
-        lines: &docs,
-        more: &overrides.docs,
-        groups: &groups,
-    };
+    let texts = functions::Texts { lines: &docs, more: &overrides.docs, groups: &groups };
     let functions = functions::describe(&api.functions, &default, &since, &texts)?;
 
     let version = header_version(&api)?;
@@ -109,18 +105,9 @@ fn generate(include: &Path) -> Result<Vec<Generated>> {
         file("types.rs", render::types(&api)),
         file("layouts.rs", render::layouts(&api)),
         file("table.rs", render::table(&functions)),
-        file(
-            "functions.rs",
-            render::functions(&functions, functions::Place::Root),
-        ),
-        file(
-            "functions_abi.rs",
-            render::functions(&functions, functions::Place::Abi),
-        ),
-        file(
-            "functions_ptds.rs",
-            render::functions(&functions, functions::Place::Ptds),
-        ),
+        file("functions.rs", render::functions(&functions, functions::Place::Root)),
+        file("functions_abi.rs", render::functions(&functions, functions::Place::Abi)),
+        file("functions_ptds.rs", render::functions(&functions, functions::Place::Ptds)),
         Generated {
             path: root.join("cuda-safe/src/device/attributes.rs"),
             text: render::marked(&version, &attributes::render(&api, &kinds)?),

@@ -35,9 +35,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         .collect();
     ensure!(!chosen.is_empty(), "no mutant has such a name");
 
-    let concerned = chosen
-        .iter()
-        .flat_map(|mutant| concerned(&statements, mutant));
+    let concerned = chosen.iter().flat_map(|mutant| concerned(&statements, mutant));
     let tests = concerned.flat_map(|statement| statement.tests.iter().map(String::as_str));
     let tests: BTreeSet<&str> = tests.filter(|name| runs_here(name)).collect();
     let copy = root().join("target/seeds");
@@ -45,11 +43,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     write_copy(&copy, &mutants)?;
     let programs = Programs::build(copy, &tests)?;
     let tests: Vec<&str> = tests.into_iter().collect();
-    println!(
-        "{} tests, without a change and with {} changes",
-        tests.len(),
-        chosen.len()
-    );
+    println!("{} tests, without a change and with {} changes", tests.len(), chosen.len());
 
     // Tests that fail without a change show nothing.
     let baseline = in_parallel(&tests, |test| {
@@ -77,11 +71,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let start = Instant::now();
         let missed = missed(&programs, &times, &statements, mutant)?;
         let number = number.fetch_add(1, Ordering::Relaxed) + 1;
-        let verdict = if missed.is_empty() {
-            "caught"
-        } else {
-            "MISSED"
-        };
+        let verdict = if missed.is_empty() { "caught" } else { "MISSED" };
         println!(
             "{number}/{} {verdict} {} ({} s)",
             chosen.len(),
@@ -105,10 +95,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     survivors.iter().for_each(|line| eprintln!("{line}"));
     let count = survivors.len();
-    ensure!(
-        count == 0,
-        "{count} statements are violated without a failing test"
-    );
+    ensure!(count == 0, "{count} statements are violated without a failing test");
     println!(
         "{} mutants, each caught by the tests of its statements: {} statements, and {} without a test that runs here",
         chosen.len(),
@@ -120,10 +107,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 
 /// Returns the statements that a mutant violates.
 fn concerned<'a>(statements: &'a [Statement], mutant: &Mutant) -> Vec<&'a Statement> {
-    statements
-        .iter()
-        .filter(|its| its.mutants.contains(&mutant.name))
-        .collect()
+    statements.iter().filter(|its| its.mutants.contains(&mutant.name)).collect()
 }
 
 /// Returns whether a test can run with a change: not if it needs a GPU, nor if only the compiler runs it.
@@ -143,9 +127,7 @@ fn missed<'a>(
     let mut missed = Vec::new();
     for statement in concerned(statements, mutant) {
         let names = statement.tests.iter().map(String::as_str);
-        let mut tests: Vec<_> = names
-            .filter_map(|name| Some((*times.get(name)?, name)))
-            .collect();
+        let mut tests: Vec<_> = names.filter_map(|name| Some((*times.get(name)?, name))).collect();
         // A test that failed before needs no time.
         tests.sort_by_key(|(time, name)| (known.get(name) != Some(&true), *time));
         let mut is_caught = tests.is_empty();
@@ -219,10 +201,7 @@ fn with_mutants(file: &str, text: &str, mutants: &[&Mutant]) -> Result<String> {
     let mut end = 0;
     for ((start, next), mutants) in places {
         let names: Vec<&str> = mutants.iter().map(|its| its.name.as_str()).collect();
-        ensure!(
-            start >= end,
-            "{file}: the places of {names:?} and of another mutant overlap"
-        );
+        ensure!(start >= end, "{file}: the places of {names:?} and of another mutant overlap");
         changed.push_str(&text[end..start]);
         let mut expression = text[start..next].to_owned();
         for mutant in mutants {
@@ -405,9 +384,7 @@ impl Programs {
             };
         }
         let start = Instant::now();
-        let output = timeout
-            .output()
-            .with_context(|| format!("running {test}"))?;
+        let output = timeout.output().with_context(|| format!("running {test}"))?;
         let stdout = String::from_utf8_lossy(&output.stdout);
         let has_passed = match binary {
             Binary::Python => stdout.contains(" passed"),
@@ -459,21 +436,9 @@ mod tests {
     #[test]
     fn the_place_of_a_test_is_found_by_its_path() {
         for (test, expected, name) in [
-            (
-                "tests/driver/green.rs::a::b",
-                Binary::Test("driver".to_owned()),
-                "green::a::b",
-            ),
-            (
-                "tests/sim/rules/mod.rs::b",
-                Binary::Test("sim".to_owned()),
-                "rules::b",
-            ),
-            (
-                "tests/faults/main.rs::sweep",
-                Binary::Test("faults".to_owned()),
-                "sweep",
-            ),
+            ("tests/driver/green.rs::a::b", Binary::Test("driver".to_owned()), "green::a::b"),
+            ("tests/sim/rules/mod.rs::b", Binary::Test("sim".to_owned()), "rules::b"),
+            ("tests/faults/main.rs::sweep", Binary::Test("faults".to_owned()), "sweep"),
             ("tests/serde.rs::b", Binary::Test("serde".to_owned()), "b"),
             (
                 "cuda-safe/src/green/probe.rs::tests::b",
@@ -495,11 +460,7 @@ mod tests {
             from: from.to_owned(),
             to: to.to_owned(),
         };
-        let (a, b, c) = (
-            mutant("a", "1", "7"),
-            mutant("b", "2", "8"),
-            mutant("c", "2", "9"),
-        );
+        let (a, b, c) = (mutant("a", "1", "7"), mutant("b", "2", "8"), mutant("c", "2", "9"));
         let changed = with_mutants("a.rs", "f(1, 2)", &[&a, &b, &c]).expect("one text");
         let wait = mutant("e", "wait();", "");
         let text = with_mutants("a.rs", "wait(); end();", &[&wait]).expect("one text");

@@ -34,10 +34,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let mut incompatible = Vec::new();
     for name in publish::crates()? {
         let mut command = Command::new(&program);
-        command
-            .current_dir(root())
-            .args(["semver-checks", "--baseline-rev", &baseline])
-            .args(["--package", &name, "--default-features"]);
+        command.current_dir(root()).args(["semver-checks", "--baseline-rev", &baseline]).args([
+            "--package",
+            &name,
+            "--default-features",
+        ]);
         for feature in documented_features(&name)? {
             command.args(["--features", &feature]);
         }

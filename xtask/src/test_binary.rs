@@ -29,7 +29,5 @@ pub(crate) fn build(name: &str, arguments: &[&str]) -> Result<PathBuf> {
     status::check(output.status, format_args!("tests/{name} failed to build"))?;
     let messages = String::from_utf8_lossy(&output.stdout);
     let mut messages = messages.lines().map(serde_json::from_str::<Message>);
-    messages
-        .find_map(|message| message.ok()?.executable)
-        .context("cargo reported no executable")
+    messages.find_map(|message| message.ok()?.executable).context("cargo reported no executable")
 }

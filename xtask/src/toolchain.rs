@@ -50,10 +50,7 @@ enum Toolchain {
 
 pub(crate) fn msrv(args: &[String]) -> Result<()> {
     let if_available = args == ["--if-available"];
-    ensure!(
-        args.is_empty() || if_available,
-        "msrv takes no arguments except --if-available"
-    );
+    ensure!(args.is_empty() || if_available, "msrv takes no arguments except --if-available");
     let wanted = oldest_supported()?;
     let toolchain = match Toolchain::get(&wanted) {
         Err(why) if if_available => {
@@ -89,9 +86,7 @@ fn oldest_supported() -> Result<String> {
         .with_context(|| format!("cannot read {}", path.display()))?
         .parse::<toml::Table>()
         .with_context(|| format!("in {}", path.display()))?;
-    let package = manifest
-        .get("workspace")
-        .and_then(|workspace| workspace.get("package"));
+    let package = manifest.get("workspace").and_then(|workspace| workspace.get("package"));
     let version = package.and_then(|package| package.get("rust-version")?.as_str());
     let version = version.context("the root Cargo.toml has no workspace.package.rust-version")?;
     Ok(version.to_owned())
@@ -119,10 +114,7 @@ impl Toolchain {
         let version = debian::stdout(self.program("rustc")?.arg("--version"))
             .context("the compiler cannot be run")?;
         let release = version.split_whitespace().nth(1).unwrap_or_default();
-        ensure!(
-            is_release_of(release, wanted),
-            "wanted rustc {wanted}, got {version}"
-        );
+        ensure!(is_release_of(release, wanted), "wanted rustc {wanted}, got {version}");
         Ok(match self {
             Self::Rustup(name) => format!("rustc {release}, rustup's {name}"),
             Self::Debian(_) => format!("rustc {release}, Debian's, in target/toolchain"),
@@ -141,10 +133,9 @@ impl Toolchain {
         }
         match self {
             Self::Rustup(toolchain) => command.args(["run", toolchain.as_str(), name]),
-            Self::Debian(dir) => command.env("RUSTC", dir.join("usr/bin/rustc")).env(
-                "LD_LIBRARY_PATH",
-                std::env::join_paths(library_folders(dir)?)?,
-            ),
+            Self::Debian(dir) => command
+                .env("RUSTC", dir.join("usr/bin/rustc"))
+                .env("LD_LIBRARY_PATH", std::env::join_paths(library_folders(dir)?)?),
         };
         Ok(command)
     }
@@ -177,9 +168,7 @@ impl Toolchain {
             Self::Rustup(name) => {
                 let mut list = Command::new("rustup");
                 list.args(["target", "list", "--installed", "--toolchain", name]);
-                let has = debian::stdout(&mut list)?
-                    .lines()
-                    .any(|installed| installed == target);
+                let has = debian::stdout(&mut list)?.lines().any(|installed| installed == target);
                 ensure!(
                     has,
                     "the target {target} is missing; run: rustup target add --toolchain {name} {target}"
@@ -295,8 +284,5 @@ fn library_folders(dir: &Path) -> Result<Vec<PathBuf>> {
 /// Runs a check. Its output is shown to the user.
 fn succeed(command: &mut Command) -> Result<()> {
     let status = command.status().context("cannot run cargo")?;
-    status::check(
-        status,
-        "`cargo check` failed with the oldest supported compiler",
-    )
+    status::check(status, "`cargo check` failed with the oldest supported compiler")
 }

@@ -64,11 +64,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         functions.iter().partition(|its| has_run(its));
     let text = fs::read_to_string(root().join("xtask/uncalled.toml"))?;
     let notes: Notes = toml::from_str(&text).context("reading xtask/uncalled.toml")?;
-    let patterns: Vec<&String> = notes
-        .exceptions
-        .iter()
-        .flat_map(|its| &its.functions)
-        .collect();
+    let patterns: Vec<&String> = notes.exceptions.iter().flat_map(|its| &its.functions).collect();
     let mut wrong = 0;
     for its in &notes.exceptions {
         ensure!(!its.reason.is_empty(), "exceptions need a reason");
@@ -83,12 +79,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     for its in &uncalled {
         if !patterns.iter().any(|pattern| matches(pattern, &its.name)) {
-            println!(
-                "no program calls {} ({}:{})",
-                its.name,
-                its.file.display(),
-                its.lines.0
-            );
+            println!("no program calls {} ({}:{})", its.name, its.file.display(), its.lines.0);
             wrong += 1;
         }
     }
@@ -98,10 +89,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         called.len(),
         uncalled.len() - uncalled.len().min(wrong),
     );
-    ensure!(
-        wrong == 0,
-        "add operations to tests/programs, or reasons to xtask/uncalled.toml"
-    );
+    ensure!(wrong == 0, "add operations to tests/programs, or reasons to xtask/uncalled.toml");
     Ok(())
 }
 
@@ -137,16 +125,10 @@ impl Found {
         }
         entries.sort();
         for path in entries {
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             // Tests, and code that does not compile.
-            if matches!(
-                name.as_str(),
-                "tests" | "tests.rs" | "must_not_compile.rs" | "explore.rs"
-            ) {
+            if matches!(name.as_str(), "tests" | "tests.rs" | "must_not_compile.rs" | "explore.rs")
+            {
                 continue;
             }
             if path.is_dir() {
@@ -240,48 +222,31 @@ fn measure(programs: &str) -> Result<Ran> {
     let cargo = |action: &[&str], programs: &[&str]| {
         let mut command = Command::new(env!("CARGO"));
         command.current_dir(root()).args(action);
-        command.args([
-            "-p",
-            "cuda-workbench",
-            "--features",
-            "explore",
-            "--test",
-            "explore",
-        ]);
+        command.args(["-p", "cuda-workbench", "--features", "explore", "--test", "explore"]);
         command.arg("--target-dir").arg(&target).args(programs);
         command.env("RUSTFLAGS", "-C instrument-coverage");
         command.env("LLVM_PROFILE_FILE", profiles.join("%p-%m.profraw"));
         command
     };
     let run = ["--", "random", "--serial", "--programs", programs];
-    let status = cargo(&["test", "--quiet"], &run)
-        .status()
-        .context("running the programs")?;
+    let status = cargo(&["test", "--quiet"], &run).status().context("running the programs")?;
     if !status.success() {
         println!("some programs violate a rule: see `cargo xtask explore random`");
     }
     let build = ["test", "--no-run", "--message-format=json"];
-    let output = cargo(&build, &[])
-        .output()
-        .context("building the programs")?;
+    let output = cargo(&build, &[]).output().context("building the programs")?;
     let messages = String::from_utf8_lossy(&output.stdout).into_owned();
     let binary = messages.lines().find_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         let is_its = message["target"]["name"] == "explore";
-        message["executable"]
-            .as_str()
-            .filter(|_| is_its)
-            .map(PathBuf::from)
+        message["executable"].as_str().filter(|_| is_its).map(PathBuf::from)
     });
     let binary = binary.context("cargo reported no executable")?;
     let merged = target.join("merged.profdata");
     let raw = fs::read_dir(&profiles)?.map(|entry| Ok(entry?.path()));
     let raw = raw.collect::<Result<Vec<PathBuf>>>()?;
-    let status = tool("llvm-profdata")?
-        .args(["merge", "--sparse", "-o"])
-        .arg(&merged)
-        .args(raw)
-        .status()?;
+    let status =
+        tool("llvm-profdata")?.args(["merge", "--sparse", "-o"]).arg(&merged).args(raw).status()?;
     ensure!(status.success(), "llvm-profdata failed");
     let output = tool("llvm-cov")?
         .args(["export", "--instr-profile"])
@@ -300,9 +265,7 @@ fn measure(programs: &str) -> Result<Ran> {
         if let (Ok(file), true, Some(line)) =
             (file.strip_prefix(root()), its.count > 0, region.first())
         {
-            ran.entry(file.to_owned())
-                .or_default()
-                .insert(*line as usize);
+            ran.entry(file.to_owned()).or_default().insert(*line as usize);
         }
     }
     ensure!(!ran.is_empty(), "no function was counted");
@@ -318,13 +281,8 @@ fn tool(name: &str) -> Result<Command> {
     let host = host.context("rustc names no host")?;
     let path = format!("{}/lib/rustlib/{host}/bin/{name}", sysroot.trim());
     if !Path::new(&path).is_file() {
-        let status = Command::new("rustup")
-            .args(["component", "add", "llvm-tools"])
-            .status();
-        ensure!(
-            status.is_ok_and(|its| its.success()),
-            "{name} could not be installed with rustup"
-        );
+        let status = Command::new("rustup").args(["component", "add", "llvm-tools"]).status();
+        ensure!(status.is_ok_and(|its| its.success()), "{name} could not be installed with rustup");
     }
     Ok(Command::new(path))
 }

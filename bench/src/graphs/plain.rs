@@ -34,24 +34,12 @@ pub(crate) fn works() -> Works {
         after: Box::new(move || again()),
     };
     let mut works: Works = vec![
-        (
-            "graph: add a kernel node",
-            restored(plain_graph_add, plain_graph_add_again),
-        ),
-        (
-            "graph: change a kernel node",
-            Work::batch(|n| plain_graph_change(n)),
-        ),
-        (
-            "graph: update 100 nodes",
-            Work::batch(|n| plain_graph_update(n)),
-        ),
+        ("graph: add a kernel node", restored(plain_graph_add, plain_graph_add_again)),
+        ("graph: change a kernel node", Work::batch(|n| plain_graph_change(n))),
+        ("graph: update 100 nodes", Work::batch(|n| plain_graph_update(n))),
         (
             "graph: destroy an executable graph of 100 nodes",
-            restored(
-                plain_graph_destroy_executable,
-                plain_graph_destroy_executable_again,
-            ),
+            restored(plain_graph_destroy_executable, plain_graph_destroy_executable_again),
         ),
         (
             "graph: destroy a graph of 100 nodes",
@@ -64,10 +52,7 @@ pub(crate) fn works() -> Works {
             after: Box::new(move || plain_graph_instantiate_again(index)),
         };
         works.push((size.instantiate, instantiate));
-        works.push((
-            size.launch,
-            Work::batch(move |n| plain_graph_launch(index, n)),
-        ));
+        works.push((size.launch, Work::batch(move |n| plain_graph_launch(index, n))));
     }
     works
 }

@@ -63,11 +63,7 @@ fn chain(o: &Objects, count: usize) -> (CUgraph, Vec<CUgraphNode>) {
 #[inline(always)]
 fn instantiate(graph: CUgraph) -> CUgraphExec {
     let (mut made, mut parameters) = (null_mut(), CUDA_GRAPH_INSTANTIATE_PARAMS::default());
-    call!(cuGraphInstantiateWithParams(
-        &raw mut made,
-        graph,
-        &raw mut parameters
-    ));
+    call!(cuGraphInstantiateWithParams(&raw mut made, graph, &raw mut parameters));
     made
 }
 
@@ -82,11 +78,8 @@ pub(crate) fn works(o: Objects) -> Works {
     let (from, nodes) = chain(&o, NODES);
     let updates = [chain(&o, NODES).0, chain(&o, NODES).0];
     let changed = instantiate_launched(&o, from);
-    let doomed = move || -> Vec<_> {
-        (0..DOOMED)
-            .map(|_| instantiate_launched(&o, from))
-            .collect()
-    };
+    let doomed =
+        move || -> Vec<_> { (0..DOOMED).map(|_| instantiate_launched(&o, from)).collect() };
     let doomed_graphs = move || -> Vec<_> { (0..DOOMED).map(|_| chain(&o, NODES).0).collect() };
     let mut works: Works = vec![
         (
@@ -121,11 +114,7 @@ pub(crate) fn works(o: Objects) -> Works {
             Work::batch(move |n| {
                 for i in 0..n {
                     let mut update = CUgraphExecUpdateResultInfo::default();
-                    call!(cuGraphExecUpdate_v2(
-                        changed,
-                        updates[i % 2],
-                        &raw mut update
-                    ));
+                    call!(cuGraphExecUpdate_v2(changed, updates[i % 2], &raw mut update));
                 }
             }),
         ),
@@ -178,10 +167,7 @@ pub(crate) fn works(o: Objects) -> Works {
                 },
             ),
         ));
-        works.push((
-            size.launch,
-            Work::each(move || call!(cuGraphLaunch(launched, stream))),
-        ));
+        works.push((size.launch, Work::each(move || call!(cuGraphLaunch(launched, stream)))));
     }
     works
 }

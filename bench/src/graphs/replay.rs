@@ -21,11 +21,7 @@ struct Way {
 
 impl Way {
     fn new(name: &'static str, launch: impl FnMut() + 'static, wait: impl Fn() + 'static) -> Self {
-        Self {
-            name,
-            launch: Box::new(launch),
-            wait: Box::new(wait),
-        }
+        Self { name, launch: Box::new(launch), wait: Box::new(wait) }
     }
 
     /// Returns the microseconds of the launch calls, and those from before them to after the wait.
@@ -86,23 +82,15 @@ fn ways() -> Fallible<Vec<Way>> {
     let mut to = DeviceBuffer::<f32>::zeroed(&stream, 1024)?;
     let mut theirs = TheirChain::new()?;
     let graph = theirs.capture(NODES)?;
-    let (s, launched, by_graph, by_stream) = (
-        theirs.stream.clone(),
-        stream.clone(),
-        stream.clone(),
-        stream.clone(),
-    );
+    let (s, launched, by_graph, by_stream) =
+        (theirs.stream.clone(), stream.clone(), stream.clone(), stream.clone());
     let their_wait = move || {
         let stream = s.clone();
         move || ok(stream.synchronize())
     };
     Ok(vec![
         Way::new("a graph, C", plain::replay_graph, plain::wait_for_replay),
-        Way::new(
-            "a graph, C again",
-            plain::replay_graph,
-            plain::wait_for_replay,
-        ),
+        Way::new("a graph, C again", plain::replay_graph, plain::wait_for_replay),
         Way::new(
             "a graph, cuda-safe",
             move || ok(executable.launch(&launched)),
@@ -121,10 +109,6 @@ fn ways() -> Fallible<Vec<Way>> {
             },
             move || ok(by_stream.synchronize()),
         ),
-        Way::new(
-            "a stream, cudarc",
-            move || theirs.launch(NODES),
-            their_wait(),
-        ),
+        Way::new("a stream, cudarc", move || theirs.launch(NODES), their_wait()),
     ])
 }

@@ -28,12 +28,7 @@ impl Chain {
         let buffer = || DeviceBuffer::zeroed(stream, 1024);
         let (from, to) = (graph.own(buffer()?)?, graph.own(buffer()?)?);
         let nodes = Vec::with_capacity(1024);
-        let mut chain = Self {
-            graph,
-            nodes,
-            from,
-            to,
-        };
+        let mut chain = Self { graph, nodes, from, to };
         for _ in 0..count {
             chain.add(stream, kernel);
         }
@@ -83,10 +78,7 @@ pub(crate) fn works() -> Result<Works> {
                 move |growing| *growing = ok(empty(0)),
             ),
         ),
-        (
-            "graph: change a kernel node",
-            change(stream, kernel, chain(NODES)?)?,
-        ),
+        ("graph: change a kernel node", change(stream, kernel, chain(NODES)?)?),
         (
             "graph: update 100 nodes",
             update(stream, &chain(NODES)?, [chain(NODES)?, chain(NODES)?])?,
@@ -100,9 +92,7 @@ pub(crate) fn works() -> Result<Works> {
         move |doomed: &mut Vec<_>| {
             // Each graph has one executable graph at a time, and the first ones were destroyed.
             let missing = DOOMED - doomed.len();
-            let made = sources[..missing]
-                .iter()
-                .map(|chain| ok(chain.launched(&s)));
+            let made = sources[..missing].iter().map(|chain| ok(chain.launched(&s)));
             doomed.splice(..0, made);
             ok(s.synchronize());
         },
@@ -147,12 +137,7 @@ fn instantiate(size: &Size, chain: impl Fn(usize) -> Result<Chain> + 'static) ->
 fn change(stream: &Stream, kernel: &Kernel, chain: Chain) -> Result<Work> {
     let (context, kernel) = (stream.context().clone(), kernel.clone());
     let mut executable = chain.launched(stream)?;
-    let Chain {
-        graph,
-        nodes,
-        from,
-        mut to,
-    } = chain;
+    let Chain { graph, nodes, from, mut to } = chain;
     Ok(Work::batch(move |n| {
         for i in 0..n {
             let mut its = ok(executable.nodes(&graph));

@@ -10,11 +10,8 @@ use cudarc::driver::{
 };
 use std::sync::Arc;
 
-const CONFIG: LaunchConfig = LaunchConfig {
-    grid_dim: (1, 1, 1),
-    block_dim: (32, 1, 1),
-    shared_mem_bytes: 0,
-};
+const CONFIG: LaunchConfig =
+    LaunchConfig { grid_dim: (1, 1, 1), block_dim: (32, 1, 1), shared_mem_bytes: 0 };
 
 /// The work of a chain: launches of one kernel on one stream.
 pub(crate) struct Chain {
@@ -32,12 +29,7 @@ impl Chain {
         let stream = context.new_stream()?;
         let kernel = context.load_module(PTX.into())?.load_function("three")?;
         let (from, to) = (stream.alloc_zeros(1024)?, stream.alloc_zeros(1024)?);
-        Ok(Self {
-            stream,
-            kernel,
-            from,
-            to,
-        })
+        Ok(Self { stream, kernel, from, to })
     }
 
     /// Launches the kernels.

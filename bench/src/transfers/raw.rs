@@ -33,10 +33,7 @@ pub(crate) fn works(o: Objects) -> Works {
                 copy_parts(to, slices, order, stream);
             }),
         ),
-        (
-            ENCODE,
-            Work::each(move || encode(to, MaybeUninit::uninit().as_mut_ptr())),
-        ),
+        (ENCODE, Work::each(move || encode(to, MaybeUninit::uninit().as_mut_ptr()))),
         (
             REPLACE,
             Work::batch(move |n| {

@@ -7,11 +7,8 @@ use cuda_safe::tensor_map::{TensorDataType, TensorLayout, TensorMap, TensorMapOp
 use cuda_safe::{Context, Device, DeviceBuffer, Result, Stream};
 use std::hint::black_box;
 
-const LAYOUT: TensorLayout<'_> = TensorLayout {
-    data_type: TensorDataType::F32,
-    dims: &[32, 32],
-    strides: &[128],
-};
+const LAYOUT: TensorLayout<'_> =
+    TensorLayout { data_type: TensorDataType::F32, dims: &[32, 32], strides: &[128] };
 
 pub(crate) fn works() -> Result<Works> {
     let stream = Context::primary(&Device::get(0)?)?.stream()?;

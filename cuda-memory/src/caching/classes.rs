@@ -73,10 +73,7 @@ mod tests {
             assert!(size > before && size % GRAIN == 0, "{class}: {size}");
             assert_eq!(class_of(size), class);
             assert_eq!(class_of(before + 1), class);
-            assert!(
-                size <= FINE || size - before <= before / 8,
-                "{class}: {size}"
-            );
+            assert!(size <= FINE || size - before <= before / 8, "{class}: {size}");
             before = size;
         }
         assert_eq!(before, LARGEST);
@@ -84,19 +81,9 @@ mod tests {
 
     #[test]
     fn larger_sizes_lose_at_most_an_eighth_and_2_mib() {
-        for size in [
-            LARGEST + 1,
-            3 << 20,
-            (5 << 20) + 1,
-            32 << 20,
-            (33 << 20) - 1,
-            1 << 40,
-        ] {
+        for size in [LARGEST + 1, 3 << 20, (5 << 20) + 1, 32 << 20, (33 << 20) - 1, 1 << 40] {
             let rounded = rounded(size).expect("an address");
-            assert!(
-                rounded >= size && rounded - size <= (size / 8).min(LARGE_GRAIN),
-                "{size}"
-            );
+            assert!(rounded >= size && rounded - size <= (size / 8).min(LARGE_GRAIN), "{size}");
             assert_eq!(super::rounded(rounded), Some(rounded));
             assert_eq!(rounded % GRAIN, 0, "{size}");
         }

@@ -281,8 +281,7 @@ impl Heap {
         let offset = part.address.checked_sub(node.address)?;
         let is_within = offset.checked_add(part.size as u64)? <= node.size;
         let slab = self.slabs.get(node.slab as usize)?.as_ref();
-        slab.filter(|_| is_within && !node.is_free)
-            .map(|slab| slab.memory.token)
+        slab.filter(|_| is_within && !node.is_free).map(|slab| slab.memory.token)
     }
 
     pub(super) fn slab_count(&self) -> usize {

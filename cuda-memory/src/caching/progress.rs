@@ -59,10 +59,7 @@ impl Queries {
     /// Returns the number of the last complete event.
     fn reached(&self) -> Option<u64> {
         let is_reached = |event: &OrderEvent| event.is_complete().is_ok_and(|done| done);
-        let reached = self
-            .events
-            .iter()
-            .take_while(|(_, event)| is_reached(event));
+        let reached = self.events.iter().take_while(|(_, event)| is_reached(event));
         reached.last().map(|(number, _)| *number)
     }
 }
@@ -100,9 +97,7 @@ impl Pool {
                 its.events.push((record.number, Arc::clone(event)));
             }
         }
-        let reached = queries
-            .iter()
-            .filter_map(|its| Some((its.entry, its.reached()?)));
+        let reached = queries.iter().filter_map(|its| Some((its.entry, its.reached()?)));
         let reached: Vec<(u32, u64)> = reached.collect();
         // Dropped first, so that the events can be reused.
         drop(queries);
@@ -128,12 +123,7 @@ impl Pool {
             let points = shared.heap.points(id).to_vec();
             let (events, records) = shared.progress.cover(&points, own, Some(named))?;
             let id = shared.heap.take(id, request.bytes);
-            let reserved = Reserved {
-                pool: self,
-                id,
-                points,
-                is_used: false,
-            };
+            let reserved = Reserved { pool: self, id, points, is_used: false };
             (reserved, events, records)
         };
         let mut kept = Vec::new();

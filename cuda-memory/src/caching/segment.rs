@@ -40,10 +40,7 @@ struct Unmapped {
 
 impl From<Error> for Unmapped {
     fn from(error: Error) -> Self {
-        Self {
-            error,
-            is_abandoned: false,
-        }
+        Self { error, is_abandoned: false }
     }
 }
 
@@ -54,11 +51,7 @@ impl Segment {
         let granularity = PhysicalOptions::new(device).granularity()?.max(1);
         let size = device.total_memory()?.saturating_mul(ADDRESSES);
         let size = size.max(granularity) / granularity * granularity;
-        Ok(Self {
-            reservation: Reservation::new(size)?,
-            device,
-            granularity,
-        })
+        Ok(Self { reservation: Reservation::new(size)?, device, granularity })
     }
 
     pub(super) fn address(&self) -> u64 {
@@ -78,10 +71,7 @@ impl Segment {
         let mut mapping = mapping.map_err(Error::from)?;
         match mapping.set_access(self.device, MemoryAccess::ReadWrite) {
             Ok(()) => Ok(mapping),
-            Err(error) => Err(Unmapped {
-                error,
-                is_abandoned: mapping.unmap().is_err(),
-            }),
+            Err(error) => Err(Unmapped { error, is_abandoned: mapping.unmap().is_err() }),
         }
     }
 }
@@ -110,19 +100,14 @@ impl Pool {
             let shared = &mut *shared;
             let granularity = segment.granularity as u64;
             let growth =
-                shared
-                    .heap
-                    .begin_growth(request.bytes, granularity, entry, &shared.progress);
+                shared.heap.begin_growth(request.bytes, granularity, entry, &shared.progress);
             (growth, shared.heap.reserved)
         };
         let Some(growth) = growth else {
             return Err(out_of_memory(segment.size(), reserved, request.bytes));
         };
         let (address, size) = (growth.address, growth.size);
-        let mut growing = Growing {
-            pool: self,
-            growth: Some(growth),
-        };
+        let mut growing = Growing { pool: self, growth: Some(growth) };
         self.move_idle(size);
         let taking = self.take(size)?;
         let mapping = match segment.map(address, size) {
@@ -136,10 +121,7 @@ impl Pool {
         };
         let mapping = match mapping {
             Ok(mapping) => mapping,
-            Err(Unmapped {
-                error,
-                is_abandoned,
-            }) => {
+            Err(Unmapped { error, is_abandoned }) => {
                 if let Some(growth) = growing.growth.take_if(|_| is_abandoned) {
                     self.lock().heap.abandon_growth(growth);
                 }
@@ -151,10 +133,7 @@ impl Pool {
         std::mem::forget(taking);
         shared.mappings.insert(address, mapping);
         shared.slabs_added += 1;
-        let id = growing
-            .growth
-            .take()
-            .map(|growth| shared.heap.end_growth(growth));
+        let id = growing.growth.take().map(|growth| shared.heap.end_growth(growth));
         shared.reserved_peak = shared.reserved_peak.max(shared.heap.reserved);
         let id = id.ok_or(Error::InHostFunction)?;
         shared.heap.shrink(id, request.bytes);

@@ -51,10 +51,7 @@ impl Request<'_> {
 
 impl Shared {
     pub(super) fn idle(&self, id: Id) -> Idle {
-        Idle {
-            address: self.heap.address(id),
-            id,
-        }
+        Idle { address: self.heap.address(id), id }
     }
 
     pub(super) fn give_unordered(&mut self, id: Id) {
@@ -75,10 +72,7 @@ impl Shared {
         let limit = thread_cache_bytes as u64;
         let mut over = Vec::new();
         let mut is_kept = false;
-        if let Some(mut cache) = (class != NONE)
-            .then(|| thread_caches.open(stream))
-            .flatten()
-        {
+        if let Some(mut cache) = (class != NONE).then(|| thread_caches.open(stream)).flatten() {
             is_kept = cache.push(class, idle, limit).is_ok();
             if !is_kept {
                 over = cache.take_half(class);

@@ -49,9 +49,7 @@ impl Pool {
     ) -> Result<Self> {
         // A larger slab could not be allocated. The size is a multiple of the grain in any case.
         let most = (context.device().total_memory()? as u64).min(u64::MAX / 2);
-        let slab = (options.slab_bytes as u64)
-            .min(most)
-            .next_multiple_of(LARGE_GRAIN);
+        let slab = (options.slab_bytes as u64).min(most).next_multiple_of(LARGE_GRAIN);
         let pending_bytes = bytes_of(options.unordered, context)?;
         let mut heap = Heap::default();
         if let Some(segment) = &segment {
@@ -102,10 +100,7 @@ impl Pool {
     /// that does not exist.
     pub(super) fn lock(&self) -> Locked<'_> {
         let shared = self.shared.lock();
-        Locked {
-            shared: shared.unwrap_or_else(PoisonError::into_inner),
-            discarded: Vec::new(),
-        }
+        Locked { shared: shared.unwrap_or_else(PoisonError::into_inner), discarded: Vec::new() }
     }
 
     /// Allocates a block that the thread's cache does not have. `stream` is the stream of the order, if
@@ -120,25 +115,16 @@ impl Pool {
         refuse_without_driver()?;
         if size == 0 {
             return Err(
-                DriverError::new(CUresult::CUDA_ERROR_INVALID_VALUE, "cuMemAlloc_v2").into(),
+                DriverError::new(CUresult::CUDA_ERROR_INVALID_VALUE, "cuMemAlloc_v2").into()
             );
         }
         attempt_deferred_releases();
         let class = classes::class_of(size as u64);
         let bytes = rounded(size as u64).filter(|bytes| isize::try_from(*bytes).is_ok());
         let bytes = bytes.ok_or(Invalid::TooLarge { len: size, size: 1 })?;
-        let request = Request {
-            bytes,
-            class,
-            order,
-            stream,
-        };
+        let request = Request { bytes, class, order, stream };
         let found = without_invalidating_captures(|| self.find(thread_caches, &request))?;
-        Ok(Block {
-            address: found.address,
-            size,
-            token: token(found.id, class),
-        })
+        Ok(Block { address: found.address, size, token: token(found.id, class) })
     }
 
     fn find(&self, thread_caches: &ThreadCaches, request: &Request<'_>) -> Result<Idle> {
@@ -240,11 +226,7 @@ impl Pool {
         let slab = self.slab;
         // This does not overflow, as a request is at most `isize::MAX`.
         let exact = request.bytes.next_multiple_of(LARGE_GRAIN);
-        let sizes = if exact <= slab / 2 {
-            [Some(slab), Some(exact)]
-        } else {
-            [Some(exact), None]
-        };
+        let sizes = if exact <= slab / 2 { [Some(slab), Some(exact)] } else { [Some(exact), None] };
         let mut error = None;
         for size in sizes.into_iter().flatten() {
             match self.add_slab(size, request) {
@@ -364,10 +346,7 @@ impl Pool {
             return self.unmap_idle(keep);
         }
         let mut free = self.frees.begin();
-        let mut giving = Giving {
-            pool: self,
-            slabs: Vec::new(),
-        };
+        let mut giving = Giving { pool: self, slabs: Vec::new() };
         {
             let mut shared = self.lock();
             let mut idle = shared.heap.idle();
@@ -405,9 +384,7 @@ impl Pool {
             return Err(Invalid::NotShareable { memory }.into());
         }
         let token = self.lock().heap.token_below(id, block);
-        let token = token.ok_or(Invalid::NotShareable {
-            memory: "foreign-owned",
-        })?;
+        let token = token.ok_or(Invalid::NotShareable { memory: "foreign-owned" })?;
         Ok(Block { token, ..*block })
     }
 
@@ -436,10 +413,7 @@ impl Pool {
         CacheStats {
             reserved: bytes(heap.reserved),
             reserved_peak: bytes(shared.reserved_peak),
-            in_use: bytes(
-                heap.reserved
-                    .saturating_sub(heap.free_bytes + in_thread_caches),
-            ),
+            in_use: bytes(heap.reserved.saturating_sub(heap.free_bytes + in_thread_caches)),
             in_thread_caches: bytes(in_thread_caches),
             in_heap: bytes(heap.free_bytes),
             largest_free: bytes(heap.largest_free()),

@@ -179,20 +179,14 @@ impl<E: SyncEvent> StreamProgress<E> {
             let key = entry.stream.as_ref().map(|(key, _)| *key);
             key == Some(stream)
         };
-        self.progress
-            .iter()
-            .position(is_its)
-            .map(|index| index as u32)
+        self.progress.iter().position(is_its).map(|index| index as u32)
     }
 
     /// Returns a sync point after all work that the entry's stream was given up to now.
     pub(super) fn sync_point(&mut self, entry: u32) -> SyncPoint {
         let its = &mut self.progress[entry as usize];
         its.last += 1;
-        SyncPoint {
-            entry,
-            number: its.last,
-        }
+        SyncPoint { entry, number: its.last }
     }
 
     /// Returns a sync point that is done when the event is complete; without an event, when all work of
@@ -224,9 +218,7 @@ impl<E: SyncEvent> StreamProgress<E> {
 
     /// Returns whether all sync points are done, not counting those of the entry `book`.
     pub(super) fn are_done_but_for(&self, points: &[SyncPoint], entry: Option<u32>) -> bool {
-        points
-            .iter()
-            .all(|point| Some(point.entry) == entry || self.is_done(point))
+        points.iter().all(|point| Some(point.entry) == entry || self.is_done(point))
     }
 
     /// Returns the events to record and those to query to update the progress of the streams. `named`
@@ -271,12 +263,7 @@ impl<E: SyncEvent> StreamProgress<E> {
             return None;
         }
         its.is_recording = true;
-        Some(Record {
-            entry,
-            number: its.last,
-            reach,
-            event: self.spare.pop(),
-        })
+        Some(Record { entry, number: its.last, reach, event: self.spare.pop() })
     }
 
     /// Enters the outcome of a recording.
@@ -323,10 +310,7 @@ impl<E: SyncEvent> StreamProgress<E> {
                 continue;
             }
             let its = &self.progress[point.entry as usize];
-            let covers = its
-                .events
-                .iter()
-                .find(|(number, _)| *number >= point.number);
+            let covers = its.events.iter().find(|(number, _)| *number >= point.number);
             if let Some((_, event)) = covers {
                 events.push(Arc::clone(event));
                 continue;

@@ -142,10 +142,7 @@ fn thread() -> usize {
 
 impl ThreadCaches {
     pub(super) fn new() -> Self {
-        Self {
-            places: (0..PLACES).map(|_| Place::default()).collect(),
-            open: Mutex::default(),
-        }
+        Self { places: (0..PLACES).map(|_| Place::default()).collect(), open: Mutex::default() }
     }
 
     #[inline]

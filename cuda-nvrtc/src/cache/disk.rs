@@ -45,11 +45,7 @@ impl Disk {
         create(folder).map_err(failed)?;
         // The folder is checked and used without links, so that a link cannot change in between.
         let folder = folder.canonicalize().map_err(failed)?;
-        let mut disk = Self {
-            folder,
-            limit,
-            owner: 0,
-        };
+        let mut disk = Self { folder, limit, owner: 0 };
         let failed = |error: io::Error| refused(&disk.folder, error.to_string());
         let probe = disk.temporary().map_err(failed)?;
         let probe = probe.as_file().metadata().map_err(failed)?;
@@ -81,17 +77,11 @@ impl Disk {
             Err(_) => return Found::Damaged,
         };
         // Another user who may write to a parent folder can exchange the folder, but cannot create files of this user.
-        if file
-            .metadata()
-            .map_or(true, |metadata| owner(&metadata) != self.owner)
-        {
+        if file.metadata().map_or(true, |metadata| owner(&metadata) != self.owner) {
             return Found::Damaged;
         }
         let mut bytes = Vec::new();
-        if let Err(_) | Ok(0) = Read::by_ref(&mut file)
-            .take(self.limit)
-            .read_to_end(&mut bytes)
-        {
+        if let Err(_) | Ok(0) = Read::by_ref(&mut file).take(self.limit).read_to_end(&mut bytes) {
             return Found::Damaged;
         }
         let Some(compiled) = decode(key, target, &bytes) else {
@@ -101,10 +91,7 @@ impl Disk {
         let now = SystemTime::now();
         if used.is_ok_and(|used| now.duration_since(used).is_ok_and(|age| age > USE_INTERVAL)) {
             // Only the order in which entries are removed depends on it.
-            let _ = File::options()
-                .write(true)
-                .open(&path)
-                .and_then(|file| file.set_modified(now));
+            let _ = File::options().write(true).open(&path).and_then(|file| file.set_modified(now));
         }
         Found::Entry(Box::new(compiled))
     }
@@ -117,16 +104,13 @@ impl Disk {
         }
         let mut file = self.temporary()?;
         file.write_all(&bytes)?;
-        file.persist(self.folder.join(key.file_name()))
-            .map_err(|error| error.error)?;
+        file.persist(self.folder.join(key.file_name())).map_err(|error| error.error)?;
         self.trim();
         Ok(())
     }
 
     fn temporary(&self) -> io::Result<tempfile::NamedTempFile> {
-        tempfile::Builder::new()
-            .prefix(TEMPORARY)
-            .tempfile_in(&self.folder)
+        tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.folder)
     }
 
     /// Removes the entries that were not used for the longest time, until the size is at most the limit. Another
@@ -157,10 +141,7 @@ impl Disk {
         for (path, ..) in self.entries() {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(refused(
-                        &self.folder,
-                        format!("{}: {error}", path.display()),
-                    ));
+                    return Err(refused(&self.folder, format!("{}: {error}", path.display())));
                 }
                 _ => {}
             }
@@ -189,19 +170,13 @@ impl Disk {
 }
 
 fn refused(folder: &Path, reason: String) -> Error {
-    Error::Cache {
-        folder: folder.to_owned(),
-        reason,
-    }
+    Error::Cache { folder: folder.to_owned(), reason }
 }
 
 #[cfg(unix)]
 fn create(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder)
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 #[cfg(not(unix))]

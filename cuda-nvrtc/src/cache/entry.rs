@@ -12,14 +12,7 @@ const CHECKSUM: usize = 32;
 
 /// Returns an entry: the magic bytes, a checksum of the key and the rest, and the fields.
 pub(super) fn encode(key: &Key, compiled: &Compiled) -> Vec<u8> {
-    let Compiled {
-        target: _,
-        ptx,
-        cubin,
-        lto_ir,
-        log,
-        names,
-    } = compiled;
+    let Compiled { target: _, ptx, cubin, lto_ir, log, names } = compiled;
     let mut bytes = MAGIC.to_vec();
     bytes.resize(MAGIC.len() + CHECKSUM, 0);
     optional(&mut bytes, ptx.as_ref().map(String::as_bytes));
@@ -71,14 +64,7 @@ pub(super) fn decode(key: &Key, target: Target, bytes: &[u8]) -> Option<Compiled
         Some(ptx) => Some(ptx?),
         None => None,
     };
-    reader.0.is_empty().then_some(Compiled {
-        target,
-        ptx,
-        cubin,
-        lto_ir,
-        log,
-        names,
-    })
+    reader.0.is_empty().then_some(Compiled { target, ptx, cubin, lto_ir, log, names })
 }
 
 fn text(bytes: &[u8]) -> Option<String> {
@@ -148,20 +134,12 @@ mod tests {
             assert_eq!(decode(&KEY, TARGET, &entry[..at]), None, "{at} bytes");
         }
         assert_eq!(decode(&Key([8; 32]), TARGET, &entry), None, "another key");
-        assert_eq!(
-            decode(&KEY, TARGET, &[entry, vec![0]].concat()),
-            None,
-            "one byte more"
-        );
+        assert_eq!(decode(&KEY, TARGET, &[entry, vec![0]].concat()), None, "one byte more");
     }
 
     #[test]
     fn absurd_lengths_with_a_right_checksum_are_damaged() {
-        for fields in [
-            vec![0xff; 40],
-            vec![1; 9],
-            [vec![0; 27], vec![0xff; 16]].concat(),
-        ] {
+        for fields in [vec![0xff; 40], vec![1; 9], [vec![0; 27], vec![0xff; 16]].concat()] {
             let entry = [MAGIC.as_slice(), &checksum(&KEY, &fields), &fields].concat();
             assert_eq!(entry.len(), MAGIC.len() + CHECKSUM + fields.len());
             assert_eq!(decode(&KEY, TARGET, &entry), None);

@@ -21,12 +21,7 @@ impl Key {
         options: &CompileOptions,
         arguments: &[CString],
     ) -> Result<Self> {
-        let Program {
-            source,
-            name,
-            headers,
-            name_expressions,
-        } = program;
+        let Program { source, name, headers, name_expressions } = program;
         let mut hash = Hash(blake3::Hasher::new());
         hash.bytes(b"cuda-nvrtc 2");
         hash.number(u64::from(version()?.number().unsigned_abs()));
@@ -55,11 +50,7 @@ impl Key {
 
     /// Returns the key as the name of a file.
     pub(super) fn file_name(&self) -> String {
-        format!(
-            "{}{}",
-            blake3::Hash::from_bytes(self.0).to_hex(),
-            super::disk::SUFFIX
-        )
+        format!("{}{}", blake3::Hash::from_bytes(self.0).to_hex(), super::disk::SUFFIX)
     }
 }
 

@@ -18,12 +18,7 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            bytes: 0,
-            uses: 0,
-            entries: HashMap::new(),
-        }
+        Self { limit, bytes: 0, uses: 0, entries: HashMap::new() }
     }
 
     pub(super) fn get(&mut self, key: &Key) -> Option<Arc<Compiled>> {

@@ -9,14 +9,8 @@ use std::collections::HashSet;
 const READS: [&str; 3] = ["include", "import", "embed"];
 
 /// Macros whose values depend on files or on the time, also outside of directives.
-const CHANGES: [&str; 6] = [
-    "__has_include",
-    "__has_include_next",
-    "__has_embed",
-    "__DATE__",
-    "__TIME__",
-    "__TIMESTAMP__",
-];
+const CHANGES: [&str; 6] =
+    ["__has_include", "__has_include_next", "__has_embed", "__DATE__", "__TIME__", "__TIMESTAMP__"];
 
 /// Parts of options that name files, or that write them.
 const FILE_OPTIONS: [&str; 8] = ["include", "-I", "pch", "@", "file", "-optf", "time", "-dir"];
@@ -35,10 +29,8 @@ pub(super) fn check(program: &Program, options: &CompileOptions) -> bool {
         return false;
     }
     let headers = program.headers.iter().map(|(_, text)| text);
-    let texts: Vec<String> = std::iter::once(&program.source)
-        .chain(headers)
-        .map(|text| joined(text))
-        .collect();
+    let texts: Vec<String> =
+        std::iter::once(&program.source).chain(headers).map(|text| joined(text)).collect();
     // Each of these becomes a line of the program.
     let defines = options.defines.iter();
     let lines: Vec<&String> = defines
@@ -122,10 +114,7 @@ fn text_reads_nothing(text: &str) -> bool {
 
 /// Returns the name in `#include "name"` or `#include <name>`, if the line has exactly this form.
 fn included(directive: &str) -> Option<&str> {
-    let rest = directive
-        .strip_prefix('#')?
-        .trim_start()
-        .strip_prefix("include")?;
+    let rest = directive.strip_prefix('#')?.trim_start().strip_prefix("include")?;
     let rest = rest.trim_start();
     let (name, after) = match rest.strip_prefix('"') {
         Some(rest) => rest.split_once('"')?,
@@ -197,10 +186,8 @@ mod tests {
 
     #[test]
     fn options_for_files_are_not_self_contained() {
-        let options = |extra: &str| CompileOptions {
-            extra: vec![extra.to_owned()],
-            ..Default::default()
-        };
+        let options =
+            |extra: &str| CompileOptions { extra: vec![extra.to_owned()], ..Default::default() };
         let program = Program::new("");
         assert!(check(&program, &options("-default-device")));
         for extra in [
@@ -216,10 +203,7 @@ mod tests {
         }
         for value in ["__has_include(<b.h>)", "__TIME__", "1\n#include \"b.h\""] {
             let defines = vec![("H".to_owned(), Some(value.to_owned()))];
-            let options = CompileOptions {
-                defines,
-                ..Default::default()
-            };
+            let options = CompileOptions { defines, ..Default::default() };
             assert!(!check(&program, &options), "{value}");
             let program = Program::new("").with_name_expression(value);
             assert!(!check(&program, &CompileOptions::default()), "{value}");

@@ -28,9 +28,7 @@ impl Diagnostic {
             };
             let in_log = lines.next().filter(|source| source.starts_with("  "));
             let in_text = || text_of(file)?.lines().nth(number.checked_sub(1)? as usize);
-            let source = in_log
-                .map(str::to_owned)
-                .or_else(|| in_text().map(str::to_owned));
+            let source = in_log.map(str::to_owned).or_else(|| in_text().map(str::to_owned));
             return Some(Self {
                 file: file.to_owned(),
                 line: number,
@@ -44,9 +42,7 @@ impl Diagnostic {
 
 /// Splits the first line of an error into file, line and message.
 fn split(line: &str) -> Option<(&str, u32, &str)> {
-    let at = line
-        .find("): error: ")
-        .or_else(|| line.find("): catastrophic error: "))?;
+    let at = line.find("): error: ").or_else(|| line.find("): catastrophic error: "))?;
     let (place, rest) = line.split_at(at);
     let (file, number) = place.rsplit_once('(')?;
     let (_, message) = rest.split_once("error: ")?;
@@ -93,11 +89,7 @@ mod tests {
 
     #[test]
     fn a_log_without_a_place_has_no_first_error() {
-        for log in [
-            "",
-            "nvrtc: error: unrecognized option --foo found\n",
-            "k.cu(x): error: y",
-        ] {
+        for log in ["", "nvrtc: error: unrecognized option --foo found\n", "k.cu(x): error: y"] {
             assert_eq!(Diagnostic::first_error(log, |_| None), None);
         }
     }

@@ -124,6 +124,5 @@ include!("bindings/layouts.rs");
 /// not have the function.
 pub fn since(function: &str) -> Option<CudaVersion> {
     let mut all = nvrtc::FUNCTIONS.iter().chain(nvjitlink::FUNCTIONS);
-    all.find(|(name, _)| *name == function)
-        .map(|(_, since)| *since)
+    all.find(|(name, _)| *name == function).map(|(_, since)| *since)
 }

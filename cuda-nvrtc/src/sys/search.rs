@@ -28,18 +28,9 @@ const COMPILER: Names = Names {
     variable: "CUDA_NVRTC_LIBRARY",
     // The libraries of CUDA 11.2 to 11.8 have the same name.
     files: if cfg!(windows) {
-        &[
-            "nvrtc64_130_0.dll",
-            "nvrtc64_120_0.dll",
-            "nvrtc64_112_0.dll",
-        ]
+        &["nvrtc64_130_0.dll", "nvrtc64_120_0.dll", "nvrtc64_112_0.dll"]
     } else {
-        &[
-            "libnvrtc.so.13",
-            "libnvrtc.so.12",
-            "libnvrtc.so.11.2",
-            "libnvrtc.so",
-        ]
+        &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so"]
     },
     package: "cuda_nvrtc",
 };
@@ -49,11 +40,7 @@ const LINKER: Names = Names {
     files: if cfg!(windows) {
         &["nvJitLink_130_0.dll", "nvJitLink_120_0.dll"]
     } else {
-        &[
-            "libnvJitLink.so.13",
-            "libnvJitLink.so.12",
-            "libnvJitLink.so",
-        ]
+        &["libnvJitLink.so.13", "libnvJitLink.so.12", "libnvJitLink.so"]
     },
     package: "nvjitlink",
 };
@@ -62,12 +49,7 @@ const LINKER: Names = Names {
 const LIBRARY_FOLDERS: &[&str] = if cfg!(windows) {
     &["bin/x64", "bin/x86_64", "bin"]
 } else if cfg!(target_arch = "aarch64") {
-    &[
-        "lib64",
-        "targets/sbsa-linux/lib",
-        "targets/aarch64-linux/lib",
-        "lib",
-    ]
+    &["lib64", "targets/sbsa-linux/lib", "targets/aarch64-linux/lib", "lib"]
 } else {
     &["lib64", "targets/x86_64-linux/lib", "lib"]
 };
@@ -79,11 +61,8 @@ impl Names {
             return vec![path];
         }
         let mut candidates: Vec<PathBuf> = self.files.iter().map(PathBuf::from).collect();
-        let mut roots: Vec<PathBuf> = ["CUDA_HOME", "CUDA_PATH"]
-            .map(variable)
-            .into_iter()
-            .flatten()
-            .collect();
+        let mut roots: Vec<PathBuf> =
+            ["CUDA_HOME", "CUDA_PATH"].map(variable).into_iter().flatten().collect();
         roots.extend(variable("CONDA_PREFIX").map(|prefix| match cfg!(windows) {
             true => prefix.join("Library"),
             false => prefix,
@@ -120,9 +99,7 @@ impl Names {
 
 /// Returns an environment variable that is not empty.
 fn variable(name: &str) -> Option<PathBuf> {
-    env::var_os(name)
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
+    env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 /// Returns the folders of packages of the Python installations that this process would use.
@@ -142,12 +119,7 @@ fn python_packages() -> Vec<PathBuf> {
         };
         // A virtual environment refers to the installation that it was created from by a link.
         let target = fs::canonicalize(&python).ok();
-        prefixes.extend(
-            [Some(python), target]
-                .into_iter()
-                .flatten()
-                .filter_map(prefix),
-        );
+        prefixes.extend([Some(python), target].into_iter().flatten().filter_map(prefix));
     }
     for prefix in prefixes {
         folders.push(prefix.join("Lib/site-packages"));
@@ -180,17 +152,11 @@ fn toolkits() -> Vec<PathBuf> {
         let programs =
             env::var_os("ProgramFiles").unwrap_or_else(|| OsString::from("C:\\Program Files"));
         let parent = Path::new(&programs).join("NVIDIA GPU Computing Toolkit\\CUDA");
-        return versions(&parent, "v")
-            .into_iter()
-            .map(|(folder, _)| folder)
-            .collect();
+        return versions(&parent, "v").into_iter().map(|(folder, _)| folder).collect();
     }
     let mut folders = vec![PathBuf::from("/usr/local/cuda")];
-    folders.extend(
-        versions(Path::new("/usr/local"), "cuda-")
-            .into_iter()
-            .map(|(folder, _)| folder),
-    );
+    folders
+        .extend(versions(Path::new("/usr/local"), "cuda-").into_iter().map(|(folder, _)| folder));
     folders.push(PathBuf::from("/opt/cuda"));
     folders
 }
@@ -228,20 +194,11 @@ mod tests {
     #[test]
     fn versions_are_compared_as_numbers_newest_first() {
         let parent = folder("versions");
-        for name in [
-            "cuda-9.2",
-            "cuda-13.0",
-            "cuda-12.10",
-            "cuda-12.9",
-            "cuda-latest",
-            "cuda",
-        ] {
+        for name in ["cuda-9.2", "cuda-13.0", "cuda-12.10", "cuda-12.9", "cuda-latest", "cuda"] {
             fs::create_dir(parent.join(name)).expect("creating a folder");
         }
-        let found: Vec<PathBuf> = versions(&parent, "cuda-")
-            .into_iter()
-            .map(|(path, _)| path)
-            .collect();
+        let found: Vec<PathBuf> =
+            versions(&parent, "cuda-").into_iter().map(|(path, _)| path).collect();
         let expected = ["cuda-13.0", "cuda-12.10", "cuda-12.9", "cuda-9.2"];
         assert_eq!(found, expected.map(|name| parent.join(name)));
         fs::remove_dir_all(parent).expect("removing the folder");

@@ -125,11 +125,7 @@ impl<'a> CopyBatch<'a> {
         let operation = CUDA_MEMCPY3D_BATCH_OP {
             src: from.raw,
             dst: to.raw,
-            extent: CUextent3D {
-                width: extent.width,
-                height: extent.height,
-                depth: extent.depth,
-            },
+            extent: CUextent3D { width: extent.width, height: extent.height, depth: extent.depth },
             srcAccessOrder: access.order(),
             flags: access.flags(),
         };
@@ -157,10 +153,7 @@ impl Operand {
                 },
             },
         };
-        Self {
-            side: Side::array(array),
-            raw,
-        }
+        Self { side: Side::array(array), raw }
     }
 
     /// Device memory. Beside an array, the distances between rows and slices are in texels, whose size

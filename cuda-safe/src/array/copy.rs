@@ -39,10 +39,7 @@ pub(crate) enum Side {
 impl Side {
     pub(crate) fn array<T>(array: &ArrayRef<'_, T>) -> Self {
         let [x, y, z] = array.origin();
-        Self::Array {
-            raw: array.as_raw(),
-            at: [x * size_of::<T>(), y, z],
-        }
+        Self::Array { raw: array.as_raw(), at: [x * size_of::<T>(), y, z] }
     }
 
     pub(crate) fn device<T>(slice: &DeviceSlice<'_, T>, region: Region) -> Self {
@@ -54,10 +51,7 @@ impl Side {
 
     /// Host memory without gaps.
     fn host<T>(start: *mut T, extent: Extent) -> Self {
-        Self::Host {
-            start: start.cast(),
-            pitch: [extent.width * size_of::<T>(), extent.height],
-        }
+        Self::Host { start: start.cast(), pitch: [extent.width * size_of::<T>(), extent.height] }
     }
 }
 

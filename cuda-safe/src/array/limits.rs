@@ -59,11 +59,8 @@ pub(super) fn check_array(
 fn textures(shape: ArrayShape, gather: bool, is_mipmapped: bool) -> Vec<Bound> {
     use attribute as most;
     let extent = shape.extent();
-    let [w, h, d] = [
-        ("the width", extent.width),
-        ("the height", extent.height),
-        ("the depth", extent.depth),
-    ];
+    let [w, h, d] =
+        [("the width", extent.width), ("the height", extent.height), ("the depth", extent.depth)];
     let layers = ("the number of layers", extent.depth);
     let bound = |(what, size), attribute| (what, size, attribute);
     match shape {
@@ -79,10 +76,9 @@ fn textures(shape: ArrayShape, gather: bool, is_mipmapped: bool) -> Vec<Bound> {
             bound(w, most::MAXIMUM_TEXTURE2D_GATHER_WIDTH),
             bound(h, most::MAXIMUM_TEXTURE2D_GATHER_HEIGHT),
         ],
-        ArrayShape::TwoD { .. } => vec![
-            bound(w, most::MAXIMUM_TEXTURE2D_WIDTH),
-            bound(h, most::MAXIMUM_TEXTURE2D_HEIGHT),
-        ],
+        ArrayShape::TwoD { .. } => {
+            vec![bound(w, most::MAXIMUM_TEXTURE2D_WIDTH), bound(h, most::MAXIMUM_TEXTURE2D_HEIGHT)]
+        }
         ArrayShape::ThreeD { .. } => vec![
             bound(w, most::MAXIMUM_TEXTURE3D_WIDTH),
             bound(h, most::MAXIMUM_TEXTURE3D_HEIGHT),
@@ -108,21 +104,9 @@ fn textures(shape: ArrayShape, gather: bool, is_mipmapped: bool) -> Vec<Bound> {
 fn flat_volume(shape: ArrayShape) -> [Bound; 3] {
     let extent = shape.extent();
     [
-        (
-            "the width",
-            extent.width,
-            attribute::MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE,
-        ),
-        (
-            "the height",
-            extent.height,
-            attribute::MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE,
-        ),
-        (
-            "the depth",
-            extent.depth,
-            attribute::MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE,
-        ),
+        ("the width", extent.width, attribute::MAXIMUM_TEXTURE3D_WIDTH_ALTERNATE),
+        ("the height", extent.height, attribute::MAXIMUM_TEXTURE3D_HEIGHT_ALTERNATE),
+        ("the depth", extent.depth, attribute::MAXIMUM_TEXTURE3D_DEPTH_ALTERNATE),
     ]
 }
 
@@ -138,10 +122,9 @@ fn surfaces(shape: ArrayShape) -> Vec<Bound> {
     let bound = |(what, size), attribute| (what, size, attribute);
     match shape {
         ArrayShape::OneD { .. } => vec![bound(w, most::MAXIMUM_SURFACE1D_WIDTH)],
-        ArrayShape::TwoD { .. } => vec![
-            bound(w, most::MAXIMUM_SURFACE2D_WIDTH),
-            bound(h, most::MAXIMUM_SURFACE2D_HEIGHT),
-        ],
+        ArrayShape::TwoD { .. } => {
+            vec![bound(w, most::MAXIMUM_SURFACE2D_WIDTH), bound(h, most::MAXIMUM_SURFACE2D_HEIGHT)]
+        }
         ArrayShape::ThreeD { .. } => vec![
             bound(w, most::MAXIMUM_SURFACE3D_WIDTH),
             bound(h, most::MAXIMUM_SURFACE3D_HEIGHT),
@@ -174,11 +157,7 @@ pub(super) fn check_linear(device: &Device, address: u64, len: usize) -> Result<
         return Err(texture_error("the memory", problem));
     }
     check_alignment(device, address)?;
-    let bounds = [(
-        "the number of elements",
-        len,
-        attribute::MAXIMUM_TEXTURE1D_LINEAR_WIDTH,
-    )];
+    let bounds = [("the number of elements", len, attribute::MAXIMUM_TEXTURE1D_LINEAR_WIDTH)];
     exceeds_none(device, &bounds)
 }
 
@@ -203,21 +182,9 @@ pub(super) fn check_pitched(
         return Err(texture_error("the pitch", problem));
     }
     let bounds = [
-        (
-            "the width",
-            width,
-            attribute::MAXIMUM_TEXTURE2D_LINEAR_WIDTH,
-        ),
-        (
-            "the height",
-            height,
-            attribute::MAXIMUM_TEXTURE2D_LINEAR_HEIGHT,
-        ),
-        (
-            "the pitch",
-            pitch,
-            attribute::MAXIMUM_TEXTURE2D_LINEAR_PITCH,
-        ),
+        ("the width", width, attribute::MAXIMUM_TEXTURE2D_LINEAR_WIDTH),
+        ("the height", height, attribute::MAXIMUM_TEXTURE2D_LINEAR_HEIGHT),
+        ("the pitch", pitch, attribute::MAXIMUM_TEXTURE2D_LINEAR_PITCH),
     ];
     exceeds_none(device, &bounds)
 }

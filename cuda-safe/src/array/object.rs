@@ -45,12 +45,7 @@ impl Object {
         let end = stream.context().event()?;
         let mut raw = 0;
         create(stream, || make(&raw mut raw))?;
-        Ok(Self {
-            raw,
-            kind,
-            end,
-            stream: stream.clone(),
-        })
+        Ok(Self { raw, kind, end, stream: stream.clone() })
     }
 
     pub(super) fn raw(&self) -> u64 {
@@ -98,10 +93,7 @@ impl Destroy for ObjectHandle {
         let _current = match Entered::new(self.stream.context()) {
             Ok(current) => current,
             Err(Error::Driver(error)) => {
-                return Answer {
-                    call: error.call,
-                    code: error.code,
-                };
+                return Answer { call: error.call, code: error.code };
             }
             Err(_) => {
                 return Answer {

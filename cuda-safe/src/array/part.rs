@@ -149,10 +149,7 @@ impl<'a, T> ArrayRef<'a, T> {
 
 impl<'a, T> ArrayMut<'a, T> {
     pub(super) fn new(whole: ArrayRef<'a, T>) -> Self {
-        Self {
-            whole,
-            texels: PhantomData,
-        }
+        Self { whole, texels: PhantomData }
     }
 
     /// Borrows the same texels for reading.

@@ -139,10 +139,7 @@ impl FilterMode {
 impl Sampler {
     /// Returns the sampler of linear memory, which kernels read by index.
     pub(super) fn of_linear(read: ReadMode) -> Self {
-        Self {
-            read,
-            ..Self::default()
-        }
+        Self { read, ..Self::default() }
     }
 
     /// Checks what the driver accepts although the hardware does something else.
@@ -203,10 +200,7 @@ impl Sampler {
             (read.is_integer(format), CU_TRSF_READ_AS_INTEGER),
             (normalized_coordinates, CU_TRSF_NORMALIZED_COORDINATES),
             (srgb, CU_TRSF_SRGB),
-            (
-                disable_trilinear_optimization,
-                CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION,
-            ),
+            (disable_trilinear_optimization, CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION),
             (seamless_cubemap, CU_TRSF_SEAMLESS_CUBEMAP),
         ];
         let flags = flags.iter().filter(|(is_set, _)| *is_set);

@@ -70,17 +70,9 @@ impl ArrayShape {
         match self {
             Self::OneD { width } => Extent::new_2d(width, 1),
             Self::TwoD { width, height } => Extent::new_2d(width, height),
-            Self::ThreeD {
-                width,
-                height,
-                depth,
-            } => Extent::new_3d(width, height, depth),
+            Self::ThreeD { width, height, depth } => Extent::new_3d(width, height, depth),
             Self::OneDLayered { width, layers } => Extent::new_3d(width, 1, layers),
-            Self::TwoDLayered {
-                width,
-                height,
-                layers,
-            } => Extent::new_3d(width, height, layers),
+            Self::TwoDLayered { width, height, layers } => Extent::new_3d(width, height, layers),
             Self::Cubemap { width } => Extent::new_3d(width, width, 6),
             Self::CubemapLayered { width, cubes } => {
                 Extent::new_3d(width, width, cubes.saturating_mul(6))
@@ -91,11 +83,7 @@ impl ArrayShape {
     /// Returns the number of levels of a complete mipmapped array: the last level has one texel along
     /// every dimension.
     pub const fn max_levels(self) -> u32 {
-        let Extent {
-            width,
-            height,
-            depth,
-        } = self.extent();
+        let Extent { width, height, depth } = self.extent();
         let mut largest = if width > height { width } else { height };
         if matches!(self, Self::ThreeD { .. }) && depth > largest {
             largest = depth;
@@ -108,14 +96,8 @@ impl ArrayShape {
 
     /// Returns the size of the texels in bytes.
     pub(super) fn bytes<T>(self) -> usize {
-        let Extent {
-            width,
-            height,
-            depth,
-        } = self.extent();
-        [height, depth, size_of::<T>()]
-            .into_iter()
-            .fold(width, usize::saturating_mul)
+        let Extent { width, height, depth } = self.extent();
+        [height, depth, size_of::<T>()].into_iter().fold(width, usize::saturating_mul)
     }
 
     /// Returns the shape of a level of a mipmapped array.
@@ -123,47 +105,24 @@ impl ArrayShape {
         let half = |extent: usize| extent.checked_shr(level).unwrap_or(0).max(1);
         match self {
             Self::OneD { width } => Self::OneD { width: half(width) },
-            Self::TwoD { width, height } => Self::TwoD {
-                width: half(width),
-                height: half(height),
-            },
-            Self::ThreeD {
-                width,
-                height,
-                depth,
-            } => Self::ThreeD {
-                width: half(width),
-                height: half(height),
-                depth: half(depth),
-            },
-            Self::OneDLayered { width, layers } => Self::OneDLayered {
-                width: half(width),
-                layers,
-            },
-            Self::TwoDLayered {
-                width,
-                height,
-                layers,
-            } => Self::TwoDLayered {
-                width: half(width),
-                height: half(height),
-                layers,
-            },
+            Self::TwoD { width, height } => Self::TwoD { width: half(width), height: half(height) },
+            Self::ThreeD { width, height, depth } => {
+                Self::ThreeD { width: half(width), height: half(height), depth: half(depth) }
+            }
+            Self::OneDLayered { width, layers } => Self::OneDLayered { width: half(width), layers },
+            Self::TwoDLayered { width, height, layers } => {
+                Self::TwoDLayered { width: half(width), height: half(height), layers }
+            }
             Self::Cubemap { width } => Self::Cubemap { width: half(width) },
-            Self::CubemapLayered { width, cubes } => Self::CubemapLayered {
-                width: half(width),
-                cubes,
-            },
+            Self::CubemapLayered { width, cubes } => {
+                Self::CubemapLayered { width: half(width), cubes }
+            }
         }
     }
 
     /// Returns the descriptor of an array of this shape.
     pub(super) fn descriptor<T: Texel>(self, options: ArrayOptions) -> CUDA_ARRAY3D_DESCRIPTOR {
-        let Extent {
-            width,
-            height,
-            depth,
-        } = self.extent();
+        let Extent { width, height, depth } = self.extent();
         let (has_rows, has_slices, flags) = match self {
             Self::OneD { .. } => (false, false, 0),
             Self::TwoD { .. } => (true, false, 0),
@@ -190,24 +149,10 @@ impl ArrayShape {
         let is_layered = raw.Flags & CUDA_ARRAY3D_LAYERED != 0;
         match (raw.Flags & CUDA_ARRAY3D_CUBEMAP != 0, is_layered) {
             (true, false) => Self::Cubemap { width },
-            (true, true) => Self::CubemapLayered {
-                width,
-                cubes: depth / 6,
-            },
-            (false, true) if height == 0 => Self::OneDLayered {
-                width,
-                layers: depth,
-            },
-            (false, true) => Self::TwoDLayered {
-                width,
-                height,
-                layers: depth,
-            },
-            (false, false) if depth != 0 => Self::ThreeD {
-                width,
-                height,
-                depth,
-            },
+            (true, true) => Self::CubemapLayered { width, cubes: depth / 6 },
+            (false, true) if height == 0 => Self::OneDLayered { width, layers: depth },
+            (false, true) => Self::TwoDLayered { width, height, layers: depth },
+            (false, false) if depth != 0 => Self::ThreeD { width, height, depth },
             (false, false) if height != 0 => Self::TwoD { width, height },
             (false, false) => Self::OneD { width },
         }
@@ -229,21 +174,9 @@ pub struct ArrayOptions {
 
 impl ArrayOptions {
     fn flags(self) -> u32 {
-        let Self {
-            surface,
-            gather,
-            _non_exhaustive: (),
-        } = self;
-        let surface = if surface {
-            CUDA_ARRAY3D_SURFACE_LDST
-        } else {
-            0
-        };
-        let gather = if gather {
-            CUDA_ARRAY3D_TEXTURE_GATHER
-        } else {
-            0
-        };
+        let Self { surface, gather, _non_exhaustive: () } = self;
+        let surface = if surface { CUDA_ARRAY3D_SURFACE_LDST } else { 0 };
+        let gather = if gather { CUDA_ARRAY3D_TEXTURE_GATHER } else { 0 };
         surface | gather
     }
 

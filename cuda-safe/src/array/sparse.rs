@@ -144,11 +144,7 @@ impl<T> SparseArray<T> {
             mapped: BTreeMap::new(),
         };
         array.tile = array.find_tile()?;
-        let Extent {
-            width,
-            height,
-            depth,
-        } = array.tile;
+        let Extent { width, height, depth } = array.tile;
         let bytes = width * height * depth * size_of::<T>();
         array.tile_bytes = bytes.next_multiple_of(TILE_ALIGNMENT);
         Ok(array)
@@ -274,10 +270,8 @@ impl<T> SparseArray<T> {
         let rest = self.free.len() - missing.len();
         let slots = self.free.split_off(rest);
         let tiles = missing.into_iter().zip(slots);
-        let mut list: Vec<_> = tiles
-            .clone()
-            .map(|(tile, slot)| self.operation(tile, Some(slot)))
-            .collect();
+        let mut list: Vec<_> =
+            tiles.clone().map(|(tile, slot)| self.operation(tile, Some(slot))).collect();
         self.enqueue(&mut list)?;
         self.mapped.extend(tiles);
         Ok(())
@@ -299,14 +293,8 @@ impl<T> SparseArray<T> {
         }
         let stream = self.stream().clone();
         let _call = stream.uncaptured(Operation::Release)?;
-        let mut list: Vec<_> = within
-            .iter()
-            .map(|tile| self.operation(*tile, None))
-            .collect();
-        let slots: Vec<_> = within
-            .iter()
-            .filter_map(|tile| self.mapped.remove(tile))
-            .collect();
+        let mut list: Vec<_> = within.iter().map(|tile| self.operation(*tile, None)).collect();
+        let slots: Vec<_> = within.iter().filter_map(|tile| self.mapped.remove(tile)).collect();
         self.enqueue(&mut list)?;
         // Later work on the stream may use the memory.
         self.free.extend(slots);
@@ -334,9 +322,7 @@ impl<T> SparseArray<T> {
         let len = [extent.width, extent.height, extent.depth];
         let along = |i: usize| at[i] / tile[i]..(at[i] + len[i]).div_ceil(tile[i]);
         let rows = along(2).flat_map(|z| along(1).map(move |y| (y, z)));
-        Ok(rows
-            .flat_map(|(y, z)| along(0).map(move |x| [x, y, z]))
-            .collect())
+        Ok(rows.flat_map(|(y, z)| along(0).map(move |x| [x, y, z])).collect())
     }
 
     /// Returns the first texel of a tile, and the extent of its part that is within the array.
@@ -373,8 +359,7 @@ impl<T> SparseArray<T> {
         let handle = memory.as_raw();
         let bytes = self.tile_bytes;
         let offsets = (0..memory.size() / bytes).map(|number| (number * bytes) as u64);
-        self.free
-            .extend(offsets.map(|offset| Slot { handle, offset }));
+        self.free.extend(offsets.map(|offset| Slot { handle, offset }));
         self.memory.push(memory);
         Ok(())
     }

@@ -146,10 +146,7 @@ impl TexelFormat {
 
     /// Returns whether the format itself makes integers fractions. Only arrays can have such a format.
     pub const fn is_normalized(self) -> bool {
-        matches!(
-            self,
-            Self::Unorm8 | Self::Unorm16 | Self::Snorm8 | Self::Snorm16
-        )
+        matches!(self, Self::Unorm8 | Self::Unorm16 | Self::Snorm8 | Self::Snorm16)
     }
 
     /// Returns the value of C for 1, 2 or 4 channels.
@@ -174,10 +171,7 @@ impl TexelFormat {
 /// Checks at compile time that a type has the size of its channels.
 pub(super) const fn check_texel<T: Texel>() {
     const {
-        assert!(
-            matches!(T::CHANNELS, 1 | 2 | 4),
-            "a texel has 1, 2 or 4 channels"
-        );
+        assert!(matches!(T::CHANNELS, 1 | 2 | 4), "a texel has 1, 2 or 4 channels");
         assert!(
             size_of::<T>() == T::FORMAT.size_bytes() * T::CHANNELS as usize,
             "the type of a texel has the size of its channels"

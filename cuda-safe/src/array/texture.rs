@@ -277,11 +277,7 @@ impl<S: sealed::Source> Texture<S> {
             })
         });
         match object {
-            Ok(object) => Ok(Self {
-                object,
-                format,
-                source,
-            }),
+            Ok(object) => Ok(Self { object, format, source }),
             Err(error) => Err(Rejected::new(error, source)),
         }
     }

@@ -19,28 +19,20 @@ static LAST: AtomicUsize = AtomicUsize::new(0);
 
 impl<F: ?Sized + Send + Sync> Closures<F> {
     pub(crate) const fn new() -> Self {
-        Self {
-            by_number: RwLock::new(BTreeMap::new()),
-        }
+        Self { by_number: RwLock::new(BTreeMap::new()) }
     }
 
     /// Adds a closure and returns its number.
     pub(crate) fn insert(&self, closure: Arc<F>) -> usize {
         let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-        let mut all = self
-            .by_number
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.by_number.write().unwrap_or_else(PoisonError::into_inner);
         all.insert(number, closure);
         number
     }
 
     /// Returns the closure of a number. The lock is released, so the closure may unregister itself.
     pub(crate) fn get(&self, data: *mut c_void) -> Option<Arc<F>> {
-        let all = self
-            .by_number
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let all = self.by_number.read().unwrap_or_else(PoisonError::into_inner);
         all.get(&data.addr()).map(Arc::clone)
     }
 
@@ -48,10 +40,7 @@ impl<F: ?Sized + Send + Sync> Closures<F> {
     ///
     /// The drop of a closure may panic, so the caller drops it last.
     pub(crate) fn remove(&self, number: usize) -> Option<Arc<F>> {
-        let mut all = self
-            .by_number
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.by_number.write().unwrap_or_else(PoisonError::into_inner);
         all.remove(&number)
     }
 }

@@ -29,11 +29,7 @@ pub(crate) struct Entered<'context, C: ContextHandle + ?Sized> {
 impl<'context, C: ContextHandle + ?Sized> Entered<'context, C> {
     #[inline(always)]
     pub(crate) fn new(context: &'context C) -> Result<Self> {
-        Ok(Self {
-            context,
-            pushed: push_if_other(context.raw())?,
-            not_send: PhantomData,
-        })
+        Ok(Self { context, pushed: push_if_other(context.raw())?, not_send: PhantomData })
     }
 }
 
@@ -131,9 +127,5 @@ pub(crate) fn expect_current(raw: CUcontext) -> Result<()> {
 #[cold]
 #[inline(never)]
 fn other_current(raw: CUcontext, found: CUcontext) -> Error {
-    Invalid::ContextStack {
-        expected: raw.addr(),
-        found: found.addr(),
-    }
-    .into()
+    Invalid::ContextStack { expected: raw.addr(), found: found.addr() }.into()
 }

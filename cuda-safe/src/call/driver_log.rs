@@ -40,10 +40,8 @@ fn may_have_reasons(call: &str, code: CUresult) -> bool {
     if call == DUMP {
         return false;
     }
-    let is_expected = matches!(
-        code,
-        CUresult::CUDA_ERROR_NOT_READY | CUresult::CUDA_ERROR_DEINITIALIZED
-    );
+    let is_expected =
+        matches!(code, CUresult::CUDA_ERROR_NOT_READY | CUresult::CUDA_ERROR_DEINITIALIZED);
     // A process that has locked itself blocks in every call until another thread unlocks it.
     let may_be_locked = call.starts_with("cuCheckpoint");
     !is_expected && !may_be_locked && init::is_initialized() && !in_host_function()
@@ -82,10 +80,7 @@ fn own_thread() -> Vec<String> {
         let number = std::fs::read_link("/proc/thread-self").ok();
         let number = number.as_deref().and_then(std::path::Path::file_name);
         let number = number.map(|name| name.to_string_lossy().into_owned());
-        number
-            .into_iter()
-            .chain([pthread_self().to_string()])
-            .collect()
+        number.into_iter().chain([pthread_self().to_string()]).collect()
     }
     #[cfg(not(target_os = "linux"))]
     Vec::new()
@@ -99,19 +94,14 @@ fn reasons(
     is_own: impl Fn(&str) -> bool,
 ) -> Option<String> {
     let entries = entries(dump);
-    let mut own = entries
-        .iter()
-        .rev()
-        .filter(|entry| is_own(entry.thread))
-        .map(|entry| entry.text.as_str());
+    let mut own =
+        entries.iter().rev().filter(|entry| is_own(entry.thread)).map(|entry| entry.text.as_str());
     let last = own.next()?;
     let returned = returned(last)?;
     if returned != (code.0, without_version(call)) {
         return None;
     }
-    let mut reasons: Vec<&str> = own
-        .take_while(|text| self::returned(text).is_none())
-        .collect();
+    let mut reasons: Vec<&str> = own.take_while(|text| self::returned(text).is_none()).collect();
     reasons.reverse();
     (!reasons.is_empty()).then(|| reasons.join("\n"))
 }
@@ -205,13 +195,7 @@ mod tests {
 
     #[test]
     fn any_text_can_be_read() {
-        for dump in [
-            "",
-            "[",
-            "[a][b",
-            "[a][b][c][d]",
-            "x\n[a][b][c][d] Returning 1 (",
-        ] {
+        for dump in ["", "[", "[a][b", "[a][b][c][d]", "x\n[a][b][c][d] Returning 1 ("] {
             let code = CUresult::CUDA_ERROR_INVALID_VALUE;
             assert_eq!(reasons(dump, "cuInit", code, |_| true), None);
         }

@@ -52,11 +52,7 @@ pub(crate) use answer;
 /// [`Error::Load`] or [`Error::Missing`], or [`Error::Forked`] in a forked child.
 #[inline]
 pub fn check(code: CUresult, call: &'static str) -> Result<()> {
-    if code.is_success() {
-        Ok(())
-    } else {
-        Err(fail(call, code))
-    }
+    if code.is_success() { Ok(()) } else { Err(fail(call, code)) }
 }
 
 /// The result code of a driver function.

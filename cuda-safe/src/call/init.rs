@@ -61,12 +61,7 @@ pub fn version() -> Result<CudaVersion> {
 pub(crate) fn needs(what: &'static str, since: CudaVersion) -> Result<()> {
     let driver = version()?;
     if driver < since {
-        return Err(Invalid::NeedsNewerDriver {
-            what,
-            since,
-            driver,
-        }
-        .into());
+        return Err(Invalid::NeedsNewerDriver { what, since, driver }.into());
     }
     Ok(())
 }

@@ -44,11 +44,7 @@ impl Extent {
 
     /// Returns a 3-D extent.
     pub const fn new_3d(width: usize, height: usize, depth: usize) -> Self {
-        Self {
-            width,
-            height,
-            depth,
-        }
+        Self { width, height, depth }
     }
 
     /// Returns whether the extent has no elements.
@@ -60,11 +56,7 @@ impl Extent {
 impl Region {
     /// Returns the region of a whole array of the extent `whole`, without gaps.
     pub const fn new(whole: Extent) -> Self {
-        Self {
-            offset: 0,
-            pitch: whole.width,
-            rows: whole.height,
-        }
+        Self { offset: 0, pitch: whole.width, rows: whole.height }
     }
 
     /// Returns a region of the same array that starts at element (x, y, z).
@@ -72,30 +64,19 @@ impl Region {
     pub const fn at(self, x: usize, y: usize, z: usize) -> Self {
         let rows = z.saturating_mul(self.rows).saturating_add(y);
         let begin = rows.saturating_mul(self.pitch).saturating_add(x);
-        Self {
-            offset: self.offset.saturating_add(begin),
-            ..self
-        }
+        Self { offset: self.offset.saturating_add(begin), ..self }
     }
 
     /// Returns the region for an extent, or `None` if the extent has no elements. Returns an error
     /// if the region is not within `len` elements, or if its rows or slices overlap.
     pub(crate) fn checked(self, extent: Extent, len: usize) -> Result<Option<Self>> {
-        let Extent {
-            width,
-            height,
-            depth,
-        } = extent;
+        let Extent { width, height, depth } = extent;
         if extent.is_empty() {
             return Ok(None);
         }
         // The pitch is irrelevant for a single row, and the number of rows for a single slice.
         let region = Self {
-            pitch: if (height, depth) == (1, 1) {
-                width
-            } else {
-                self.pitch
-            },
+            pitch: if (height, depth) == (1, 1) { width } else { self.pitch },
             rows: if depth == 1 { height } else { self.rows },
             ..self
         };
@@ -109,12 +90,7 @@ impl Region {
         if is_apart && last.is_some_and(|end| end <= len) {
             return Ok(Some(region));
         }
-        Err(Invalid::Region {
-            region: self,
-            extent,
-            len,
-        }
-        .into())
+        Err(Invalid::Region { region: self, extent, len }.into())
     }
 
     /// Returns the range of the elements from the first to the last one of a checked region.

@@ -64,10 +64,7 @@ impl fmt::Display for Report {
             Self::Capture { error } => write!(f, "the stream is still captured: {error}"),
             Self::Guard { what, error } => write!(f, "{what} could not be ended: {error}"),
             Self::CaptureMode { error } => {
-                write!(
-                    f,
-                    "the capture mode of the thread could not be restored: {error}"
-                )
+                write!(f, "the capture mode of the thread could not be restored: {error}")
             }
         }
     }
@@ -157,11 +154,7 @@ pub(crate) fn report(report: &Report) {
 }
 
 fn call_hook(report: &Report) {
-    let hook = HOOK
-        .read()
-        .unwrap_or_else(PoisonError::into_inner)
-        .as_ref()
-        .map(Arc::clone);
+    let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(Arc::clone);
     if let Some(hook) = hook {
         // A drop must not panic, especially not while another panic unwinds. The hook itself is also
         // dropped inside the closure: this may be the last reference, if another hook was set meanwhile.

@@ -11,13 +11,7 @@ pub(crate) fn bytes_of<T>(len: usize) -> Result<usize> {
     const { assert!(align_of::<T>() <= 256, "alignment above 256 is unsupported") };
     len.checked_mul(size_of::<T>())
         .filter(|bytes| isize::try_from(*bytes).is_ok())
-        .ok_or_else(|| {
-            Invalid::TooLarge {
-                len,
-                size: size_of::<T>(),
-            }
-            .into()
-        })
+        .ok_or_else(|| Invalid::TooLarge { len, size: size_of::<T>() }.into())
 }
 
 /// Checks the memory of other code, in the constructors `from_raw`, `borrow_raw` and `from_foreign`.

@@ -132,18 +132,14 @@ impl Capture {
             // SAFETY: the stream is alive, and the arrays have `count` elements. The nodes belong to the
             // graph of the capture, from which none is removed before the capture ends.
             let newest = unsafe {
-                call!(cuStreamUpdateCaptureDependencies_v2(
-                    stream, nodes, edges, count, flags.0
-                ))
+                call!(cuStreamUpdateCaptureDependencies_v2(stream, nodes, edges, count, flags.0))
             };
             match is_full {
                 false => newest,
                 true => newest_or(newest, || {
                     // SAFETY: as above.
                     unsafe {
-                        call!(abi::cuStreamUpdateCaptureDependencies(
-                            stream, nodes, count, flags.0
-                        ))
+                        call!(abi::cuStreamUpdateCaptureDependencies(stream, nodes, count, flags.0))
                     }
                 }),
             }
@@ -163,18 +159,13 @@ impl Capture {
             edges: std::ptr::null(),
             count: 0,
         };
-        without_current(self.stream.context(), || {
-            ask(&self.stream, &mut status, &mut info)
-        })?;
+        without_current(self.stream.context(), || ask(&self.stream, &mut status, &mut info))?;
         let code = match status {
             Status::CU_STREAM_CAPTURE_STATUS_ACTIVE => return Ok(info),
             Status::CU_STREAM_CAPTURE_STATUS_NONE => CUresult::CUDA_ERROR_ILLEGAL_STATE,
             _ => CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
         };
-        Err(Error::Driver(DriverError::new(
-            code,
-            "cuStreamGetCaptureInfo_v3",
-        )))
+        Err(Error::Driver(DriverError::new(code, "cuStreamGetCaptureInfo_v3")))
     }
 }
 
@@ -185,16 +176,8 @@ fn ask(stream: &Stream, status: &mut Status, info: &mut Info) -> Result<()> {
     newest_or(
         // SAFETY: the stream is alive, and the pointers are null or refer to local variables of the
         // caller.
-        unsafe {
-            call!(cuStreamGetCaptureInfo_v3(
-                raw, status, id, graph, nodes, edges, count
-            ))
-        },
+        unsafe { call!(cuStreamGetCaptureInfo_v3(raw, status, id, graph, nodes, edges, count)) },
         // SAFETY: as above.
-        || unsafe {
-            call!(abi::cuStreamGetCaptureInfo_v2(
-                raw, status, id, graph, nodes, count
-            ))
-        },
+        || unsafe { call!(abi::cuStreamGetCaptureInfo_v2(raw, status, id, graph, nodes, count)) },
     )
 }

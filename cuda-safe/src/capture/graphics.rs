@@ -72,22 +72,15 @@ impl Stream {
             return Err(Error::Forked);
         }
         let (kind, data) = match commands {
-            GraphicsCommands::D3d12CommandList(list) => (
-                CUstreamCigDataType::STREAM_CIG_DATA_TYPE_D3D12_COMMAND_LIST,
-                list,
-            ),
-            GraphicsCommands::VulkanCommandBuffer(buffer) => (
-                CUstreamCigDataType::STREAM_CIG_DATA_TYPE_VULKAN_COMMAND_BUFFER_HANDLE_NV,
-                buffer,
-            ),
+            GraphicsCommands::D3d12CommandList(list) => {
+                (CUstreamCigDataType::STREAM_CIG_DATA_TYPE_D3D12_COMMAND_LIST, list)
+            }
+            GraphicsCommands::VulkanCommandBuffer(buffer) => {
+                (CUstreamCigDataType::STREAM_CIG_DATA_TYPE_VULKAN_COMMAND_BUFFER_HANDLE_NV, buffer)
+            }
         };
-        let mut cig = CUstreamCigParam {
-            streamSharedDataType: kind,
-            streamSharedData: data,
-        };
-        let mut parameters = CUstreamCigCaptureParams {
-            streamCigParams: &raw mut cig,
-        };
+        let mut cig = CUstreamCigParam { streamSharedDataType: kind, streamSharedData: data };
+        let mut parameters = CUstreamCigCaptureParams { streamCigParams: &raw mut cig };
         let open = Open::new();
         let state = self.state();
         let beginning = state.begin(&open);

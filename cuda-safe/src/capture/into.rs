@@ -231,13 +231,8 @@ impl Stream {
             }
         };
         let raw = graph.raw();
-        let destination = Destination {
-            graph,
-            around,
-            before,
-            on_failure: OnFailure::Destroyed,
-            changes: None,
-        };
+        let destination =
+            Destination { graph, around, before, on_failure: OnFailure::Destroyed, changes: None };
         self.begin(Some(destination), || {
             let (nodes, count) = (nodes.as_ptr(), nodes.len());
             let edges = std::ptr::null();

@@ -169,10 +169,7 @@ impl Stream {
         let beginning = match state.begin(&open) {
             Ok(beginning) => beginning,
             Err(seen) => {
-                return Err(rejected(
-                    state.refused("begin a capture", seen),
-                    destination,
-                ));
+                return Err(rejected(state.refused("begin a capture", seen), destination));
             }
         };
         open.add(&self.member());

@@ -60,10 +60,7 @@ impl<'a> CallGuard<'a> {
         ask: impl FnOnce() -> Result<CUstreamCaptureStatus>,
     ) -> Result<Entry<'a>> {
         if self.seen.is_plain() {
-            return Ok(Entry {
-                call: self,
-                captured_by: CapturedBy::None,
-            });
+            return Ok(Entry { call: self, captured_by: CapturedBy::None });
         }
         if fork::in_child() {
             return Err(Error::Forked);

@@ -91,27 +91,19 @@ pub(crate) unsafe fn driver_status(stream: CUstream) -> Result<DriverStatus> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     let mut id = 0;
     let (place, number) = (&raw mut status, &raw mut id);
-    let (graph, nodes, edges, count) = (
-        std::ptr::null_mut(),
-        std::ptr::null_mut(),
-        std::ptr::null_mut(),
-        std::ptr::null_mut(),
-    );
+    let (graph, nodes, edges, count) =
+        (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
     newest_or(
         // SAFETY: the caller guarantees that the stream is valid. Two pointers refer to local
         // variables, and the driver writes nothing through null pointers.
         unsafe {
-            call!(cuStreamGetCaptureInfo_v3(
-                stream, place, number, graph, nodes, edges, count
-            ))
+            call!(cuStreamGetCaptureInfo_v3(stream, place, number, graph, nodes, edges, count))
         },
         || {
             // SAFETY: the caller guarantees that the stream is valid. Two pointers refer to local
             // variables, and the driver writes nothing through null pointers.
             unsafe {
-                call!(abi::cuStreamGetCaptureInfo_v2(
-                    stream, place, number, graph, nodes, count
-                ))
+                call!(abi::cuStreamGetCaptureInfo_v2(stream, place, number, graph, nodes, count))
             }
         },
     )?;

@@ -114,8 +114,7 @@ impl Open {
     /// Makes the graphs of all open captures retain an object.
     pub(crate) fn retain_in_all(retained: &Arc<dyn Retain>) {
         let open: Vec<_> = all().clone();
-        open.iter()
-            .for_each(|open| open.retain(Arc::clone(retained)));
+        open.iter().for_each(|open| open.retain(Arc::clone(retained)));
     }
 
     /// Registers a state to be cleared when the capture ends. Returns whether the capture is still
@@ -185,13 +184,7 @@ impl Open {
         }
         let content = {
             let mut content = self.content();
-            std::mem::replace(
-                &mut *content,
-                Content {
-                    phase: Phase::Closed,
-                    ..Content::default()
-                },
-            )
+            std::mem::replace(&mut *content, Content { phase: Phase::Closed, ..Content::default() })
         };
         content.states.iter().for_each(|state| state.clear(self.id));
         content.retained

@@ -149,9 +149,6 @@ impl Word {
     /// change.
     fn update(&self, change: impl Fn(Seen) -> Option<u64>) -> Result<Seen, Seen> {
         let change = |word| change(Seen(word));
-        self.0
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, change)
-            .map(Seen)
-            .map_err(Seen)
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, change).map(Seen).map_err(Seen)
     }
 }

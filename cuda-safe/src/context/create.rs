@@ -119,10 +119,7 @@ impl Context {
             }
             GraphicsClient::NvBlob(data) => (CUcigDataType::CIG_DATA_TYPE_NV_BLOB, data),
         };
-        let mut cig = CUctxCigParam {
-            sharedDataType: kind,
-            sharedData: data,
-        };
+        let mut cig = CUctxCigParam { sharedDataType: kind, sharedData: data };
         let mut params = CUctxCreateParams {
             execAffinityParams: std::ptr::null_mut(),
             numExecAffinityParams: 0,
@@ -196,11 +193,7 @@ impl Device {
         let kind = CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT;
         // SAFETY: the pointer is to a local.
         unsafe {
-            call!(cuDeviceGetExecAffinitySupport(
-                &raw mut is_supported,
-                kind,
-                self.as_raw()
-            ))
+            call!(cuDeviceGetExecAffinitySupport(&raw mut is_supported, kind, self.as_raw()))
         }?;
         Ok(is_supported != 0)
     }

@@ -72,9 +72,7 @@ pub(crate) fn set_first_factory<E: Extension>(
 }
 
 fn factory_of<E: Extension>(create: impl Fn() -> E + Send + Sync + 'static) -> Factory {
-    Arc::new(move || Slot {
-        extension: Some((TypeId::of::<E>(), Box::new(create()))),
-    })
+    Arc::new(move || Slot { extension: Some((TypeId::of::<E>(), Box::new(create()))) })
 }
 
 impl Slot {
@@ -127,10 +125,7 @@ pub(super) fn reset_primary(device: Device) {
         return;
     }
     // Without an extension to reset, the context is not retained, because that fails after a fatal error.
-    let slots: Vec<_> = lock()
-        .iter()
-        .filter_map(|(_, slot)| slot.upgrade())
-        .collect();
+    let slots: Vec<_> = lock().iter().filter_map(|(_, slot)| slot.upgrade()).collect();
     let mut extensions = slots.iter().filter_map(|slot| slot.get());
     let has_extension = extensions.any(|extension| extension.device_to_reset() == Some(device));
     if !has_extension || !release::may_block() {

@@ -109,12 +109,7 @@ impl Context {
 impl CurrentContext {
     #[inline]
     fn new(context: Context, pushed: Option<usize>) -> Self {
-        Self {
-            context,
-            pushed,
-            host_panic: OnceCell::new(),
-            not_send: PhantomData,
-        }
+        Self { context, pushed, host_panic: OnceCell::new(), not_send: PhantomData }
     }
 
     /// Returns the context of this guard.
@@ -175,10 +170,7 @@ impl CurrentContext {
         // While a thread exits, the counter may already be destroyed. Then there is nothing to check.
         let open_guards = DEPTH.try_with(Cell::get).unwrap_or(position);
         if open_guards != position {
-            return Err(Invalid::GuardOrder {
-                inner: open_guards.saturating_sub(position),
-            }
-            .into());
+            return Err(Invalid::GuardOrder { inner: open_guards.saturating_sub(position) }.into());
         }
         // If the pop fails, the counter stays: the outer guards must not pop the context that is left
         // here.

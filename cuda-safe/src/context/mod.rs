@@ -161,11 +161,7 @@ impl Context {
     /// - No other code destroys the context, or uses its objects after the last clone is dropped.
     /// - When the last clone is dropped, the context is not on the context stack of any thread.
     pub unsafe fn from_raw(raw: CUcontext) -> Result<Self> {
-        Ok(Self::from_parts(
-            raw,
-            device_of(raw)?,
-            Origin::Other(Ownership::Owned),
-        ))
+        Ok(Self::from_parts(raw, device_of(raw)?, Origin::Other(Ownership::Owned)))
     }
 
     /// Borrows a context that other code owns, such as the runtime API, PyTorch or a C library. This
@@ -188,11 +184,7 @@ impl Context {
     ///   [guard](CurrentContext) that could not pop, or that was forgotten, leaves it there. A thread to
     ///   which a clone is [bound](Self::bind_to_thread) keeps the clone until the thread ends.
     pub unsafe fn borrow_raw(raw: CUcontext) -> Result<Self> {
-        Ok(Self::from_parts(
-            raw,
-            device_of(raw)?,
-            Origin::Other(Ownership::Borrowed),
-        ))
+        Ok(Self::from_parts(raw, device_of(raw)?, Origin::Other(Ownership::Borrowed)))
     }
 
     /// Borrows a context that `owner` keeps alive. This crate never releases the context. It drops
@@ -220,11 +212,7 @@ impl Context {
     }
 
     fn from_parts(raw: CUcontext, device: Device, origin: Origin) -> Self {
-        let release = ContextRelease {
-            raw,
-            device,
-            origin,
-        };
+        let release = ContextRelease { raw, device, origin };
         let id = id_of(raw);
         let slot = Slot::of(raw, id);
         let is_extended = !slot.is_empty();
@@ -275,11 +263,7 @@ impl Context {
     /// also if the context stays on a context stack.
     pub(crate) fn view(raw: CUcontext, device: Device, owner: impl Any + Send + Sync) -> Self {
         let origin = Origin::Other(Ownership::Foreign(Box::new(owner)));
-        let release = ContextRelease {
-            raw,
-            device,
-            origin,
-        };
+        let release = ContextRelease { raw, device, origin };
         Self {
             inner: Arc::new(Inner {
                 raw,

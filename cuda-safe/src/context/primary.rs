@@ -28,17 +28,8 @@ impl Device {
         let (mut flags, mut active) = (0, 0);
         let (flags_out, active_out) = (&raw mut flags, &raw mut active);
         // SAFETY: the pointers are to locals.
-        unsafe {
-            call!(cuDevicePrimaryCtxGetState(
-                self.as_raw(),
-                flags_out,
-                active_out
-            ))
-        }?;
-        Ok(PrimaryState {
-            active: active != 0,
-            flags: ContextFlags::from_bits_retain(flags),
-        })
+        unsafe { call!(cuDevicePrimaryCtxGetState(self.as_raw(), flags_out, active_out)) }?;
+        Ok(PrimaryState { active: active != 0, flags: ContextFlags::from_bits_retain(flags) })
     }
 
     /// Sets the flags of the primary context for all code that uses it. Calls

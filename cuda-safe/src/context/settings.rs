@@ -270,12 +270,7 @@ impl Context {
         let (mut least, mut greatest) = (0, 0);
         let _current = self.enter()?;
         // SAFETY: the pointers are to locals.
-        unsafe {
-            call!(cuCtxGetStreamPriorityRange(
-                &raw mut least,
-                &raw mut greatest
-            ))
-        }?;
+        unsafe { call!(cuCtxGetStreamPriorityRange(&raw mut least, &raw mut greatest)) }?;
         Ok(greatest..=least)
     }
 

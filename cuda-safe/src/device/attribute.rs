@@ -36,12 +36,7 @@ pub struct Attribute<T> {
 
 impl<T> Attribute<T> {
     const fn new(raw: CUdevice_attribute, name: &'static str, since: i32) -> Self {
-        Self {
-            raw,
-            name,
-            since,
-            value: PhantomData,
-        }
+        Self { raw, name, since, value: PhantomData }
     }
 
     /// Returns the C constant of the attribute.
@@ -73,12 +68,7 @@ pub(crate) fn explain_newer(
 ) -> Error {
     match (error.code(), since, init::version()) {
         (Some(CUresult::CUDA_ERROR_INVALID_VALUE), Some(since), Ok(driver)) if driver < since => {
-            Invalid::UnknownAttribute {
-                attribute,
-                since,
-                driver,
-            }
-            .into()
+            Invalid::UnknownAttribute { attribute, since, driver }.into()
         }
         _ => error,
     }

@@ -86,10 +86,7 @@ impl Device {
         if count == 0 {
             return Ok(Vec::new());
         }
-        let none = CUcliqueInfo {
-            type_: CUcliqueType::default(),
-            id: 0,
-        };
+        let none = CUcliqueInfo { type_: CUcliqueType::default(), id: 0 };
         let mut cliques = vec![none; count];
         let (first, room) = (cliques.as_mut_ptr(), &raw mut count);
         // SAFETY: the array has `count` entries, and the other pointer is to a local.

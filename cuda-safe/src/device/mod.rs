@@ -103,9 +103,8 @@ impl Device {
     #[doc(alias = "cuDeviceGetByPCIBusId")]
     pub fn by_pci_bus_id(bus_id: &str) -> Result<Self> {
         init::init()?;
-        let text = CString::new(bus_id).map_err(|error| Invalid::NulInText {
-            position: error.nul_position(),
-        })?;
+        let text = CString::new(bus_id)
+            .map_err(|error| Invalid::NulInText { position: error.nul_position() })?;
         let mut raw = 0;
         // SAFETY: the text ends with a NUL, and the other pointer is to a local.
         unsafe { call!(cuDeviceGetByPCIBusId(&raw mut raw, text.as_ptr())) }?;
@@ -139,10 +138,7 @@ impl Device {
         let (start, length) = (name.as_mut_ptr().cast(), 256);
         // SAFETY: the driver writes at most `length` bytes, the size of the array.
         unsafe { call!(cuDeviceGetName(start, length, self.raw)) }?;
-        let end = name
-            .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(name.len());
+        let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
         Ok(String::from_utf8_lossy(&name[..end]).into_owned())
     }
 

@@ -115,13 +115,7 @@ impl Device {
     pub fn can_access_peer(&self, peer: &Self) -> Result<bool> {
         let mut is_supported = 0;
         // SAFETY: the pointer is to a local.
-        unsafe {
-            call!(cuDeviceCanAccessPeer(
-                &raw mut is_supported,
-                self.raw,
-                peer.raw
-            ))
-        }?;
+        unsafe { call!(cuDeviceCanAccessPeer(&raw mut is_supported, self.raw, peer.raw)) }?;
         Ok(is_supported != 0)
     }
 
@@ -160,13 +154,7 @@ impl Device {
         let (out, operation_pointer) = (&raw mut capabilities, &raw const operation);
         // SAFETY: the pointers are to locals, one of each.
         unsafe {
-            call!(cuDeviceGetP2PAtomicCapabilities(
-                out,
-                operation_pointer,
-                1,
-                self.raw,
-                peer.raw
-            ))
+            call!(cuDeviceGetP2PAtomicCapabilities(out, operation_pointer, 1, self.raw, peer.raw))
         }?;
         Ok(AtomicCapabilities::from_bits_retain(capabilities))
     }
@@ -184,14 +172,7 @@ impl Device {
         let (mut capabilities, operation) = (0, CUatomicOperation(operation as u32));
         let (out, operation_pointer) = (&raw mut capabilities, &raw const operation);
         // SAFETY: the pointers are to locals, one of each.
-        unsafe {
-            call!(cuDeviceGetHostAtomicCapabilities(
-                out,
-                operation_pointer,
-                1,
-                self.raw
-            ))
-        }?;
+        unsafe { call!(cuDeviceGetHostAtomicCapabilities(out, operation_pointer, 1, self.raw)) }?;
         Ok(AtomicCapabilities::from_bits_retain(capabilities))
     }
 }

@@ -31,11 +31,7 @@ impl DefaultStream<'_> {
             return wait();
         }
         let state = self.state();
-        let member = Member {
-            state: &state,
-            stream: None,
-            retained: Arc::new(self.retained()),
-        };
+        let member = Member { state: &state, stream: None, retained: Arc::new(self.retained()) };
         // SAFETY: the context of the stream is current.
         let ask = || unsafe { driver_status(self.as_raw()) };
         wait_captured(&member, (event.state(), &on_event), wait, ask)

@@ -99,9 +99,8 @@ impl Context {
     pub unsafe fn open_event(&self, handle: &EventIpcHandle) -> Result<Event> {
         release::drain();
         let mut raw = std::ptr::null_mut();
-        let handle = CUipcEventHandle {
-            reserved: handle.0.map(|byte| c_char::from_ne_bytes([byte])),
-        };
+        let handle =
+            CUipcEventHandle { reserved: handle.0.map(|byte| c_char::from_ne_bytes([byte])) };
         let _current = self.enter()?;
         // SAFETY: the pointer refers to a local variable, and this context is current. The caller
         // guarantees that the handle is valid.

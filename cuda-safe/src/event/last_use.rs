@@ -108,10 +108,8 @@ impl LastUse {
     ///
     /// The caller counts a call on the stream, and has set the relaxed capture mode.
     pub(crate) fn obstacle(&self) -> Option<Answer> {
-        const NOT_READY: Answer = Answer {
-            call: "cuEventQuery",
-            code: CUresult::CUDA_ERROR_NOT_READY,
-        };
+        const NOT_READY: Answer =
+            Answer { call: "cuEventQuery", code: CUresult::CUDA_ERROR_NOT_READY };
         let (call, code) = match self.is_over(self.stream.is_borrowed()) {
             Ok(true) => return None,
             Ok(false) => return Some(NOT_READY),
@@ -121,10 +119,6 @@ impl LastUse {
         let is_final = ends_all_work(code)
             || code == CUresult::CUDA_ERROR_NOT_PERMITTED
             || self.unanswered.fetch_add(1, Ordering::Relaxed) >= MAX_RETRIES;
-        Some(if is_final {
-            Answer { call, code }
-        } else {
-            NOT_READY
-        })
+        Some(if is_final { Answer { call, code } } else { NOT_READY })
     }
 }

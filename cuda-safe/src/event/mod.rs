@@ -98,12 +98,7 @@ pub struct EventOptions {
 
 impl EventOptions {
     fn flags(self) -> Result<u32> {
-        let Self {
-            timing,
-            blocking_sync,
-            interprocess,
-            _non_exhaustive: (),
-        } = self;
+        let Self { timing, blocking_sync, interprocess, _non_exhaustive: () } = self;
         let mut flags = CUevent_flags::CU_EVENT_DEFAULT;
         if !timing {
             flags |= CUevent_flags::CU_EVENT_DISABLE_TIMING;
@@ -164,11 +159,7 @@ impl Context {
 impl Event {
     /// Takes ownership of a new event, which is destroyed when the last clone is dropped.
     fn new_owned(raw: CUevent, context: &Context) -> Self {
-        Self {
-            raw,
-            owner: AtomicPtr::default(),
-            context: context.clone(),
-        }
+        Self { raw, owner: AtomicPtr::default(), context: context.clone() }
     }
 
     /// Wraps an event whose handle foreign code knows.
@@ -369,9 +360,7 @@ impl Event {
     #[inline]
     pub(crate) fn wait_for_record(&self) -> Result<()> {
         // SAFETY: the event is alive.
-        without_current(self.context(), || unsafe {
-            answer!(cuEventSynchronize(self.raw()))
-        })
+        without_current(self.context(), || unsafe { answer!(cuEventSynchronize(self.raw())) })
     }
 
     /// Returns whether the work of the last record is complete. Calls `cuEventQuery`.
@@ -427,12 +416,7 @@ impl Owner {
         ownership: Ownership,
         state: Arc<State>,
     ) -> AtomicPtr<Self> {
-        let owner = Arc::new(Self {
-            raw,
-            ownership,
-            context: context.clone(),
-            state,
-        });
+        let owner = Arc::new(Self { raw, ownership, context: context.clone(), state });
         AtomicPtr::new(Arc::into_raw(owner).cast_mut())
     }
 }
@@ -524,9 +508,6 @@ impl Drop for Event {
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Event")
-            .field("raw", &self.raw)
-            .field("context", self.context())
-            .finish()
+        f.debug_struct("Event").field("raw", &self.raw).field("context", self.context()).finish()
     }
 }

@@ -34,12 +34,7 @@ impl Stream {
         }
         let member = self.member();
         let ask = || self.driver_status();
-        wait_captured(
-            &member,
-            (state, &on_event),
-            || self.enqueue_wait(event, 0),
-            ask,
-        )
+        wait_captured(&member, (state, &on_event), || self.enqueue_wait(event, 0), ask)
     }
 
     /// [`wait_event`](Self::wait_event) for an event that no other code knows and that is not part of a

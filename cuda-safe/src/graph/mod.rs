@@ -193,10 +193,7 @@ impl Graph {
         Self {
             raw,
             ownership: Ownership::Owned,
-            owners: GraphOwners {
-                slots: Arc::new(slots),
-                context: context.clone(),
-            },
+            owners: GraphOwners { slots: Arc::new(slots), context: context.clone() },
         }
     }
 
@@ -456,9 +453,6 @@ impl Drop for Graph {
 
 impl fmt::Debug for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Graph")
-            .field("raw", &self.raw)
-            .field("context", self.context())
-            .finish()
+        f.debug_struct("Graph").field("raw", &self.raw).field("context", self.context()).finish()
     }
 }

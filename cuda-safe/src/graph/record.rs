@@ -88,11 +88,9 @@ impl Graph {
     pub fn try_into_recorder(mut self, stream: &Stream) -> Result<GraphRecorder, Rejected<Self>> {
         let leaves = same_context("the stream", stream.context(), self.context());
         match leaves.and_then(|()| self.leaves()) {
-            Ok(dependencies) => Ok(GraphRecorder {
-                graph: Some(self),
-                stream: stream.clone(),
-                dependencies,
-            }),
+            Ok(dependencies) => {
+                Ok(GraphRecorder { graph: Some(self), stream: stream.clone(), dependencies })
+            }
             Err(error) => Err(Rejected::new(error, self)),
         }
     }
@@ -299,9 +297,7 @@ impl GraphRecorder {
     ) -> Result<(), E> {
         let graph = self.graph.take().ok_or_else(without_graph)?;
         let borrowed_memory = graph.borrows_memory();
-        let begun = self
-            .stream
-            .try_begin_capture_into(graph, &self.dependencies, mode);
+        let begun = self.stream.try_begin_capture_into(graph, &self.dependencies, mode);
         let capture = begun.map_err(|Rejected { error, value }| {
             self.graph = value;
             error

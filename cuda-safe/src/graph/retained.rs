@@ -71,10 +71,7 @@ impl Retain for Retained {
     }
 
     fn is_same(&self, other: &dyn Retain) -> bool {
-        other
-            .as_any()
-            .downcast_ref()
-            .is_some_and(|other| self.is_same_object(other))
+        other.as_any().downcast_ref().is_some_and(|other| self.is_same_object(other))
     }
 
     fn is_borrowed(&self) -> bool {

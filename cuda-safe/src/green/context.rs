@@ -160,12 +160,7 @@ impl GreenContext {
     /// Wraps a green context that foreign code created.
     fn wrap_foreign(raw: CUgreenCtx, ownership: Ownership, primary: &Context) -> Result<Self> {
         expect_handle("green context", raw)?;
-        Ok(Self::wrap(
-            raw,
-            ownership,
-            primary.clone(),
-            Descriptor::default(),
-        ))
+        Ok(Self::wrap(raw, ownership, primary.clone(), Descriptor::default()))
     }
 
     /// Returns the green context of a stream, or `None` if the stream belongs to no green context.
@@ -223,10 +218,7 @@ impl GreenContext {
             ownership,
             sm_count: descriptor.sm_count(),
             calls: lock_of(raw),
-            retained: Arc::new(Retained {
-                descriptor,
-                primary,
-            }),
+            retained: Arc::new(Retained { descriptor, primary }),
         };
         // The driver's count takes precedence, so that a caller sees a difference.
         if let Some(count) = inner.query_sm_count() {

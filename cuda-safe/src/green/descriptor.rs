@@ -38,10 +38,7 @@ pub struct Descriptor {
 impl Descriptor {
     /// Creates a descriptor of groups of SMs.
     pub fn new(groups: impl IntoIterator<Item = SmGroup>) -> Self {
-        Self {
-            groups: groups.into_iter().collect(),
-            ..Self::default()
-        }
+        Self { groups: groups.into_iter().collect(), ..Self::default() }
     }
 
     /// Adds a workqueue resource, which [`create`](Self::create) checks. Since CUDA 13.1.
@@ -57,10 +54,7 @@ impl Descriptor {
     /// context. Since CUDA 13.3.
     #[must_use]
     pub fn without_default_stream(self) -> Self {
-        Self {
-            has_no_default_stream: true,
-            ..self
-        }
+        Self { has_no_default_stream: true, ..self }
     }
 
     /// Returns the number of SMs in all groups.

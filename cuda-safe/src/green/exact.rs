@@ -70,10 +70,7 @@ impl GroupRequest {
 
     /// Creates a request for a group of `sm_count` SMs.
     pub fn new(sm_count: u32) -> Self {
-        Self {
-            sm_count,
-            ..Self::default()
-        }
+        Self { sm_count, ..Self::default() }
     }
 
     fn params(self) -> CU_DEV_SM_RESOURCE_GROUP_PARAMS {
@@ -135,10 +132,7 @@ impl SmResource {
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
     pub fn discover(&self, groups: &[GroupRequest]) -> Result<Vec<GroupRequest>> {
-        discover(
-            &self.description,
-            check(self.device, &self.description, groups)?,
-        )
+        discover(&self.description, check(self.device, &self.description, groups)?)
     }
 
     /// Splits into disjoint groups of exactly the requested sizes. Calls `cuDevSmResourceSplit`.
@@ -182,10 +176,7 @@ impl SmGroup {
             found => return found,
         }
         let keep_alive = GreenContext::new([self.duplicate()])?;
-        discover(
-            &SmResource::of_green_context(&keep_alive)?.description,
-            params,
-        )
+        discover(&SmResource::of_green_context(&keep_alive)?.description, params)
     }
 
     /// Splits a group or a remainder into smaller groups of given sizes. See [`SmResource::split`].
@@ -213,8 +204,7 @@ impl SmGroup {
     /// # Errors
     /// See [`split`](Self::split).
     pub fn try_split(self, split: ExactSplit) -> Result<Split, Rejected<Self>> {
-        self.divide(&split.groups)
-            .map_err(|error| Rejected::new(error, self))
+        self.divide(&split.groups).map_err(|error| Rejected::new(error, self))
     }
 
     fn divide(&self, groups: &[GroupRequest]) -> Result<Split> {
@@ -269,22 +259,11 @@ fn split_exactly(
     let (groups, remainder) = descriptions.split_at_mut(params.len());
     let count = u32::try_from(params.len()).unwrap_or(u32::MAX);
     let (groups_out, requests) = (Description::first_raw(groups), params.as_mut_ptr());
-    let (source, remainder_out) = (
-        &raw const *description.raw(),
-        Description::first_raw(remainder),
-    );
+    let (source, remainder_out) =
+        (&raw const *description.raw(), Description::first_raw(remainder));
     // SAFETY: the arrays have `count` groups and `count` requests, and there is a place for the
     // remainder. The other pointer refers to a live description.
-    unsafe {
-        call!(cuDevSmResourceSplit(
-            groups_out,
-            count,
-            source,
-            remainder_out,
-            0,
-            requests
-        ))
-    }?;
+    unsafe { call!(cuDevSmResourceSplit(groups_out, count, source, remainder_out, 0, requests)) }?;
     Ok(Split::new(device, split_guard, descriptions, params.len()))
 }
 
@@ -303,13 +282,7 @@ fn check(
         check_flags(index, group, driver)?;
         let (sm_count, coscheduled) = (group.sm_count, group.coscheduled);
         let refuse = |rule: &'static str| {
-            Err(Invalid::GroupRequest {
-                index,
-                sm_count,
-                coscheduled,
-                rule,
-            }
-            .into())
+            Err(Invalid::GroupRequest { index, sm_count, coscheduled, rule }.into())
         };
         if sm_count % 2 != 0 {
             return refuse("the number of SMs must be even");
@@ -349,10 +322,7 @@ fn check_flags(index: usize, group: &GroupRequest, driver: CudaVersion) -> Resul
     let supplemental = GroupFlags::LOCALITY_DOMAIN_SUPPLEMENTAL_SMS;
     let needed = [
         (flags.contains(single_domain), CudaVersion::new(13, 4)),
-        (
-            flags.contains(single_domain) && is_any_domain,
-            CudaVersion::new(13, 5),
-        ),
+        (flags.contains(single_domain) && is_any_domain, CudaVersion::new(13, 5)),
         (flags.contains(supplemental), CudaVersion::new(13, 5)),
     ];
     for (is_requested, since) in needed {

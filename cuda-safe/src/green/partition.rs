@@ -179,10 +179,7 @@ impl SmResource {
         for part in &plan.parts {
             let needed = part.size.map_or(0, |size| size.div_ceil(unit)) as usize;
             let taken_groups = groups.drain(..needed.min(groups.len()));
-            parts.push(Part {
-                asked: part.asked,
-                groups: taken_groups.collect(),
-            });
+            parts.push(Part { asked: part.asked, groups: taken_groups.collect() });
         }
         let mut remaining: Vec<SmGroup> = groups.into_iter().chain(split.remainder).collect();
         let rest = plan.parts.iter().position(|part| part.size.is_none());
@@ -196,10 +193,6 @@ impl SmResource {
                 parts[rest].groups.push(remaining.remove(0));
             }
         }
-        Ok(Partitions {
-            parts,
-            remaining,
-            method: plan.method,
-        })
+        Ok(Partitions { parts, remaining, method: plan.method })
     }
 }

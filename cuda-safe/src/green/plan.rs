@@ -38,11 +38,7 @@ pub struct Plan {
 
 impl PlannedPart {
     fn new(size: Option<u32>, sm_count: u32) -> Self {
-        Self {
-            asked: size,
-            sm_count,
-            size,
-        }
+        Self { asked: size, sm_count, size }
     }
 }
 
@@ -59,12 +55,7 @@ impl Plan {
 
     /// Returns whether both plans create the same partitions. The requested sizes may differ.
     pub(super) fn has_same_partitions(&self, other: &Self) -> bool {
-        let sizes = |plan: &Self| {
-            plan.parts
-                .iter()
-                .map(|part| part.sm_count)
-                .collect::<Vec<_>>()
-        };
+        let sizes = |plan: &Self| plan.parts.iter().map(|part| part.sm_count).collect::<Vec<_>>();
         self.method == other.method && sizes(self) == sizes(other)
     }
 }
@@ -102,11 +93,7 @@ struct EqualSplits<'a> {
 
 impl<'a> EqualSplits<'a> {
     fn new(resource: &'a SmResource, flags: SplitFlags) -> Self {
-        Self {
-            resource,
-            flags,
-            queried: None,
-        }
+        Self { resource, flags, queried: None }
     }
 
     fn get(&mut self) -> Result<&[EqualSplit]> {
@@ -172,12 +159,7 @@ fn check(sizes: &[PartitionSize]) -> Result<()> {
     if let Some(index) = sizes.iter().position(is_zero) {
         return Err(Invalid::ZeroPartitionSize { index }.into());
     }
-    if sizes
-        .iter()
-        .filter(|size| **size == PartitionSize::Rest)
-        .count()
-        > 1
-    {
+    if sizes.iter().filter(|size| **size == PartitionSize::Rest).count() > 1 {
         return Err(Invalid::SeveralRests.into());
     }
     Ok(())
@@ -202,15 +184,8 @@ impl SmResource {
             });
             size += step;
         }
-        if splits
-            .last()
-            .is_none_or(|last| last.sm_count != self.sm_count())
-        {
-            splits.push(EqualSplit {
-                sm_count: self.sm_count(),
-                groups: 1,
-                remaining: 0,
-            });
+        if splits.last().is_none_or(|last| last.sm_count != self.sm_count()) {
+            splits.push(EqualSplit { sm_count: self.sm_count(), groups: 1, remaining: 0 });
         }
         Ok(splits)
     }
@@ -262,32 +237,20 @@ impl SmResource {
     ) -> Result<impl Iterator<Item = Vec<Option<u32>>> + 'a> {
         let (step, smallest) = (self.step(flags)?, self.smallest(flags)?);
         // Any of these multiples may be the size of the groups that form the partitions.
-        let max = if self.may_be_rounded_down(sizes) {
-            self.sm_count()
-        } else {
-            0
-        };
+        let max = if self.may_be_rounded_down(sizes) { self.sm_count() } else { 0 };
         let down = (step..=max).step_by(step as usize).map(Rounding::Down);
         let roundings = std::iter::once(Rounding::Up).chain(down);
         let weights = sizes.iter().filter_map(PartitionSize::weight);
         let weights: u64 = weights.map(u64::from).sum();
         Ok(roundings.flat_map(move |rounding| {
             let fixed = self.counts(sizes, rounding, Shared::default()).into_iter();
-            let remaining = self
-                .sm_count()
-                .saturating_sub(fixed.flatten().fold(0, u32::saturating_add));
-            let unrounded = Shared {
-                sms: remaining,
-                weights,
-                multiple: 1,
-                min: 1,
-            };
+            let remaining =
+                self.sm_count().saturating_sub(fixed.flatten().fold(0, u32::saturating_add));
+            let unrounded = Shared { sms: remaining, weights, multiple: 1, min: 1 };
             // If the shares do not fit after the driver has rounded them up, they are rounded down, as
             // shares of the largest number for which they fit. This number may exceed the number of SMs,
             // because the remainders of the shares are not used. Without a weight, there is one attempt.
-            let remainders = u32::try_from(sizes.len())
-                .unwrap_or(u32::MAX)
-                .saturating_mul(step);
+            let remainders = u32::try_from(sizes.len()).unwrap_or(u32::MAX).saturating_mul(step);
             let max = match weights {
                 0 => 0,
                 _ => remaining.saturating_add(remainders.min(self.sm_count())),
@@ -364,20 +327,12 @@ impl SmResource {
     fn step(&self, flags: SplitFlags) -> Result<u32> {
         // Measured: without co-scheduling, sizes are multiples of two SMs.
         let ignores_coscheduling = flags.contains(SplitFlags::IGNORE_SM_COSCHEDULING);
-        Ok(if ignores_coscheduling {
-            2
-        } else {
-            self.granularity()?.multiple.max(1)
-        })
+        Ok(if ignores_coscheduling { 2 } else { self.granularity()?.multiple.max(1) })
     }
 
     fn smallest(&self, flags: SplitFlags) -> Result<u32> {
         let ignores_coscheduling = flags.contains(SplitFlags::IGNORE_SM_COSCHEDULING);
-        let min = if ignores_coscheduling {
-            2
-        } else {
-            self.granularity()?.min
-        };
+        let min = if ignores_coscheduling { 2 } else { self.granularity()?.min };
         Ok(min.max(1))
     }
 
@@ -446,10 +401,7 @@ impl SmResource {
                 Some(part.sm_count - size)
             });
             let surplus = sized.sum();
-            if best
-                .as_ref()
-                .is_none_or(|(least_surplus, _)| surplus <= *least_surplus)
-            {
+            if best.as_ref().is_none_or(|(least_surplus, _)| surplus <= *least_surplus) {
                 best = Some((surplus, plan));
             }
         }
@@ -503,10 +455,6 @@ impl SmResource {
             rest.sm_count = taken;
             remaining -= taken;
         }
-        Some(Plan {
-            method: Method::Composed { unit, units },
-            parts,
-            remaining,
-        })
+        Some(Plan { method: Method::Composed { unit, units }, parts, remaining })
     }
 }

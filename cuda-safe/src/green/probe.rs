@@ -170,11 +170,7 @@ impl SmProbe {
             dynamic_parallelism: device.compute_capability()?.0 == 9,
         };
         let kernel = Module::from_ptx(context, PTX)?.kernel(KERNEL)?.typed()?;
-        Ok(Self {
-            kernel,
-            blocks: BLOCKS_PER_SM * sms.max(1),
-            reasons,
-        })
+        Ok(Self { kernel, blocks: BLOCKS_PER_SM * sms.max(1), reasons })
     }
 
     /// Returns the context whose streams can be probed, including streams of its green contexts.
@@ -201,11 +197,7 @@ impl SmProbe {
         let config = LaunchConfig::linear(self.blocks, THREADS);
         // SAFETY: the kernel writes one element per block, and the buffer has one element per block.
         unsafe { self.kernel.launch(stream, config, (&mut sm_ids, CYCLES)) }?;
-        Ok(SmProbing {
-            sm_ids,
-            given,
-            reasons: self.reasons,
-        })
+        Ok(SmProbing { sm_ids, given, reasons: self.reasons })
     }
 
     /// Calls [`start`](Self::start) and [`synchronize`](SmProbing::synchronize). Blocks until the stream
@@ -286,12 +278,7 @@ impl SmTrace {
         let (first, second) = (self.clone(), second.clone());
         let shared: BTreeSet<u32> = first.sms.intersection(&second.sms).copied().collect();
         let cause = (!shared.is_empty()).then(|| cause(&first, &second, shared.len()));
-        SmOverlap {
-            first,
-            second,
-            shared,
-            cause,
-        }
+        SmOverlap { first, second, shared, cause }
     }
 }
 
@@ -317,10 +304,7 @@ fn cause(first: &SmTrace, second: &SmTrace, shared: usize) -> SmOverlapCause {
 impl SmOverlap {
     /// Returns whether the hardware added the shared SMs. The device was then split correctly.
     pub fn is_by_hardware(&self) -> bool {
-        matches!(
-            self.cause,
-            Some(SmOverlapCause::Mps | SmOverlapCause::DynamicParallelism)
-        )
+        matches!(self.cause, Some(SmOverlapCause::Mps | SmOverlapCause::DynamicParallelism))
     }
 }
 
@@ -379,18 +363,9 @@ mod tests {
     use super::{Reasons, SmOverlapCause, SmTrace};
     use std::ops::Range;
 
-    const HOPPER: Reasons = Reasons {
-        mps: false,
-        dynamic_parallelism: true,
-    };
-    const MPS: Reasons = Reasons {
-        mps: true,
-        dynamic_parallelism: false,
-    };
-    const NONE: Reasons = Reasons {
-        mps: false,
-        dynamic_parallelism: false,
-    };
+    const HOPPER: Reasons = Reasons { mps: false, dynamic_parallelism: true };
+    const MPS: Reasons = Reasons { mps: true, dynamic_parallelism: false };
+    const NONE: Reasons = Reasons { mps: false, dynamic_parallelism: false };
 
     fn trace(used_sms: Range<u32>, given: u32, reasons: Reasons) -> SmTrace {
         SmTrace::new(used_sms.collect(), Some(given), reasons)
@@ -420,14 +395,7 @@ mod tests {
     fn extra_sms_under_mps_are_attributed_to_mps() {
         let (first, second) = (trace(0..16, 8, MPS), trace(0..16, 8, MPS));
         assert_eq!(cause(first, second), Some(SmOverlapCause::Mps));
-        let three = trace(
-            0..11,
-            8,
-            Reasons {
-                mps: true,
-                ..HOPPER
-            },
-        );
+        let three = trace(0..11, 8, Reasons { mps: true, ..HOPPER });
         let added = three.added.expect("three added SMs");
         assert!(added.by_mps && !added.by_dynamic_parallelism);
     }

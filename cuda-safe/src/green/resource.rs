@@ -159,15 +159,10 @@ impl SmResource {
     #[doc(alias = "cuCtxGetDevResource")]
     pub fn of_context(context: &Context) -> Result<Self> {
         let keep_alive: KeepAlive = Arc::new(context.clone());
-        Self::query(
-            context.device(),
-            Some(keep_alive),
-            "cuCtxGetDevResource",
-            |out, kind| {
-                // SAFETY: the context is alive, and the pointer refers to a borrowed resource.
-                unsafe { call!(cuCtxGetDevResource(context.as_raw(), &raw mut *out, kind)) }
-            },
-        )
+        Self::query(context.device(), Some(keep_alive), "cuCtxGetDevResource", |out, kind| {
+            // SAFETY: the context is alive, and the pointer refers to a borrowed resource.
+            unsafe { call!(cuCtxGetDevResource(context.as_raw(), &raw mut *out, kind)) }
+        })
     }
 
     /// Returns the SMs of a partition. Calls `cuGreenCtxGetDevResource`.
@@ -182,12 +177,9 @@ impl SmResource {
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn of_green_context(green: &GreenContext) -> Result<Self> {
         let keep_alive: KeepAlive = Arc::new(green.clone());
-        Self::query(
-            green.device(),
-            Some(keep_alive),
-            "cuGreenCtxGetDevResource",
-            |out, kind| green.get_resource(out, kind),
-        )
+        Self::query(green.device(), Some(keep_alive), "cuGreenCtxGetDevResource", |out, kind| {
+            green.get_resource(out, kind)
+        })
     }
 
     /// Returns the SMs that work of a stream may use. Calls `cuStreamGetDevResource`.
@@ -202,17 +194,12 @@ impl SmResource {
     pub fn of_stream(stream: &Stream) -> Result<Self> {
         let device = stream.context().device();
         let keep_alive: KeepAlive = Arc::new(stream.clone());
-        Self::query(
-            device,
-            Some(keep_alive),
-            "cuStreamGetDevResource",
-            |out, kind| {
-                without_current(stream.context(), || {
-                    // SAFETY: the stream is alive, and the pointer refers to a borrowed resource.
-                    unsafe { answer!(cuStreamGetDevResource(stream.raw(), &raw mut *out, kind)) }
-                })
-            },
-        )
+        Self::query(device, Some(keep_alive), "cuStreamGetDevResource", |out, kind| {
+            without_current(stream.context(), || {
+                // SAFETY: the stream is alive, and the pointer refers to a borrowed resource.
+                unsafe { answer!(cuStreamGetDevResource(stream.raw(), &raw mut *out, kind)) }
+            })
+        })
     }
 
     fn query(
@@ -222,18 +209,11 @@ impl SmResource {
         get: impl FnOnce(&mut CUdevResource, CUdevResourceType) -> Result<()>,
     ) -> Result<Self> {
         let mut description = Description::default();
-        get(
-            description.as_mut_raw(),
-            CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM,
-        )?;
+        get(description.as_mut_raw(), CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM)?;
         if !description.is_of_sms() {
             return Err(unexpected_resource(function));
         }
-        Ok(Self {
-            device,
-            description,
-            keep_alive,
-        })
+        Ok(Self { device, description, keep_alive })
     }
 
     /// Returns the device.
@@ -258,9 +238,7 @@ impl SmResource {
     /// The query of the compute capability failed.
     pub fn granularity(&self) -> Result<Granularity> {
         let properties = self.properties();
-        let reported = properties
-            .min_partition_size
-            .zip(properties.coscheduled_alignment);
+        let reported = properties.min_partition_size.zip(properties.coscheduled_alignment);
         if let Some((min, multiple)) =
             reported.filter(|(min, multiple)| *min != 0 && *multiple != 0)
         {
@@ -305,10 +283,7 @@ impl SmGroup {
 
     /// Returns the same group again, for a green context that is split in its place.
     pub(super) fn duplicate(&self) -> Self {
-        Self {
-            origin: Arc::clone(&self.origin),
-            index: self.index,
-        }
+        Self { origin: Arc::clone(&self.origin), index: self.index }
     }
 
     /// Returns whether both groups belong to one split, which a green context requires.
@@ -332,18 +307,13 @@ pub(super) fn combined_resources(groups: &[SmGroup]) -> Result<Vec<CUdevResource
     if groups.len() > 1 {
         let driver = init::version()?;
         if driver < SEVERAL_GROUPS_SINCE {
-            return Err(Invalid::SeveralGroupsNeedNewerDriver {
-                groups: groups.len(),
-                driver,
-            }
-            .into());
+            return Err(
+                Invalid::SeveralGroupsNeedNewerDriver { groups: groups.len(), driver }.into()
+            );
         }
         check_equal_properties(first, groups, driver)?;
     }
-    Ok(groups
-        .iter()
-        .map(|group| *group.description().raw())
-        .collect())
+    Ok(groups.iter().map(|group| *group.description().raw()).collect())
 }
 
 /// Checks rules that newer drivers enforce without an explanation.
@@ -353,9 +323,7 @@ fn check_equal_properties(first: &SmGroup, groups: &[SmGroup], driver: CudaVersi
         ("co-scheduled alignment", EQUAL_GROUPS_SINCE, |properties| {
             properties.coscheduled_alignment
         }),
-        ("locality domain", CudaVersion::new(13, 4), |properties| {
-            properties.locality_domain
-        }),
+        ("locality domain", CudaVersion::new(13, 4), |properties| properties.locality_domain),
     ];
     let first_properties = first.properties();
     for group in groups {

@@ -112,8 +112,7 @@ impl SmGroup {
     /// # Errors
     /// See [`split_by_count`](Self::split_by_count).
     pub fn try_split_by_count(self, split: SplitByCount) -> Result<Split, Rejected<Self>> {
-        self.divide_by_count(&split)
-            .map_err(|error| Rejected::new(error, self))
+        self.divide_by_count(&split).map_err(|error| Rejected::new(error, self))
     }
 
     fn divide_by_count(&self, split: &SplitByCount) -> Result<Split> {
@@ -148,10 +147,8 @@ impl<'a> CheckedSplit<'a> {
         let Self { mut count, split } = self;
         let mut descriptions = Description::new_array(count as usize);
         let (groups, remainder) = descriptions.split_at_mut(count as usize);
-        let (groups_out, remainder_out) = (
-            Description::first_raw(groups),
-            Description::first_raw(remainder),
-        );
+        let (groups_out, remainder_out) =
+            (Description::first_raw(groups), Description::first_raw(remainder));
         let source_raw = &raw const *source.description.raw();
         // SAFETY: there are places for `count` groups and for the remainder. The other pointers refer
         // to a live description and to a local variable.
@@ -168,12 +165,7 @@ impl<'a> CheckedSplit<'a> {
         if count == 0 {
             return Err(Invalid::NoGroups.into());
         }
-        Ok(Split::new(
-            source.device,
-            split_guard,
-            descriptions,
-            count as usize,
-        ))
+        Ok(Split::new(source.device, split_guard, descriptions, count as usize))
     }
 }
 
@@ -194,11 +186,7 @@ impl Split {
         // A group for which no SMs were left has no type either.
         descriptions.retain(Description::is_of_sms);
         let count = descriptions.len();
-        let origin = Arc::new(Origin {
-            device,
-            descriptions,
-            split_guard,
-        });
+        let origin = Arc::new(Origin { device, descriptions, split_guard });
         let mut groups = Vec::with_capacity(count);
         for (index, origin) in std::iter::repeat_n(origin, count).enumerate() {
             groups.push(SmGroup { origin, index });
@@ -236,10 +224,7 @@ fn check(source: &Description, min: u32, flags: SplitFlags) -> Result<()> {
         return Err(Invalid::SplitAboveResource { min, sm_count }.into());
     }
     if flags.is_all() || !SplitFlags::all().contains(flags) {
-        return Err(Invalid::SplitFlags {
-            flags: flags.bits(),
-        }
-        .into());
+        return Err(Invalid::SplitFlags { flags: flags.bits() }.into());
     }
     if flags.is_empty() {
         return Ok(());

@@ -47,10 +47,7 @@ impl SplitGuard {
     /// Creates a guard for a split of SMs whose device is already registered: those of a green context,
     /// or of a part of a split.
     pub(super) fn within(keep_alive: KeepAlive) -> Self {
-        Self {
-            registration: None,
-            keep_alive: Some(keep_alive),
-        }
+        Self { registration: None, keep_alive: Some(keep_alive) }
     }
 }
 
@@ -76,10 +73,7 @@ struct Entry {
     label: String,
 }
 
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
-    number: 0,
-    entries: Vec::new(),
-});
+static REGISTRY: Mutex<Registry> = Mutex::new(Registry { number: 0, entries: Vec::new() });
 
 /// Locks the list. The lock is held briefly and never during a driver call, because drops on any thread
 /// take it.
@@ -111,24 +105,15 @@ pub(super) fn acquire(
     }
     let number = registry.number;
     registry.number += 1;
-    registry.entries.push(Entry {
-        number,
-        device,
-        label: label.to_owned(),
-    });
-    Ok(SplitGuard {
-        registration: Some(Registration { number }),
-        keep_alive: keep_alive.cloned(),
-    })
+    registry.entries.push(Entry { number, device, label: label.to_owned() });
+    Ok(SplitGuard { registration: Some(Registration { number }), keep_alive: keep_alive.cloned() })
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
         // In a forked child, a thread that no longer exists may hold the lock.
         if !fork::in_child() {
-            registry()
-                .entries
-                .retain(|entry| entry.number != self.number);
+            registry().entries.retain(|entry| entry.number != self.number);
         }
     }
 }
@@ -147,20 +132,12 @@ mod tests {
         match acquire(device, "second", Overlap::Refuse, None) {
             Err(Error::Invalid(invalid)) => assert_eq!(
                 *invalid,
-                Invalid::SplitInUse {
-                    device: 1000,
-                    holder: "first".to_owned()
-                }
+                Invalid::SplitInUse { device: 1000, holder: "first".to_owned() }
             ),
             other => panic!("expected `SplitInUse`, got {other:?}"),
         }
-        acquire(
-            Device::unchecked(1001),
-            "other device",
-            Overlap::Refuse,
-            None,
-        )
-        .expect("another device");
+        acquire(Device::unchecked(1001), "other device", Overlap::Refuse, None)
+            .expect("another device");
         drop(first);
         acquire(device, "third", Overlap::Refuse, None).expect("the first split was dropped");
     }

@@ -93,13 +93,7 @@ impl Workqueues {
         init::init()?;
         Self::query(*device, CONFIG, |out| {
             // SAFETY: the pointer refers to a borrowed resource.
-            unsafe {
-                call!(cuDeviceGetDevResource(
-                    device.as_raw(),
-                    &raw mut *out,
-                    CONFIG
-                ))
-            }
+            unsafe { call!(cuDeviceGetDevResource(device.as_raw(), &raw mut *out, CONFIG)) }
         })
     }
 
@@ -125,9 +119,7 @@ impl Workqueues {
     /// Since CUDA 13.1. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn of_green_context(green: &GreenContext) -> Result<Self> {
-        Self::query(green.device(), CONFIG, |out| {
-            green.get_resource(out, CONFIG)
-        })
+        Self::query(green.device(), CONFIG, |out| green.get_resource(out, CONFIG))
     }
 
     /// Returns the queues of a green context, to be shared with another green context. Calls
@@ -141,9 +133,7 @@ impl Workqueues {
     /// Since CUDA 13.1. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
     pub fn shared_with(green: &GreenContext) -> Result<Self> {
-        let queues = Self::query(green.device(), QUEUES, |out| {
-            green.get_resource(out, QUEUES)
-        })?;
+        let queues = Self::query(green.device(), QUEUES, |out| green.get_resource(out, QUEUES))?;
         Ok(queues.kept_alive_by(Arc::new(green.clone())))
     }
 
@@ -180,17 +170,11 @@ impl Workqueues {
         let mut raw = CUdevResource::default();
         get(&mut raw)?;
         if raw.type_ != kind {
-            return Err(super::resource::unexpected_resource(
-                "cuDeviceGetDevResource",
-            ));
+            return Err(super::resource::unexpected_resource("cuDeviceGetDevResource"));
         }
         Ok(Self {
             device,
-            inner: Box::new(Inner {
-                raw,
-                shared_with: None,
-                has_driver_scope: true,
-            }),
+            inner: Box::new(Inner { raw, shared_with: None, has_driver_scope: true }),
         })
     }
 
@@ -246,11 +230,7 @@ impl Workqueues {
     /// Checks for settings that a driver would refuse with only an error code, or ignore.
     pub(super) fn check(&self) -> Result<()> {
         let refused = |setting, given, possible| {
-            let refused = Invalid::WorkqueueSetting {
-                setting,
-                given,
-                possible,
-            };
+            let refused = Invalid::WorkqueueSetting { setting, given, possible };
             Err(refused.into())
         };
         match (self.concurrency_limit(), self.scope()) {

@@ -10,10 +10,8 @@ use cuda_sys::CUresult;
 use std::ops::Range;
 
 /// The driver's error codes for an address that it did not allocate.
-const UNKNOWN_ADDRESS: [CUresult; 2] = [
-    CUresult::CUDA_ERROR_NOT_FOUND,
-    CUresult::CUDA_ERROR_INVALID_VALUE,
-];
+const UNKNOWN_ADDRESS: [CUresult; 2] =
+    [CUresult::CUDA_ERROR_NOT_FOUND, CUresult::CUDA_ERROR_INVALID_VALUE];
 
 impl ArrayInterface {
     /// Returns the address at which `context` accesses the first element, or 0 if the array is empty.
@@ -25,10 +23,7 @@ impl ArrayInterface {
             return Ok(0);
         }
         let info = context.pointer_info(self.address())?;
-        let address = info
-            .as_ref()
-            .and_then(|info| info.device_address)
-            .unwrap_or(self.address());
+        let address = info.as_ref().and_then(|info| info.device_address).unwrap_or(self.address());
         if address % align as u64 != 0 {
             let problem = format!("{address:#x} is not aligned for {}", self.dtype());
             return Err(refused("data", problem).into());
@@ -71,13 +66,7 @@ fn unmapped(address: u64) -> Error {
 /// Returns the allocation or mapping that contains an address.
 fn allocation_at(context: &Context, address: u64) -> Result<Option<Range<u64>>> {
     match context.address_range(address) {
-        Err(error)
-            if error
-                .code()
-                .is_some_and(|code| UNKNOWN_ADDRESS.contains(&code)) =>
-        {
-            Ok(None)
-        }
+        Err(error) if error.code().is_some_and(|code| UNKNOWN_ADDRESS.contains(&code)) => Ok(None),
         range => range.map(Some),
     }
 }
@@ -166,13 +155,7 @@ mod tests {
     #[test]
     fn a_driver_that_repeats_its_answer_is_not_queried_forever() {
         let repeated = |_| Ok(Some(100..200));
-        assert_eq!(
-            first_unmapped(&(100..300), 100..200, repeated).ok(),
-            Some(Some(200))
-        );
-        assert_eq!(
-            first_unmapped(&(0..200), 100..200, repeated).ok(),
-            Some(Some(99))
-        );
+        assert_eq!(first_unmapped(&(100..300), 100..200, repeated).ok(), Some(Some(200)));
+        assert_eq!(first_unmapped(&(0..200), 100..200, repeated).ok(), Some(Some(99)));
     }
 }

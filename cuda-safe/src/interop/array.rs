@@ -62,10 +62,7 @@ pub struct ReadOptions {
 /// It does not own the memory. The interface does not tell who owns it, or how long it stays valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(
-    feature = "serde",
-    serde(try_from = "RawInterface", into = "RawInterface")
-)]
+#[cfg_attr(feature = "serde", serde(try_from = "RawInterface", into = "RawInterface"))]
 pub struct ArrayInterface {
     version: u32,
     dtype: Dtype,
@@ -100,10 +97,8 @@ impl RawInterface {
         let address = u64::try_from(address)
             .map_err(|_| refused("data", format!("{address} is not an address")))?;
         if address == 0 && !layout.is_empty() {
-            let problem = format!(
-                "the address is 0, but the shape {:?} is not empty",
-                layout.shape()
-            );
+            let problem =
+                format!("the address is 0, but the shape {:?} is not empty", layout.shape());
             return Err(refused("data", problem));
         }
         let range = layout.byte_range();
@@ -131,24 +126,17 @@ impl RawInterface {
 
     fn layout(&self, item_size: usize) -> Result<Layout, Invalid> {
         let shape = self.shape.as_ref().ok_or_else(|| missing("shape"))?;
-        let unsigned_shape: Option<Vec<usize>> = shape
-            .iter()
-            .map(|extent| usize::try_from(*extent).ok())
-            .collect();
+        let unsigned_shape: Option<Vec<usize>> =
+            shape.iter().map(|extent| usize::try_from(*extent).ok()).collect();
         let unsigned_shape = unsigned_shape
             .ok_or_else(|| refused("shape", format!("{shape:?} is not a shape of an array")))?;
         let Some(strides) = &self.strides else {
             return Layout::c_contiguous(&unsigned_shape, item_size);
         };
-        let signed_strides: Option<Vec<isize>> = strides
-            .iter()
-            .map(|stride| isize::try_from(*stride).ok())
-            .collect();
+        let signed_strides: Option<Vec<isize>> =
+            strides.iter().map(|stride| isize::try_from(*stride).ok()).collect();
         let signed_strides = signed_strides.ok_or_else(|| {
-            refused(
-                "strides",
-                format!("the strides {strides:?} exceed the address space"),
-            )
+            refused("strides", format!("the strides {strides:?} exceed the address space"))
         })?;
         Layout::strided(&unsigned_shape, &signed_strides, item_size)
     }
@@ -164,10 +152,7 @@ impl RawInterface {
             _ => return Ok(None),
         };
         if !options.masks {
-            return Err(refused(
-                "mask",
-                "masked arrays are not supported by this reader",
-            ));
+            return Err(refused("mask", "masked arrays are not supported by this reader"));
         }
         if mask.mask.is_some() {
             return Err(refused("mask", "the mask has a mask"));
@@ -210,10 +195,7 @@ impl ArrayInterface {
             ));
         }
         if address == 0 && !layout.is_empty() {
-            return Err(refused(
-                "data",
-                "the address is 0, but the shape is not empty",
-            ));
+            return Err(refused("data", "the address is 0, but the shape is not empty"));
         }
         Ok(Self {
             version: VERSION,
@@ -229,10 +211,7 @@ impl ArrayInterface {
     /// Marks the array as read-only.
     #[must_use]
     pub fn read_only(self) -> Self {
-        Self {
-            read_only: true,
-            ..self
-        }
+        Self { read_only: true, ..self }
     }
 
     /// Sets the stream with which consumers must order their work. `None` means that there is no
@@ -245,10 +224,7 @@ impl ArrayInterface {
     /// Sets a mask. Its shape must be that of the array, or be broadcastable to it.
     #[must_use]
     pub fn with_mask(self, mask: Option<Self>) -> Self {
-        Self {
-            mask: mask.map(Box::new),
-            ..self
-        }
+        Self { mask: mask.map(Box::new), ..self }
     }
 
     /// Returns the version of the interface from which it was read. It may be newer than version 3,
@@ -295,13 +271,7 @@ impl ArrayInterface {
         let widened = |stride: &isize| *stride as i128;
         RawInterface {
             version: Some(VERSION.into()),
-            shape: Some(
-                self.layout
-                    .shape()
-                    .iter()
-                    .map(|extent| *extent as i128)
-                    .collect(),
-            ),
+            shape: Some(self.layout.shape().iter().map(|extent| *extent as i128).collect()),
             typestr: Some(self.dtype.typestr()),
             descr: self.dtype.descr(),
             data: Some(match self.layout.is_empty() {

@@ -19,10 +19,7 @@ pub enum Dtype {
 /// An element type with fields that do not overlap.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(
-    feature = "serde",
-    serde(try_from = "Vec<DescrEntry>", into = "Vec<DescrEntry>")
-)]
+#[cfg_attr(feature = "serde", serde(try_from = "Vec<DescrEntry>", into = "Vec<DescrEntry>"))]
 pub struct Record {
     fields: Vec<Field>,
     size: usize,
@@ -50,18 +47,12 @@ pub struct DescrEntry {
     /// The name. It is empty for padding, which has the kind `V`.
     pub name: String,
     /// The title, if the name is a pair.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, skip_serializing_if = "Option::is_none")
-    )]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
     pub title: Option<String>,
     /// The type.
     pub ty: DescrType,
     /// The shape; empty for a scalar.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, skip_serializing_if = "Vec::is_empty")
-    )]
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub shape: Vec<usize>,
 }
 
@@ -138,11 +129,7 @@ impl Dtype {
 impl Field {
     /// Returns the size of the whole field in bytes.
     fn size(&self) -> Option<usize> {
-        self.shape
-            .iter()
-            .try_fold(self.dtype.item_size(), |size, extent| {
-                size.checked_mul(*extent)
-            })
+        self.shape.iter().try_fold(self.dtype.item_size(), |size, extent| size.checked_mul(*extent))
     }
 }
 

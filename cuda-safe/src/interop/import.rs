@@ -178,11 +178,7 @@ impl ArrayInterface {
     ) -> Result<ImportedArray<T>> {
         let len = self.check_for::<T>()?;
         let whole = self.import_checked(stream, sync, align_of::<T>(), false, owner)?;
-        Ok(ImportedArray {
-            whole,
-            len,
-            elements: PhantomData,
-        })
+        Ok(ImportedArray { whole, len, elements: PhantomData })
     }
 
     /// Imports an array of any type and layout for work on `stream`. This is like
@@ -265,19 +261,10 @@ impl ArrayInterface {
             let address = mask.checked_address(work_stream.context(), 1)?;
             // If the mask names another stream than `work_stream`, this orders the two streams.
             let producer_order = mask.order_after_producer(work_stream, sync)?;
-            Ok::<_, Error>((
-                mask,
-                CheckedArray {
-                    address,
-                    producer_order,
-                },
-            ))
+            Ok::<_, Error>((mask, CheckedArray { address, producer_order }))
         });
         let mask = mask.transpose()?;
-        let array = CheckedArray {
-            address,
-            producer_order,
-        };
+        let array = CheckedArray { address, producer_order };
         let owner: Arc<dyn Any + Send + Sync> = Arc::new(owner);
         let stream = match producer_stream {
             // The owner keeps the stream alive.
@@ -448,11 +435,7 @@ impl<T> ImportedArray<T> {
     /// [`Invalid::ArrayInterface`] if the producer marked the array as read-only.
     pub fn as_mut_slice(&mut self) -> Result<DeviceSliceMut<'_, T>> {
         self.whole.check_writable()?;
-        Ok(DeviceSliceMut::new(
-            self.whole.address,
-            self.len,
-            self.stream(),
-        ))
+        Ok(DeviceSliceMut::new(self.whole.address, self.len, self.stream()))
     }
 
     /// Returns the array without its type.
@@ -515,10 +498,7 @@ impl Drop for Imported {
         match &self.access.producer_order {
             ProducerOrder::Unordered => {}
             ProducerOrder::Event(event, producer) => {
-                release(
-                    Reads::new(event, stream.raw(), producer.raw()),
-                    &self.access,
-                );
+                release(Reads::new(event, stream.raw(), producer.raw()), &self.access);
             }
             ProducerOrder::HostWait => {
                 if let Err(error) = stream.wait_for_work() {

@@ -55,8 +55,5 @@ pub use view::{ArrayView, ArrayViewMut};
 
 /// Returns the error for an invalid value of a key.
 fn refused(key: &'static str, problem: impl Into<String>) -> Invalid {
-    Invalid::ArrayInterface {
-        key,
-        problem: problem.into(),
-    }
+    Invalid::ArrayInterface { key, problem: problem.into() }
 }

@@ -97,10 +97,7 @@ impl TryFrom<RawInterface> for ArrayInterface {
     type Error = Invalid;
 
     fn try_from(raw: RawInterface) -> Result<Self, Invalid> {
-        raw.check(ReadOptions {
-            masks: true,
-            ..ReadOptions::default()
-        })
+        raw.check(ReadOptions { masks: true, ..ReadOptions::default() })
     }
 }
 

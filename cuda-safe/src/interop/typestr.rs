@@ -45,11 +45,7 @@ pub enum ByteOrder {
 
 impl ByteOrder {
     /// The byte order of this machine.
-    pub const NATIVE: Self = if cfg!(target_endian = "little") {
-        Self::Little
-    } else {
-        Self::Big
-    };
+    pub const NATIVE: Self = if cfg!(target_endian = "little") { Self::Little } else { Self::Big };
 
     fn symbol(self) -> char {
         match self {
@@ -105,9 +101,7 @@ const KINDS: [(Kind, char, Option<&[usize]>); 11] = [
 
 impl Kind {
     fn from_letter(letter: char) -> Option<Self> {
-        let row = KINDS
-            .iter()
-            .find(|(_, row_letter, _)| *row_letter == letter)?;
+        let row = KINDS.iter().find(|(_, row_letter, _)| *row_letter == letter)?;
         Some(row.0)
     }
 
@@ -135,9 +129,8 @@ pub struct DatetimeUnit {
 }
 
 /// NumPy's units, from years to attoseconds, and `generic`.
-const UNITS: [&str; 14] = [
-    "Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic",
-];
+const UNITS: [&str; 14] =
+    ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as", "generic"];
 
 impl DatetimeUnit {
     /// Returns `Y`, `M`, `W`, `D`, `h`, `m`, `s`, `ms`, `us`, `ns`, `ps`, `fs`, `as` or `generic`.
@@ -156,10 +149,7 @@ impl DatetimeUnit {
         let (count, name) = text.split_at(digits);
         // NumPy's other name for microseconds.
         let name = if name == "\u{3bc}s" { "us" } else { name };
-        let name = UNITS
-            .into_iter()
-            .find(|unit| *unit == name)
-            .ok_or("an unknown unit of time")?;
+        let name = UNITS.into_iter().find(|unit| *unit == name).ok_or("an unknown unit of time")?;
         let count = match count {
             "" => 1,
             digits => digits
@@ -212,12 +202,7 @@ impl TypeString {
             (true, ByteOrder::None) => ByteOrder::NATIVE,
             (true, order) => order,
         };
-        Ok(Self {
-            order,
-            kind,
-            count,
-            unit,
-        })
+        Ok(Self { order, kind, count, unit })
     }
 
     /// Returns the byte order.
@@ -286,18 +271,14 @@ fn parse(text: &str) -> Result<TypeString, &'static str> {
     let (digits, unit) = match rest.split_once('[') {
         None => (rest, None),
         Some((digits, unit)) => {
-            let unit = unit
-                .strip_suffix(']')
-                .ok_or("the closing bracket is missing")?;
+            let unit = unit.strip_suffix(']').ok_or("the closing bracket is missing")?;
             (digits, Some(unit))
         }
     };
     if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return Err("the size must be a number");
     }
-    let count = digits
-        .parse()
-        .map_err(|_| "the size exceeds the address space")?;
+    let count = digits.parse().map_err(|_| "the size exceeds the address space")?;
     let unit = match (unit, kind) {
         (None, _) => None,
         (Some(unit), Kind::Timedelta | Kind::Datetime) => Some(DatetimeUnit::parse(unit)?),

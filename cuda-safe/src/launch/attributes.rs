@@ -216,11 +216,7 @@ impl LaunchAttributes<'_> {
                 value.programmaticStreamSerializationAllowed = 1;
             });
         }
-        if let Some(ProgrammaticEvent {
-            event,
-            at_block_start,
-        }) = *programmatic_event
-        {
+        if let Some(ProgrammaticEvent { event, at_block_start }) = *programmatic_event {
             same_context("the event", event.context(), context)?;
             let id = Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT;
             list.add("programmatic_event", id, None, |value| {
@@ -255,10 +251,7 @@ impl LaunchAttributes<'_> {
         if let Some(MemoryDomainMap { default, remote }) = *memory_domain_map {
             let id = Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP;
             list.add("memory_domain_map", id, Some((12, 0)), |value| {
-                value.memSyncDomainMap = CUlaunchMemSyncDomainMap {
-                    default_: default,
-                    remote,
-                };
+                value.memSyncDomainMap = CUlaunchMemSyncDomainMap { default_: default, remote };
             });
         }
         if let Some(window) = access_policy {
@@ -296,11 +289,7 @@ impl LaunchAttributes<'_> {
 impl List {
     #[inline]
     pub(crate) fn new() -> Self {
-        Self {
-            attributes: [const { MaybeUninit::uninit() }; ROOM],
-            count: 0,
-            newest: None,
-        }
+        Self { attributes: [const { MaybeUninit::uninit() }; ROOM], count: 0, newest: None }
     }
 
     /// Adds an attribute. `since` is the version that introduced it, if that is later than
@@ -319,11 +308,7 @@ impl List {
         };
         let mut value = CUlaunchAttributeValue { pad: [0; 64] };
         set(&mut value);
-        place.write(CUlaunchAttribute {
-            id,
-            pad: [0; 4],
-            value,
-        });
+        place.write(CUlaunchAttribute { id, pad: [0; 4], value });
         self.count += 1;
         if let Some((major, minor)) = since {
             let since = CudaVersion::new(major, minor);
@@ -340,12 +325,7 @@ impl List {
         // The version was stored when the driver was opened, so this makes no driver call.
         let driver = init::version()?;
         if driver < since {
-            return Err(Invalid::UnknownAttribute {
-                attribute,
-                since,
-                driver,
-            }
-            .into());
+            return Err(Invalid::UnknownAttribute { attribute, since, driver }.into());
         }
         Ok(())
     }
@@ -386,13 +366,7 @@ impl AccessPolicyWindow {
     /// # Errors
     /// [`Invalid::LaunchAttribute`].
     pub(crate) fn checked(self) -> Result<CUaccessPolicyWindow> {
-        let Self {
-            address,
-            bytes,
-            hit_ratio,
-            hit,
-            miss,
-        } = self;
+        let Self { address, bytes, hit_ratio, hit, miss } = self;
         // NaN is outside the range too.
         if !(0.0..=1.0).contains(&hit_ratio) {
             let possible = "a hit ratio from 0 to 1";
@@ -424,10 +398,5 @@ fn refused(
     given: impl ToString,
     possible: &'static str,
 ) -> crate::call::error::Error {
-    Invalid::LaunchAttribute {
-        attribute,
-        given: given.to_string(),
-        possible,
-    }
-    .into()
+    Invalid::LaunchAttribute { attribute, given: given.to_string(), possible }.into()
 }

@@ -205,10 +205,7 @@ impl<'a> LaunchBuilder<'a> {
     ) -> Result<()> {
         self.with_pointers(|pointers| {
             // SAFETY: see `launch`.
-            unsafe {
-                self.kernel
-                    .enqueue_with(self.stream, config, attributes, pointers)
-            }
+            unsafe { self.kernel.enqueue_with(self.stream, config, attributes, pointers) }
         })
     }
 

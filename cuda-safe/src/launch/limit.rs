@@ -36,12 +36,7 @@ pub(super) fn explain(
     if !is_rejection {
         return error;
     }
-    let launch = Launch {
-        kernel,
-        stream,
-        config,
-        attributes,
-    };
+    let launch = Launch { kernel, stream, config, attributes };
     // A limit that the driver does not report is not a reason to hide the error of the launch.
     match launch.exceeded() {
         Some(limit) => Error::Launch(Box::new(LaunchError {
@@ -75,9 +70,7 @@ impl Launch<'_> {
             Self::cluster,
             Self::cooperative,
         ];
-        checks
-            .iter()
-            .find_map(|check| check(self).unwrap_or_default())
+        checks.iter().find_map(|check| check(self).unwrap_or_default())
     }
 
     fn threads(&self) -> u64 {
@@ -90,17 +83,10 @@ impl Launch<'_> {
         let max = device.attribute(attribute::MAX_THREADS_PER_BLOCK)?;
         let (block, threads) = (self.config.block, self.threads());
         if threads > u64::from(max) {
-            return Ok(Some(LaunchLimit::DeviceThreads {
-                block,
-                threads,
-                max,
-            }));
+            return Ok(Some(LaunchLimit::DeviceThreads { block, threads, max }));
         }
-        let limits = [
-            attribute::MAX_BLOCK_DIM_X,
-            attribute::MAX_BLOCK_DIM_Y,
-            attribute::MAX_BLOCK_DIM_Z,
-        ];
+        let limits =
+            [attribute::MAX_BLOCK_DIM_X, attribute::MAX_BLOCK_DIM_Y, attribute::MAX_BLOCK_DIM_Z];
         for ((axis, given), limit) in AXES.into_iter().zip(block).zip(limits) {
             let max = device.attribute(limit)?;
             if given > max {
@@ -112,11 +98,8 @@ impl Launch<'_> {
 
     fn grid(&self) -> Result<Option<LaunchLimit>> {
         let device = self.kernel.context().device();
-        let limits = [
-            attribute::MAX_GRID_DIM_X,
-            attribute::MAX_GRID_DIM_Y,
-            attribute::MAX_GRID_DIM_Z,
-        ];
+        let limits =
+            [attribute::MAX_GRID_DIM_X, attribute::MAX_GRID_DIM_Y, attribute::MAX_GRID_DIM_Z];
         for ((axis, given), limit) in AXES.into_iter().zip(self.config.grid).zip(limits) {
             let max = device.attribute(limit)?;
             if given > max {
@@ -127,9 +110,7 @@ impl Launch<'_> {
     }
 
     fn kernel_threads(&self) -> Result<Option<LaunchLimit>> {
-        let max = self
-            .kernel
-            .attribute(kernel_attribute::MAX_THREADS_PER_BLOCK)?;
+        let max = self.kernel.attribute(kernel_attribute::MAX_THREADS_PER_BLOCK)?;
         let threads = self.threads();
         if threads <= u64::from(max) {
             return Ok(None);
@@ -186,10 +167,7 @@ impl Launch<'_> {
         if !grid.into_iter().zip(cluster).all(divides) {
             return Ok(Some(LaunchLimit::ClusterDivision { grid, cluster }));
         }
-        let blocks = cluster
-            .map(u64::from)
-            .into_iter()
-            .fold(1, u64::saturating_mul);
+        let blocks = cluster.map(u64::from).into_iter().fold(1, u64::saturating_mul);
         let max = self.largest_cluster()?;
         Ok((blocks > u64::from(max)).then_some(LaunchLimit::ClusterSize { blocks, max }))
     }
@@ -204,12 +182,8 @@ impl Launch<'_> {
                 .and_then(|attributes| attributes.portable_cluster_mode),
             ..Default::default()
         };
-        let config = LaunchConfig {
-            grid: [1; 3],
-            ..self.config
-        };
-        self.kernel
-            .max_cluster_size_on(self.stream, config, &attributes)
+        let config = LaunchConfig { grid: [1; 3], ..self.config };
+        self.kernel.max_cluster_size_on(self.stream, config, &attributes)
     }
 
     fn cooperative(&self) -> Result<Option<LaunchLimit>> {
@@ -232,13 +206,11 @@ impl Launch<'_> {
         };
         let blocks = self.config.grid.map(u128::from).into_iter().product();
         let max = u64::from(per_sm) * u64::from(sm_count);
-        Ok(
-            (blocks > u128::from(max)).then_some(LaunchLimit::CooperativeBlocks {
-                blocks,
-                max,
-                per_sm,
-                sm_count,
-            }),
-        )
+        Ok((blocks > u128::from(max)).then_some(LaunchLimit::CooperativeBlocks {
+            blocks,
+            max,
+            per_sm,
+            sm_count,
+        }))
     }
 }

@@ -47,11 +47,7 @@ pub struct LaunchConfig {
 impl LaunchConfig {
     /// Returns a configuration without dynamic shared memory.
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
-        Self {
-            grid,
-            block,
-            shared_bytes: 0,
-        }
+        Self { grid, block, shared_bytes: 0 }
     }
 
     /// Returns a one-dimensional configuration.
@@ -100,10 +96,7 @@ impl LaunchConfig {
     /// Sets the dynamic shared memory per block, in bytes.
     #[must_use]
     pub const fn with_shared_bytes(self, shared_bytes: u32) -> Self {
-        Self {
-            shared_bytes,
-            ..self
-        }
+        Self { shared_bytes, ..self }
     }
 
     /// Checks that no dimension is zero. The driver checks the device's limits.
@@ -125,11 +118,7 @@ impl LaunchConfig {
     #[cold]
     #[inline(never)]
     fn refused(&self) -> Error {
-        Invalid::LaunchConfig {
-            grid: self.grid,
-            block: self.block,
-        }
-        .into()
+        Invalid::LaunchConfig { grid: self.grid, block: self.block }.into()
     }
 }
 
@@ -287,10 +276,7 @@ impl Kernel {
 impl<P: Params> TypedKernel<P> {
     pub(crate) fn new(kernel: &Kernel) -> Result<Self> {
         kernel.check_sizes(P::sizes())?;
-        Ok(Self {
-            kernel: kernel.clone(),
-            params: PhantomData,
-        })
+        Ok(Self { kernel: kernel.clone(), params: PhantomData })
     }
 
     /// Returns the kernel.
@@ -406,20 +392,14 @@ impl<P: Params> TypedKernel<P> {
     ) -> Result<()> {
         arguments.with_pointers(self.target(stream), |pointers| {
             // SAFETY: see `launch`.
-            unsafe {
-                self.kernel
-                    .enqueue_with(stream, config, attributes, pointers)
-            }
+            unsafe { self.kernel.enqueue_with(stream, config, attributes, pointers) }
         })
     }
 }
 
 impl<P> Clone for TypedKernel<P> {
     fn clone(&self) -> Self {
-        Self {
-            kernel: self.kernel.clone(),
-            params: PhantomData,
-        }
+        Self { kernel: self.kernel.clone(), params: PhantomData }
     }
 }
 

@@ -60,16 +60,9 @@ impl Kernel {
     #[doc(alias = "cuOccupancyMaxActiveBlocksPerMultiprocessor")]
     #[doc(alias = "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags")]
     pub fn max_active_blocks(&self, threads: u32, options: OccupancyOptions) -> Result<u32> {
-        let OccupancyOptions {
-            shared_bytes,
-            max_threads: _,
-            keep_caching,
-            _non_exhaustive: (),
-        } = options;
-        let (threads, flags) = (
-            at_least_one(threads)?,
-            OccupancyOptions::flags(keep_caching),
-        );
+        let OccupancyOptions { shared_bytes, max_threads: _, keep_caching, _non_exhaustive: () } =
+            options;
+        let (threads, flags) = (at_least_one(threads)?, OccupancyOptions::flags(keep_caching));
         let mut blocks = 0;
         let (out, function) = (&raw mut blocks, self.as_raw());
         let _current = self.context().enter()?;
@@ -147,21 +140,16 @@ impl Kernel {
         limit: u32,
         options: OccupancyOptions,
     ) -> Result<SuggestedBlock> {
-        let OccupancyOptions {
-            shared_bytes,
-            max_threads: _,
-            keep_caching,
-            _non_exhaustive: (),
-        } = options;
+        let OccupancyOptions { shared_bytes, max_threads: _, keep_caching, _non_exhaustive: () } =
+            options;
         let flags = OccupancyOptions::flags(keep_caching);
         let limit = c_int::try_from(limit).unwrap_or(c_int::MAX);
         let (mut blocks, mut threads) = (0, 0);
         let (grid, block) = (&raw mut blocks, &raw mut threads);
         let _current = self.context().enter()?;
         let guard = table.map(TableGuard::start);
-        let callback = guard
-            .is_some()
-            .then_some(shared_bytes_of as unsafe extern "C" fn(c_int) -> usize);
+        let callback =
+            guard.is_some().then_some(shared_bytes_of as unsafe extern "C" fn(c_int) -> usize);
         let function = self.as_raw();
         // SAFETY: the function is alive and belongs to the current context, and the pointers refer to
         // local variables. The callback only reads the table that `guard` keeps for this thread, if
@@ -178,10 +166,7 @@ impl Kernel {
             ))
         }?;
         drop(guard);
-        Ok(SuggestedBlock {
-            threads: unsigned(threads),
-            blocks: unsigned(blocks),
-        })
+        Ok(SuggestedBlock { threads: unsigned(threads), blocks: unsigned(blocks) })
     }
 
     /// Returns the dynamic shared memory, in bytes, that is available to each of `blocks` blocks of
@@ -201,11 +186,7 @@ impl Kernel {
         let _current = self.context().enter()?;
         // SAFETY: the function is alive and belongs to the current context, and the pointer refers to a
         // local variable.
-        unsafe {
-            call!(cuOccupancyAvailableDynamicSMemPerBlock(
-                out, function, blocks, threads
-            ))
-        }?;
+        unsafe { call!(cuOccupancyAvailableDynamicSMemPerBlock(out, function, blocks, threads)) }?;
         Ok(bytes)
     }
 
@@ -323,10 +304,7 @@ fn unsigned(number: c_int) -> u32 {
 /// exceeds what the driver allows.
 fn at_least_one(number: u32) -> Result<c_int> {
     if number == 0 {
-        return Err(Error::from(Invalid::LaunchConfig {
-            grid: [1; 3],
-            block: [0, 1, 1],
-        }));
+        return Err(Error::from(Invalid::LaunchConfig { grid: [1; 3], block: [0, 1, 1] }));
     }
     Ok(c_int::try_from(number).unwrap_or(c_int::MAX))
 }

@@ -95,11 +95,7 @@ impl<T: Copy, const N: usize> InlineVec<T, N> {
     /// Returns an empty vector, which replaces the elements of `inline` by its own.
     #[inline]
     fn new(inline: [T; N]) -> Self {
-        Self {
-            len: 0,
-            inline,
-            heap: Vec::new(),
-        }
+        Self { len: 0, inline, heap: Vec::new() }
     }
 
     #[inline]

@@ -89,11 +89,7 @@ fn new_slots<M: MemoryManager>(
 fn check_version<M: MemoryManager>() -> Result<()> {
     let version = M::interface_version();
     if version != INTERFACE_VERSION {
-        return Err(Invalid::ManagerVersion {
-            version,
-            expected: INTERFACE_VERSION,
-        }
-        .into());
+        return Err(Invalid::ManagerVersion { version, expected: INTERFACE_VERSION }.into());
     }
     Ok(())
 }
@@ -117,11 +113,7 @@ pub(crate) struct ManagerSlot {
 
 impl ManagerSlot {
     fn new(make: Make) -> Self {
-        Self {
-            make,
-            made: OnceLock::new(),
-            making: Mutex::new(()),
-        }
+        Self { make, made: OnceLock::new(), making: Mutex::new(()) }
     }
 
     /// Returns the manager, if it has been created.
@@ -246,9 +238,7 @@ impl Context {
     /// # Errors
     /// See [`memory_manager`](Self::memory_manager).
     pub fn memory_manager_as<M: MemoryManager>(&self) -> Result<Option<&M>> {
-        Ok(self
-            .memory_manager()?
-            .and_then(<dyn MemoryManager>::downcast_ref))
+        Ok(self.memory_manager()?.and_then(<dyn MemoryManager>::downcast_ref))
     }
 
     /// Returns the manager if it has been created, as it has for anything that it allocated.
@@ -267,7 +257,6 @@ impl Context {
 
     /// Returns the manager, or [`Invalid::NoMemoryManager`].
     pub(crate) fn expect_manager(&self) -> Result<&dyn MemoryManager> {
-        self.memory_manager()?
-            .ok_or_else(|| Invalid::NoMemoryManager.into())
+        self.memory_manager()?.ok_or_else(|| Invalid::NoMemoryManager.into())
     }
 }

@@ -45,9 +45,7 @@ pub(crate) fn try_enter(manager: &dyn MemoryManager) -> Option<CurrentContext> {
 pub fn with_current_context(manager: Box<dyn MemoryManager>) -> Box<dyn MemoryManager> {
     match manager.needs_current_context() {
         false => manager,
-        true => Box::new(WithCurrent {
-            inner: ManuallyDrop::new(manager),
-        }),
+        true => Box::new(WithCurrent { inner: ManuallyDrop::new(manager) }),
     }
 }
 

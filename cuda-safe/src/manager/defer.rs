@@ -36,11 +36,7 @@ pub struct DeferOptions {
 
 impl Default for DeferOptions {
     fn default() -> Self {
-        Self {
-            count: 10,
-            share: 0.2,
-            _non_exhaustive: (),
-        }
+        Self { count: 10, share: 0.2, _non_exhaustive: () }
     }
 }
 
@@ -249,10 +245,7 @@ impl Deferral {
     }
 
     fn free(&self, pending: Pending) {
-        let mut rest = Rest {
-            deferral: self,
-            items: pending.items.into_iter(),
-        };
+        let mut rest = Rest { deferral: self, items: pending.items.into_iter() };
         for item in rest.items.by_ref() {
             let owners = AfterEvents {
                 events: item.end.into_iter().collect(),

@@ -31,9 +31,7 @@ impl DriverManager {
     /// # Errors
     /// The device's total memory cannot be queried.
     pub fn with(context: &Context, options: DeferOptions) -> Result<Self> {
-        Ok(Self {
-            base: DriverMemory::new(context, options)?,
-        })
+        Ok(Self { base: DriverMemory::new(context, options)? })
     }
 }
 

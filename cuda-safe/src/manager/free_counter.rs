@@ -58,10 +58,7 @@ impl FreeCounter {
     /// find it.
     pub fn begin(&self) -> FreeInProgress<'_> {
         self.in_progress.fetch_add(1, Ordering::SeqCst);
-        FreeInProgress {
-            frees: self,
-            has_freed: false,
-        }
+        FreeInProgress { frees: self, has_freed: false }
     }
 
     /// Returns the number of completed frees that freed something.

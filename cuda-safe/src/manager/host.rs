@@ -73,14 +73,7 @@ impl HostPointer {
         owner: Option<Owner>,
         end: End,
     ) -> Arc<Self> {
-        Arc::new(Self {
-            block,
-            id: new_id(),
-            end,
-            owner,
-            is_mapped,
-            context: context.clone(),
-        })
+        Arc::new(Self { block, id: new_id(), end, owner, is_mapped, context: context.clone() })
     }
 
     /// Returns the host address of the first byte.
@@ -114,10 +107,7 @@ impl HostPointer {
     /// Releases the memory. The caller must then drop the returned value: the owner, unless the manager
     /// has received it.
     fn finish(&mut self) -> Option<Owner> {
-        let (end, owner) = (
-            std::mem::replace(&mut self.end, End::Nothing),
-            self.owner.take(),
-        );
+        let (end, owner) = (std::mem::replace(&mut self.end, End::Nothing), self.owner.take());
         match end {
             End::Nothing => return owner,
             End::Function(finalizer) => {
@@ -259,9 +249,7 @@ impl MappedMemory {
         finalizer: Option<Finalizer>,
     ) -> Result<Self> {
         expect_memory::<u8>(address, size)?;
-        Ok(Self(foreign(
-            context, start, size, address, owner, finalizer,
-        )))
+        Ok(Self(foreign(context, start, size, address, owner, finalizer)))
     }
 
     /// Allocates mapped host memory with the context's manager.
@@ -309,12 +297,7 @@ fn foreign(
     owner: Option<Owner>,
     finalizer: Option<Finalizer>,
 ) -> Arc<HostPointer> {
-    let block = HostBlock {
-        start,
-        size,
-        address,
-        token: 0,
-    };
+    let block = HostBlock { start, size, address, token: 0 };
     let end = finalizer.map_or(End::Nothing, End::Function);
     HostPointer::of(context, block, address != 0, owner, end)
 }

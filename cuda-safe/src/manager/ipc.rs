@@ -164,11 +164,7 @@ impl IpcHandle {
         if self.kind == expected {
             return Ok(());
         }
-        Err(Invalid::IpcKind {
-            its: self.kind.to_string(),
-            expected: expected.to_string(),
-        }
-        .into())
+        Err(Invalid::IpcKind { its: self.kind.to_string(), expected: expected.to_string() }.into())
     }
 
     /// Returns the driver's handle of the allocation.
@@ -264,20 +260,18 @@ pub(crate) const UNSHAREABLE_POOL: &str = "an unshareable pool's";
 /// Translates the error that the driver returns for pools that are not shareable.
 pub(crate) fn not_of_a_shared_pool(error: Error) -> Error {
     match error.code() {
-        Some(CUresult::CUDA_ERROR_INVALID_VALUE) => Invalid::NotShareable {
-            memory: UNSHAREABLE_POOL,
+        Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
+            Invalid::NotShareable { memory: UNSHAREABLE_POOL }.into()
         }
-        .into(),
         _ => error,
     }
 }
 
 fn not_shareable(error: Error) -> Error {
     match error.code() {
-        Some(CUresult::CUDA_ERROR_INVALID_VALUE) => Invalid::NotShareable {
-            memory: "stream-ordered, managed or virtual",
+        Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
+            Invalid::NotShareable { memory: "stream-ordered, managed or virtual" }.into()
         }
-        .into(),
         _ => error,
     }
 }
@@ -324,19 +318,10 @@ impl AutoFreePointer {
     /// See [`MemoryManager::ipc_handle`](crate::manager::MemoryManager::ipc_handle). [`Invalid::NotShareable`]
     /// if this is not device memory of a manager.
     pub fn export(&self) -> Result<ExportedMemory> {
-        let no_block = Invalid::NotShareable {
-            memory: "managed or foreign-owned",
-        };
+        let no_block = Invalid::NotShareable { memory: "managed or foreign-owned" };
         let all = self.memory().block().ok_or(no_block)?;
-        let part = Block {
-            address: self.as_raw(),
-            size: self.size(),
-            token: all.token,
-        };
+        let part = Block { address: self.as_raw(), size: self.size(), token: all.token };
         let manager = self.memory().context().expect_manager()?;
-        Ok(ExportedMemory {
-            handle: manager.ipc_handle(&part)?,
-            memory: self.clone(),
-        })
+        Ok(ExportedMemory { handle: manager.ipc_handle(&part)?, memory: self.clone() })
     }
 }

@@ -315,10 +315,7 @@ pub unsafe trait MemoryManager: AsAny + fmt::Debug + Send + Sync {
     /// # Errors
     /// [`Invalid::ManagerCannot`] if the manager does not know.
     fn memory_info(&self) -> Result<MemoryInfo> {
-        Err(Invalid::ManagerCannot {
-            what: "report how much memory is free",
-        }
-        .into())
+        Err(Invalid::ManagerCannot { what: "report how much memory is free" }.into())
     }
 
     /// Returns a handle with which another process opens the memory.

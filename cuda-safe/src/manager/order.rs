@@ -85,8 +85,7 @@ impl<'a> Order<'a> {
     /// After the stream has ended, another stream may have the same key.
     #[inline]
     pub fn key(self) -> Option<usize> {
-        self.raw()
-            .map(|raw| raw.addr().max(CU_STREAM_LEGACY.addr()))
+        self.raw().map(|raw| raw.addr().max(CU_STREAM_LEGACY.addr()))
     }
 
     /// Returns the handle of the stream, if there is one, for calls of this crate.

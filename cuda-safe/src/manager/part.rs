@@ -46,10 +46,7 @@ impl DriverMemory {
     pub fn new(context: &Context, options: DeferOptions) -> Result<Self> {
         // A deferred free must not hold the manager, so the context is stored without it.
         let context = context.without_extension();
-        Ok(Self {
-            deferral: Deferral::new(&context, options)?,
-            context,
-        })
+        Ok(Self { deferral: Deferral::new(&context, options)?, context })
     }
 
     /// Returns the context, without a manager.
@@ -278,11 +275,7 @@ impl DriverMemory {
 
     /// Defers a free of pool memory, which is done after all work.
     pub(crate) fn free_of_pool(&self, memory: impl Destroy, size: usize) {
-        self.deferral.push(Item {
-            what: What::OfPool(Box::new(memory)),
-            size,
-            end: None,
-        });
+        self.deferral.push(Item { what: What::OfPool(Box::new(memory)), size, end: None });
     }
 
     /// Defers a free. Releases the memory at once instead if no event can be recorded after its last
@@ -302,10 +295,7 @@ impl DriverMemory {
     }
 
     fn owners<'a>(&'a self, order: Order<'a>) -> OrderOwners<'a> {
-        OrderOwners {
-            order,
-            context: &self.context,
-        }
+        OrderOwners { order, context: &self.context }
     }
 
     /// Allocates with the context current; see [`retry`](Self::retry).
@@ -359,11 +349,7 @@ fn in_context(context: &Context, allocate: impl FnOnce() -> Result<()>) -> Resul
 
 fn block(address: CUdeviceptr, size: usize) -> Block {
     let token = address;
-    Block {
-        address,
-        size,
-        token,
-    }
+    Block { address, size, token }
 }
 
 fn host_block(start: *mut c_void, size: usize, address: CUdeviceptr) -> HostBlock {

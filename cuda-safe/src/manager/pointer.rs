@@ -158,11 +158,7 @@ impl MemoryPointer {
             address: block.address,
             size: block.size,
             id: new_id(),
-            end: End::Manager {
-                block,
-                order,
-                migrates,
-            },
+            end: End::Manager { block, order, migrates },
             owner: None,
             context: context.clone(),
         }
@@ -228,11 +224,7 @@ impl MemoryPointer {
     /// Returns the manager's block if this is device memory of a manager.
     pub fn block(&self) -> Option<Block> {
         match self.end {
-            End::Manager {
-                block,
-                migrates: false,
-                ..
-            } => Some(block),
+            End::Manager { block, migrates: false, .. } => Some(block),
             _ => None,
         }
     }
@@ -254,11 +246,7 @@ impl MemoryPointer {
         match std::mem::replace(&mut self.end, End::Nothing) {
             End::Nothing => {}
             End::Function(finalizer) => finalizer(),
-            End::Manager {
-                block,
-                order,
-                migrates,
-            } => {
+            End::Manager { block, order, migrates } => {
                 // The manager allocated the memory, so there is one.
                 let Some(manager) = self.context.made_manager() else {
                     return count_leak();
@@ -354,10 +342,6 @@ impl AutoFreePointer {
 
 impl From<MemoryPointer> for AutoFreePointer {
     fn from(memory: MemoryPointer) -> Self {
-        Self {
-            address: memory.address,
-            size: memory.size,
-            memory: Arc::new(memory),
-        }
+        Self { address: memory.address, size: memory.size, memory: Arc::new(memory) }
     }
 }

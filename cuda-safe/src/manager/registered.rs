@@ -17,11 +17,7 @@ pub(crate) struct Registered<O> {
 
 impl<O> Registered<O> {
     pub(crate) fn new(start: *mut c_void, owner: O) -> Self {
-        Self {
-            start: Handle(start),
-            is_registered: true,
-            owner: Some(owner),
-        }
+        Self { start: Handle(start), is_registered: true, owner: Some(owner) }
     }
 }
 
@@ -79,10 +75,7 @@ impl VectorMemory {
         let size = capacity * size_of::<T>();
         // SAFETY: the vector was allocated with this layout, so the layout is valid.
         let layout = unsafe { Layout::from_size_align_unchecked(size, align_of::<T>()) };
-        Self {
-            start: start.cast(),
-            layout,
-        }
+        Self { start: start.cast(), layout }
     }
 }
 

@@ -47,12 +47,8 @@ impl<T> DeviceSlice<'_, T> {
     #[doc(alias = "cuMemGetHandleForAddressRange")]
     pub fn export_dma_buf(&self, options: DmaBufOptions) -> Result<OwnedFd> {
         release::drain();
-        let refused = || {
-            Error::from(Invalid::DmaBuf {
-                address: self.as_raw(),
-                bytes: self.size_bytes(),
-            })
-        };
+        let refused =
+            || Error::from(Invalid::DmaBuf { address: self.as_raw(), bytes: self.size_bytes() });
         if self.size_bytes() == 0 {
             return Err(refused());
         }
@@ -69,11 +65,7 @@ impl<T> DeviceSlice<'_, T> {
             let _current = self.stream().context().enter()?;
             // SAFETY: the range is borrowed device memory, and the pointer is to a local variable of the
             // type that this handle type requires.
-            unsafe {
-                call!(cuMemGetHandleForAddressRange(
-                    place, address, bytes, kind, flags
-                ))
-            }
+            unsafe { call!(cuMemGetHandleForAddressRange(place, address, bytes, kind, flags)) }
         };
         exported.map_err(|error| match error.code() {
             Some(CUresult::CUDA_ERROR_INVALID_VALUE) => refused(),

@@ -230,24 +230,19 @@ impl Context {
             }
             .into());
         }
-        open(
-            handle,
-            By::Context(self.clone()),
-            self.as_raw().addr(),
-            || {
-                let raw = CUipcMemHandle {
-                    reserved: handle.as_bytes().map(|byte| c_char::from_ne_bytes([byte])),
-                };
-                let flags = CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
-                let mut base = 0;
-                let place = &raw mut base;
-                let _current = self.enter()?;
-                // SAFETY: the pointer is to a local, and the current context is this one; the caller
-                // promises that the handle is valid.
-                unsafe { call!(cuIpcOpenMemHandle_v2(place, raw, flags)) }?;
-                Ok(base)
-            },
-        )
+        open(handle, By::Context(self.clone()), self.as_raw().addr(), || {
+            let raw = CUipcMemHandle {
+                reserved: handle.as_bytes().map(|byte| c_char::from_ne_bytes([byte])),
+            };
+            let flags = CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
+            let mut base = 0;
+            let place = &raw mut base;
+            let _current = self.enter()?;
+            // SAFETY: the pointer is to a local, and the current context is this one; the caller
+            // promises that the handle is valid.
+            unsafe { call!(cuIpcOpenMemHandle_v2(place, raw, flags)) }?;
+            Ok(base)
+        })
     }
 }
 
@@ -273,9 +268,7 @@ impl ImportedPool {
         handle.check_kind(IpcKind::Pool)?;
         self.check_access(self.context().device())?;
         open(handle, By::Pool(self.clone()), self.as_raw().addr(), || {
-            let mut data = CUmemPoolPtrExportData {
-                reserved: *handle.as_bytes(),
-            };
+            let mut data = CUmemPoolPtrExportData { reserved: *handle.as_bytes() };
             let mut base = 0;
             let (place, data) = (&raw mut base, &raw mut data);
             let _current = self.context().enter()?;
@@ -300,11 +293,7 @@ fn open(
     let opened = match find_or_reserve(key)? {
         Found::Open(opened) => opened,
         Found::Reserved(place) => {
-            let opened = Arc::new(Opened {
-                base: call()?,
-                by,
-                place: Some(place),
-            });
+            let opened = Arc::new(Opened { base: call()?, by, place: Some(place) });
             if let Some(open) = lock().as_mut() {
                 open.insert(key, Arc::downgrade(&opened));
             }
@@ -316,11 +305,7 @@ fn open(
     let address = opened.base.checked_add(handle.offset());
     let address = address.filter(|address| address.checked_add(size as u64).is_some());
     let address = address.ok_or(Invalid::TooLarge { len: size, size: 1 })?;
-    Ok(IpcMemory {
-        opened,
-        address,
-        size,
-    })
+    Ok(IpcMemory { opened, address, size })
 }
 
 enum Found {
@@ -348,8 +333,5 @@ fn find_or_reserve(key: Key) -> Result<Found> {
         }
     }
     // The error that the driver would return, as the memory cannot be closed.
-    Err(Error::Driver(DriverError::new(
-        CUresult::CUDA_ERROR_ALREADY_MAPPED,
-        key.0.opens(),
-    )))
+    Err(Error::Driver(DriverError::new(CUresult::CUDA_ERROR_ALREADY_MAPPED, key.0.opens())))
 }

@@ -40,10 +40,9 @@ pub enum MemoryLocation {
 impl MemoryLocation {
     pub(crate) fn raw(self) -> CUmemLocation {
         let (kind, id) = match self {
-            Self::Device(device) => (
-                CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
-                device.as_raw(),
-            ),
+            Self::Device(device) => {
+                (CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, device.as_raw())
+            }
             Self::LocalityDomain { device, domain } => (
                 CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN,
                 domain_id(device.as_raw(), domain),
@@ -53,10 +52,7 @@ impl MemoryLocation {
             Self::HostNumaCurrent => (CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT, 0),
             Self::Other { kind, id } => (CUmemLocationType(kind), id),
         };
-        CUmemLocation {
-            type_: kind,
-            __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id },
-        }
+        CUmemLocation { type_: kind, __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id } }
     }
 
     /// Converts a location that the driver returns. Returns `None` if there is no location.

@@ -42,11 +42,7 @@ use crate::call::invalid::Invalid;
 
 #[inline]
 pub(crate) fn same_length(source: usize, target: usize) -> Result<()> {
-    if source == target {
-        Ok(())
-    } else {
-        Err(other_length(source, target))
-    }
+    if source == target { Ok(()) } else { Err(other_length(source, target)) }
 }
 
 #[cold]

@@ -137,13 +137,7 @@ impl Context {
         let _current = self.enter()?;
         // SAFETY: the pointers point to local variables. The driver only looks up the address and
         // does not access it.
-        unsafe {
-            call!(cuMemGetAddressRange_v2(
-                &raw mut start,
-                &raw mut size,
-                address
-            ))
-        }?;
+        unsafe { call!(cuMemGetAddressRange_v2(&raw mut start, &raw mut size, address)) }?;
         Ok(start..start.saturating_add(size as u64))
     }
 }
@@ -301,10 +295,8 @@ impl<T> DeviceBuffer<T> {
             return Ok(());
         }
         let on = u32::from(on);
-        let (value, attribute) = (
-            (&raw const on).cast(),
-            Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
-        );
+        let (value, attribute) =
+            ((&raw const on).cast(), Attribute::CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
         let _current = self.stream().context().enter()?;
         // SAFETY: the pointer is to a local number, and the address is that of borrowed memory.
         unsafe { call!(cuPointerSetAttribute(value, attribute, self.as_raw())) }

@@ -104,14 +104,7 @@ impl Library {
         self.find(context, name, |address_out, size_out, text| {
             // SAFETY: the library is alive, the name ends with a NUL, and the pointers refer to local
             // variables.
-            unsafe {
-                call!(cuLibraryGetGlobal(
-                    address_out,
-                    size_out,
-                    self.as_raw(),
-                    text
-                ))
-            }
+            unsafe { call!(cuLibraryGetGlobal(address_out, size_out, self.as_raw(), text)) }
         })
     }
 
@@ -129,14 +122,7 @@ impl Library {
         self.find(context, name, |address_out, size_out, text| {
             // SAFETY: the library is alive, the name ends with a NUL, and the pointers refer to local
             // variables.
-            unsafe {
-                call!(cuLibraryGetManaged(
-                    address_out,
-                    size_out,
-                    self.as_raw(),
-                    text
-                ))
-            }
+            unsafe { call!(cuLibraryGetManaged(address_out, size_out, self.as_raw(), text)) }
         })
     }
 
@@ -166,10 +152,7 @@ impl Library {
 fn explain_missing(result: Result<()>, name: &str) -> Result<()> {
     result.map_err(|error| match error {
         Error::Driver(driver_error) if driver_error.code == CUresult::CUDA_ERROR_NOT_FOUND => {
-            Invalid::NoSuchGlobal {
-                name: name.to_owned(),
-            }
-            .into()
+            Invalid::NoSuchGlobal { name: name.to_owned() }.into()
         }
         error => error,
     })

@@ -29,13 +29,7 @@ pub(super) fn ptx(text: &str) -> Result<CString> {
 
 /// Returns whether text that is not PTX is probably CUDA C++.
 fn is_cuda_source(text: &str) -> bool {
-    const WORDS: [&str; 5] = [
-        "__global__",
-        "__device__",
-        "#include",
-        "#define",
-        "extern \"C\"",
-    ];
+    const WORDS: [&str; 5] = ["__global__", "__device__", "#include", "#define", "extern \"C\""];
     WORDS.iter().any(|word| text.contains(word))
 }
 
@@ -57,12 +51,7 @@ fn after_comments(mut text: &str) -> &str {
 
 /// Converts text without a NUL to a C string.
 pub(super) fn name(text: &str) -> Result<CString> {
-    CString::new(text).map_err(|error| {
-        Invalid::NulInText {
-            position: error.nul_position(),
-        }
-        .into()
-    })
+    CString::new(text).map_err(|error| Invalid::NulInText { position: error.nul_position() }.into())
 }
 
 const ELF: [u8; 4] = [0x7f, b'E', b'L', b'F'];
@@ -93,11 +82,9 @@ pub(super) fn check(image: &[u8]) -> Result<()> {
 fn elf_length(image: &[u8]) -> u64 {
     const HEADER: u64 = 64;
     const NO_BITS: u64 = 8;
-    let (Some(table), Some(entry), Some(count)) = (
-        number(image, 40, 8),
-        number(image, 58, 2),
-        number(image, 60, 2),
-    ) else {
+    let (Some(table), Some(entry), Some(count)) =
+        (number(image, 40, 8), number(image, 58, 2), number(image, 60, 2))
+    else {
         return HEADER;
     };
     let mut length = HEADER.max(table.saturating_add(entry * count));
@@ -142,9 +129,7 @@ pub(super) fn explain(error: Error, image: &[u8], context: &Context) -> Error {
             true => "no code".to_owned(),
             false => codes.join(", "),
         };
-        notes.push(format!(
-            "the image has {codes}; the device is sm_{major}{minor}"
-        ));
+        notes.push(format!("the image has {codes}; the device is sm_{major}{minor}"));
     }
     let cubins = codes.iter().filter(|code| code.kind == CodeKind::Cubin);
     let cubins = cubins.filter_map(|code| image::Cubin::read(code.bytes?).ok());
@@ -235,18 +220,8 @@ mod tests {
     #[test]
     fn bytes_that_are_no_image_are_named_in_the_error() {
         assert_eq!(refusal(b""), Invalid::EmptyImage);
-        assert_eq!(
-            refusal(b".version 8.0"),
-            Invalid::NotAnImage {
-                starts_with: *b".ver"
-            }
-        );
-        assert_eq!(
-            refusal(b"\x7f"),
-            Invalid::NotAnImage {
-                starts_with: [0x7f, 0, 0, 0]
-            }
-        );
+        assert_eq!(refusal(b".version 8.0"), Invalid::NotAnImage { starts_with: *b".ver" });
+        assert_eq!(refusal(b"\x7f"), Invalid::NotAnImage { starts_with: [0x7f, 0, 0, 0] });
     }
 
     #[test]
@@ -275,10 +250,7 @@ mod tests {
                 "{text:?}: {refused:?}"
             );
         }
-        for text in [
-            ".version 8.0",
-            "\n// made by hand\n/* and\nmore */ // \n\t.version 8.0\n",
-        ] {
+        for text in [".version 8.0", "\n// made by hand\n/* and\nmore */ // \n\t.version 8.0\n"] {
             assert!(ptx(text).is_ok(), "{text:?}");
         }
     }
@@ -301,10 +273,7 @@ mod tests {
 
     #[test]
     fn the_version_of_ptx_is_read_from_its_directive() {
-        assert_eq!(
-            ptx_version("// x\n.version 8.3\n.target sm_90"),
-            Some((8, 3))
-        );
+        assert_eq!(ptx_version("// x\n.version 8.3\n.target sm_90"), Some((8, 3)));
         assert_eq!(ptx_version(".version"), None);
         assert_eq!(ptx_version("no directive"), None);
     }

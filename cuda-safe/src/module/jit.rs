@@ -125,54 +125,19 @@ impl JitOptions {
         let flag = |is_set: bool| any(is_set.then_some(1));
         let level = optimization_level.map(|level| (level, 0..=4, "0 to 4"));
         let rows = [
-            (
-                "max_registers",
-                Key::CU_JIT_MAX_REGISTERS,
-                at_least_one(max_registers),
-                None,
-            ),
+            ("max_registers", Key::CU_JIT_MAX_REGISTERS, at_least_one(max_registers), None),
             (
                 "threads_per_block",
                 Key::CU_JIT_THREADS_PER_BLOCK,
                 at_least_one(threads_per_block),
                 None,
             ),
-            (
-                "optimization_level",
-                Key::CU_JIT_OPTIMIZATION_LEVEL,
-                level,
-                None,
-            ),
-            (
-                "target",
-                Key::CU_JIT_TARGET,
-                any(target.map(|value| value.0)),
-                None,
-            ),
-            (
-                "fallback",
-                Key::CU_JIT_FALLBACK_STRATEGY,
-                any(fallback.map(|value| value.0)),
-                None,
-            ),
-            (
-                "debug_info",
-                Key::CU_JIT_GENERATE_DEBUG_INFO,
-                flag(debug_info),
-                None,
-            ),
-            (
-                "line_info",
-                Key::CU_JIT_GENERATE_LINE_INFO,
-                flag(line_info),
-                None,
-            ),
-            (
-                "cache_mode",
-                Key::CU_JIT_CACHE_MODE,
-                any(cache_mode.map(|value| value.0)),
-                None,
-            ),
+            ("optimization_level", Key::CU_JIT_OPTIMIZATION_LEVEL, level, None),
+            ("target", Key::CU_JIT_TARGET, any(target.map(|value| value.0)), None),
+            ("fallback", Key::CU_JIT_FALLBACK_STRATEGY, any(fallback.map(|value| value.0)), None),
+            ("debug_info", Key::CU_JIT_GENERATE_DEBUG_INFO, flag(debug_info), None),
+            ("line_info", Key::CU_JIT_GENERATE_LINE_INFO, flag(line_info), None),
+            ("cache_mode", Key::CU_JIT_CACHE_MODE, any(cache_mode.map(|value| value.0)), None),
             (
                 "position_independent",
                 Key::CU_JIT_POSITION_INDEPENDENT_CODE,
@@ -197,12 +162,7 @@ impl JitOptions {
                 flag(override_directives),
                 Some((12, 4)),
             ),
-            (
-                "split_compile",
-                Key::CU_JIT_SPLIT_COMPILE,
-                any(split_compile),
-                Some((13, 0)),
-            ),
+            ("split_compile", Key::CU_JIT_SPLIT_COMPILE, any(split_compile), Some((13, 0))),
             (
                 "loader_threads",
                 Key::CU_JIT_BINARY_LOADER_THREAD_COUNT,
@@ -223,24 +183,14 @@ impl JitOptions {
             if !range.contains(&number) {
                 return Err(refused(name, number.to_string(), possible));
             }
-            entries.push(Entry {
-                name,
-                key,
-                value: number as usize,
-                since,
-            });
+            entries.push(Entry { name, key, value: number as usize, since });
         }
         Ok(entries)
     }
 }
 
 fn refused(option: &'static str, given: String, possible: &'static str) -> Error {
-    Invalid::JitOption {
-        option,
-        given,
-        possible,
-    }
-    .into()
+    Invalid::JitOption { option, given, possible }.into()
 }
 
 /// The options and log buffers that are passed to the driver with code.
@@ -279,19 +229,13 @@ impl Request {
         }
         let errors = request.errors.as_mut_ptr();
         request.add_log(
-            [
-                Key::CU_JIT_ERROR_LOG_BUFFER,
-                Key::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-            ],
+            [Key::CU_JIT_ERROR_LOG_BUFFER, Key::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES],
             errors,
         );
         if options.info_log {
             let info = request.info.as_mut_ptr();
             request.add_log(
-                [
-                    Key::CU_JIT_INFO_LOG_BUFFER,
-                    Key::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
-                ],
+                [Key::CU_JIT_INFO_LOG_BUFFER, Key::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES],
                 info,
             );
         }
@@ -343,9 +287,7 @@ impl Request {
     /// the error code, because the linker may have written the reason to the log. It ignores a log that
     /// equals `before`, which is about an earlier error.
     pub(super) fn with_new_log(&self, done: Result<()>, log_before: &str) -> Result<()> {
-        self.with_log_if(done, |code| {
-            is_compile_error(code) || self.errors() != log_before
-        })
+        self.with_log_if(done, |code| is_compile_error(code) || self.errors() != log_before)
     }
 
     fn with_log_if(&self, done: Result<()>, has_log: impl Fn(CUresult) -> bool) -> Result<()> {
@@ -373,12 +315,7 @@ fn check_driver(entry: &Entry) -> Result<()> {
     };
     let (since, driver) = (CudaVersion::new(major, minor), init::version()?);
     if driver < since {
-        return Err(Invalid::JitOptionNeedsNewerDriver {
-            option: entry.name,
-            since,
-            driver,
-        }
-        .into());
+        return Err(Invalid::JitOptionNeedsNewerDriver { option: entry.name, since, driver }.into());
     }
     Ok(())
 }
@@ -402,10 +339,9 @@ pub(super) fn is_compile_error(code: CUresult) -> bool {
 /// Names both versions in the error if the PTX is newer than the compiler.
 pub(super) fn explain_ptx(error: Error, text: &CStr) -> Error {
     match (error.code(), init::version()) {
-        (Some(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION), Ok(driver)) => Error::PtxTooNew {
-            ptx: text.to_str().ok().and_then(image::ptx_version),
-            driver,
-        },
+        (Some(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION), Ok(driver)) => {
+            Error::PtxTooNew { ptx: text.to_str().ok().and_then(image::ptx_version), driver }
+        }
         _ => error,
     }
 }

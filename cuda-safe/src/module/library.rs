@@ -156,9 +156,7 @@ impl Library {
         // to are heap memory of `request`, which lives as long as the library is loaded. There are no
         // library options.
         let done = unsafe {
-            call!(cuLibraryLoadData(
-                library, code, keys, values, count, options, none, 0
-            ))
+            call!(cuLibraryLoadData(library, code, keys, values, count, options, none, 0))
         };
         request.with_log(done)?;
         Ok((raw, request))
@@ -174,13 +172,7 @@ impl Library {
         // a fork from now on. An error is ignored, because the first call on the library reports it.
         let _ = init::init();
         let code = Arc::new(Code { ptx, request });
-        Self {
-            inner: Arc::new(Inner {
-                raw,
-                ownership,
-                code,
-            }),
-        }
+        Self { inner: Arc::new(Inner { raw, ownership, code }) }
     }
 
     /// Takes ownership of `raw`. The library is unloaded when its last clone and its last kernel are
@@ -361,8 +353,6 @@ impl KeepAlive for Arc<Code> {
 
 impl fmt::Debug for Library {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Library")
-            .field("raw", &self.inner.raw)
-            .finish()
+        f.debug_struct("Library").field("raw", &self.inner.raw).finish()
     }
 }

@@ -128,14 +128,8 @@ impl Linker {
             // refers to a local variable.
             unsafe { call!(cuLinkCreate_v2(count, keys, values, state)) }?;
         }
-        let retained = Retained {
-            request,
-            context: context.clone(),
-        };
-        Ok(Self {
-            raw,
-            retained: Arc::new(retained),
-        })
+        let retained = Retained { request, context: context.clone() };
+        Ok(Self { raw, retained: Arc::new(retained) })
     }
 
     /// Compiles PTX text and adds it, with a name for the log. Calls `cuLinkAddData`.
@@ -197,11 +191,7 @@ impl Linker {
             // SAFETY: the linker is alive. The caller guarantees that the data is valid. The driver
             // only reads it and has copied it when the call returns. The name ends with a NUL, and
             // there are no options.
-            unsafe {
-                call!(cuLinkAddData_v2(
-                    state, kind, start, size, name, 0, keys, values
-                ))
-            }
+            unsafe { call!(cuLinkAddData_v2(state, kind, start, size, name, 0, keys, values)) }
         };
         self.retained.request.with_new_log(done, &log_before)
     }
@@ -221,9 +211,8 @@ impl Linker {
     #[doc(alias = "cuLinkAddFile")]
     pub unsafe fn add_file(&mut self, kind: LinkInput, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref().as_os_str().as_encoded_bytes();
-        let path = std::ffi::CString::new(path).map_err(|error| Invalid::NulInText {
-            position: error.nul_position(),
-        })?;
+        let path = std::ffi::CString::new(path)
+            .map_err(|error| Invalid::NulInText { position: error.nul_position() })?;
         let (keys, values) = (std::ptr::null_mut(), std::ptr::null_mut());
         let (state, kind) = (self.raw, kind.raw());
         let path: &CStr = &path;
@@ -264,10 +253,7 @@ impl Linker {
         // SAFETY: the driver's image has `size` bytes and stays valid until the linker is destroyed,
         // which happens after the copy.
         let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), size) };
-        Ok(Linked {
-            image: image.into(),
-            log: self.retained.request.info().into(),
-        })
+        Ok(Linked { image: image.into(), log: self.retained.request.info().into() })
     }
 
     /// Returns the context for whose device the linker links.
@@ -341,18 +327,12 @@ impl KeepAlive for Arc<Retained> {
 
 impl fmt::Debug for Linker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Linker")
-            .field("raw", &self.raw)
-            .field("context", self.context())
-            .finish()
+        f.debug_struct("Linker").field("raw", &self.raw).field("context", self.context()).finish()
     }
 }
 
 impl fmt::Debug for Linked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Linked")
-            .field("bytes", &self.image.len())
-            .field("log", &self.log)
-            .finish()
+        f.debug_struct("Linked").field("bytes", &self.image.len()).field("log", &self.log).finish()
     }
 }

@@ -175,12 +175,7 @@ impl Module {
             unsafe { call!(cuModuleLoadDataEx(&raw mut raw, image, count, keys, values)) }
         };
         request.with_log(done)?;
-        Ok(Self::from_parts(
-            raw,
-            context,
-            Ownership::Owned,
-            Some(request),
-        ))
+        Ok(Self::from_parts(raw, context, Ownership::Owned, Some(request)))
     }
 
     /// Takes ownership of `raw`. The module is unloaded when its last clone and its last kernel are
@@ -239,11 +234,7 @@ impl Module {
             inner: Arc::new(Inner {
                 raw,
                 ownership,
-                log: request
-                    .as_ref()
-                    .map(jit::Request::info)
-                    .unwrap_or_default()
-                    .into(),
+                log: request.as_ref().map(jit::Request::info).unwrap_or_default().into(),
                 request,
                 context: context.clone(),
             }),
@@ -361,11 +352,7 @@ fn explain_missing(
 ) -> Result<()> {
     match result {
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_FOUND) => {
-            Err(Invalid::NoSuchKernel {
-                name: name.to_owned(),
-                available: names().ok(),
-            }
-            .into())
+            Err(Invalid::NoSuchKernel { name: name.to_owned(), available: names().ok() }.into())
         }
         result => result,
     }

@@ -125,12 +125,9 @@ impl ProcessState {
     fn check(self, pid: u32) -> Result<c_int> {
         let state = Self::of(pid)?;
         if state != self {
-            return Err(Invalid::ProcessState {
-                pid,
-                state: state.name(),
-                needed: self.name(),
-            }
-            .into());
+            return Err(
+                Invalid::ProcessState { pid, state: state.name(), needed: self.name() }.into()
+            );
         }
         raw_pid(pid)
     }
@@ -230,9 +227,7 @@ impl RunningProcess {
 
 impl LockedProcess {
     fn new(pid: c_int) -> Self {
-        Self {
-            lock: ProcessLock { pid },
-        }
+        Self { lock: ProcessLock { pid } }
     }
 
     /// Returns a process that is locked, for example by another tool. Calls
@@ -282,9 +277,7 @@ impl LockedProcess {
     pub fn try_checkpoint(self) -> Result<CheckpointedProcess, Rejected<Self>> {
         // SAFETY: null stands for no options.
         match unsafe { call!(cuCheckpointProcessCheckpoint(self.lock.pid, null_mut())) } {
-            Ok(()) => Ok(CheckpointedProcess {
-                pid: self.into_raw_pid(),
-            }),
+            Ok(()) => Ok(CheckpointedProcess { pid: self.into_raw_pid() }),
             Err(error) => Err(Rejected::new(error, self)),
         }
     }
@@ -310,9 +303,7 @@ impl LockedProcess {
     pub fn try_unlock(self) -> Result<RunningProcess, Rejected<Self>> {
         // SAFETY: null stands for no options.
         match unsafe { call!(cuCheckpointProcessUnlock(self.lock.pid, null_mut())) } {
-            Ok(()) => Ok(RunningProcess {
-                pid: self.into_raw_pid(),
-            }),
+            Ok(()) => Ok(RunningProcess { pid: self.into_raw_pid() }),
             Err(error) => Err(Rejected::new(error, self)),
         }
     }
@@ -396,11 +387,7 @@ impl CheckpointedProcess {
             gpuPairsCount: u32::try_from(pairs.len()).unwrap_or(u32::MAX),
             ..Default::default()
         };
-        let options = if gpus.is_empty() {
-            null_mut()
-        } else {
-            &raw mut options
-        };
+        let options = if gpus.is_empty() { null_mut() } else { &raw mut options };
         // SAFETY: the pointer is null, or to a local variable with the number of pairs.
         match unsafe { call!(cuCheckpointProcessRestore(self.pid, options)) } {
             Ok(()) => Ok(LockedProcess::new(self.pid)),
@@ -420,13 +407,8 @@ pub struct GpuPair {
 
 impl GpuPair {
     fn raw(&self) -> CUcheckpointGpuPair {
-        let raw = |uuid: Uuid| CUuuid {
-            bytes: uuid.0.map(|byte| byte as _),
-        };
-        CUcheckpointGpuPair {
-            oldUuid: raw(self.old),
-            newUuid: raw(self.new),
-        }
+        let raw = |uuid: Uuid| CUuuid { bytes: uuid.0.map(|byte| byte as _) };
+        CUcheckpointGpuPair { oldUuid: raw(self.old), newUuid: raw(self.new) }
     }
 }
 

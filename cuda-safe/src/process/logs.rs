@@ -105,13 +105,8 @@ impl LogCallback {
         let number = CLOSURES.insert(Arc::new(closure));
         let mut raw = std::ptr::null_mut();
         // SAFETY: the function takes any argument, and the pointer is to a local variable.
-        let done = unsafe {
-            call!(cuLogsRegisterCallback(
-                Some(run),
-                argument(number),
-                &raw mut raw
-            ))
-        };
+        let done =
+            unsafe { call!(cuLogsRegisterCallback(Some(run), argument(number), &raw mut raw)) };
         if let Err(error) = done {
             CLOSURES.remove(number);
             return Err(error);

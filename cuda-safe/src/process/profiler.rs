@@ -47,9 +47,7 @@ impl Context {
         let _current = self.enter()?;
         // SAFETY: the function takes no argument.
         unsafe { call!(cuProfilerStart()) }?;
-        Ok(ProfilerRange {
-            context: self.clone(),
-        })
+        Ok(ProfilerRange { context: self.clone() })
     }
 }
 
@@ -79,10 +77,7 @@ impl ProfilerRange {
 impl Drop for ProfilerRange {
     fn drop(&mut self) {
         if let Err(error) = self.stop() {
-            report(&Report::Guard {
-                what: "profiling",
-                error,
-            });
+            report(&Report::Guard { what: "profiling", error });
         }
     }
 }

@@ -81,10 +81,9 @@ fn check_and_destroy_in_context(
             check_callback(handle)?;
             destroy_again(handle, owners)
         }
-        Some(Err(Error::Driver(error))) => Err(Failure::Refused(Answer {
-            call: error.call,
-            code: error.code,
-        })),
+        Some(Err(Error::Driver(error))) => {
+            Err(Failure::Refused(Answer { call: error.call, code: error.code }))
+        }
         _ => Err(Failure::Unanswered(Answer {
             call: "cuCtxGetCurrent",
             code: CUresult::CUDA_ERROR_INVALID_CONTEXT,
@@ -208,10 +207,7 @@ fn wait_for_streams(owners: &(impl KeepAlive + ?Sized)) -> Result<(), Failure> {
 fn wait_for_all_work(owners: &(impl KeepAlive + ?Sized)) -> Result<(), Failure> {
     let answer = match owners.context().map(ContextHandle::wait_for_all_work) {
         Some(Ok(())) => return Ok(()),
-        Some(Err(Error::Driver(error))) => Answer {
-            call: error.call,
-            code: error.code,
-        },
+        Some(Err(Error::Driver(error))) => Answer { call: error.call, code: error.code },
         _ => {
             return Err(Failure::Unanswered(Answer {
                 call: "cuCtxSynchronize",

@@ -71,10 +71,7 @@ impl Failure {
     /// Reports or counts the leak of an object.
     fn record_leak(self, handle: &dyn Destroy) {
         let leaked = |error| {
-            report(&Report::Leaked {
-                what: handle.name(),
-                error,
-            });
+            report(&Report::Leaked { what: handle.name(), error });
         };
         let answer = match self {
             Self::Obstacle => return leaked(Invalid::BorrowedCannotWait.into()),
@@ -109,10 +106,9 @@ pub(super) fn is_temporary(code: CUresult) -> bool {
 #[inline(never)]
 pub(super) fn continue_after(error: Error) -> Result<(), Failure> {
     match error {
-        Error::Driver(error) => continue_after_answer(Answer {
-            call: error.call,
-            code: error.code,
-        }),
+        Error::Driver(error) => {
+            continue_after_answer(Answer { call: error.call, code: error.code })
+        }
         // The stream is capturing, or its state is being changed.
         Error::Invalid(_) => Err(Failure::Obstacle),
         // The driver has no such query.

@@ -108,10 +108,6 @@ pub(crate) fn later(handle: impl Destroy, owners: &impl KeepAlive) {
 #[inline(never)]
 fn has_failed(handle: impl Destroy, owners: &dyn KeepAlive, failure: Failure) {
     if let Some(retries) = failure.retries_or_leak(&handle, owners, 0) {
-        queue::push(Deferred {
-            handle: Box::new(handle),
-            owners: owners.keep(),
-            retries,
-        });
+        queue::push(Deferred { handle: Box::new(handle), owners: owners.keep(), retries });
     }
 }

@@ -31,9 +31,7 @@ fn restore_again(before: CUstreamCaptureMode, code: CUresult) {
     }
     let nothing_is_left = code == CUresult::CUDA_ERROR_DEINITIALIZED || is_fatal(code);
     if !nothing_is_left {
-        report(&Report::CaptureMode {
-            error: fail("cuThreadExchangeStreamCaptureMode", code),
-        });
+        report(&Report::CaptureMode { error: fail("cuThreadExchangeStreamCaptureMode", code) });
     }
 }
 

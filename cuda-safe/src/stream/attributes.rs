@@ -230,10 +230,7 @@ impl Stream {
         let value = self.attribute(DOMAIN_MAP)?;
         // SAFETY: the driver has filled in this field of a zeroed value, and the field is two integers.
         let CUlaunchMemSyncDomainMap { default_, remote } = unsafe { value.memSyncDomainMap };
-        Ok(MemorySyncDomainMap {
-            default: default_,
-            remote,
-        })
+        Ok(MemorySyncDomainMap { default: default_, remote })
     }
 
     /// Sets the map from logical to physical memory synchronization domains. Calls
@@ -247,10 +244,7 @@ impl Stream {
     pub fn set_memory_sync_domain_map(&self, map: MemorySyncDomainMap) -> Result<()> {
         let MemorySyncDomainMap { default, remote } = map;
         self.set_attribute(DOMAIN_MAP, |value| {
-            value.memSyncDomainMap = CUlaunchMemSyncDomainMap {
-                default_: default,
-                remote,
-            };
+            value.memSyncDomainMap = CUlaunchMemSyncDomainMap { default_: default, remote };
         })
     }
 
@@ -284,12 +278,7 @@ impl Stream {
         (address, size): (CUdeviceptr, usize),
         window: AccessWindow,
     ) -> Result<()> {
-        let AccessWindow {
-            hit_ratio,
-            hit,
-            miss,
-            _non_exhaustive: (),
-        } = window;
+        let AccessWindow { hit_ratio, hit, miss, _non_exhaustive: () } = window;
         if !(0.0..=1.0).contains(&hit_ratio) || miss == AccessProperty::Persisting {
             return Err(Invalid::AccessWindow {
                 hit_ratio: hit_ratio.to_string(),

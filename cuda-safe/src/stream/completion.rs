@@ -86,20 +86,10 @@ impl Stream {
         let added = without_current(self.context(), || {
             let data = data.cast_mut().cast::<c_void>();
             // SAFETY: the stream is alive, and the callback runs once and takes the reference in `data`.
-            unsafe {
-                answer!(cuStreamAddCallback(
-                    self.raw(),
-                    Some(on_completion),
-                    data,
-                    0
-                ))
-            }
+            unsafe { answer!(cuStreamAddCallback(self.raw(), Some(on_completion), data, 0)) }
         });
         match added {
-            Ok(()) => Ok(StreamFuture {
-                stream: self.clone(),
-                state,
-            }),
+            Ok(()) => Ok(StreamFuture { stream: self.clone(), state }),
             Err(error) => {
                 if error.is_refusal() {
                     // SAFETY: the driver rejected the callback, so this function still owns the
@@ -183,8 +173,6 @@ impl Drop for StreamFuture {
 
 impl fmt::Debug for StreamFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamFuture")
-            .field("stream", &self.stream)
-            .finish_non_exhaustive()
+        f.debug_struct("StreamFuture").field("stream", &self.stream).finish_non_exhaustive()
     }
 }

@@ -98,11 +98,7 @@ impl CurrentContext {
     /// Since CUDA 7.0.
     #[doc(alias = "CU_STREAM_LEGACY")]
     pub fn legacy_stream(&self) -> DefaultStream<'_> {
-        DefaultStream {
-            raw: CU_STREAM_LEGACY,
-            guard: self,
-            green: None,
-        }
+        DefaultStream { raw: CU_STREAM_LEGACY, guard: self, green: None }
     }
 
     /// Returns the per-thread default stream of the context (`CU_STREAM_PER_THREAD`). It is a blocking
@@ -111,11 +107,7 @@ impl CurrentContext {
     /// Since CUDA 7.0.
     #[doc(alias = "CU_STREAM_PER_THREAD")]
     pub fn per_thread_stream(&self) -> DefaultStream<'_> {
-        DefaultStream {
-            raw: CU_STREAM_PER_THREAD,
-            guard: self,
-            green: None,
-        }
+        DefaultStream { raw: CU_STREAM_PER_THREAD, guard: self, green: None }
     }
 }
 

@@ -90,10 +90,7 @@ impl Destroy for LastClone {
     }
 
     unsafe fn destroy(&self) -> Answer {
-        Answer {
-            call: "cuStreamDestroy_v2",
-            code: CUresult::CUDA_SUCCESS,
-        }
+        Answer { call: "cuStreamDestroy_v2", code: CUresult::CUDA_SUCCESS }
     }
 
     fn is_quiet(&self) -> bool {

@@ -33,8 +33,7 @@ impl Stream {
     /// errors of the driver call.
     #[inline(always)]
     pub(crate) fn uncaptured(&self, operation: Operation) -> Result<CallGuard<'_>> {
-        self.enter(operation)
-            .uncaptured(operation, || self.ask_driver())
+        self.enter(operation).uncaptured(operation, || self.ask_driver())
     }
 
     /// Counts a call that may be captured, and finds the capture.
@@ -42,8 +41,7 @@ impl Stream {
     /// # Errors
     /// For a shared stream, the errors of the driver call.
     pub(crate) fn entry(&self, operation: Operation) -> Result<Entry<'_>> {
-        self.enter(operation)
-            .resolve(operation, || self.ask_driver())
+        self.enter(operation).resolve(operation, || self.ask_driver())
     }
 
     /// Asks the driver whether the stream is captured.

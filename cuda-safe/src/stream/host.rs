@@ -68,10 +68,7 @@ pub(super) fn launch(
     host_panic: &Arc<HostPanic>,
     launch: impl FnOnce(CUhostFn, *mut c_void) -> Result<()>,
 ) -> Result<()> {
-    let job = Box::new(Job {
-        function: Box::new(function),
-        host_panic: Arc::clone(host_panic),
-    });
+    let job = Box::new(Job { function: Box::new(function), host_panic: Arc::clone(host_panic) });
     let data = Box::into_raw(job).cast::<c_void>();
     let launched = launch(Some(run), data);
     match &launched {
@@ -94,10 +91,7 @@ pub(super) fn launch(
 unsafe extern "C" fn run(data: *mut c_void) {
     // SAFETY: the caller guarantees that `data` is an owned raw box of a `Job`.
     let job = unsafe { Box::from_raw(data.cast::<Job>()) };
-    let Job {
-        function,
-        host_panic,
-    } = *job;
+    let Job { function, host_panic } = *job;
     run_inside(&host_panic, function);
 }
 

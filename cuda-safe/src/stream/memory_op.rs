@@ -159,11 +159,7 @@ impl WaitCondition {
             Self::AnyBit => WaitFlags::CU_STREAM_WAIT_VALUE_AND,
             Self::Nor => WaitFlags::CU_STREAM_WAIT_VALUE_NOR,
         };
-        if flush {
-            condition.0 | WaitFlags::CU_STREAM_WAIT_VALUE_FLUSH.0
-        } else {
-            condition.0
-        }
+        if flush { condition.0 | WaitFlags::CU_STREAM_WAIT_VALUE_FLUSH.0 } else { condition.0 }
     }
 
     /// Returns the condition of a wait with these flags, or `None` if it is not known.
@@ -230,22 +226,12 @@ impl Stream {
                 // SAFETY: as above.
                 unsafe { call!(cuStreamWriteValue64_v2(stream, address, value, WRITE)) }
             }
-            MemoryOperation::Wait32 {
-                address,
-                value,
-                condition,
-                flush,
-            } => {
+            MemoryOperation::Wait32 { address, value, condition, flush } => {
                 let flags = condition.flags(flush);
                 // SAFETY: as above.
                 unsafe { call!(cuStreamWaitValue32_v2(stream, address, value, flags)) }
             }
-            MemoryOperation::Wait64 {
-                address,
-                value,
-                condition,
-                flush,
-            } => {
+            MemoryOperation::Wait64 { address, value, condition, flush } => {
                 let flags = condition.flags(flush);
                 // SAFETY: as above.
                 unsafe { call!(cuStreamWaitValue64_v2(stream, address, value, flags)) }
@@ -322,15 +308,9 @@ pub(crate) fn batch(
         init::needs("an atomic memory operation", REDUCTIONS_SINCE)?;
     }
     let count = operations.len();
-    let number = u32::try_from(count)
-        .ok()
-        .filter(|_| count <= MAX_OPERATIONS);
+    let number = u32::try_from(count).ok().filter(|_| count <= MAX_OPERATIONS);
     let Some(number) = number else {
-        return Err(Invalid::TooManyOperations {
-            count,
-            max: MAX_OPERATIONS,
-        }
-        .into());
+        return Err(Invalid::TooManyOperations { count, max: MAX_OPERATIONS }.into());
     };
     Ok((operations.iter().map(to_raw).collect(), number))
 }
@@ -396,23 +376,13 @@ fn to_raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
             raw.writeValue.__bindgen_anon_1.value64 = value;
             raw.writeValue.flags = WRITE;
         }
-        MemoryOperation::Wait32 {
-            address,
-            value,
-            condition,
-            flush,
-        } => {
+        MemoryOperation::Wait32 { address, value, condition, flush } => {
             raw.waitValue.operation = Type::CU_STREAM_MEM_OP_WAIT_VALUE_32;
             raw.waitValue.address = address;
             raw.waitValue.__bindgen_anon_1.value = value;
             raw.waitValue.flags = condition.flags(flush);
         }
-        MemoryOperation::Wait64 {
-            address,
-            value,
-            condition,
-            flush,
-        } => {
+        MemoryOperation::Wait64 { address, value, condition, flush } => {
             raw.waitValue.operation = Type::CU_STREAM_MEM_OP_WAIT_VALUE_64;
             raw.waitValue.address = address;
             raw.waitValue.__bindgen_anon_1.value64 = value;
@@ -428,19 +398,11 @@ fn to_raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
                 BarrierScope::Device => BarrierFlags::CU_STREAM_MEMORY_BARRIER_TYPE_GPU.0,
             };
         }
-        MemoryOperation::Reduce32 {
-            address,
-            value,
-            reduction,
-        } => {
+        MemoryOperation::Reduce32 { address, value, reduction } => {
             let word = Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_32;
             raw.atomicReduction = reduce(address, value.into(), reduction, word);
         }
-        MemoryOperation::Reduce64 {
-            address,
-            value,
-            reduction,
-        } => {
+        MemoryOperation::Reduce64 { address, value, reduction } => {
             let word = Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_64;
             raw.atomicReduction = reduce(address, value, reduction, word);
         }
@@ -476,30 +438,18 @@ pub(crate) fn from_raw(raw: &CUstreamBatchMemOpParams) -> Result<MemoryOperation
     // SAFETY: all bits are valid for numbers.
     let value = unsafe { wait.__bindgen_anon_1.value64 };
     let address = wait.address;
-    let unknown = |flags| Invalid::UnknownMemoryOperation {
-        operation: operation.0,
-        flags,
-    };
+    let unknown = |flags| Invalid::UnknownMemoryOperation { operation: operation.0, flags };
     let condition = || WaitCondition::of_flags(wait.flags).ok_or_else(|| unknown(wait.flags));
     let flush = wait.flags & WaitFlags::CU_STREAM_WAIT_VALUE_FLUSH.0 != 0;
     Ok(match operation {
-        Type::CU_STREAM_MEM_OP_WRITE_VALUE_32 => MemoryOperation::Write32 {
-            address,
-            value: word,
-        },
+        Type::CU_STREAM_MEM_OP_WRITE_VALUE_32 => MemoryOperation::Write32 { address, value: word },
         Type::CU_STREAM_MEM_OP_WRITE_VALUE_64 => MemoryOperation::Write64 { address, value },
-        Type::CU_STREAM_MEM_OP_WAIT_VALUE_32 => MemoryOperation::Wait32 {
-            address,
-            value: word,
-            condition: condition()?,
-            flush,
-        },
-        Type::CU_STREAM_MEM_OP_WAIT_VALUE_64 => MemoryOperation::Wait64 {
-            address,
-            value,
-            condition: condition()?,
-            flush,
-        },
+        Type::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
+            MemoryOperation::Wait32 { address, value: word, condition: condition()?, flush }
+        }
+        Type::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
+            MemoryOperation::Wait64 { address, value, condition: condition()?, flush }
+        }
         Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => MemoryOperation::FlushRemoteWrites,
         Type::CU_STREAM_MEM_OP_BARRIER => match BarrierFlags(barrier.flags) {
             BarrierFlags::CU_STREAM_MEMORY_BARRIER_TYPE_SYS => {
@@ -529,11 +479,9 @@ fn from_reduction(its: &Reduction) -> Option<MemoryOperation> {
             value: u32::try_from(value).ok()?,
             reduction,
         }),
-        Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_64 => Some(MemoryOperation::Reduce64 {
-            address,
-            value,
-            reduction,
-        }),
+        Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_64 => {
+            Some(MemoryOperation::Reduce64 { address, value, reduction })
+        }
         _ => None,
     }
 }

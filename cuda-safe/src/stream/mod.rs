@@ -162,11 +162,7 @@ impl Context {
         let _current = self.enter()?;
         // SAFETY: the pointer is to a local, and the current context is this one.
         unsafe {
-            call!(cuStreamCreateWithPriority(
-                &raw mut raw,
-                options.flags(),
-                options.priority
-            ))
+            call!(cuStreamCreateWithPriority(&raw mut raw, options.flags(), options.priority))
         }?;
         let state = State::new(Kind::Stream);
         Ok(Stream::from_parts(
@@ -287,12 +283,7 @@ impl Stream {
     /// Wraps a stream whose handle is known to other code.
     fn shared(raw: CUstream, context: &Context, ownership: Ownership) -> Self {
         let state = State::of_shared(Kind::Stream, raw.addr());
-        Self::from_parts(
-            raw,
-            ExecutionContext::Context(context.clone()),
-            ownership,
-            state,
-        )
+        Self::from_parts(raw, ExecutionContext::Context(context.clone()), ownership, state)
     }
 
     /// Returns the number of clones of this value, including this one and those in objects that retain the
@@ -386,9 +377,7 @@ impl Stream {
     pub(crate) fn wait_for_work(&self) -> Result<()> {
         refuse_in_host_function()?;
         // SAFETY: the stream is alive.
-        without_current(self.context(), || unsafe {
-            answer!(cuStreamSynchronize(self.raw()))
-        })
+        without_current(self.context(), || unsafe { answer!(cuStreamSynchronize(self.raw())) })
     }
 
     /// Waits until the device no longer uses borrowed host memory. If it may still use the memory
@@ -482,11 +471,7 @@ impl Stream {
 /// Rejects the handles of the default streams, which mean a different stream in each context or thread.
 fn refuse_default(raw: CUstream) -> Result<()> {
     if is_default(raw) {
-        return Err(Invalid::Handle {
-            what: "non-default stream",
-            value: raw.addr(),
-        }
-        .into());
+        return Err(Invalid::Handle { what: "non-default stream", value: raw.addr() }.into());
     }
     Ok(())
 }
@@ -588,12 +573,7 @@ fn another_context(what: &'static str, actual: &Context, expected: &Context) -> 
 
 #[cold]
 fn other_context(what: &'static str, actual: String, expected: &Context) -> Error {
-    Invalid::OtherContext {
-        what,
-        its: actual,
-        expected: expected.to_string(),
-    }
-    .into()
+    Invalid::OtherContext { what, its: actual, expected: expected.to_string() }.into()
 }
 
 impl Stream {
@@ -601,12 +581,8 @@ impl Stream {
     #[cold]
     #[inline(never)]
     pub(crate) fn other_stream(&self, what: impl FnOnce() -> String, expected: &Self) -> Error {
-        Invalid::OtherStream {
-            what: what(),
-            its: self.to_string(),
-            expected: expected.to_string(),
-        }
-        .into()
+        Invalid::OtherStream { what: what(), its: self.to_string(), expected: expected.to_string() }
+            .into()
     }
 }
 

@@ -30,12 +30,7 @@ pub(crate) fn set_hooks(
     yield_now: fn(Place),
 ) {
     // A second call changes nothing.
-    let _ = HOOKS.set(Hooks {
-        is_explored,
-        point,
-        wait,
-        yield_now,
-    });
+    let _ = HOOKS.set(Hooks { is_explored, point, wait, yield_now });
 }
 
 /// Returns the hooks if the explorer controls this thread.
@@ -156,9 +151,7 @@ pub struct MutexGuard<'a, T: ?Sized> {
 impl<T> Mutex<T> {
     /// Creates an unlocked mutex.
     pub const fn new(value: T) -> Self {
-        Self {
-            lock: std::sync::Mutex::new(value),
-        }
+        Self { lock: std::sync::Mutex::new(value) }
     }
 }
 
@@ -236,9 +229,7 @@ pub(crate) struct RwLock<T: ?Sized> {
 
 impl<T> RwLock<T> {
     pub(crate) const fn new(value: T) -> Self {
-        Self {
-            lock: std::sync::RwLock::new(value),
-        }
+        Self { lock: std::sync::RwLock::new(value) }
     }
 }
 
@@ -246,21 +237,13 @@ impl<T: ?Sized + Send + Sync> RwLock<T> {
     #[track_caller]
     pub(crate) fn read(&self) -> LockResult<RwLockReadGuard<'_, T>> {
         let lock = &self.lock;
-        take(
-            || is_free(&lock.try_read()),
-            || lock.try_read(),
-            || lock.read(),
-        )
+        take(|| is_free(&lock.try_read()), || lock.try_read(), || lock.read())
     }
 
     #[track_caller]
     pub(crate) fn write(&self) -> LockResult<RwLockWriteGuard<'_, T>> {
         let lock = &self.lock;
-        take(
-            || is_free(&lock.try_write()),
-            || lock.try_write(),
-            || lock.write(),
-        )
+        take(|| is_free(&lock.try_write()), || lock.try_write(), || lock.write())
     }
 }
 
@@ -273,10 +256,7 @@ pub(crate) struct Condvar {
 
 impl Condvar {
     pub(crate) const fn new() -> Self {
-        Self {
-            condvar: std::sync::Condvar::new(),
-            notified: AtomicU64::new(0),
-        }
+        Self { condvar: std::sync::Condvar::new(), notified: AtomicU64::new(0) }
     }
 
     pub(crate) fn notify_all(&self) {

@@ -17,12 +17,7 @@ const STRIDE_END: u64 = 1 << 40;
 const ALIGNMENT: u64 = 16;
 
 pub(super) fn refused(parameter: &'static str, given: impl Debug, rule: &'static str) -> Error {
-    Invalid::TensorMap {
-        parameter,
-        given: format!("{given:?}"),
-        rule,
-    }
-    .into()
+    Invalid::TensorMap { parameter, given: format!("{given:?}"), rule }.into()
 }
 
 pub(super) fn address(address: u64) -> Result<()> {
@@ -54,11 +49,7 @@ pub(super) fn layout(
     ranks: RangeInclusive<usize>,
     rule: &'static str,
 ) -> Result<usize> {
-    let TensorLayout {
-        data_type,
-        dims,
-        strides,
-    } = layout;
+    let TensorLayout { data_type, dims, strides } = layout;
     if !ranks.contains(&dims.len()) {
         return Err(refused("dims", dims, rule));
     }
@@ -138,11 +129,7 @@ pub(super) fn inner(
     } else {
         return Ok(());
     };
-    Err(refused(
-        parameter,
-        format_args!("{elements} elements of {size} bytes"),
-        rule,
-    ))
+    Err(refused(parameter, format_args!("{elements} elements of {size} bytes"), rule))
 }
 
 pub(super) fn tiled_box(dims: &[u32], rank: usize) -> Result<()> {

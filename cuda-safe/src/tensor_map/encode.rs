@@ -92,10 +92,7 @@ fn encode(
     let mut raw = CUtensorMap { opaque: [0; 16] };
     let _current = memory.context.enter()?;
     encode(&raw mut raw)?;
-    Ok(Encoded {
-        raw,
-        extent_bytes: common.extent_bytes,
-    })
+    Ok(Encoded { raw, extent_bytes: common.extent_bytes })
 }
 
 pub(super) fn tiled(

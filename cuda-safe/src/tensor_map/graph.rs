@@ -32,11 +32,7 @@ impl<'a, T> GraphSlice<'a, T> {
 
 impl<'a, K> GraphTensorMap<'a, K> {
     fn new<T>(map: Encoded, memory: &GraphSlice<'a, T>, writes: bool) -> Self {
-        Self {
-            raw: map.raw,
-            memory: memory.used(0..memory.len(), writes),
-            kind: PhantomData,
-        }
+        Self { raw: map.raw, memory: memory.used(0..memory.len(), writes), kind: PhantomData }
     }
 }
 

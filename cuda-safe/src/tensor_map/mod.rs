@@ -131,18 +131,11 @@ impl<'a> TensorMemory<'a> {
     }
 
     fn write<T>(memory: DeviceSliceMut<'a, T>) -> Self {
-        Self {
-            is_writable: true,
-            ..Self::read(memory.into_whole())
-        }
+        Self { is_writable: true, ..Self::read(memory.into_whole()) }
     }
 
     fn place(&self) -> Place<'a> {
-        Place {
-            address: self.address,
-            bytes: self.bytes,
-            context: self.stream.context(),
-        }
+        Place { address: self.address, bytes: self.bytes, context: self.stream.context() }
     }
 }
 

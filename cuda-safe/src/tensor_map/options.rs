@@ -36,10 +36,7 @@ pub struct TiledBox<'l> {
 impl<'l> TiledBox<'l> {
     /// Returns a box of contiguous elements.
     pub const fn new(dims: &'l [u32]) -> Self {
-        Self {
-            dims,
-            element_strides: &[],
-        }
+        Self { dims, element_strides: &[] }
     }
 }
 
@@ -158,10 +155,7 @@ impl TensorDataType {
     }
 
     pub(super) const fn is_integer(self) -> bool {
-        matches!(
-            self,
-            Self::U8 | Self::U16 | Self::U32 | Self::I32 | Self::U64 | Self::I64
-        )
+        matches!(self, Self::U8 | Self::U16 | Self::U32 | Self::I32 | Self::U64 | Self::I64)
     }
 }
 

@@ -51,10 +51,7 @@ impl Destroy for AfterContexts {
 
     unsafe fn destroy(&self) -> Answer {
         // The work of the owner is complete.
-        Answer {
-            call: "cuMemUnmap",
-            code: CUresult::CUDA_SUCCESS,
-        }
+        Answer { call: "cuMemUnmap", code: CUresult::CUDA_SUCCESS }
     }
 
     fn after(&self) -> After {

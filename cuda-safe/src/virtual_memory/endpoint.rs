@@ -51,9 +51,7 @@ impl EndpointIds {
         let mut first = 0;
         // SAFETY: the pointer refers to a local variable.
         unsafe { call!(cuLogicalEndpointIdReserve(&raw mut first, count)) }?;
-        Ok(Self {
-            ids: Arc::new(Ids { first, count }),
-        })
+        Ok(Self { ids: Arc::new(Ids { first, count }) })
     }
 
     /// Returns the first id. The others follow.
@@ -134,12 +132,7 @@ impl EndpointIds {
     fn pending(&self, id: CUlogicalEndpointId, size: usize, alignment: usize) -> PendingEndpoint {
         PendingEndpoint {
             endpoint: LogicalEndpoint {
-                inner: Arc::new(Inner {
-                    ids: Arc::clone(&self.ids),
-                    id,
-                    size,
-                    alignment,
-                }),
+                inner: Arc::new(Inner { ids: Arc::clone(&self.ids), id, size, alignment }),
             },
         }
     }
@@ -185,12 +178,7 @@ pub struct EndpointLimits {
 impl EndpointOptions {
     /// Returns the options of an endpoint that is not shareable.
     pub fn new(devices: EndpointDevices, size: usize) -> Self {
-        Self {
-            devices,
-            size,
-            shareable: false,
-            counted: false,
-        }
+        Self { devices, size, shareable: false, counted: false }
     }
 
     /// Returns the limits of such endpoints. Calls `cuLogicalEndpointGetLimits`.
@@ -207,10 +195,7 @@ impl EndpointOptions {
         // SAFETY: the pointers refer to local variables.
         unsafe { call!(cuLogicalEndpointGetLimits(places.0, places.1, places.2)) }?;
         let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        Ok(EndpointLimits {
-            alignment: bytes(alignment),
-            size: bytes(size),
-        })
+        Ok(EndpointLimits { alignment: bytes(alignment), size: bytes(size) })
     }
 
     fn properties(&self) -> CUlogicalEndpointProp {
@@ -274,13 +259,7 @@ impl PendingEndpoint {
     pub fn finish(self) -> Result<Result<LogicalEndpoint, Self>> {
         let mut is_constructed = 0;
         // SAFETY: the endpoint exists, and the pointer refers to a local variable.
-        unsafe {
-            call!(cuLogicalEndpointQuery(
-                self.id(),
-                1,
-                &raw mut is_constructed
-            ))
-        }?;
+        unsafe { call!(cuLogicalEndpointQuery(self.id(), 1, &raw mut is_constructed)) }?;
         Ok(match is_constructed {
             0 => Err(self),
             _ => Ok(self.endpoint),
@@ -362,17 +341,7 @@ impl LogicalEndpoint {
         let bound = self.check(offset, size).and_then(|()| {
             // SAFETY: the endpoint exists, and the handle is alive. The memory is not mapped, and the
             // binding owns it.
-            unsafe {
-                call!(cuLogicalEndpointBindMem(
-                    id,
-                    number,
-                    start,
-                    handle,
-                    0,
-                    size as u64,
-                    0
-                ))
-            }
+            unsafe { call!(cuLogicalEndpointBindMem(id, number, start, handle, 0, size as u64, 0)) }
         });
         self.binding(bound, (device, offset, size), memory)
     }
@@ -397,11 +366,7 @@ impl LogicalEndpoint {
         let bound = self.check(offset, size).and_then(|()| {
             // SAFETY: the endpoint exists, and the mapping, which the binding owns, has this size. No work
             // of safe code uses a mapping that is not bound to a stream.
-            unsafe {
-                call!(cuLogicalEndpointBindAddr(
-                    id, number, start, address, bytes, 0
-                ))
-            }
+            unsafe { call!(cuLogicalEndpointBindAddr(id, number, start, address, bytes, 0)) }
         });
         self.binding(bound, (device, offset, size), mapping)
     }
@@ -420,12 +385,7 @@ impl LogicalEndpoint {
         match bound {
             Ok(()) => Ok(EndpointBinding {
                 bound: Bound {
-                    place: Place {
-                        endpoint: Arc::clone(&self.inner),
-                        device,
-                        offset,
-                        size,
-                    },
+                    place: Place { endpoint: Arc::clone(&self.inner), device, offset, size },
                     is_unbound: false,
                 },
                 memory,
@@ -514,22 +474,10 @@ impl<M> EndpointBinding<M> {
     #[doc(alias = "cuLogicalEndpointUnbind")]
     pub fn unbind(self) -> Result<M> {
         let Self { mut bound, memory } = self;
-        let Place {
-            endpoint,
-            device,
-            offset,
-            size,
-        } = &bound.place;
+        let Place { endpoint, device, offset, size } = &bound.place;
         let (offset, size) = (*offset as u64, *size as u64);
         // SAFETY: the binding exists. Kernels that used the memory have ended, as their callers promised.
-        unsafe {
-            call!(cuLogicalEndpointUnbind(
-                endpoint.id,
-                device.as_raw(),
-                offset,
-                size
-            ))
-        }?;
+        unsafe { call!(cuLogicalEndpointUnbind(endpoint.id, device.as_raw(), offset, size)) }?;
         bound.is_unbound = true;
         Ok(memory)
     }
@@ -567,12 +515,7 @@ impl Destroy for Unbind {
     }
 
     unsafe fn destroy(&self) -> Answer {
-        let Place {
-            endpoint,
-            device,
-            offset,
-            size,
-        } = &self.0;
+        let Place { endpoint, device, offset, size } = &self.0;
         let (id, offset, size) = (endpoint.id, *offset as u64, *size as u64);
         // SAFETY: this value stands for the binding, and the caller promises that this is the first call
         // that succeeds. Kernels that used the memory have ended, as their callers promised.

@@ -45,11 +45,7 @@ pub struct FabricCopyBatch<'a> {
 impl<'a> FabricCopyBatch<'a> {
     /// Creates an empty batch on `stream`.
     pub fn new(stream: &'a Stream) -> Self {
-        Self {
-            stream,
-            copies: Vec::new(),
-            memory: PhantomData,
-        }
+        Self { stream, copies: Vec::new(), memory: PhantomData }
     }
 
     /// Adds a copy of all elements of `source` to `target`. Both are device memory, and at least one of
@@ -126,12 +122,7 @@ impl<'a> FabricCopyBatch<'a> {
     fn add(&mut self, (dst, src): (CUfabricCpyOperand, CUfabricCpyOperand), size: usize) {
         if size != 0 {
             let flags = 0;
-            self.copies.push(CUDA_FABRIC_COPY_BATCH_OP {
-                src,
-                dst,
-                size,
-                flags,
-            });
+            self.copies.push(CUDA_FABRIC_COPY_BATCH_OP { src, dst, size, flags });
         }
     }
 

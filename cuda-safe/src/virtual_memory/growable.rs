@@ -223,19 +223,9 @@ impl<T> GrowableBuffer<T> {
         capacity: usize,
         options: &GrowableOptions,
     ) -> Result<Self> {
-        const {
-            assert!(
-                size_of::<T>() != 0,
-                "the elements of a growable buffer have bytes"
-            )
-        };
+        const { assert!(size_of::<T>() != 0, "the elements of a growable buffer have bytes") };
         let device = stream.context().device();
-        let GrowableOptions {
-            step,
-            memory,
-            peers,
-            _non_exhaustive: (),
-        } = options;
+        let GrowableOptions { step, memory, peers, _non_exhaustive: () } = options;
         let memory = memory.unwrap_or_else(|| PhysicalOptions::new(device));
         let granularity = memory.granularity()?;
         check_multiple("the step", *step, granularity)?;
@@ -354,9 +344,7 @@ impl<T> GrowableBuffer<T> {
         let before = self.len;
         let len = before.saturating_add(elements.len());
         self.grow(len)?;
-        let copied = self
-            .new_elements(before)
-            .and_then(|mut new| new.copy_from_slice(elements));
+        let copied = self.new_elements(before).and_then(|mut new| new.copy_from_slice(elements));
         self.keep_if(copied, before)
     }
 
@@ -405,10 +393,7 @@ impl<T> GrowableBuffer<T> {
             let mut mapped = self.space.lock();
             mapped.required = bytes;
             mapped.shrinks += 1;
-            let is_smaller = mapped
-                .ranges
-                .last()
-                .is_some_and(|last| last.offset >= bytes);
+            let is_smaller = mapped.ranges.last().is_some_and(|last| last.offset >= bytes);
             is_smaller.then_some(mapped.shrinks)
         };
         if let Some(number) = number {
@@ -442,10 +427,7 @@ impl Destroy for Tail {
         if let Some(obstacle) = obstacle(&self.last_use) {
             return obstacle;
         }
-        let mut answer = Answer {
-            call: "cuMemUnmap",
-            code: CUresult::CUDA_SUCCESS,
-        };
+        let mut answer = Answer { call: "cuMemUnmap", code: CUresult::CUDA_SUCCESS };
         while answer.code.is_success() {
             let (address, size) = {
                 let mut mapped = self.space.lock();

@@ -46,10 +46,7 @@ pub struct Mapping {
 
 impl Mapping {
     pub(super) fn new(range: MappedRange) -> Self {
-        Self {
-            range,
-            access: AccessList::default(),
-        }
+        Self { range, access: AccessList::default() }
     }
 
     /// Returns the first address.
@@ -185,10 +182,7 @@ impl Mapping {
         const { assert!(align_of::<T>() <= 256, "alignment above 256 is unsupported") };
         let device = stream.context().device();
         if self.access.get(device.into()) != MemoryAccess::ReadWrite {
-            return Err(Invalid::NoAccess {
-                device: device.ordinal(),
-            }
-            .into());
+            return Err(Invalid::NoAccess { device: device.ordinal() }.into());
         }
         stream.context().event()
     }

@@ -37,11 +37,7 @@ pub struct MulticastOptions {
 impl MulticastOptions {
     /// Returns the options of an object that is not shareable.
     pub fn new(devices: u32, size: usize) -> Self {
-        Self {
-            devices,
-            size,
-            shareable: Shareable::No,
-        }
+        Self { devices, size, shareable: Shareable::No }
     }
 
     /// Sets how the object can be shared.
@@ -235,9 +231,7 @@ impl MulticastTeam {
     /// Wait until they have done so, with a barrier of your own, before you bind memory: until then the
     /// driver refuses to bind.
     pub fn complete_elsewhere(self) -> MulticastObject {
-        MulticastObject {
-            memory: Arc::new(self.memory),
-        }
+        MulticastObject { memory: Arc::new(self.memory) }
     }
 }
 
@@ -294,11 +288,8 @@ impl MulticastObject {
         let number = device.as_raw();
         let bound = self.check(offset, size).and_then(|()| {
             // SAFETY: both handles are alive. The memory is not mapped, and the binding owns it.
-            let bound = unsafe {
-                call!(cuMulticastBindMem_v2(
-                    object, number, offset, handle, 0, size, 0
-                ))
-            };
+            let bound =
+                unsafe { call!(cuMulticastBindMem_v2(object, number, offset, handle, 0, size, 0)) };
             newest_or(bound, || {
                 check_device(device, &memory, "cuMulticastBindMem")?;
                 // SAFETY: as above.
@@ -329,11 +320,8 @@ impl MulticastObject {
         let bound = self.check(offset, size).and_then(|()| {
             // SAFETY: the handle is alive, and the mapping, which the binding owns, has this size. No work
             // of safe code uses a mapping that is not bound to a stream.
-            let bound = unsafe {
-                call!(cuMulticastBindAddr_v2(
-                    object, number, offset, address, size, 0
-                ))
-            };
+            let bound =
+                unsafe { call!(cuMulticastBindAddr_v2(object, number, offset, address, size, 0)) };
             newest_or(bound, || {
                 check_device(device, mapping.memory(), "cuMulticastBindAddr")?;
                 // SAFETY: as above.
@@ -450,21 +438,8 @@ impl Drop for Bound {
     fn drop(&mut self) {
         if !self.is_unbound {
             let object = Arc::clone(&self.object);
-            let Self {
-                device,
-                offset,
-                size,
-                ..
-            } = *self;
-            release(
-                Unbind {
-                    object,
-                    device,
-                    offset,
-                    size,
-                },
-                &Root { is_borrowed: false },
-            );
+            let Self { device, offset, size, .. } = *self;
+            release(Unbind { object, device, offset, size }, &Root { is_borrowed: false });
         }
     }
 }

@@ -210,12 +210,7 @@ pub(crate) fn check_within(offset: usize, size: usize, len: usize) -> Result<()>
 }
 
 fn granularity_error(what: &'static str, bytes: usize, granularity: usize) -> Error {
-    Invalid::Granularity {
-        what,
-        bytes,
-        granularity,
-    }
-    .into()
+    Invalid::Granularity { what, bytes, granularity }.into()
 }
 
 /// Returns `bytes`, rounded up to a multiple of the granularity.
@@ -225,11 +220,5 @@ fn granularity_error(what: &'static str, bytes: usize, granularity: usize) -> Er
 pub(super) fn round_up(bytes: usize, granularity: usize) -> Result<usize> {
     let rounded = bytes.checked_next_multiple_of(granularity);
     let rounded = rounded.filter(|rounded| isize::try_from(*rounded).is_ok());
-    rounded.ok_or_else(|| {
-        Invalid::TooLarge {
-            len: bytes,
-            size: 1,
-        }
-        .into()
-    })
+    rounded.ok_or_else(|| Invalid::TooLarge { len: bytes, size: 1 }.into())
 }

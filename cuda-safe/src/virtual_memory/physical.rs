@@ -112,10 +112,7 @@ impl PhysicalMemory {
     /// # Errors
     /// See [`new`](Self::new); [`Invalid::TooLarge`].
     pub(crate) fn for_tiles(device: Device, bytes: usize) -> Result<Self> {
-        let options = PhysicalOptions {
-            is_tile_pool: true,
-            ..PhysicalOptions::new(device)
-        };
+        let options = PhysicalOptions { is_tile_pool: true, ..PhysicalOptions::new(device) };
         Self::with_options(round_up(bytes, options.granularity()?)?, &options)
     }
 
@@ -125,12 +122,7 @@ impl PhysicalMemory {
         granularity: usize,
         location: MemoryLocation,
     ) -> Self {
-        Self {
-            handle,
-            size,
-            granularity,
-            location,
-        }
+        Self { handle, size, granularity, location }
     }
 
     /// Takes ownership of a handle. The memory is released when the returned object is dropped.
@@ -145,11 +137,7 @@ impl PhysicalMemory {
     ///   races with the uses of that mapping.
     pub unsafe fn from_raw(raw: CUmemGenericAllocationHandle, size: usize) -> Result<Self> {
         if raw == 0 {
-            return Err(Invalid::Handle {
-                what: "physical memory",
-                value: 0,
-            }
-            .into());
+            return Err(Invalid::Handle { what: "physical memory", value: 0 }.into());
         }
         let (granularity, location) = describe(raw, size)?;
         Ok(Self::own(raw, size, granularity, location))
@@ -208,10 +196,7 @@ impl PhysicalMemory {
 
     /// Takes the memory, and leaves a value without a handle.
     pub(super) fn take(&mut self) -> Self {
-        Self {
-            handle: std::mem::take(&mut self.handle),
-            ..*self
-        }
+        Self { handle: std::mem::take(&mut self.handle), ..*self }
     }
 
     /// Returns whether the memory was not taken.

@@ -57,26 +57,14 @@ impl MappedRange {
 
     /// Unmaps a range that no work uses, now or as soon as possible.
     pub(super) fn unmap_idle(self) {
-        release(
-            Unmap {
-                range: self,
-                last_use: None,
-            },
-            &Root { is_borrowed: false },
-        );
+        release(Unmap { range: self, last_use: None }, &Root { is_borrowed: false });
     }
 
     /// Unmaps a range that work on a stream uses, after that work.
     pub(super) fn unmap_after(self, last_use: LastUse) {
         let stream = last_use.stream().clone();
         let last_use = Some(last_use);
-        release(
-            Unmap {
-                range: self,
-                last_use,
-            },
-            &stream,
-        );
+        release(Unmap { range: self, last_use }, &stream);
     }
 }
 
@@ -93,9 +81,7 @@ pub(super) fn obstacle(last_use: &LastUse) -> Option<Answer> {
         return Some(first);
     }
     match Entered::new(last_use.stream().context()) {
-        Ok(_current) => last_use
-            .obstacle()
-            .filter(|second| !is_destroyed(second.code)),
+        Ok(_current) => last_use.obstacle().filter(|second| !is_destroyed(second.code)),
         Err(error) if error.code().is_some_and(is_destroyed) => None,
         Err(_) => Some(first),
     }

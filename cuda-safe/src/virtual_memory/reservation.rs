@@ -72,23 +72,13 @@ impl Reservation {
     pub fn with_options(size: usize, options: &ReservationOptions) -> Result<Self> {
         crate::call::init::init()?;
         release::drain();
-        let ReservationOptions {
-            alignment,
-            address: wished,
-            _non_exhaustive: (),
-        } = *options;
+        let ReservationOptions { alignment, address: wished, _non_exhaustive: () } = *options;
         let mut address = 0;
         let place = &raw mut address;
         // SAFETY: the pointer refers to a local variable.
         unsafe { call!(cuMemAddressReserve(place, size, alignment, wished, 0)) }
             .map_err(|error| error.with_requested_bytes(size))?;
-        Ok(Self {
-            range: Arc::new(Range {
-                address,
-                size,
-                has_leaked: AtomicBool::new(false),
-            }),
-        })
+        Ok(Self { range: Arc::new(Range { address, size, has_leaked: AtomicBool::new(false) }) })
     }
 
     /// Leaks the range, because a mapping in it was not unmapped.
@@ -158,11 +148,7 @@ impl Reservation {
     ) -> Result<MappedRange, Rejected<PhysicalMemory>> {
         release::drain();
         match self.call_map(offset, &memory) {
-            Ok(()) => Ok(MappedRange {
-                reservation: self.clone(),
-                offset,
-                memory,
-            }),
+            Ok(()) => Ok(MappedRange { reservation: self.clone(), offset, memory }),
             Err(error) => Err(Rejected::new(error, memory)),
         }
     }
@@ -211,10 +197,7 @@ impl Drop for Range {
         if *self.has_leaked.get_mut() {
             return;
         }
-        release(
-            ReservedRange { address, size },
-            &Root { is_borrowed: false },
-        );
+        release(ReservedRange { address, size }, &Root { is_borrowed: false });
     }
 }
 

@@ -126,29 +126,13 @@ pub(crate) fn module(ptx: &core::ffi::CStr) -> CUmodule {
 
 pub(crate) fn function(module: CUmodule, name: &core::ffi::CStr) -> CUfunction {
     let mut function = null_mut();
-    call!(cuModuleGetFunction(
-        &raw mut function,
-        module,
-        name.as_ptr()
-    ));
+    call!(cuModuleGetFunction(&raw mut function, module, name.as_ptr()));
     function
 }
 
 pub(crate) fn launch(function: CUfunction, stream: CUstream) {
     let nothing = null_mut();
-    call!(cuLaunchKernel(
-        function,
-        1,
-        1,
-        1,
-        1,
-        1,
-        1,
-        0,
-        stream,
-        nothing,
-        null_mut()
-    ));
+    call!(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, nothing, null_mut()));
 }
 
 /// Installs the software driver and makes a primary context current.

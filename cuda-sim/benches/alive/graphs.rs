@@ -59,13 +59,7 @@ fn add(graph: CUgraph, function: CUfunction, after: Option<CUgraphNode>) -> CUgr
     let mut node = null_mut();
     let before = after.as_ref().map_or(null(), |its| &raw const *its);
     let count = usize::from(after.is_some());
-    call!(cuGraphAddKernelNode_v2(
-        &raw mut node,
-        graph,
-        before,
-        count,
-        &raw const params
-    ));
+    call!(cuGraphAddKernelNode_v2(&raw mut node, graph, before, count, &raw const params));
     node
 }
 
@@ -123,18 +117,11 @@ fn nodes(measure: &Measure, nothing: CUfunction) {
 /// Calls that concern all nodes of a graph: the time is that of all of them, divided by their number.
 fn wholes(measure: &Measure, nothing: CUfunction) {
     let own = stream();
-    for (name, is_chain) in [
-        ("graph that is a chain, per node", true),
-        ("graph without edges, per node", false),
-    ] {
+    for (name, is_chain) in
+        [("graph that is a chain, per node", true), ("graph without edges, per node", false)]
+    {
         // The calls are measured as the creation of objects, whose time is divided by their number.
-        for call_name in [
-            "instantiate",
-            "launch, synchronize",
-            "clone",
-            "update",
-            "destroy",
-        ] {
+        for call_name in ["instantiate", "launch, synchronize", "clone", "update", "destroy"] {
             let prepared: Cell<Option<(usize, CUgraph, CUgraphExec)>> = Cell::new(None);
             measure.whole(
                 &format!("{name}: {call_name}"),
@@ -202,9 +189,7 @@ fn captures(measure: &Measure) {
             ("record", &mut |_, _| {
                 call!(cuEventRecord(joined, own));
             }),
-            ("create an event, destroy", &mut |_, _| {
-                destroy_event(event())
-            }),
+            ("create an event, destroy", &mut |_, _| destroy_event(event())),
         ],
         |_| {
             let mut graph = null_mut();
@@ -229,9 +214,7 @@ fn captures(measure: &Measure) {
             call!(cuEventRecord(joined, others[at]));
             call!(cuStreamWaitEvent(own, joined, 0));
         },
-        &mut [("create an event, destroy", &mut |_, _| {
-            destroy_event(event())
-        })],
+        &mut [("create an event, destroy", &mut |_, _| destroy_event(event()))],
         |_| {
             let mut graph = null_mut();
             call!(cuStreamEndCapture(own, &raw mut graph));
@@ -254,13 +237,7 @@ fn objects(measure: &Measure) {
     let target = memory(64);
     let object = || {
         let mut object: CUuserObject = null_mut();
-        call!(cuUserObjectCreate(
-            &raw mut object,
-            null_mut(),
-            Some(do_nothing),
-            1,
-            1
-        ));
+        call!(cuUserObjectCreate(&raw mut object, null_mut(), Some(do_nothing), 1, 1));
         object
     };
     let release = |object| {
@@ -288,9 +265,7 @@ fn objects(measure: &Measure) {
             destroy_executable(executable);
             destroy(graph);
         },
-        &mut [("create an event, destroy", &mut |_, _| {
-            destroy_event(event())
-        })],
+        &mut [("create an event, destroy", &mut |_, _| destroy_event(event()))],
         |_| synchronize(own),
     );
     free(target);

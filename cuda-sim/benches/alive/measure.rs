@@ -167,11 +167,7 @@ fn time<T>(
     let mut counts: Vec<usize> = COUNTS.iter().map(|count| (*count).min(most)).collect();
     counts.dedup();
     let mut lines: Vec<(String, Vec<f64>)> = vec![("create".to_owned(), Vec::new())];
-    lines.extend(
-        operations
-            .iter()
-            .map(|(name, _)| ((*name).to_owned(), Vec::new())),
-    );
+    lines.extend(operations.iter().map(|(name, _)| ((*name).to_owned(), Vec::new())));
     lines.push(("destroy".to_owned(), Vec::new()));
     for count in &counts {
         cuda_sim::clear_calls();

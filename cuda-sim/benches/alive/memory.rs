@@ -21,11 +21,7 @@ fn pick<T: Copy>(all: &[T], repetition: usize) -> T {
 fn type_of(address: CUdeviceptr) {
     let mut kind = CUmemorytype::CU_MEMORYTYPE_HOST;
     let attribute = CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
-    call!(cuPointerGetAttribute(
-        (&raw mut kind).cast(),
-        attribute,
-        address
-    ));
+    call!(cuPointerGetAttribute((&raw mut kind).cast(), attribute, address));
 }
 
 pub(crate) fn measure(measure: &Measure) {
@@ -54,32 +50,19 @@ fn allocations(measure: &Measure) {
                 synchronize(own);
             }),
             ("copy from the host", &mut |all, at| {
-                call!(cuMemcpyHtoD_v2(
-                    pick(all, at),
-                    bytes.cast_const().cast(),
-                    64
-                ));
+                call!(cuMemcpyHtoD_v2(pick(all, at), bytes.cast_const().cast(), 64));
             }),
             ("copy to the host", &mut |all, at| {
                 call!(cuMemcpyDtoH_v2(bytes.cast(), pick(all, at), 64));
             }),
             ("copy, wait", &mut |all, at| {
-                call!(cuMemcpyDtoDAsync_v2(
-                    pick(all, at),
-                    pick(all, at + 1),
-                    64,
-                    own
-                ));
+                call!(cuMemcpyDtoDAsync_v2(pick(all, at), pick(all, at + 1), 64, own));
                 synchronize(own);
             }),
             ("pointer attribute", &mut |all, at| type_of(pick(all, at))),
             ("address range", &mut |all, at| {
                 let (mut start, mut size) = (0, 0);
-                call!(cuMemGetAddressRange_v2(
-                    &raw mut start,
-                    &raw mut size,
-                    pick(all, at) + 7
-                ));
+                call!(cuMemGetAddressRange_v2(&raw mut start, &raw mut size, pick(all, at) + 7));
             }),
             ("free memory", &mut |_, _| {
                 let (mut free, mut total) = (0, 0);
@@ -144,12 +127,7 @@ fn mappings(measure: &Measure) {
     let map = |place: usize| {
         let address = reserved + (place * GRANULARITY) as u64;
         let mut memory = 0;
-        call!(cuMemCreate(
-            &raw mut memory,
-            GRANULARITY,
-            &raw const properties,
-            0
-        ));
+        call!(cuMemCreate(&raw mut memory, GRANULARITY, &raw const properties, 0));
         call!(cuMemMap(address, GRANULARITY, 0, memory, 0));
         call!(cuMemSetAccess(address, GRANULARITY, &raw const access, 1));
         call!(cuMemRelease(memory));
@@ -204,12 +182,7 @@ fn host(measure: &Measure) {
     let own = stream();
     let target = memory(64);
     let copy = |from: usize| {
-        call!(cuMemcpyHtoDAsync_v2(
-            target,
-            with_exposed_provenance_mut(from),
-            64,
-            own
-        ));
+        call!(cuMemcpyHtoDAsync_v2(target, with_exposed_provenance_mut(from), 64, own));
         synchronize(own);
     };
     measure.kind(
@@ -219,9 +192,7 @@ fn host(measure: &Measure) {
         &mut [
             ("allocate, free", &mut |_, _| free_pinned(pinned(64))),
             ("copy, wait", &mut |all, at| copy(pick(all, at))),
-            ("pointer attribute", &mut |all, at| {
-                type_of(pick(all, at) as u64)
-            }),
+            ("pointer attribute", &mut |all, at| type_of(pick(all, at) as u64)),
         ],
         |all| {
             for start in all {
@@ -244,13 +215,9 @@ fn host(measure: &Measure) {
         1_000_000,
         register,
         &mut [
-            ("register, unregister", &mut |_, _| {
-                unregister(register(1_000_000))
-            }),
+            ("register, unregister", &mut |_, _| unregister(register(1_000_000))),
             ("copy, wait", &mut |all, at| copy(pick(all, at))),
-            ("pointer attribute", &mut |all, at| {
-                type_of(pick(all, at) as u64)
-            }),
+            ("pointer attribute", &mut |all, at| type_of(pick(all, at) as u64)),
         ],
         |all| all.into_iter().for_each(unregister),
     );
@@ -285,12 +252,7 @@ fn arrays(measure: &Measure) {
     let texture = || {
         let mut texture = 0;
         let (resource, sampler) = (&raw const resource, &raw const sampler);
-        call!(cuTexObjectCreate(
-            &raw mut texture,
-            resource,
-            sampler,
-            null()
-        ));
+        call!(cuTexObjectCreate(&raw mut texture, resource, sampler, null()));
         texture
     };
     let destroy = |texture| {

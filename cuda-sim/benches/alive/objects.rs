@@ -63,10 +63,9 @@ fn streams(measure: &Measure) {
     let nothing = function(loaded, c"nothing");
     let own = stream();
     let default = null_mut();
-    for (name, make) in [
-        ("idle streams", stream as fn() -> _),
-        ("idle blocking streams", blocking_stream),
-    ] {
+    for (name, make) in
+        [("idle streams", stream as fn() -> _), ("idle blocking streams", blocking_stream)]
+    {
         measure.kind(
             name,
             100_000,
@@ -98,10 +97,9 @@ fn streams(measure: &Measure) {
         fill(target, stream);
         stream
     };
-    for (name, make) in [
-        ("busy streams", stream as fn() -> _),
-        ("busy blocking streams", blocking_stream),
-    ] {
+    for (name, make) in
+        [("busy streams", stream as fn() -> _), ("busy blocking streams", blocking_stream)]
+    {
         measure.kind(
             name,
             100_000,
@@ -114,9 +112,7 @@ fn streams(measure: &Measure) {
                     let _ = unsafe { cuda_sys::cuStreamQuery(own) };
                 }),
                 ("enqueue", &mut |all, at| fill(target, all[at % all.len()])),
-                ("create with work, destroy", &mut |_, _| {
-                    destroy_stream(busy(make))
-                }),
+                ("create with work, destroy", &mut |_, _| destroy_stream(busy(make))),
             ],
             |all| {
                 all.into_iter().for_each(destroy_stream);
@@ -175,9 +171,7 @@ fn pending(measure: &Measure) {
             ("record", &mut |_, _| {
                 call!(cuEventRecord(last, own));
             }),
-            ("create an event, destroy", &mut |_, _| {
-                destroy_event(event())
-            }),
+            ("create an event, destroy", &mut |_, _| destroy_event(event())),
         ],
         |_| synchronize(own),
     );
@@ -195,10 +189,7 @@ fn pending(measure: &Measure) {
                 fill(target, streams[at % 1_000]);
                 // SAFETY: the stream is alive.
                 let code = unsafe { cuda_sys::cuStreamQuery(streams[at % 1_000]) };
-                assert!(matches!(
-                    code,
-                    CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_NOT_READY
-                ));
+                assert!(matches!(code, CUresult::CUDA_SUCCESS | CUresult::CUDA_ERROR_NOT_READY));
             }),
         ],
         |_| {
@@ -215,9 +206,7 @@ fn pending(measure: &Measure) {
             ("enqueue", &mut |_, _| {
                 call!(cuLaunchHostFunc(own, Some(do_nothing), null_mut()));
             }),
-            ("create an event, destroy", &mut |_, _| {
-                destroy_event(event())
-            }),
+            ("create an event, destroy", &mut |_, _| destroy_event(event())),
         ],
         |_| synchronize(own),
     );
@@ -271,9 +260,7 @@ fn modules(measure: &Measure) {
             of,
             10_000,
             |at| {
-                names
-                    .borrow_mut()
-                    .push(CString::new(format!("name{at}")).expect("no NUL"));
+                names.borrow_mut().push(CString::new(format!("name{at}")).expect("no NUL"));
                 at
             },
             &mut [

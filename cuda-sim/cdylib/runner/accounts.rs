@@ -46,10 +46,7 @@ fn text(folder: &Path) -> io::Result<String> {
         let path = entry?.path();
         // The name begins with the number of the process, and a number among the accounts of that process.
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        let numbers: Vec<u64> = name
-            .split('.')
-            .filter_map(|part| part.parse().ok())
-            .collect();
+        let numbers: Vec<u64> = name.split('.').filter_map(|part| part.parse().ok()).collect();
         files.push((numbers, path));
     }
     files.sort();

@@ -42,10 +42,7 @@ fn places() -> Result<Vec<PathBuf>, String> {
     // Absolute, because the program may change its folder.
     let temporary = std::path::absolute(std::env::temp_dir());
     let temporary = temporary.map_err(|why| format!("the folder for temporary files: {why}"))?;
-    let mut places: Vec<PathBuf> = cache
-        .map(|cache| cache.join("cuda-sim"))
-        .into_iter()
-        .collect();
+    let mut places: Vec<PathBuf> = cache.map(|cache| cache.join("cuda-sim")).into_iter().collect();
     places.push(temporary.join(format!("cuda-sim-{}", user())));
     Ok(places)
 }

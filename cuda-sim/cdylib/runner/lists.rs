@@ -7,12 +7,8 @@ use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
 /// The functions that the library implements itself.
-const OF_LIBRARY: [&str; 4] = [
-    "cuGetErrorName",
-    "cuGetErrorString",
-    "cuGetProcAddress",
-    "cuGetProcAddress_v2",
-];
+const OF_LIBRARY: [&str; 4] =
+    ["cuGetErrorName", "cuGetErrorString", "cuGetProcAddress", "cuGetProcAddress_v2"];
 
 /// Prints a text. A closed pipe is no error.
 pub(crate) fn print(text: &str) -> Result<ExitCode, String> {

@@ -64,10 +64,7 @@ struct Failure {
 #[cfg(target_os = "linux")]
 impl From<String> for Failure {
     fn from(why: String) -> Self {
-        Self {
-            status: FAILED,
-            why,
-        }
+        Self { status: FAILED, why }
     }
 }
 
@@ -90,10 +87,9 @@ fn execute() -> Result<ExitCode, Failure> {
         }
         Command::Header => lists::print(include_str!("../include/cuda_sim.h")),
         Command::Profiles => lists::print(&lists::profiles()),
-        Command::Functions {
-            driver,
-            not_simulated,
-        } => lists::print(&lists::functions(driver, not_simulated)),
+        Command::Functions { driver, not_simulated } => {
+            lists::print(&lists::functions(driver, not_simulated))
+        }
         Command::Help => lists::print(HELP),
         Command::Version => lists::print(concat!("cuda-sim ", env!("CARGO_PKG_VERSION"), "\n")),
     };

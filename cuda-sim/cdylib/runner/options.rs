@@ -11,10 +11,7 @@ pub(crate) enum Command {
     Library(PathBuf),
     Header,
     Profiles,
-    Functions {
-        driver: CudaVersion,
-        not_simulated: bool,
-    },
+    Functions { driver: CudaVersion, not_simulated: bool },
     Help,
     Version,
 }
@@ -85,10 +82,7 @@ fn parse_functions(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error
             other => return Err(other.unexpected()),
         }
     }
-    Ok(Command::Functions {
-        driver,
-        not_simulated,
-    })
+    Ok(Command::Functions { driver, not_simulated })
 }
 
 fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
@@ -124,20 +118,12 @@ fn parse_run(parser: &mut lexopt::Parser) -> Result<Command, lexopt::Error> {
     let arguments = parser.raw_args()?.collect();
     if profile.is_some() || driver.is_some() || devices.is_some() || seed.is_some() {
         let inherited = || Some(Variable::Profile.value()?.to_string_lossy().into_owned());
-        let profile = profile
-            .or_else(inherited)
-            .unwrap_or_else(|| "h200".to_owned());
+        let profile = profile.or_else(inherited).unwrap_or_else(|| "h200".to_owned());
         let text = with_suffixes(&profile, [('*', devices), ('@', driver), ('#', seed)]);
         Variable::Profile.check(&text).map_err(|why| why.reason)?;
         variables.push((Variable::Profile, text.into()));
     }
-    Ok(Command::Run(Run {
-        program,
-        arguments,
-        variables,
-        account,
-        strict,
-    }))
+    Ok(Command::Run(Run { program, arguments, variables, account, strict }))
 }
 
 /// Returns the name of a profile with new suffixes in place of those that it has. `suffixes` are in the order in

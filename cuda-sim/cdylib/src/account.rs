@@ -28,11 +28,7 @@ pub(crate) fn begin(place: &Place) {
         Place::Folder(folder) => Some(new_file(folder, process)),
         _ => None,
     };
-    let account = ACCOUNT.get_or_init(|| Account {
-        process,
-        file,
-        title,
-    });
+    let account = ACCOUNT.get_or_init(|| Account { process, file, title });
     if account.file.is_some() {
         account.write(
             "no account: the process ended without exit handlers, by a signal or `_exit`, or has not ended\n",
@@ -103,11 +99,7 @@ extern "C" fn end() {
     let races = detects_races.then(|| format!("number of races: {}\n", cuda_sim::races().len()));
     match ACCOUNT.get().filter(|account| account.process == process) {
         Some(account) => {
-            account.write(&format!(
-                "{}{}",
-                cuda_sim::report(),
-                races.unwrap_or_default()
-            ));
+            account.write(&format!("{}{}", cuda_sim::report(), races.unwrap_or_default()));
         }
         None => {
             if let Some(races) = races {

@@ -36,10 +36,7 @@ fn settings() -> Environment {
     let mut its = Environment::read();
     for why in &its.invalid {
         // Does not panic if stderr is closed: this runs when the library is loaded.
-        let _ = writeln!(
-            std::io::stderr(),
-            "cuda-sim: {why}; the driver reports no devices"
-        );
+        let _ = writeln!(std::io::stderr(), "cuda-sim: {why}; the driver reports no devices");
     }
     if !its.invalid.is_empty() {
         its.profile = its.profile.with_devices(0);
@@ -78,11 +75,7 @@ fn start() -> Driver {
     for (index, address) in exports::all() {
         exported[index] = NonNull::new(address.cast_mut()).map(entry_of);
     }
-    Driver {
-        version,
-        played: Function::all().map(played).collect(),
-        exported,
-    }
+    Driver { version, played: Function::all().map(played).collect(), exported }
 }
 
 fn entry_of(address: NonNull<c_void>) -> Entry {

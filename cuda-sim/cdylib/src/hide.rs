@@ -68,10 +68,7 @@ extern "C" fn hide() {
     };
     // SAFETY: the function takes an integer.
     let page = unsafe { sysconf(SC_PAGESIZE) };
-    let Some(page) = usize::try_from(page)
-        .ok()
-        .filter(|page| page.is_power_of_two())
-    else {
+    let Some(page) = usize::try_from(page).ok().filter(|page| page.is_power_of_two()) else {
         return;
     };
     let start = first.map_addr(|first| first & !(page - 1));
@@ -100,12 +97,7 @@ fn protect(start: *mut Symbol, length: usize, protection: c_int) -> bool {
 
 /// Returns the entry of an exported function in the dynamic symbol table.
 fn symbol_of(address: *const c_void, name: &CStr) -> Option<*mut Symbol> {
-    let mut found = Found {
-        file: null(),
-        base: null_mut(),
-        name: null(),
-        address: null_mut(),
-    };
+    let mut found = Found { file: null(), base: null_mut(), name: null(), address: null_mut() };
     let mut symbol = null_mut();
     // SAFETY: the address belongs to this library, and the pointers are to local variables.
     let code = unsafe { dladdr1(address, &raw mut found, &raw mut symbol, RTLD_DL_SYMENT) };

@@ -107,11 +107,8 @@ fn run(launch: &mut Launch<'_>, function: Kernel, user: *mut c_void) -> Result<(
     };
     let shown = &raw mut shown;
     let mut failure = None;
-    let running = Running {
-        shown,
-        launch: core::ptr::from_mut(launch).cast(),
-        failure: &raw mut failure,
-    };
+    let running =
+        Running { shown, launch: core::ptr::from_mut(launch).cast(), failure: &raw mut failure };
     RUNNING.set(Some(running));
     // SAFETY: the program registered the function for such calls, and the launch lives during the call.
     unsafe { function(shown, user) };
@@ -184,9 +181,7 @@ unsafe extern "C" fn cuSimWrite(
         // SAFETY: the caller passes `size` bytes, and the vector has as many.
         unsafe { core::ptr::copy_nonoverlapping(from.cast(), bytes.as_mut_ptr(), size) };
     }
-    with(launch, |launch| {
-        launch.update_at::<u8>(address, size, |at, _| bytes[at])
-    })
+    with(launch, |launch| launch.update_at::<u8>(address, size, |at, _| bytes[at]))
 }
 
 /// Finds a variable of the kernel's module.

@@ -30,11 +30,7 @@ unsafe impl<T> Sync for Values<T> {}
 
 impl Argument {
     fn new<T: Copy + 'static>(name: &'static str, values: &[T]) -> Self {
-        Self {
-            name,
-            type_name: type_name::<T>(),
-            values: Arc::new(Values(values.into())),
-        }
+        Self { name, type_name: type_name::<T>(), values: Arc::new(Values(values.into())) }
     }
 
     /// Returns the values: one value for an argument that is passed by value, the elements of an array,

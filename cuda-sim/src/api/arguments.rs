@@ -26,10 +26,7 @@ pub(super) unsafe fn copy_arguments(
     }
     let kernel = &call.kernel.info;
     // The parameters of a damaged cubin can have any places.
-    let ends = kernel
-        .params
-        .iter()
-        .map(|(at, size)| at.saturating_add(*size));
+    let ends = kernel.params.iter().map(|(at, size)| at.saturating_add(*size));
     let Some(needed) = ends.max() else {
         return Ok(());
     };

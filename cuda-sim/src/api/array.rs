@@ -123,9 +123,7 @@ pub(super) fn create_3d(
 /// Fails in a host function, where a real driver waits for the function itself.
 fn not_in_callback(function: &str) -> Answer {
     if thread::in_callback() {
-        misuse(format!(
-            "{function} in a host function; a real driver hangs"
-        ));
+        misuse(format!("{function} in a host function; a real driver hangs"));
         return Err(CUresult::CUDA_ERROR_NOT_PERMITTED);
     }
     Ok(())
@@ -288,11 +286,7 @@ pub(super) fn create_mipmapped(
             }
         }
     }
-    let made = world.arrays.mipmapped.insert(Mipmapped {
-        context,
-        descriptor,
-        levels: made,
-    });
+    let made = world.arrays.mipmapped.insert(Mipmapped { context, descriptor, levels: made });
     world.arrays.mipmapped_of.insert(context, made);
     array.set(pointer(made));
     Ok(())

@@ -26,10 +26,7 @@ fn default_value(id: Id, priority: i32) -> Option<CUstreamAttrValue> {
         }
         Id::CU_LAUNCH_ATTRIBUTE_PRIORITY => value.priority = priority,
         Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP => {
-            value.memSyncDomainMap = CUlaunchMemSyncDomainMap {
-                default_: 0,
-                remote: 1,
-            };
+            value.memSyncDomainMap = CUlaunchMemSyncDomainMap { default_: 0, remote: 1 };
         }
         _ => return None,
     }
@@ -58,10 +55,7 @@ pub(super) fn get(
     let stream = world.stream(stream.addr())?;
     let its = world.streams.get(stream);
     let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
-    let set = its
-        .attributes
-        .get(&id.0)
-        .map(|pad| CUstreamAttrValue { pad: *pad });
+    let set = its.attributes.get(&id.0).map(|pad| CUstreamAttrValue { pad: *pad });
     let known = default_value(id, its.priority).filter(|_| is_known(world, id));
     let default = known.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     value.set(set.unwrap_or(default));

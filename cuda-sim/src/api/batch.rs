@@ -52,19 +52,11 @@ pub(super) fn place(world: &World, address: u64, len: usize, wanted: Use) -> Ans
             .containing(address)
             .map_or((0, 0), |(start, its)| (start, its.bytes.len() as u64));
         let fits = start + size - address >= len as u64;
-        return if fits {
-            Ok(Place::Device)
-        } else {
-            Err(INVALID)
-        };
+        return if fits { Ok(Place::Device) } else { Err(INVALID) };
     }
     if let Some((_, host, _)) = memory.host_around(address) {
         let fits = memory.is_pinned(host, len);
-        return if fits {
-            Ok(Place::Pinned(host))
-        } else {
-            Err(INVALID)
-        };
+        return if fits { Ok(Place::Pinned(host)) } else { Err(INVALID) };
     }
     if memory.is_of_device(address) {
         misuse(format!(
@@ -145,12 +137,7 @@ impl Plan {
                 Place::Pinned(to) | Place::Pageable(to),
             ) => {
                 self.waits = true;
-                Work::CopyOnHost {
-                    from,
-                    to,
-                    len,
-                    must_be_pinned: false,
-                }
+                Work::CopyOnHost { from, to, len, must_be_pinned: false }
             }
         };
         self.work.push(work);
@@ -233,10 +220,7 @@ fn orders(
 
 /// A real driver crashes if a batch on a stream of a green context uses stream-ordered memory.
 fn check_green(world: &World, stream: usize, sides: [u64; 2]) -> Answer {
-    let is_green = world
-        .streams
-        .get(stream)
-        .is_some_and(|its| its.green.is_some());
+    let is_green = world.streams.get(stream).is_some_and(|its| its.green.is_some());
     let is_ordered = |address: u64| {
         let holder = world.memory.containing(address);
         holder.is_some_and(|(_, its)| matches!(its.kind, Kind::Ordered { .. }))
@@ -323,10 +307,7 @@ pub(super) fn copy_batch(
     sets: usize,
     stream: CUstream,
 ) -> Answer {
-    copy(
-        world, to, from, sizes, count, attributes, firsts, sets, stream,
-    )
-    .map_err(|(code, _)| code)
+    copy(world, to, from, sizes, count, attributes, firsts, sets, stream).map_err(|(code, _)| code)
 }
 
 /// The older function, which returns the index of a copy that failed.
@@ -343,9 +324,7 @@ pub(super) fn copy_batch_telling(
     failed: &mut Out<usize>,
     stream: CUstream,
 ) -> Answer {
-    let done = copy(
-        world, to, from, sizes, count, attributes, firsts, sets, stream,
-    );
+    let done = copy(world, to, from, sizes, count, attributes, firsts, sets, stream);
     failed.set(done.map_or_else(|(_, index)| index, |()| NO_COPY));
     done.map_err(|(code, _)| code)
 }
@@ -360,18 +339,8 @@ pub(super) fn copy_with_attributes(
 ) -> Answer {
     let first = 0;
     let sizes = &raw const size;
-    copy(
-        world,
-        &raw const to,
-        &raw const from,
-        sizes,
-        1,
-        attributes,
-        &raw const first,
-        1,
-        stream,
-    )
-    .map_err(|(code, _)| code)
+    copy(world, &raw const to, &raw const from, sizes, 1, attributes, &raw const first, 1, stream)
+        .map_err(|(code, _)| code)
 }
 
 /// The rows of one side of a 3-D copy, in bytes.
@@ -403,11 +372,7 @@ impl Rows {
         if pitch < width || (depth > 1 && rows < height) {
             return Err(INVALID);
         }
-        Ok(Self {
-            start: its.ptr,
-            pitch: pitch.checked_mul(size).ok_or(INVALID)?,
-            height: rows,
-        })
+        Ok(Self { start: its.ptr, pitch: pitch.checked_mul(size).ok_or(INVALID)?, height: rows })
     }
 
     /// Finds the texels of an array. That an extent beyond the array is refused is unverified (from
@@ -466,10 +431,7 @@ fn add_volume(
         return Err(INVALID);
     }
     // Between pointers, an element is one byte.
-    let size = match (
-        element_size(world, &copy.src)?,
-        element_size(world, &copy.dst)?,
-    ) {
+    let size = match (element_size(world, &copy.src)?, element_size(world, &copy.dst)?) {
         (Some(from), Some(to)) if from != to => return Err(INVALID),
         (from, to) => from.or(to).unwrap_or(1),
     };

@@ -27,12 +27,9 @@ pub(super) fn allocate(
     if !matches!(element, 4 | 8 | 16) || width == 0 || height == 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let between = width
-        .checked_next_multiple_of(PITCH)
-        .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    let size = between
-        .checked_mul(height)
-        .ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let between =
+        width.checked_next_multiple_of(PITCH).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    let size = between.checked_mul(height).ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
     super::memory::allocate(world, address, size)?;
     pitch.set(between);
     Ok(())
@@ -55,14 +52,7 @@ impl Described {
     fn find(&self, world: &World, extent: [usize; 3]) -> Answer<Side> {
         if self.kind != Type::CU_MEMORYTYPE_ARRAY {
             let addresses = [self.host as u64, self.device];
-            return Side::new(
-                &world.memory,
-                self.kind,
-                addresses,
-                self.at,
-                self.distances,
-                extent,
-            );
+            return Side::new(&world.memory, self.kind, addresses, self.at, self.distances, extent);
         }
         let array = world.array(self.array.addr())?;
         let texels = array.texels();
@@ -151,10 +141,7 @@ impl BoxCopy {
             is_pinned: false,
             context: 0,
         };
-        Ok(Self {
-            copy,
-            is_between_contexts: false,
-        })
+        Ok(Self { copy, is_between_contexts: false })
     }
 
     /// Fails if the memory of a row cannot be used.
@@ -181,10 +168,7 @@ impl BoxCopy {
     fn plan(&self, world: &World, stream: usize) -> Answer<Plan> {
         self.check(world, stream)?;
         let work = self.copy.work(&world.memory, false);
-        Ok(Plan {
-            waits: work.is_awaited(),
-            work: vec![work.staged()],
-        })
+        Ok(Plan { waits: work.is_awaited(), work: vec![work.staged()] })
     }
 
     fn give(&self, world: &mut World, stream: CUstream) -> Answer {
@@ -273,10 +257,7 @@ fn between(world: &World, copy: *const CUDA_MEMCPY3D_PEER) -> Answer<BoxCopy> {
     };
     let mut made = BoxCopy::of_volume(world, &raw const plain)?;
     made.is_between_contexts = true;
-    let sides = [
-        (&made.copy.from, copy.srcContext),
-        (&made.copy.to, copy.dstContext),
-    ];
+    let sides = [(&made.copy.from, copy.srcContext), (&made.copy.to, copy.dstContext)];
     for (side, context) in sides {
         if side.is_host(&world.memory) {
             continue;

@@ -224,11 +224,7 @@ pub(super) fn device_of(
 
 pub(super) fn id(world: &mut World, context: CUcontext, id: &mut Out<c_ulonglong>) -> Answer {
     id.required()?;
-    let handle = if context.is_null() {
-        world.current()?
-    } else {
-        context.addr()
-    };
+    let handle = if context.is_null() { world.current()? } else { context.addr() };
     let its = world.context(handle)?.id;
     id.set(its);
     Ok(())

@@ -26,11 +26,7 @@ pub(super) fn copy_in(
         check_given(world, to, size, Use::Write)?;
         check_pool_access(world, stream, to)?;
         let bytes = host_bytes(from, size)?;
-        Ok(Some(world.give(
-            stream,
-            Work::CopyIn { to, bytes },
-            Vec::new(),
-        )))
+        Ok(Some(world.give(stream, Work::CopyIn { to, bytes }, Vec::new())))
     })?;
     world.begin_copy_by_call();
     let memory = &mut world.memory;
@@ -111,24 +107,13 @@ pub(super) fn copy_in_async(
     }
     check_given_on(world, stream, to, size, Use::Write)?;
     let work = if world.memory.is_pinned(from.addr(), size) {
-        Work::CopyInPinned {
-            to,
-            from: from.addr(),
-            len: size,
-        }
+        Work::CopyInPinned { to, from: from.addr(), len: size }
     } else if capture.is_some() {
         // Each launch of the graph reads the memory.
-        Work::CopyInHost {
-            to,
-            from: from.expose_provenance(),
-            len: size,
-        }
+        Work::CopyInHost { to, from: from.expose_provenance(), len: size }
     } else {
         // Pageable memory is staged before the call returns (measured).
-        Work::CopyIn {
-            to,
-            bytes: host_bytes(from, size)?,
-        }
+        Work::CopyIn { to, bytes: host_bytes(from, size)? }
     };
     world.give_or_capture(stream, work)
 }
@@ -147,20 +132,12 @@ pub(super) fn copy_out_async(
     }
     check_given_on(world, stream, from, size, Use::Read)?;
     if world.memory.is_pinned(to.addr(), size) {
-        let work = Work::CopyOut {
-            from,
-            to: to.addr(),
-            len: size,
-        };
+        let work = Work::CopyOut { from, to: to.addr(), len: size };
         return world.give_or_capture(stream, work);
     }
     if capture.is_some() {
         // Each launch of the graph writes the memory.
-        let work = Work::CopyOutHost {
-            from,
-            to: to.expose_provenance(),
-            len: size,
-        };
+        let work = Work::CopyOutHost { from, to: to.expose_provenance(), len: size };
         return world.give_or_capture(stream, work);
     }
     // A copy to pageable memory returns when the copy is complete (measured).
@@ -181,11 +158,7 @@ pub(super) fn copy_on_device_async(
     }
     check_copied_on(world, stream, from, size, Use::Read)?;
     check_copied_on(world, stream, to, size, Use::Write)?;
-    let work = Work::CopyOnDevice {
-        from,
-        to,
-        len: size,
-    };
+    let work = Work::CopyOnDevice { from, to, len: size };
     world.give_or_capture(stream, work)
 }
 

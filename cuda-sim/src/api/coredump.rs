@@ -76,11 +76,7 @@ fn read(
         return Err(INVALID);
     }
     // SAFETY: the caller guarantees a place of `size` bytes, and there are no more.
-    unsafe {
-        value
-            .cast::<u8>()
-            .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
-    };
+    unsafe { value.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     Ok(())
 }
 
@@ -139,21 +135,15 @@ pub(super) fn set(
         return Ok(());
     };
     // Unverified (from documentation): these two apply to the process only.
-    if matches!(
-        attribute,
-        Attribute::CU_COREDUMP_ENABLE_USER_TRIGGER | Attribute::CU_COREDUMP_PIPE
-    ) {
+    if matches!(attribute, Attribute::CU_COREDUMP_ENABLE_USER_TRIGGER | Attribute::CU_COREDUMP_PIPE)
+    {
         return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
     }
     // SAFETY: the caller guarantees `size` bytes.
     let bytes = unsafe { bytes_of(value, size) };
     let dumps = &mut world.coredumps;
     let settings = dumps.of_contexts.entry(context);
-    write(
-        settings.or_insert_with(|| dumps.global.clone()),
-        attribute,
-        &bytes,
-    )
+    write(settings.or_insert_with(|| dumps.global.clone()), attribute, &bytes)
 }
 
 pub(super) fn get_global(
@@ -202,12 +192,7 @@ pub(super) fn register_complete(
     data: *mut c_void,
     handle: &mut Out<CUcoredumpCallbackHandle>,
 ) -> Answer {
-    register(
-        &mut world.coredumps.complete_callbacks,
-        function,
-        data,
-        handle,
-    )
+    register(&mut world.coredumps.complete_callbacks, function, data, handle)
 }
 
 pub(super) fn deregister_start(world: &mut World, handle: CUcoredumpCallbackHandle) -> Answer {

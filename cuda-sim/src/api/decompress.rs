@@ -39,10 +39,7 @@ fn operation(world: &World, its: &CUmemDecompressParams) -> Answer<Decompression
         Algorithm::CU_MEM_DECOMPRESS_ALGORITHM_LZ4 => Format::Lz4,
         _ => return Err(INVALID),
     };
-    let (from, to) = (
-        its.src.expose_provenance() as u64,
-        its.dst.expose_provenance() as u64,
-    );
+    let (from, to) = (its.src.expose_provenance() as u64, its.dst.expose_provenance() as u64);
     let (written, len) = (its.dstActBytes.expose_provenance() as u64, its.srcNumBytes);
     if len == 0 || len > MAXIMUM as usize || its.padding.iter().any(|byte| *byte != 0) {
         return Err(INVALID);
@@ -57,13 +54,7 @@ fn operation(world: &World, its: &CUmemDecompressParams) -> Answer<Decompression
             return Err(INVALID);
         }
     }
-    Ok(Decompression {
-        format,
-        from,
-        len,
-        to,
-        written,
-    })
+    Ok(Decompression { format, from, len, to, written })
 }
 
 pub(super) fn batch(

@@ -84,10 +84,8 @@ pub(super) fn capability(
 }
 
 /// The kinds of cliques of a device whose links reach other devices.
-const CLIQUES: [CUcliqueType; 2] = [
-    CUcliqueType::CU_CLIQUE_TYPE_UNICAST_POINTER,
-    CUcliqueType::CU_CLIQUE_TYPE_MULTICAST_POINTER,
-];
+const CLIQUES: [CUcliqueType; 2] =
+    [CUcliqueType::CU_CLIQUE_TYPE_UNICAST_POINTER, CUcliqueType::CU_CLIQUE_TYPE_MULTICAST_POINTER];
 
 /// Returns the cliques of a device: several devices are linked, and are one clique of each kind. Unverified
 /// (from documentation).
@@ -119,10 +117,7 @@ pub(super) fn cliques(
     }
     *count = its.len().min(*count);
     for (place, kind) in its.iter().take(*count).enumerate() {
-        let info = CUcliqueInfo {
-            type_: *kind,
-            id: 1,
-        };
+        let info = CUcliqueInfo { type_: *kind, id: 1 };
         // SAFETY: the caller passes an array of `count` entries.
         let place = unsafe { cliques.add(place) };
         // SAFETY: as above.
@@ -175,10 +170,7 @@ fn recorded(attribute: Attribute) -> Option<u32> {
     match lines.find(|(name, _)| is_named(name))?.1 {
         "true" => Some(1),
         "false" => Some(0),
-        value => value
-            .parse()
-            .ok()
-            .or_else(|| value.split(" | ").map(constant).sum()),
+        value => value.parse().ok().or_else(|| value.split(" | ").map(constant).sum()),
     }
 }
 

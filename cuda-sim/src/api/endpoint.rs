@@ -75,11 +75,7 @@ fn devices(world: &World, wanted: &CUlogicalEndpointProp) -> Answer<(Option<i32>
             // SAFETY: the type says that the endpoint has several devices.
             let count = unsafe { wanted.__bindgen_anon_1.multicast }.numDevices;
             let is_team = (1..=world.profile.devices).contains(&count);
-            if is_team {
-                Ok((None, count))
-            } else {
-                Err(INVALID)
-            }
+            if is_team { Ok((None, count)) } else { Err(INVALID) }
         }
         _ => Err(INVALID),
     }
@@ -121,11 +117,7 @@ pub(super) fn create(
     let place = place.filter(|its| its.is_none()).ok_or(INVALID)?;
     *place = Some(Endpoint {
         owner,
-        team: Team {
-            wanted: count,
-            devices: owner.into_iter().collect(),
-            bindings: Vec::new(),
-        },
+        team: Team { wanted: count, devices: owner.into_iter().collect(), bindings: Vec::new() },
         size,
         queries: 0,
     });
@@ -221,13 +213,7 @@ pub(super) fn bind_memory(
 ) -> Answer {
     let physical = known(world, memory)?;
     let home = super::multicast::device_of_handle(world, physical);
-    let binding = Binding {
-        device,
-        offset,
-        size,
-        physical,
-        start,
-    };
+    let binding = Binding { device, offset, size, physical, start };
     bind(world, id, binding, home, flags)
 }
 
@@ -242,13 +228,7 @@ pub(super) fn bind_address(
     flags: c_ulonglong,
 ) -> Answer {
     let (physical, start, home) = mapped(world, address.addr() as u64)?;
-    let binding = Binding {
-        device,
-        offset,
-        size,
-        physical,
-        start,
-    };
+    let binding = Binding { device, offset, size, physical, start };
     bind(world, id, binding, home, flags)
 }
 

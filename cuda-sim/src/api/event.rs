@@ -71,17 +71,12 @@ pub(super) fn record_with_flags(
     if home.map(|its| its.context) != Some(context) && !is_node {
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
-    let work = Work::Record {
-        event: event.addr(),
-    };
+    let work = Work::Record { event: event.addr() };
     if world.recording(stream)?.is_some() {
         if external {
             return world.give_or_capture(stream, work);
         }
-        let branch = world
-            .streams
-            .get(stream)
-            .and_then(|its| its.capture.clone());
+        let branch = world.streams.get(stream).and_then(|its| its.capture.clone());
         if let Some(event) = world.events.get_mut(event.addr()) {
             event.captured = branch;
         }

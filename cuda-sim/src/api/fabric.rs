@@ -49,10 +49,8 @@ fn side(
 fn copy(world: &mut World, its: &CUDA_FABRIC_COPY_BATCH_OP) -> Answer<FabricCopy> {
     let from = side(world, &its.src, its.size, Use::Read)?;
     let to = side(world, &its.dst, its.size, Use::Write)?;
-    let is_between_endpoints = matches!(
-        (&from, &to),
-        (FabricSide::Endpoint(..), FabricSide::Endpoint(..))
-    );
+    let is_between_endpoints =
+        matches!((&from, &to), (FabricSide::Endpoint(..), FabricSide::Endpoint(..)));
     if its.flags != 0 || is_between_endpoints {
         return Err(INVALID);
     }

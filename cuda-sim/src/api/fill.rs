@@ -14,8 +14,7 @@ use cuda_sys::{CUdeviceptr, CUresult, CUstream};
 fn row<T>(at: CUdeviceptr, count: usize) -> Answer<usize> {
     let size = size_of::<T>().checked_mul(count);
     let is_aligned = at % size_of::<T>() as u64 == 0;
-    size.filter(|_| is_aligned)
-        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    size.filter(|_| is_aligned).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
 
 pub(super) fn fill<T: Into<u32>>(
@@ -95,9 +94,7 @@ pub(super) fn fill_now<T: Into<u32>>(
     value: T,
     count: usize,
 ) -> Answer {
-    now(world, at, |world, stream| {
-        fill(world, at, value, count, stream)
-    })
+    now(world, at, |world, stream| fill(world, at, value, count, stream))
 }
 
 pub(super) fn fill_plane_now<T: Into<u32>>(
@@ -108,7 +105,5 @@ pub(super) fn fill_plane_now<T: Into<u32>>(
     width: usize,
     height: usize,
 ) -> Answer {
-    now(world, at, |world, stream| {
-        fill_plane(world, at, pitch, value, width, height, stream)
-    })
+    now(world, at, |world, stream| fill_plane(world, at, pitch, value, width, height, stream))
 }

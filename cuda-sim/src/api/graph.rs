@@ -86,11 +86,7 @@ fn edge(data: &CUgraphEdgeData) -> Answer<Edge> {
     if data.reserved != [0; 5] {
         return Err(INVALID);
     }
-    Ok(Edge {
-        from_port: data.from_port,
-        to_port: data.to_port,
-        kind: data.type_,
-    })
+    Ok(Edge { from_port: data.from_port, to_port: data.to_port, kind: data.type_ })
 }
 
 fn edge_data(edge: Edge) -> CUgraphEdgeData {
@@ -116,10 +112,7 @@ pub(super) unsafe fn dependencies(
     let edges = match data.is_null() {
         true => vec![Edge::default(); count],
         // SAFETY: the caller guarantees `count` elements.
-        false => unsafe { list(data, count) }?
-            .iter()
-            .map(edge)
-            .collect::<Answer<_>>()?,
+        false => unsafe { list(data, count) }?.iter().map(edge).collect::<Answer<_>>()?,
     };
     Ok(nodes.iter().map(|node| node.addr()).zip(edges).collect())
 }
@@ -143,14 +136,7 @@ impl<'a> Place<'a> {
         nodes: *const CUgraphNode,
         count: usize,
     ) -> Self {
-        Self {
-            node,
-            graph,
-            nodes,
-            data: core::ptr::null(),
-            count,
-            is_kernel: false,
-        }
+        Self { node, graph, nodes, data: core::ptr::null(), count, is_kernel: false }
     }
 
     /// Adds a node. Nothing is added if its parameters or its dependencies are refused.

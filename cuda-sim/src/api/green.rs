@@ -69,21 +69,13 @@ impl Group {
         } else {
             self.alignment.min(2)
         };
-        Self {
-            alignment,
-            flags: 0,
-            domain: 0,
-            is_remainder: true,
-            ..self
-        }
+        Self { alignment, flags: 0, domain: 0, is_remainder: true, ..self }
     }
 
     /// Returns the resource in its C representation. Fields that are newer than the driver are zero.
     pub(super) fn resource(self, world: &World) -> CUdevResource {
-        let mut resource = CUdevResource {
-            type_: Type::CU_DEV_RESOURCE_TYPE_SM,
-            ..CUdevResource::default()
-        };
+        let mut resource =
+            CUdevResource { type_: Type::CU_DEV_RESOURCE_TYPE_SM, ..CUdevResource::default() };
         let words = [
             MARK,
             self.device,
@@ -99,10 +91,7 @@ impl Group {
         for (place, word) in resource._internal_padding.chunks_exact_mut(4).zip(words) {
             place.copy_from_slice(&word.to_ne_bytes());
         }
-        let mut sm = CUdevSmResource {
-            smCount: self.count,
-            ..CUdevSmResource::default()
-        };
+        let mut sm = CUdevSmResource { smCount: self.count, ..CUdevSmResource::default() };
         let since = |major, minor| world.profile.driver >= CudaVersion::new(major, minor);
         if since(13, 0) {
             let usual = granularity(&world.profile, false);
@@ -160,13 +149,7 @@ pub(super) fn device_resource(
     let number = world.device(device)?;
     resource.required()?;
     if !is_sm(kind) {
-        resource.set(workqueue::resource(
-            world,
-            number,
-            Queues::USUAL,
-            None,
-            kind,
-        )?);
+        resource.set(workqueue::resource(world, number, Queues::USUAL, None, kind)?);
         return Ok(());
     }
     let sms = world.profile.gpu.sms;
@@ -259,9 +242,7 @@ pub(super) fn split_by_count(
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     if flags & !both != 0 {
-        misuse(format!(
-            "split flags {flags:#x}: the driver ignores unknown flags"
-        ));
+        misuse(format!("split flags {flags:#x}: the driver ignores unknown flags"));
     }
     if min > input.count || input.split != 0 {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
@@ -372,11 +353,8 @@ pub(super) fn create(
     if flags != wanted && !(none_allowed && flags == 0) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    let Descriptor { groups, queues } = world
-        .descriptors
-        .get(descriptor.addr())
-        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?
-        .clone();
+    let Descriptor { groups, queues } =
+        world.descriptors.get(descriptor.addr()).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?.clone();
     if groups.iter().any(|group| group.device as usize != number) {
         misuse("a green context is created from a descriptor of another device");
         return Err(CUresult::CUDA_ERROR_INVALID_DEVICE);

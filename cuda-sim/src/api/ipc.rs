@@ -93,9 +93,7 @@ pub(super) fn open(
     }
     let device = world.context(owner)?.device;
     // The memory does not count against this process's limit.
-    let start = world
-        .memory
-        .allocate(size, Kind::Plain, owner, device, u64::MAX)?;
+    let start = world.memory.allocate(size, Kind::Plain, owner, device, u64::MAX)?;
     world.shared.open.insert(start, (number, owner));
     world.shared.numbers.insert((number, owner));
     address.set(start);
@@ -145,9 +143,7 @@ pub(super) fn get_event(
     }
     let mut bytes = handle(OWN_EVENT, event.addr() as u64);
     bytes[16..24].copy_from_slice(&process());
-    place.set(CUipcEventHandle {
-        reserved: bytes.map(|byte| c_char::from_ne_bytes([byte])),
-    });
+    place.set(CUipcEventHandle { reserved: bytes.map(|byte| c_char::from_ne_bytes([byte])) });
     Ok(())
 }
 

@@ -39,12 +39,7 @@ pub(super) struct Shape {
 impl Shape {
     /// Returns a configuration without attributes.
     pub(super) fn new(grid: [u32; 3], block: [u32; 3], shared: u32) -> Self {
-        Self {
-            grid,
-            block,
-            shared,
-            ..Self::default()
-        }
+        Self { grid, block, shared, ..Self::default() }
     }
 
     /// # Safety
@@ -75,11 +70,7 @@ impl Shape {
         if since(attribute.id).is_none_or(|since| since > world.profile.driver) {
             return Err(invalid);
         }
-        let domains = if world.profile.gpu.capability.0 < 9 {
-            1
-        } else {
-            4
-        };
+        let domains = if world.profile.gpu.capability.0 < 9 { 1 } else { 4 };
         let value = &attribute.value;
         match attribute.id {
             Id::CU_LAUNCH_ATTRIBUTE_COOPERATIVE => {
@@ -160,10 +151,9 @@ impl Shape {
         if far || self.grid.contains(&0) || threads == 0 || many {
             let [x, y, z] = self.block;
             match self.grid.iter().position(|extent| *extent == 0) {
-                Some(axis) => because(format!(
-                    "Grid Dimension {} must be nonzero",
-                    ['X', 'Y', 'Z'][axis]
-                )),
+                Some(axis) => {
+                    because(format!("Grid Dimension {} must be nonzero", ['X', 'Y', 'Z'][axis]))
+                }
                 None if many => because(format!(
                     "One or more of block dimensions of ({x},{y},{z}) exceeds corresponding maximum \
                      value"
@@ -262,14 +252,7 @@ pub(super) fn cooperative(
         cooperative: true,
         ..Shape::default()
     };
-    launch(
-        world,
-        function,
-        shape,
-        stream,
-        params,
-        core::ptr::null_mut(),
-    )
+    launch(world, function, shape, stream, params, core::ptr::null_mut())
 }
 
 pub(super) fn kernel_ex(

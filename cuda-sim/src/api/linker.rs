@@ -20,9 +20,7 @@ impl World {
         if self.linkers.state(state.addr()) == State::Dead {
             misuse("a linker is used after it was destroyed");
         }
-        self.linkers
-            .get_mut(state.addr())
-            .ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+        self.linkers.get_mut(state.addr()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
     }
 
     /// Adds the contents of PTX text or of an image.
@@ -44,12 +42,7 @@ impl World {
         };
         let linker = self.linker(state)?;
         linker.log = log;
-        let Contents {
-            kernels,
-            variables,
-            wanted,
-            offered,
-        } = read?;
+        let Contents { kernels, variables, wanted, offered } = read?;
         linker.contents.kernels.extend(kernels);
         linker.contents.variables.extend(variables);
         linker.contents.wanted.extend(wanted);
@@ -70,11 +63,7 @@ pub(super) fn create(
     // SAFETY: the caller passes `count` keys and values, and buffers that live until the linker is
     // destroyed.
     let log = unsafe { Logs::of_options(world, keys, values, count) }?;
-    let handle = world.linkers.insert(Linker {
-        contents: Contents::default(),
-        log,
-        image: None,
-    });
+    let handle = world.linkers.insert(Linker { contents: Contents::default(), log, image: None });
     state.set(pointer(handle));
     Ok(())
 }
@@ -120,9 +109,7 @@ pub(super) fn complete(
     image.required()?;
     let serial = world.linked + 1;
     let linker = world.linker(state)?;
-    let Contents {
-        wanted, offered, ..
-    } = &linker.contents;
+    let Contents { wanted, offered, .. } = &linker.contents;
     let is_there = |name: &String| offered.contains(name) || is_built_in(name);
     if let Some(name) = wanted.iter().find(|name| !is_there(name)) {
         let words = format!("error   : Undefined reference to '{name}'");
@@ -133,10 +120,7 @@ pub(super) fn complete(
     let mut bytes = vec![0; 64];
     bytes[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x33");
     bytes[8..12].copy_from_slice(&serial.to_le_bytes());
-    let contents = Contents {
-        wanted: Vec::new(),
-        ..linker.contents.clone()
-    };
+    let contents = Contents { wanted: Vec::new(), ..linker.contents.clone() };
     kernel::add_image(&bytes, contents);
     let bytes = linker.image.insert(bytes);
     image.set(bytes.as_mut_ptr().cast());

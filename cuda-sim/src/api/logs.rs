@@ -75,11 +75,7 @@ pub(super) fn dump_to_memory(
         return Err(INVALID);
     }
     // SAFETY: the caller guarantees a buffer of `size` bytes, and the text is shorter.
-    unsafe {
-        buffer
-            .cast::<u8>()
-            .copy_from_nonoverlapping(shown.as_ptr(), shown.len())
-    };
+    unsafe { buffer.cast::<u8>().copy_from_nonoverlapping(shown.as_ptr(), shown.len()) };
     // SAFETY: the buffer has more than `shown.len()` bytes, unless it has none.
     let end = unsafe { buffer.add(shown.len()) };
     if room != 0 {

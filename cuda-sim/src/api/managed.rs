@@ -57,11 +57,7 @@ pub(super) fn allocate(
 pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer<bool> {
     let start = usize::try_from(address).map_err(|_| INVALID)?;
     let is_managed = |kind: &HostKind| matches!(kind, HostKind::Managed(..));
-    if !world
-        .memory
-        .host_at(start)
-        .is_some_and(|(_, host)| is_managed(&host.kind))
-    {
+    if !world.memory.host_at(start).is_some_and(|(_, host)| is_managed(&host.kind)) {
         return Ok(false);
     }
     world.run_all()?;
@@ -127,9 +123,7 @@ fn pages(
     }
     let holder = world.memory.containing(address).map(|(_, its)| its.kind);
     if matches!(holder, Some(Kind::Ordered { freed: true, .. })) {
-        misuse(format!(
-            "{size} bytes at {address:#x} are used after their free was enqueued"
-        ));
+        misuse(format!("{size} bytes at {address:#x} are used after their free was enqueued"));
     }
     let found = world.memory.pages_of_pool(address, size);
     let (start, pages) = found.ok_or(INVALID)?;
@@ -160,12 +154,10 @@ fn place(world: &World, location: CUmemLocation) -> Answer<Place> {
 /// Like [`place`], for the functions that ignore the id of the host.
 fn place_of_one(world: &World, location: CUmemLocation) -> Answer<Place> {
     let place = place(world, location)?;
-    Ok(
-        match place.0 == CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST.0 {
-            true => (place.0, CU_DEVICE_CPU),
-            false => place,
-        },
-    )
+    Ok(match place.0 == CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST.0 {
+        true => (place.0, CU_DEVICE_CPU),
+        false => place,
+    })
 }
 
 /// Converts the device number that older functions use to a location.
@@ -174,10 +166,7 @@ fn location(device: CUdevice) -> CUmemLocation {
         CU_DEVICE_CPU => CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST,
         _ => CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
     };
-    CUmemLocation {
-        type_: kind,
-        __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id: device },
-    }
+    CUmemLocation { type_: kind, __bindgen_anon_1: CUmemLocation_st__bindgen_ty_1 { id: device } }
 }
 
 /// Converts a location to the device number that older functions use.
@@ -414,17 +403,7 @@ pub(super) fn discard_and_prefetch_batch(
 ) -> Answer {
     places(world, locations, firsts, location_count, count)?;
     discard_batch(world, addresses, sizes, count, flags, stream)?;
-    prefetch_batch(
-        world,
-        addresses,
-        sizes,
-        count,
-        locations,
-        firsts,
-        location_count,
-        flags,
-        stream,
-    )
+    prefetch_batch(world, addresses, sizes, count, locations, firsts, location_count, flags, stream)
 }
 
 /// Writes as many values as fit, and fills the rest with `CU_DEVICE_INVALID`.

@@ -35,9 +35,7 @@ pub(super) fn allocate(world: &mut World, address: &mut Out<CUdeviceptr>, size: 
         address.set(0);
     }
     make_room(world, size, device, limit);
-    let start = world
-        .memory
-        .allocate(size, Kind::Plain, owner, device, limit)?;
+    let start = world.memory.allocate(size, Kind::Plain, owner, device, limit)?;
     address.set(start);
     Ok(())
 }
@@ -82,9 +80,7 @@ pub(super) fn free(world: &mut World, address: CUdeviceptr) -> Answer {
             misuse("cuMemFree of stream-ordered memory: it does not wait for work that uses it");
         }
         Some(Kind::Ordered { freed: true, .. }) | None => {
-            misuse(format!(
-                "cuMemFree of {address:#x}, which is not a live allocation"
-            ));
+            misuse(format!("cuMemFree of {address:#x}, which is not a live allocation"));
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
@@ -135,19 +131,14 @@ pub(super) fn allocate_from(
     }
     let context = world.streams.get(stream).map_or(0, |its| its.context);
     let limit = fault::memory_limit(world.profile.gpu.memory);
-    let kind = Kind::Ordered {
-        ready: false,
-        freed: false,
-    };
+    let kind = Kind::Ordered { ready: false, freed: false };
     let home = world.context(context)?.device;
     if world.room_in_pool(pool, size).is_err() {
         world.executor.free_what_is_next(&mut world.memory);
     }
     let device = world.room_in_pool(pool, size)?.unwrap_or(home);
     let start = match world.pools.get(pool).and_then(Pool::pages) {
-        Some(pages) => world
-            .memory
-            .allocate_managed(size, pages, context, device)?,
+        Some(pages) => world.memory.allocate_managed(size, pages, context, device)?,
         None => {
             make_room(world, size, device, limit);
             world.memory.allocate(size, kind, context, device, limit)?
@@ -182,9 +173,7 @@ pub(super) fn free_async(world: &mut World, address: CUdeviceptr, stream: CUstre
             return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
         }
         _ => {
-            misuse(format!(
-                "cuMemFreeAsync of {address:#x}, which is not a live allocation"
-            ));
+            misuse(format!("cuMemFreeAsync of {address:#x}, which is not a live allocation"));
             return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
         }
     }
@@ -216,18 +205,14 @@ pub(super) fn check_given_to(
     }
     let holder = world.memory.containing(address);
     if let Some((_, Kind::Ordered { freed: true, .. })) = holder.map(|(at, its)| (at, its.kind)) {
-        misuse(format!(
-            "{size} bytes at {address:#x} are used after their free was enqueued"
-        ));
+        misuse(format!("{size} bytes at {address:#x} are used after their free was enqueued"));
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     let end = holder.map(|(start, its)| start + its.bytes.len() as u64 - address);
     match end {
         Some(room) if room >= size as u64 => Ok(()),
         _ => {
-            misuse(format!(
-                "{size} bytes at {address:#x} are not in one allocation"
-            ));
+            misuse(format!("{size} bytes at {address:#x} are not in one allocation"));
             Err(CUresult::CUDA_ERROR_INVALID_VALUE)
         }
     }

@@ -45,12 +45,7 @@ fn wait(world: &World, address: u64, value: u64, size: usize, flags: c_uint) -> 
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     check(world, address, size, Use::Read)?;
-    Ok(Work::WaitValue {
-        at: address,
-        value,
-        size,
-        condition,
-    })
+    Ok(Work::WaitValue { at: address, value, size, condition })
 }
 
 pub(super) fn write_32(
@@ -141,11 +136,7 @@ pub(super) fn work(world: &World, operation: &CUstreamBatchMemOpParams) -> Answe
             // SAFETY: both values occupy the same memory, and on a little-endian machine the low bytes
             // of the larger one are the smaller one.
             let value = unsafe { its.__bindgen_anon_1.value64 };
-            let size = if kind == Type::CU_STREAM_MEM_OP_WRITE_VALUE_32 {
-                4
-            } else {
-                8
-            };
+            let size = if kind == Type::CU_STREAM_MEM_OP_WRITE_VALUE_32 { 4 } else { 8 };
             let bytes = value.to_le_bytes()[..size].to_vec();
             write(world, its.address, bytes, its.flags)
         }
@@ -199,10 +190,5 @@ fn reduce(world: &World, its: &Reduction) -> Answer<Work> {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
     check(world, its.address, size, Use::Write)?;
-    Ok(Work::ReduceValue {
-        at: its.address,
-        value: its.value,
-        size,
-        reduction: its.reductionOp,
-    })
+    Ok(Work::ReduceValue { at: its.address, value: its.value, size, reduction: its.reductionOp })
 }

@@ -62,9 +62,7 @@ impl World {
                 Err(not_ptx)
             }
             Err(Refusal::Version(major, minor)) => {
-                log.write(&format!(
-                    "ptxas fatal   : Unsupported .version {major}.{minor}"
-                ));
+                log.write(&format!("ptxas fatal   : Unsupported .version {major}.{minor}"));
                 Err(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
             }
             Err(Refusal::Invalid(what)) => {
@@ -112,9 +110,7 @@ impl World {
         let not_ptx = CUresult::CUDA_ERROR_INVALID_IMAGE;
         let contents = self.read_image(image, not_ptx, log)?;
         if let Some(wanted) = contents.wanted.iter().find(|name| !is_built_in(name)) {
-            log.write(&format!(
-                "ptxas fatal   : Unresolved extern function '{wanted}'"
-            ));
+            log.write(&format!("ptxas fatal   : Unresolved extern function '{wanted}'"));
             return Err(CUresult::CUDA_ERROR_INVALID_PTX);
         }
         let mut kernel_names = HashMap::new();
@@ -134,10 +130,7 @@ impl World {
 
     /// Adds a library. If its code cannot be used, the functions that use it return the code of the error.
     fn add_library(&mut self, read: Answer<Module>) -> usize {
-        let read = read.unwrap_or_else(|code| Module {
-            refused: Some(code),
-            ..Module::default()
-        });
+        let read = read.unwrap_or_else(|code| Module { refused: Some(code), ..Module::default() });
         let count = read.kernels.len();
         let handle = self.libraries.insert(read);
         let functions = self.add_functions(handle, None, count);
@@ -156,8 +149,7 @@ impl World {
         // SAFETY: the caller passes a NUL-terminated string.
         let name = unsafe { CStr::from_ptr(name) };
         let at = module.kernel_names.get(name);
-        at.map(|at| module.functions[*at])
-            .ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
+        at.map(|at| module.functions[*at]).ok_or(CUresult::CUDA_ERROR_NOT_FOUND)
     }
 
     fn functions_of(&self, module: usize, to: *mut *mut c_void, room: c_uint) -> Answer {
@@ -177,10 +169,7 @@ impl World {
 
 /// Returns whether a name is a function that every device has.
 pub(super) fn is_built_in(name: &str) -> bool {
-    matches!(
-        name,
-        "vprintf" | "malloc" | "free" | "__assertfail" | "cudaGraphSetConditional"
-    )
+    matches!(name, "vprintf" | "malloc" | "free" | "__assertfail" | "cudaGraphSetConditional")
 }
 
 pub(super) fn load(world: &mut World, module: &mut Out<CUmodule>, image: *const c_void) -> Answer {
@@ -340,9 +329,7 @@ pub(super) fn param(
 ) -> Answer {
     offset.required()?;
     let params = &world.kernel_info(function.addr())?.params;
-    let (at, long) = params
-        .get(index)
-        .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    let (at, long) = params.get(index).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
     offset.set(*at);
     size.set(*long);
     Ok(())

@@ -91,17 +91,13 @@ pub(super) fn add_device(
 fn bind(world: &mut World, object: usize, binding: Binding, flags: c_ulonglong) -> Answer {
     let physical = &mut world.memory.virtual_memory.physical;
     let whole = physical.get(object).map_or(0, |its| its.size);
-    let memory = physical
-        .get(binding.physical)
-        .or_else(|| physical.kept(binding.physical));
+    let memory = physical.get(binding.physical).or_else(|| physical.kept(binding.physical));
     let memory = memory.filter(|its| its.team.is_none()).ok_or(INVALID)?.size;
     let team = physical.team(object).ok_or(INVALID)?;
     let end = |start: u64| start.checked_add(binding.size);
     let fits = end(binding.offset).is_some_and(|end| end <= whole)
         && end(binding.start).is_some_and(|end| end <= memory);
-    let is_aligned = [binding.offset, binding.start, binding.size]
-        .into_iter()
-        .all(is_granular);
+    let is_aligned = [binding.offset, binding.start, binding.size].into_iter().all(is_granular);
     if flags != 0
         || binding.size == 0
         || !fits
@@ -131,13 +127,8 @@ pub(super) fn bind_memory_on(
     flags: c_ulonglong,
 ) -> Answer {
     let (object, physical) = (known(world, object)?, known(world, memory)?);
-    let binding = Binding {
-        device,
-        offset: offset as u64,
-        size: size as u64,
-        physical,
-        start: start as u64,
-    };
+    let binding =
+        Binding { device, offset: offset as u64, size: size as u64, physical, start: start as u64 };
     bind(world, object, binding, flags)
 }
 
@@ -171,9 +162,7 @@ pub(super) fn device_of_handle(world: &World, handle: usize) -> CUdevice {
 pub(super) fn mapped(world: &World, address: CUdeviceptr) -> Answer<(usize, u64, i32)> {
     let virtual_memory = &world.memory.virtual_memory;
     let (start, mapping) = virtual_memory.mapping(address).ok_or(INVALID)?;
-    let its = virtual_memory
-        .properties_of(mapping.physical)
-        .ok_or(INVALID)?;
+    let its = virtual_memory.properties_of(mapping.physical).ok_or(INVALID)?;
     Ok((mapping.physical, address - start, device_number(&its)))
 }
 
@@ -188,13 +177,7 @@ pub(super) fn bind_address_on(
 ) -> Answer {
     let object = known(world, object)?;
     let (physical, start, _) = mapped(world, address)?;
-    let binding = Binding {
-        device,
-        offset: offset as u64,
-        size: size as u64,
-        physical,
-        start,
-    };
+    let binding = Binding { device, offset: offset as u64, size: size as u64, physical, start };
     bind(world, object, binding, flags)
 }
 
@@ -219,10 +202,7 @@ pub(super) fn unbind(
     size: usize,
 ) -> Answer {
     let object = known(world, object)?;
-    match world
-        .memory
-        .unbind(object, device, offset as u64, size as u64)
-    {
+    match world.memory.unbind(object, device, offset as u64, size as u64) {
         true => Ok(()),
         false => Err(INVALID),
     }

@@ -42,11 +42,7 @@ impl Limits {
 
     /// Returns the maximum number of blocks in a cluster.
     pub(super) fn largest_cluster(settings: &FunctionSettings, allowed: bool) -> u32 {
-        if settings.non_portable || allowed {
-            LARGEST_CLUSTER
-        } else {
-            PORTABLE_CLUSTER
-        }
+        if settings.non_portable || allowed { LARGEST_CLUSTER } else { PORTABLE_CLUSTER }
     }
 }
 

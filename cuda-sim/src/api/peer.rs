@@ -26,10 +26,8 @@ pub(super) fn by_bus_id(
     let text = unsafe { CStr::from_ptr(bus_id) }.to_string_lossy();
     // The domain is optional, and the function is 0.
     let place = text.strip_suffix(".0").unwrap_or(&text);
-    let parts: Option<Vec<u32>> = place
-        .split(':')
-        .map(|part| u32::from_str_radix(part, 16).ok())
-        .collect();
+    let parts: Option<Vec<u32>> =
+        place.split(':').map(|part| u32::from_str_radix(part, 16).ok()).collect();
     let bus = match parts.as_deref() {
         Some([0, bus, 0] | [bus, 0]) => *bus,
         Some([_, _, _] | [_, _]) => return Err(CUresult::CUDA_ERROR_INVALID_DEVICE),
@@ -191,11 +189,7 @@ pub(super) fn copy(
     }
     // The copy cannot be captured (measured with driver 580).
     world.forbidden_on_capturing(stream)?;
-    let work = Work::CopyOnDevice {
-        from,
-        to,
-        len: size,
-    };
+    let work = Work::CopyOnDevice { from, to, len: size };
     world.give_or_capture(stream, work)
 }
 
@@ -247,9 +241,7 @@ pub(super) fn affinity(
     let val = world.profile.gpu.sms;
     affinity.set(CUexecAffinityParam {
         type_: kind,
-        param: CUexecAffinityParam_st__bindgen_ty_1 {
-            smCount: CUexecAffinitySmCount { val },
-        },
+        param: CUexecAffinityParam_st__bindgen_ty_1 { smCount: CUexecAffinitySmCount { val } },
     });
     Ok(())
 }

@@ -288,10 +288,7 @@ pub(super) fn range(
 ) -> Answer {
     world.current()?;
     let ready = |kind| !matches!(kind, Kind::Ordered { freed: true, .. });
-    let is_there = world
-        .memory
-        .containing(address)
-        .is_none_or(|(_, its)| ready(its.kind));
+    let is_there = world.memory.containing(address).is_none_or(|(_, its)| ready(its.kind));
     match known(world, address) {
         Some(its) if is_there => {
             let whole = (its.start, its.size);

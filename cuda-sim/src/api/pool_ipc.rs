@@ -121,9 +121,7 @@ pub(super) fn export_memory(
     if !is_alive || !is_shared || world.pool_shared.is_imported(address) {
         return Err(INVALID);
     }
-    data.set(CUmemPoolPtrExportData {
-        reserved: handle(OWN, id),
-    });
+    data.set(CUmemPoolPtrExportData { reserved: handle(OWN, id) });
     Ok(())
 }
 
@@ -151,10 +149,7 @@ pub(super) fn import_memory(
     }
     let current = world.current()?;
     let owner = world.owner_of(current)?;
-    let kind = Kind::Ordered {
-        ready: true,
-        freed: false,
-    };
+    let kind = Kind::Ordered { ready: true, freed: false };
     // The memory does not count against this process's limit.
     let start = world.memory.allocate(size, kind, owner, device, u64::MAX)?;
     world.memory.set_pool(start, pool.addr());
@@ -179,12 +174,7 @@ mod descriptor {
         let name = format!("cuda-sim-pool-{}-{next}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let mut options = OpenOptions::new();
-        let mut file = options
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(&path)
-            .ok()?;
+        let mut file = options.read(true).write(true).create_new(true).open(&path).ok()?;
         let _ = std::fs::remove_file(&path);
         file.write_all(&kind.to_le_bytes()).ok()?;
         file.write_all(&number.to_le_bytes()).ok()?;

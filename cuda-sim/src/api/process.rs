@@ -33,14 +33,12 @@ pub(super) fn lock(
 ) -> Answer {
     let has_timeout = options.as_deref().is_some_and(|its| its.timeoutMs != 0);
     let initialised = world.initialised;
-    world
-        .processes
-        .change(pid, initialised, (RUNNING, LOCKED), |its| {
-            if its.is_busy && has_timeout {
-                return Err(CUresult::CUDA_ERROR_NOT_READY);
-            }
-            Ok(())
-        })
+    world.processes.change(pid, initialised, (RUNNING, LOCKED), |its| {
+        if its.is_busy && has_timeout {
+            return Err(CUresult::CUDA_ERROR_NOT_READY);
+        }
+        Ok(())
+    })
 }
 
 pub(super) fn checkpoint(
@@ -84,9 +82,7 @@ pub(super) fn unlock(
     _options: &mut Option<&mut CUcheckpointUnlockArgs>,
 ) -> Answer {
     let initialised = world.initialised;
-    world
-        .processes
-        .change(pid, initialised, (LOCKED, RUNNING), |_| Ok(()))
+    world.processes.change(pid, initialised, (LOCKED, RUNNING), |_| Ok(()))
 }
 
 /// Unverified (from documentation): the profiler needs a current context.

@@ -17,21 +17,13 @@ const LIMITS: [(CUlimit, usize, CudaVersion); 11] = [
     (CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20, ALWAYS),
     (CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20, ALWAYS),
     (CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 2, ALWAYS),
-    (
-        CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
-        2048,
-        ALWAYS,
-    ),
+    (CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048, ALWAYS),
     (CUlimit::CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64, ALWAYS),
     (CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0, ALWAYS),
     (CUlimit::CU_LIMIT_SHMEM_SIZE, 0, GRAPHICS),
     (CUlimit::CU_LIMIT_CIG_ENABLED, 0, GRAPHICS),
     (CUlimit::CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED, 0, GRAPHICS),
-    (
-        CUlimit::CU_LIMIT_PER_BLOCK_MEMORY_SIZE,
-        0,
-        CudaVersion::new(13, 4),
-    ),
+    (CUlimit::CU_LIMIT_PER_BLOCK_MEMORY_SIZE, 0, CudaVersion::new(13, 4)),
 ];
 
 const ALWAYS: CudaVersion = CudaVersion::new(3, 1);
@@ -51,8 +43,7 @@ impl World {
     fn check_limit(&self, limit: CUlimit) -> Answer<usize> {
         let its = LIMITS.iter().find(|(known, ..)| *known == limit);
         let its = its.filter(|(.., since)| self.profile.driver >= *since);
-        its.map(|(_, default, _)| *default)
-            .ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+        its.map(|(_, default, _)| *default).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
     }
 }
 
@@ -249,14 +240,9 @@ pub(super) fn record(world: &mut World, context: CUcontext, event: CUevent) -> A
         return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
     }
     refuse_captured(world, context.addr())?;
-    let after = streams
-        .iter()
-        .filter_map(|stream| world.streams.get(*stream)?.last)
-        .collect();
+    let after = streams.iter().filter_map(|stream| world.streams.get(*stream)?.last).collect();
     let legacy = world.context(owner)?.legacy;
-    let work = Work::Record {
-        event: event.addr(),
-    };
+    let work = Work::Record { event: event.addr() };
     let operation = world.give_beside(legacy, work, after);
     if let Some(event) = world.events.get_mut(event.addr()) {
         event.captured = None;

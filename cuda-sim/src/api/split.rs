@@ -71,11 +71,7 @@ fn find(world: &World, free: &[u32], request: &Params, only_asking: bool) -> Ans
         return Err(wrong);
     }
     sms.truncate(size as usize);
-    Ok(Found {
-        sms,
-        together,
-        domain,
-    })
+    Ok(Found { sms, together, domain })
 }
 
 fn check_flags(world: &World, request: &Params) -> Answer {

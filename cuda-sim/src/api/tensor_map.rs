@@ -120,10 +120,7 @@ impl Common<'_> {
 
     /// Reports a tensor that is not in memory. A kernel that uses the map has an illegal access.
     fn check_memory(&self, world: &World) {
-        let last = self
-            .dimensions
-            .iter()
-            .zip(std::iter::once(&self.element).chain(self.strides));
+        let last = self.dimensions.iter().zip(std::iter::once(&self.element).chain(self.strides));
         let end = last.fold(self.element, |end, (extent, stride)| {
             end.saturating_add((extent - 1).saturating_mul(*stride))
         });

@@ -53,9 +53,7 @@ fn check_memory(world: &World, address: u64, end: usize) {
     if super::batch::is_in_memory(world, address, end) {
         return;
     }
-    accepted(&format!(
-        "{end} bytes at {address:#x}, which are not in one allocation"
-    ));
+    accepted(&format!("{end} bytes at {address:#x}, which are not in one allocation"));
 }
 
 fn texels(world: &World, resource: &CUDA_RESOURCE_DESC, context: usize) -> Answer<Texels> {
@@ -158,23 +156,14 @@ fn sampler(texture: &CUDA_TEXTURE_DESC, texels: &Texels, is_memory: bool) -> Ans
     } else if is_memory && is_normalized && texels.extent[1] == 0 {
         accepted("linear memory with normalized coordinates");
     }
-    Ok(Sampler {
-        outside,
-        is_linear,
-        as_integers,
-        is_normalized,
-        border: texture.borderColor,
-    })
+    Ok(Sampler { outside, is_linear, as_integers, is_normalized, border: texture.borderColor })
 }
 
 fn add(world: &mut World, object: Object, description: Description) -> Answer<c_ulonglong> {
     let context = world.home()?.0;
     let number = world.memory.objects.add(context, object);
     let number = number.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
-    world
-        .arrays
-        .descriptions
-        .insert((context, number), description);
+    world.arrays.descriptions.insert((context, number), description);
     Ok(number)
 }
 
@@ -201,11 +190,7 @@ pub(super) fn create(
         || resource.resType == Type::CU_RESOURCE_TYPE_PITCH2D;
     let texels = texels(world, &resource, context)?;
     let sampler = Some(sampler(&texture, &texels, is_memory)?);
-    let description = Description {
-        resource,
-        texture: Some(texture),
-        view,
-    };
+    let description = Description { resource, texture: Some(texture), view };
     object.set(add(world, Object { texels, sampler }, description)?);
     Ok(())
 }
@@ -230,15 +215,8 @@ pub(super) fn create_surface(
     if array.descriptor.Flags & CUDA_ARRAY3D_SURFACE_LDST == 0 {
         misuse("a surface of an array without SURFACE_LDST; a real driver accepts it");
     }
-    let description = Description {
-        resource,
-        texture: None,
-        view: None,
-    };
-    let made = Object {
-        texels,
-        sampler: None,
-    };
+    let description = Description { resource, texture: None, view: None };
+    let made = Object { texels, sampler: None };
     object.set(add(world, made, description)?);
     Ok(())
 }

@@ -217,10 +217,7 @@ pub(super) fn map(
 }
 
 pub(super) fn unmap(world: &mut World, address: CUdeviceptr, size: usize) -> Answer {
-    let mappings = world
-        .memory
-        .virtual_memory
-        .whole_mappings(address, size as u64);
+    let mappings = world.memory.virtual_memory.whole_mappings(address, size as u64);
     let next = world.executor.next_operation();
     world.memory.unmap(&mappings.ok_or(INVALID)?, next);
     Ok(())
@@ -236,20 +233,12 @@ pub(super) fn set_access(
     if access.is_null() || count == 0 {
         return Err(INVALID);
     }
-    let mappings = world
-        .memory
-        .virtual_memory
-        .whole_mappings(address, size as u64);
+    let mappings = world.memory.virtual_memory.whole_mappings(address, size as u64);
     let mappings = mappings.ok_or(INVALID)?;
     let mut end = address;
     let mut is_host_memory = true;
     for start in &mappings {
-        let its = world
-            .memory
-            .virtual_memory
-            .mapping(*start)
-            .ok_or(INVALID)?
-            .1;
+        let its = world.memory.virtual_memory.mapping(*start).ok_or(INVALID)?.1;
         if *start != end {
             return Err(INVALID);
         }
@@ -321,9 +310,7 @@ pub(super) fn retain(
 ) -> Answer {
     handle.required()?;
     let virtual_memory = &mut world.memory.virtual_memory;
-    let (_, mapping) = virtual_memory
-        .mapping(address.addr() as u64)
-        .ok_or(INVALID)?;
+    let (_, mapping) = virtual_memory.mapping(address.addr() as u64).ok_or(INVALID)?;
     let physical = mapping.physical;
     virtual_memory.physical.retain(physical);
     handle.set(physical as c_ulonglong);

@@ -11,17 +11,12 @@ use cuda_sys::{
 const CONNECTIONS: u32 = 8;
 
 impl Queues {
-    pub(super) const USUAL: Self = Self::Own {
-        limit: CONNECTIONS,
-        scope: Scope::CU_WORKQUEUE_SCOPE_DEVICE_CTX.0,
-    };
+    pub(super) const USUAL: Self =
+        Self::Own { limit: CONNECTIONS, scope: Scope::CU_WORKQUEUE_SCOPE_DEVICE_CTX.0 };
 }
 
 fn known(world: &World, kind: Type) -> bool {
-    let kinds = [
-        Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG,
-        Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE,
-    ];
+    let kinds = [Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE_CONFIG, Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE];
     world.profile.driver >= CudaVersion::new(13, 1) && kinds.contains(&kind)
 }
 
@@ -37,10 +32,7 @@ pub(super) fn resource(
     if !known(world, kind) {
         return Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE);
     }
-    let mut resource = CUdevResource {
-        type_: kind,
-        ..CUdevResource::default()
-    };
+    let mut resource = CUdevResource { type_: kind, ..CUdevResource::default() };
     if kind == Type::CU_DEV_RESOURCE_TYPE_WORKQUEUE {
         // Only contexts have queues. A device only has a configuration.
         let id = id.ok_or(CUresult::CUDA_ERROR_INVALID_RESOURCE_TYPE)?;
@@ -78,8 +70,5 @@ pub(super) fn queues(world: &World, resource: &CUdevResource) -> Option<Answer<Q
     if config.wqConcurrencyLimit == 0 || scope.0 > Scope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED.0 {
         return Some(Err(CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION));
     }
-    Some(Ok(Queues::Own {
-        limit: config.wqConcurrencyLimit,
-        scope: scope.0,
-    }))
+    Some(Ok(Queues::Own { limit: config.wqConcurrencyLimit, scope: scope.0 }))
 }

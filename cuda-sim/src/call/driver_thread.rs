@@ -63,9 +63,7 @@ pub(super) fn note_call(world: &World) {
 fn next() -> Next {
     let mut locked = lock();
     loop {
-        let world = locked
-            .as_mut()
-            .filter(|world| world.driver_thread.is_some());
+        let world = locked.as_mut().filter(|world| world.driver_thread.is_some());
         let Some(world) = world else {
             locked = wait(locked);
             continue;

@@ -87,12 +87,7 @@ pub enum Scope {
 impl Fault {
     /// Returns a fault of any function.
     pub fn of_any() -> Self {
-        Self {
-            calls: Calls::Any,
-            nth: 1,
-            times: 1,
-            code: CUresult::CUDA_ERROR_UNKNOWN,
-        }
+        Self { calls: Calls::Any, nth: 1, times: 1, code: CUresult::CUDA_ERROR_UNKNOWN }
     }
 
     /// Returns a fault of a function. A name without a suffix means all versions of the function: the calls of
@@ -112,10 +107,7 @@ impl Fault {
     /// this name.
     pub fn try_of_function(name: &str) -> Option<Self> {
         let calls = Calls::named(name)?;
-        Some(Self {
-            calls,
-            ..Self::of_any()
-        })
+        Some(Self { calls, ..Self::of_any() })
     }
 
     /// Sets the first call that fails: the n-th from injection on, counted from 1.
@@ -125,10 +117,7 @@ impl Fault {
 
     /// Makes every call fail from the n-th on, instead of only that one.
     pub fn from_then_on(self) -> Self {
-        Self {
-            times: u64::MAX,
-            ..self
-        }
+        Self { times: u64::MAX, ..self }
     }
 
     /// Sets the code that failing calls return.
@@ -197,8 +186,7 @@ impl FromStr for Fault {
         // 999 is the highest code.
         let mut codes = (1..=CUresult::CUDA_ERROR_UNKNOWN.0).map(CUresult);
         let is_it = |its: &CUresult| {
-            its.name()
-                .is_some_and(|name| name == code || code.parse() == Ok(its.0))
+            its.name().is_some_and(|name| name == code || code.parse() == Ok(its.0))
         };
         Ok(fault.with(codes.find(is_it).ok_or_else(invalid)?))
     }
@@ -208,9 +196,7 @@ impl FromStr for Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let from_then_on = if self.times == 1 { "" } else { "+" };
-        let Self {
-            calls, nth, code, ..
-        } = self;
+        let Self { calls, nth, code, .. } = self;
         write!(f, "{calls}:{nth}{from_then_on}={}", code.0)
     }
 }
@@ -251,9 +237,7 @@ fn lock() -> std::sync::MutexGuard<'static, Vec<Arc<Active>>> {
 /// tests nothing.
 pub fn unfired() -> Vec<String> {
     let active = lock();
-    let unfired = active
-        .iter()
-        .filter(|its| its.hits.load(Ordering::Relaxed) == 0);
+    let unfired = active.iter().filter(|its| its.hits.load(Ordering::Relaxed) == 0);
     unfired.map(|its| its.fault.to_string()).collect()
 }
 
@@ -275,10 +259,7 @@ impl Drop for Injected {
     fn drop(&mut self) {
         lock().retain(|active| !Arc::ptr_eq(active, &self.active));
         if self.hits() == 0 && !std::thread::panicking() {
-            eprintln!(
-                "cuda-sim: no call was made that the fault {} makes fail",
-                self.active.fault
-            );
+            eprintln!("cuda-sim: no call was made that the fault {} makes fail", self.active.fault);
         }
     }
 }
@@ -298,9 +279,7 @@ fn memory_limits() -> std::sync::MutexGuard<'static, Vec<Arc<u64>>> {
 pub fn limit_memory(bytes: u64) -> Limit {
     let bytes = Arc::new(bytes);
     memory_limits().push(Arc::clone(&bytes));
-    Limit {
-        memory: Some(bytes),
-    }
+    Limit { memory: Some(bytes) }
 }
 
 /// Simulates a driver that is stricter than version 580 until the guard is dropped: on a thread without
@@ -345,9 +324,7 @@ pub(crate) fn memory_limit(all: u64) -> u64 {
 
 /// Returns the code that a strict driver returns for a call on a thread without a context.
 pub(crate) fn strictness(function: &str) -> Option<CUresult> {
-    const CONCERNED: [&str; 6] = [
-        "cuEvent", "cuFunc", "cuLaunch", "cuMem", "cuModule", "cuStream",
-    ];
+    const CONCERNED: [&str; 6] = ["cuEvent", "cuFunc", "cuLaunch", "cuMem", "cuModule", "cuStream"];
     let refused = STRICT.load(Ordering::Relaxed) != 0
         && thread::current().is_none()
         && CONCERNED.iter().any(|prefix| function.starts_with(prefix));

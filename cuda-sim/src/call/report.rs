@@ -94,16 +94,11 @@ impl fmt::Display for Report {
             writeln!(f, "operations that have not run: {}", self.pending)?;
         }
         let Some(alive) = &self.alive else {
-            return writeln!(
-                f,
-                "objects alive: unknown, because a thread is inside the driver"
-            );
+            return writeln!(f, "objects alive: unknown, because a thread is inside the driver");
         };
         writeln!(f, "objects alive: {}", Listed(alive))?;
         let ended = self.ended_with_contexts.filter(|its| its.objects() != 0);
-        ended.map_or(Ok(()), |its| {
-            writeln!(f, "ended with their context: {}", Listed(&its))
-        })
+        ended.map_or(Ok(()), |its| writeln!(f, "ended with their context: {}", Listed(&its)))
     }
 }
 
@@ -113,9 +108,7 @@ struct Listed<'a>(&'a Alive);
 impl fmt::Display for Listed<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = self.0.counts().into_iter().filter(|(count, _)| *count != 0);
-        let counts: Vec<String> = counts
-            .map(|(count, name)| format!("{count} {name}"))
-            .collect();
+        let counts: Vec<String> = counts.map(|(count, name)| format!("{count} {name}")).collect();
         match counts.is_empty() {
             true => f.write_str("none"),
             false => f.write_str(&counts.join(", ")),

@@ -22,10 +22,8 @@ fn wait(stream: usize, late: Option<CUresult>) -> CUresult {
             return Err(code);
         }
         world.wait_for(|world| {
-            let work = Work::HostFn {
-                function: HostFunction::Plain(Some(nothing)),
-                data: null_mut(),
-            };
+            let work =
+                Work::HostFn { function: HostFunction::Plain(Some(nothing)), data: null_mut() };
             Ok(Some(world.give(stream, work, Vec::new())))
         })
     })

@@ -87,9 +87,7 @@ pub(crate) fn parse(
         }
     }
     let texts = codes.iter().filter(|code| code.kind == CodeKind::Ptx);
-    let texts = texts
-        .filter(runs)
-        .filter(|code| code.suffix.is_empty() || is_of_family(code));
+    let texts = texts.filter(runs).filter(|code| code.suffix.is_empty() || is_of_family(code));
     if let Some(code) = texts.max_by_key(|code| code.architecture) {
         let bytes = decompressed(code)?;
         let text = String::from_utf8_lossy(&bytes);
@@ -109,12 +107,7 @@ fn decompressed<'a>(code: &Code<'a>) -> Result<Cow<'a, [u8]>, Unloadable> {
     let Some(compressed) = code.compressed else {
         return code.bytes.map(Cow::Borrowed).ok_or(Unloadable::Damaged);
     };
-    let Compressed {
-        format,
-        bytes,
-        decompressed_length: length,
-        ..
-    } = compressed;
+    let Compressed { format, bytes, decompressed_length: length, .. } = compressed;
     if length as u64 > LARGEST {
         return Err(Unloadable::Damaged);
     }
@@ -148,15 +141,13 @@ fn contents(cubin: &Cubin) -> Option<Contents> {
         info.limits.constant = u32::try_from(cubin.constant_bytes).ok()?;
         contents.kernels.push(info);
     }
-    contents
-        .variables
-        .extend(cubin.variables.iter().map(|variable| Variable {
-            name: variable.name.to_owned(),
-            size: variable.size,
-            align: variable.align,
-            initial: variable.initial.to_vec(),
-            managed: false,
-        }));
+    contents.variables.extend(cubin.variables.iter().map(|variable| Variable {
+        name: variable.name.to_owned(),
+        size: variable.size,
+        align: variable.align,
+        initial: variable.initial.to_vec(),
+        managed: false,
+    }));
     Some(contents)
 }
 
@@ -189,12 +180,7 @@ mod tests {
 
     #[test]
     fn nothing_is_read_after_a_byte_that_shows_that_it_is_no_image() {
-        for image in [
-            &b"\x7fELF-"[..],
-            b"\x50-",
-            b"\x50\xed\x55\xba\x02",
-            b"\x7fELF\x02\x01\x02",
-        ] {
+        for image in [&b"\x7fELF-"[..], b"\x50-", b"\x50\xed\x55\xba\x02", b"\x7fELF\x02\x01\x02"] {
             assert_eq!(length(|at| image[at]), None);
         }
     }

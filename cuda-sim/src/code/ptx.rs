@@ -23,10 +23,7 @@ pub(crate) enum Refusal {
 pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Contents, Refusal> {
     let text = without_comments(text);
     let invalid = |what: &str| Refusal::Invalid(what.to_owned());
-    let rest = text
-        .trim_start()
-        .strip_prefix(".version")
-        .ok_or(Refusal::NotPtx)?;
+    let rest = text.trim_start().strip_prefix(".version").ok_or(Refusal::NotPtx)?;
     let version = rest.split_whitespace().next().unwrap_or_default();
     let version = version
         .split_once('.')
@@ -47,11 +44,7 @@ pub(crate) fn parse(text: &str, newest: (u32, u32)) -> Result<Contents, Refusal>
     let mut shared = Vec::new();
     // The parameters of a function are declared with the same words as variables.
     let is_data = |head: &str| !head.contains(".func") && !head.contains(".entry");
-    for head in items
-        .iter()
-        .map(|item| item.head)
-        .filter(|head| is_data(head))
-    {
+    for head in items.iter().map(|item| item.head).filter(|head| is_data(head)) {
         let of_space = |space: &str| {
             let (before, declared) = head.split_once(space)?;
             declare::variable(declared).map(|its| (before.trim_end().ends_with(".extern"), its))
@@ -146,14 +139,10 @@ fn check_registers(text: &str, line: &str) -> Result<(), Refusal> {
         return Ok(());
     }
     for operand in instruction.split('%').skip(1) {
-        let name: String = operand
-            .chars()
-            .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
-            .collect();
+        let name: String =
+            operand.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
         if !is_special(&name) && !is_declared(text, &name) {
-            return Err(Refusal::Invalid(format!(
-                "error   : Unknown symbol '%{name}'"
-            )));
+            return Err(Refusal::Invalid(format!("error   : Unknown symbol '%{name}'")));
         }
     }
     Ok(())
@@ -215,20 +204,12 @@ const ROOM: usize = 32_764;
 fn params(list: &str) -> Option<Vec<(usize, usize)>> {
     let mut params = Vec::new();
     let mut offset = 0usize;
-    for param in list
-        .split(',')
-        .map(str::trim)
-        .filter(|param| !param.is_empty())
-    {
+    for param in list.split(',').map(str::trim).filter(|param| !param.is_empty()) {
         let words: Vec<&str> = param.split_whitespace().collect();
         let element = words
             .iter()
             .filter_map(|word| word.strip_prefix('.'))
-            .find_map(|word| {
-                word.trim_start_matches(|c: char| c.is_alphabetic())
-                    .parse()
-                    .ok()
-            })
+            .find_map(|word| word.trim_start_matches(|c: char| c.is_alphabetic()).parse().ok())
             .map(|bits: usize| bits / 8)?;
         let align = words
             .iter()
@@ -278,19 +259,11 @@ mod tests {
             Err(Refusal::Invalid(what)) => assert!(what.contains("nonsense"), "{what}"),
             other => panic!("{other:?}"),
         }
-        for text in [
-            "",
-            "no PTX",
-            "// .version 6.0",
-            ".target sm_90\n.version 6.0",
-        ] {
+        for text in ["", "no PTX", "// .version 6.0", ".target sm_90\n.version 6.0"] {
             assert_eq!(parse(text, (9, 0)), Err(Refusal::NotPtx), "{text}");
         }
         for text in [".version", ".version six", ".version 6.0\n"] {
-            assert!(
-                matches!(parse(text, (9, 0)), Err(Refusal::Invalid(_))),
-                "{text}"
-            );
+            assert!(matches!(parse(text, (9, 0)), Err(Refusal::Invalid(_))), "{text}");
         }
     }
 

@@ -3,9 +3,7 @@
 use super::repeat;
 
 /// The order in which the lengths of the codes for lengths are stored.
-const ORDER: [usize; 19] = [
-    16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15,
-];
+const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
 const LONGEST: usize = 15;
 
 struct Bits<'a> {
@@ -70,10 +68,7 @@ impl Code {
 }
 
 pub(crate) fn decode(source: &[u8]) -> Option<Vec<u8>> {
-    let mut bits = Bits {
-        bytes: source,
-        place: 0,
-    };
+    let mut bits = Bits { bytes: source, place: 0 };
     let mut result = Vec::new();
     loop {
         let is_last = bits.next(1)? == 1;
@@ -90,12 +85,7 @@ pub(crate) fn decode(source: &[u8]) -> Option<Vec<u8>> {
                 let mut lengths = [8; 288];
                 lengths[144..256].fill(9);
                 lengths[256..280].fill(7);
-                block(
-                    &mut bits,
-                    &Code::new(&lengths),
-                    &Code::new(&[5; 30]),
-                    &mut result,
-                )?;
+                block(&mut bits, &Code::new(&lengths), &Code::new(&[5; 30]), &mut result)?;
             }
             2 => {
                 let (literals, distances) = codes(&mut bits)?;

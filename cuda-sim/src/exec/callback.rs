@@ -129,12 +129,7 @@ impl Executor {
             };
             let (function, data) = (*function, *data);
             self.running.insert(id, thread::id());
-            failed.push(Callback {
-                operation: id,
-                function,
-                result,
-                data,
-            });
+            failed.push(Callback { operation: id, function, result, data });
         }
         failed
     }

@@ -40,9 +40,7 @@ impl Decompression {
             )
         })?;
         if !result.is_empty() {
-            memory
-                .target(self.to, result.len())?
-                .copy_from_slice(&result);
+            memory.target(self.to, result.len())?.copy_from_slice(&result);
         }
         let size = u32::try_from(result.len()).unwrap_or(u32::MAX);
         super::run::write_value(memory, self.written, &size.to_ne_bytes())

@@ -129,10 +129,7 @@ pub fn register_image(image: &[u8], kernels: &[(&str, &[usize])]) {
     };
     add_image(
         image,
-        Contents {
-            kernels: kernels.iter().filter_map(info).collect(),
-            ..Contents::default()
-        },
+        Contents { kernels: kernels.iter().filter_map(info).collect(), ..Contents::default() },
     );
 }
 
@@ -260,11 +257,7 @@ impl<'a> Launch<'a> {
 
     /// Returns the total number of blocks in the grid.
     pub fn blocks(&self) -> usize {
-        self.call
-            .grid
-            .iter()
-            .map(|extent| *extent as usize)
-            .fold(1, usize::saturating_mul)
+        self.call.grid.iter().map(|extent| *extent as usize).fold(1, usize::saturating_mul)
     }
 
     /// Returns the SM on which a block runs. Blocks are assigned in turn to the SMs that the stream may
@@ -290,9 +283,7 @@ impl<'a> Launch<'a> {
     /// There is no such argument.
     pub fn value_bytes(&self, argument: usize) -> Result<&[u8], String> {
         let bytes = self.call.arguments.get(argument);
-        bytes
-            .map(Vec::as_slice)
-            .ok_or_else(|| format!("there is no argument {argument}"))
+        bytes.map(Vec::as_slice).ok_or_else(|| format!("there is no argument {argument}"))
     }
 
     /// Returns the first `len` elements of the memory that an argument points to.
@@ -326,10 +317,7 @@ impl<'a> Launch<'a> {
     /// See [`read`](Self::read).
     pub fn read_at<T: Plain>(&mut self, address: u64, len: usize) -> Result<Vec<T>, String> {
         let bytes = self.bytes_at::<T>(address, len, Use::Read)?;
-        Ok(bytes
-            .chunks_exact(size_of::<T>())
-            .filter_map(T::read)
-            .collect())
+        Ok(bytes.chunks_exact(size_of::<T>()).filter_map(T::read).collect())
     }
 
     /// Updates `len` elements at an address. See [`update`](Self::update).
@@ -385,10 +373,7 @@ impl<'a> Launch<'a> {
     /// There is no such variable, or it is shorter.
     pub fn read_variable<T: Plain>(&mut self, name: &str, len: usize) -> Result<Vec<T>, String> {
         let bytes = self.variable(name, len.saturating_mul(size_of::<T>()), Use::Read)?;
-        Ok(bytes
-            .chunks_exact(size_of::<T>())
-            .filter_map(T::read)
-            .collect())
+        Ok(bytes.chunks_exact(size_of::<T>()).filter_map(T::read).collect())
     }
 
     /// Updates the first `len` elements of a variable of the kernel's module. `f` gets the index and the
@@ -535,9 +520,7 @@ impl<'a> Launch<'a> {
         }
         // If the number of bytes overflows, the memory is not that long either.
         let size = len.saturating_mul(size_of::<T>());
-        let Call {
-            context, device, ..
-        } = *self.call;
+        let Call { context, device, .. } = *self.call;
         let range = (address, size);
         self.memory.check_reach(range, context, device, wanted)?;
         self.memory.bytes_for(address, size, wanted)

@@ -29,11 +29,6 @@ impl Executor {
             order.begin_host_function(id);
         }
         self.running.insert(id, thread::id());
-        Some(Callback {
-            operation: id,
-            function,
-            result: CUresult::CUDA_SUCCESS,
-            data,
-        })
+        Some(Callback { operation: id, function, result: CUresult::CUDA_SUCCESS, data })
     }
 }

@@ -34,17 +34,9 @@ struct Condition {
 impl Condition {
     fn of(work: &Work) -> Option<Self> {
         match *work {
-            Work::WaitValue {
-                at,
-                value,
-                size,
-                condition,
-            } => Some(Self {
-                at,
-                size,
-                value,
-                condition,
-            }),
+            Work::WaitValue { at, value, size, condition } => {
+                Some(Self { at, size, value, condition })
+            }
             _ => None,
         }
     }
@@ -180,10 +172,7 @@ impl Executor {
         }
         self.note_first(operation.stream);
         if let Some(order) = &mut self.order {
-            let next = self
-                .queues
-                .get(&operation.stream)
-                .and_then(|its| its.front());
+            let next = self.queues.get(&operation.stream).and_then(|its| its.front());
             let successors = operation.followers.iter().chain(next).copied();
             order.complete(id, operation.stream, successors);
         }

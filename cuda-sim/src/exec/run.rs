@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering;
 pub(super) fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
     let done = match work {
         Work::Kernel(call) => run_kernel(*call, memory),
-        Work::CopyIn { to, bytes } => memory
-            .target(to, bytes.len())
-            .map(|target| target.copy_from_slice(&bytes)),
+        Work::CopyIn { to, bytes } => {
+            memory.target(to, bytes.len()).map(|target| target.copy_from_slice(&bytes))
+        }
         Work::CopyInPinned { to, from, len } => copy_in(memory, to, from, len),
         Work::CopyOut { from, to, len } => copy_out(memory, from, to, len),
         Work::CopyOutHost { from, to, len } => {
@@ -37,12 +37,7 @@ pub(super) fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
                 unsafe { core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), len) };
             })
         }
-        Work::CopyOnHost {
-            from,
-            to,
-            len,
-            must_be_pinned,
-        } => {
+        Work::CopyOnHost { from, to, len, must_be_pinned } => {
             let is_pinned = |address| memory.is_pinned(address, len);
             if must_be_pinned && !(is_pinned(from) && is_pinned(to)) {
                 let what = format!("pinned memory of a copy, {len} bytes, was freed");
@@ -58,18 +53,15 @@ pub(super) fn run(work: Work, memory: &mut Memory, tick: u64) -> Done {
             Ok(())
         }
         Work::CopyOnDevice { from, to, len } => copy_on_device(memory, from, to, len),
-        Work::Fill { at, pattern, count } => memory
-            .target(at, pattern.len() * count)
-            .map(|target| fill(target, &pattern)),
+        Work::Fill { at, pattern, count } => {
+            memory.target(at, pattern.len() * count).map(|target| fill(target, &pattern))
+        }
         Work::Decompress(its) => its.run(memory),
         Work::Fabric(its) => its.run(memory),
         Work::WriteValue { at, bytes } => write_value(memory, at, &bytes),
-        Work::ReduceValue {
-            at,
-            value,
-            size,
-            reduction,
-        } => reduce_value(memory, at, value, size, reduction),
+        Work::ReduceValue { at, value, size, reduction } => {
+            reduce_value(memory, at, value, size, reduction)
+        }
         Work::WaitValue { at, size, .. } => match memory.word(at, size) {
             Some(_) => {
                 memory.forget_sources();
@@ -134,17 +126,11 @@ fn copy_on_device(memory: &mut Memory, from: u64, to: u64, len: usize) -> Result
     // Backwards if the target is after the source, which it may overlap.
     let parts = len.div_ceil(PART);
     for number in 0..parts {
-        let number = if to > from {
-            parts - 1 - number
-        } else {
-            number
-        };
+        let number = if to > from { parts - 1 - number } else { number };
         let at = number * PART;
         let part = &mut part[..PART.min(len - at)];
         part.copy_from_slice(memory.bytes(from + at as u64, part.len())?);
-        memory
-            .target(to + at as u64, part.len())?
-            .copy_from_slice(part);
+        memory.target(to + at as u64, part.len())?.copy_from_slice(part);
     }
     Ok(())
 }
@@ -170,11 +156,7 @@ fn fill(target: &mut [u8], pattern: &[u8]) {
 /// Returns whether a word fulfills the condition of a wait.
 pub(super) fn holds(condition: u32, word: u64, value: u64, size: usize) -> bool {
     use cuda_sys::CUstreamWaitValue_flags as Wait;
-    let all = if size == 4 {
-        u64::from(u32::MAX)
-    } else {
-        u64::MAX
-    };
+    let all = if size == 4 { u64::from(u32::MAX) } else { u64::MAX };
     match Wait(condition) {
         // The difference, as a signed number, is not negative.
         Wait::CU_STREAM_WAIT_VALUE_GEQ => word.wrapping_sub(value) & all <= all >> 1,
@@ -239,9 +221,7 @@ fn run_kernel(call: Call, memory: &mut Memory) -> Result<(), String> {
 
 fn copy_in(memory: &mut Memory, to: u64, from: usize, len: usize) -> Result<(), String> {
     if !memory.is_pinned(from, len) {
-        return Err(format!(
-            "the pinned source of a copy, {len} bytes, was freed"
-        ));
+        return Err(format!("the pinned source of a copy, {len} bytes, was freed"));
     }
     memory.check_source(from, len);
     memory.note_host_access(from, len, Access::Read);
@@ -256,9 +236,7 @@ fn copy_in(memory: &mut Memory, to: u64, from: usize, len: usize) -> Result<(), 
 
 fn copy_out(memory: &mut Memory, from: u64, to: usize, len: usize) -> Result<(), String> {
     if !memory.is_pinned(to, len) {
-        return Err(format!(
-            "the pinned target of a copy, {len} bytes, was freed"
-        ));
+        return Err(format!("the pinned target of a copy, {len} bytes, was freed"));
     }
     memory.note_host_access(to, len, Access::Write);
     let source = memory.bytes(from, len)?;

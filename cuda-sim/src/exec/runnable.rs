@@ -63,11 +63,7 @@ impl Placed {
                 managed.get_or_insert(index);
             }
         }
-        Self {
-            variables,
-            addresses,
-            names,
-        }
+        Self { variables, addresses, names }
     }
 
     /// Returns the address and the size of a variable.

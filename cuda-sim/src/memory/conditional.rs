@@ -18,10 +18,7 @@ impl Memory {
     }
 
     pub(crate) fn conditional(&self, handle: u64) -> u32 {
-        self.conditionals
-            .0
-            .get(&handle)
-            .map_or(0, |(_, value)| *value)
+        self.conditionals.0.get(&handle).map_or(0, |(_, value)| *value)
     }
 
     /// Sets a value at the start of a launch.

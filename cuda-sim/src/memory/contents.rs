@@ -38,9 +38,7 @@ fn never_written() -> Option<&'static File> {
 /// Allocates zeros, which most systems commit when they are written. Returns `None` if there is not enough
 /// memory.
 fn zeros(len: usize) -> Option<Vec<u8>> {
-    let layout = Layout::array::<u8>(len)
-        .ok()
-        .filter(|its| its.size() != 0)?;
+    let layout = Layout::array::<u8>(len).ok().filter(|its| its.size() != 0)?;
     // SAFETY: the size is not zero.
     let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
     // SAFETY: the memory was allocated by the global allocator with the layout of a vector of `len`
@@ -68,9 +66,7 @@ impl Contents {
     /// Allocates memory that the host may access too, at `hint` if that is free. Its address is a multiple of
     /// the page size. Returns `None` if the host has not enough.
     pub(super) fn for_host(size: u64, hint: usize) -> Option<Self> {
-        let len = usize::try_from(size)
-            .ok()
-            .filter(|len| *len <= MOST_FOR_HOST)?;
+        let len = usize::try_from(size).ok().filter(|len| *len <= MOST_FOR_HOST)?;
         let space = match never_written() {
             Some(file) => Space::of_copies(hint, len, file, PERIOD),
             None => Space::of_zeros(hint, len),

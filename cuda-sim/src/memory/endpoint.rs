@@ -75,11 +75,7 @@ fn parts(its: &Endpoint, device: i32, offset: u64, len: usize) -> Result<Vec<Par
         })?;
         let until = end.min(binding.offset + binding.size);
         let size = usize::try_from(until - at).unwrap_or(usize::MAX);
-        parts.push((
-            binding.physical,
-            binding.start + (at - binding.offset),
-            size,
-        ));
+        parts.push((binding.physical, binding.start + (at - binding.offset), size));
         at = until;
     }
     Ok(parts)
@@ -95,9 +91,7 @@ impl Memory {
         let its = self.endpoints.get(id);
         let its = its.ok_or("a copy over the fabric uses a logical endpoint that was destroyed")?;
         let devices = its.team.devices.iter();
-        devices
-            .map(|device| parts(its, *device, offset, len))
-            .collect()
+        devices.map(|device| parts(its, *device, offset, len)).collect()
     }
 
     /// Reads the memory of an endpoint of one device.

@@ -78,10 +78,7 @@ impl Format {
             needed => channels == needed,
         };
         let is_normalized = (192..=203).contains(&code);
-        is_right.then_some(Self {
-            is_normalized,
-            ..format
-        })
+        is_right.then_some(Self { is_normalized, ..format })
     }
 
     /// Returns whether the format is one of plain numbers, which also linear memory can have.
@@ -121,11 +118,7 @@ impl Format {
                     #[allow(clippy::cast_possible_wrap, reason = "the same bits")]
                     let value = f64::from((word << unused) as i32 >> unused);
                     let largest = f64::from(i32::MAX >> unused);
-                    if is_fraction {
-                        (value / largest).max(-1.0)
-                    } else {
-                        value
-                    }
+                    if is_fraction { (value / largest).max(-1.0) } else { value }
                 }
                 Number::Half => half(word),
                 Number::Float => f64::from(f32::from_bits(word)),

@@ -42,12 +42,7 @@ impl Memory {
         // A real driver reserves the range of a free node again for later nodes of its graph. Here each
         // range is used for one node, so the use of a stale address can be detected.
         self.next += (size as u64 + GAP).next_multiple_of(ALIGNMENT);
-        let reservation = Reservation {
-            size,
-            context,
-            device,
-            holders: 1,
-        };
+        let reservation = Reservation { size, context, device, holders: 1 };
         self.graph.reservations.insert(address, reservation);
         address
     }
@@ -107,10 +102,7 @@ impl Memory {
             return Err(out_of_memory);
         }
         let allocation = Allocation {
-            kind: Kind::Ordered {
-                ready: false,
-                freed: false,
-            },
+            kind: Kind::Ordered { ready: false, freed: false },
             context: its.context,
             device: its.device,
             bytes: Contents::new(size).ok_or(out_of_memory)?,
@@ -243,9 +235,7 @@ impl Memory {
     pub(crate) fn graph_usage(&self, device: usize) -> [u64; 4] {
         let used = self.used_by_graphs(device);
         let its = self.graph.devices.get(&device);
-        its.map_or([used, used, 0, 0], |its| {
-            [used, its.used_high, its.reserved, its.reserved_high]
-        })
+        its.map_or([used, used, 0, 0], |its| [used, its.used_high, its.reserved, its.reserved_high])
     }
 
     /// Sets the high-water marks of a device's graphs to the current values.

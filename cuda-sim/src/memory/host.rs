@@ -209,15 +209,8 @@ impl Memory {
         let address = own.address();
         let id = self.new_id();
         let distance = self.distance(flags & CU_MEMHOSTALLOC_WRITECOMBINED != 0);
-        let host = Host {
-            kind: HostKind::Pinned(own),
-            context,
-            device,
-            flags,
-            len: size,
-            id,
-            distance,
-        };
+        let host =
+            Host { kind: HostKind::Pinned(own), context, device, flags, len: size, id, distance };
         self.add_host(address, host);
         Ok(address)
     }
@@ -233,10 +226,7 @@ impl Memory {
         let own = Own::new(size)?;
         let address = own.address();
         let id = self.new_id();
-        let managed = Managed {
-            attached,
-            pages: Pages::default(),
-        };
+        let managed = Managed { attached, pages: Pages::default() };
         let host = Host {
             kind: HostKind::Managed(own, managed),
             context,
@@ -252,11 +242,7 @@ impl Memory {
 
     /// Returns the address difference for memory whose device address may differ.
     fn distance(&self, may_be_disjoint: bool) -> u64 {
-        if self.disjoint && may_be_disjoint {
-            DISJOINT
-        } else {
-            0
-        }
+        if self.disjoint && may_be_disjoint { DISJOINT } else { 0 }
     }
 
     /// Registers memory of the program, unless a part of it is already known.
@@ -281,15 +267,7 @@ impl Memory {
         }
         let id = self.new_id();
         let distance = self.distance(true);
-        let host = Host {
-            kind: HostKind::Registered,
-            context,
-            device,
-            flags,
-            len,
-            id,
-            distance,
-        };
+        let host = Host { kind: HostKind::Registered, context, device, flags, len, id, distance };
         self.add_host(address, host);
         Ok(())
     }
@@ -301,11 +279,7 @@ impl Memory {
         address: usize,
         is_its: impl Fn(&HostKind) -> bool,
     ) -> bool {
-        if self
-            .host
-            .get(&address)
-            .is_some_and(|host| is_its(&host.kind))
-        {
+        if self.host.get(&address).is_some_and(|host| is_its(&host.kind)) {
             self.remove_host(address);
             return true;
         }
@@ -385,9 +359,7 @@ impl Memory {
     }
 
     pub(crate) fn attach(&mut self, address: usize, attached: Attached) {
-        let managed = self
-            .host_at_mut(address)
-            .and_then(|(_, host)| host.managed());
+        let managed = self.host_at_mut(address).and_then(|(_, host)| host.managed());
         if let Some(managed) = managed {
             managed.attached = attached;
         }

@@ -47,11 +47,7 @@ impl PhysicalMemory {
     ) -> Option<usize> {
         let handle = self.create(properties, size)?;
         if let Some(its) = self.get_mut(handle) {
-            its.team = Some(Box::new(Team {
-                wanted,
-                devices: Vec::new(),
-                bindings: Vec::new(),
-            }));
+            its.team = Some(Box::new(Team { wanted, devices: Vec::new(), bindings: Vec::new() }));
         }
         Some(handle)
     }

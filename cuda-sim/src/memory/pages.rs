@@ -29,22 +29,15 @@ impl Default for Pages {
 impl Pages {
     /// Returns pages that prefer a location.
     pub(crate) fn preferring(preferred: Option<(u32, i32)>) -> Self {
-        let page = Page {
-            preferred,
-            ..Page::default()
-        };
-        Self {
-            runs: BTreeMap::from([(0, page)]),
-        }
+        let page = Page { preferred, ..Page::default() };
+        Self { runs: BTreeMap::from([(0, page)]) }
     }
 
     /// Changes the advice of a range of pages.
     pub(crate) fn change(&mut self, range: Range<usize>, change: impl Fn(&mut Page)) {
         self.split(range.start);
         self.split(range.end);
-        self.runs
-            .range_mut(range.clone())
-            .for_each(|(_, page)| change(page));
+        self.runs.range_mut(range.clone()).for_each(|(_, page)| change(page));
         let starts = self.runs.range(range.start..=range.end);
         for start in starts.map(|its| *its.0).collect::<Vec<_>>() {
             let before = self.runs.range(..start).next_back();
@@ -68,12 +61,8 @@ impl Pages {
 
     /// Returns each advice of a range of pages. The first one is that of the first page.
     pub(crate) fn of(&self, range: Range<usize>) -> impl Iterator<Item = &Page> {
-        let later = self
-            .runs
-            .range(range.start + 1..range.end.max(range.start + 1));
-        self.at(range.start)
-            .into_iter()
-            .chain(later.map(|its| its.1))
+        let later = self.runs.range(range.start + 1..range.end.max(range.start + 1));
+        self.at(range.start).into_iter().chain(later.map(|its| its.1))
     }
 }
 
@@ -87,9 +76,7 @@ mod tests {
         let mut expected = [false; 30];
         let mut random = 3_u64;
         for step in 0..300 {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(99);
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
             let start = (random >> 33) as usize % 25;
             let end = start + 1 + (random >> 50) as usize % 5;
             let value = step % 2 == 0;

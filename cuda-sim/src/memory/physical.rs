@@ -112,10 +112,7 @@ impl PhysicalMemory {
         let size = file.metadata().ok()?.len();
         Some(self.add(Physical {
             properties: Properties {
-                location: (
-                    cuda_sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0,
-                    device,
-                ),
+                location: (cuda_sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0, device),
                 handle_types: 0,
                 compression: 0,
                 is_rdma_capable: false,
@@ -224,11 +221,7 @@ impl PhysicalMemory {
             return None;
         }
         let its = self.all.remove(&handle)?;
-        if self
-            .common
-            .as_ref()
-            .is_some_and(|(file, _)| Arc::ptr_eq(file, &its.file))
-        {
+        if self.common.as_ref().is_some_and(|(file, _)| Arc::ptr_eq(file, &its.file)) {
             space::punch(&its.file, its.offset, its.size);
         }
         Some(its)

@@ -58,9 +58,7 @@ mod tests {
         let mut ranges = Ranges::default();
         let mut random = 1_u64;
         for number in 1..500 {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(99);
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
             let start = (random >> 33) % 36;
             let end = start + 1 + (random >> 50) % 4;
             // Equal numbers in turn, so that ranges are joined.

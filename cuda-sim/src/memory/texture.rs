@@ -250,9 +250,7 @@ impl Memory {
         let end = x.checked_add(size);
         let fits = end.is_some_and(|end| end <= width * texels.format.bytes);
         if !fits || y >= height.max(1) || z >= depth.max(1) {
-            return Err(format!(
-                "{size} bytes at ({x}, {y}, {z}) are outside of a surface"
-            ));
+            return Err(format!("{size} bytes at ({x}, {y}, {z}) are outside of a surface"));
         }
         let offset = z * texels.slice + y * texels.pitch + x;
         self.bytes_for(texels.address + offset as u64, size, wanted)

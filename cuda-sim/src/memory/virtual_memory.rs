@@ -367,9 +367,7 @@ impl Memory {
         // SAFETY: all of the bytes are mapped, as checked above. This driver makes one reference at a
         // time to memory of a view, under its lock. A mapping at another address, on the host or in
         // another process is shared memory: the program must not access it while a device does.
-        its.view
-            .as_mut()
-            .map(|view| Ok(unsafe { view.bytes(at, len) }))
+        its.view.as_mut().map(|view| Ok(unsafe { view.bytes(at, len) }))
     }
 
     /// Returns `len` bytes of a reservation, if they may be read.
@@ -377,9 +375,7 @@ impl Memory {
         let (_, its) = self.virtual_memory.reservation(address)?;
         let at = its.find(address, len, None, Use::Read, None).ok()?;
         // SAFETY: see `virtual_bytes`.
-        its.view
-            .as_ref()
-            .map(|view| unsafe { view.bytes_to_read(at, len) })
+        its.view.as_ref().map(|view| unsafe { view.bytes_to_read(at, len) })
     }
 
     /// Allocates physical memory on a device, or on the host.

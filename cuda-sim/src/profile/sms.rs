@@ -36,9 +36,7 @@ pub(crate) fn split_by_count(
     ignore_coscheduling: bool,
 ) -> (u32, u32) {
     let granularity = granularity(profile, ignore_coscheduling);
-    let size = min
-        .max(granularity.min)
-        .next_multiple_of(granularity.multiple);
+    let size = min.max(granularity.min).next_multiple_of(granularity.multiple);
     if size > sms {
         return (sms, 1);
     }
@@ -97,11 +95,7 @@ mod tests {
         ];
         for (min, size, count) in ignoring {
             let given = split_by_count(&Profile::h200(), 132, min, true);
-            assert_eq!(
-                given,
-                (size, count),
-                "minimum {min}, ignoring co-scheduling"
-            );
+            assert_eq!(given, (size, count), "minimum {min}, ignoring co-scheduling");
         }
     }
 }

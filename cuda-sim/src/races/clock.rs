@@ -88,10 +88,7 @@ mod tests {
         b.set(7, 2);
         assert!(!a.covers(&b) && !b.covers(&a));
         a.join(&b);
-        assert_eq!(
-            [a.of(0), a.of(1), a.of(2), a.of(7), a.of(9)],
-            [3, 0, 1, 2, 0]
-        );
+        assert_eq!([a.of(0), a.of(1), a.of(2), a.of(7), a.of(9)], [3, 0, 1, 2, 0]);
         assert!(a.covers(&b) && !b.covers(&a));
         a.retain(|lane| lane != 2);
         assert_eq!(a, [(0, 3), (7, 2)].into_iter().collect());

@@ -78,11 +78,7 @@ impl Conflict {
         written: Range<u64>,
     ) -> Option<Self> {
         Some(Self {
-            earlier: Entry {
-                operation: log.current.clone()?,
-                access: Access::Read,
-                bytes: read,
-            },
+            earlier: Entry { operation: log.current.clone()?, access: Access::Read, bytes: read },
             later: Entry {
                 operation: Arc::new(Operation::of_program()),
                 access: Access::Write,
@@ -114,11 +110,7 @@ impl Conflict {
                 access: Access::Allocate,
                 bytes: memory,
             },
-            later: Entry {
-                operation: Arc::clone(operation),
-                access,
-                bytes: bytes.clone(),
-            },
+            later: Entry { operation: Arc::clone(operation), access, bytes: bytes.clone() },
             overlap: bytes,
             is_unallocated: true,
         }
@@ -148,11 +140,7 @@ impl AccessLog {
         let Some(operation) = self.current.clone() else {
             return Vec::new();
         };
-        let entry = Entry {
-            operation,
-            access: self.mode.unwrap_or(access),
-            bytes: bytes.clone(),
-        };
+        let entry = Entry { operation, access: self.mode.unwrap_or(access), bytes: bytes.clone() };
         let mut conflicts: Vec<Conflict> = Vec::new();
         let mut made: Vec<(u64, Segment)> = Vec::new();
         let mut at = bytes.start;
@@ -240,18 +228,12 @@ impl AccessLog {
                 continue;
             };
             if start < bytes.start {
-                let before = Segment {
-                    end: bytes.start,
-                    entries: segment.entries.clone(),
-                };
+                let before = Segment { end: bytes.start, entries: segment.entries.clone() };
                 self.segments.insert(start, before);
                 start = bytes.start;
             }
             if segment.end > bytes.end {
-                let after = Segment {
-                    end: segment.end,
-                    entries: segment.entries.clone(),
-                };
+                let after = Segment { end: segment.end, entries: segment.entries.clone() };
                 self.segments.insert(bytes.end, after);
                 segment.end = bytes.end;
             }

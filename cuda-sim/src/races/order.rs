@@ -43,12 +43,7 @@ impl Operation {
     /// Returns an operation that stands for a write by the program. It is reported as the second one.
     pub(super) fn of_program() -> Self {
         Self {
-            label: Label {
-                function: "",
-                what: "the program",
-                kernel: None,
-                place: Place::Host,
-            },
+            label: Label { function: "", what: "the program", kernel: None, place: Place::Host },
             number: u64::MAX,
             lane: u64::MAX,
             _keep: Arc::default(),
@@ -242,16 +237,9 @@ impl Order {
             function: source.map_or(self.calling, |its| its.function),
             what: described.what,
             kernel: described.kernel.clone(),
-            place: own
-                .or(self.launching)
-                .or(source.map(|its| its.place))
-                .unwrap_or(Place::Host),
+            place: own.or(self.launching).or(source.map(|its| its.place)).unwrap_or(Place::Host),
         };
-        let pending = Pending {
-            clock,
-            label,
-            described,
-        };
+        let pending = Pending { clock, label, described };
         self.pending.insert(id, pending);
     }
 
@@ -299,8 +287,7 @@ impl Order {
     /// Removes the lanes of which no operation exists: no later operation is compared with one of these.
     pub(crate) fn remove_unused_lanes(&mut self) {
         let is_used = |lane: &Lane| Arc::strong_count(&lane.operations) > 1;
-        self.lanes
-            .retain(|number, its| *number == HOST || is_used(its));
+        self.lanes.retain(|number, its| *number == HOST || is_used(its));
         self.host.retain(|lane| self.lanes.contains_key(&lane));
         self.retired.retain(|_, clock| {
             clock.retain(|lane| self.lanes.contains_key(&lane));
@@ -394,8 +381,7 @@ impl Order {
     /// Called when the host knows that all work is complete.
     pub(crate) fn host_learns_all(&mut self) {
         let lanes = self.lanes.iter();
-        self.host
-            .join(&lanes.map(|(lane, its)| (*lane, its.count)).collect());
+        self.host.join(&lanes.map(|(lane, its)| (*lane, its.count)).collect());
     }
 
     /// Returns whether the host knows that everything that ran is complete.
@@ -416,12 +402,8 @@ impl Order {
         lane.count += 1;
         let (count, keep) = (lane.count, Arc::clone(&lane.operations));
         self.host.set(HOST, count);
-        let label = Label {
-            function: self.calling,
-            what: "the call",
-            kernel: None,
-            place: Place::Host,
-        };
+        let label =
+            Label { function: self.calling, what: "the call", kernel: None, place: Place::Host };
         Arc::new(Operation {
             label,
             number,

@@ -129,11 +129,7 @@ impl RacingOperation {
             Access::Allocate | Access::Free => "the memory".to_owned(),
             _ => {
                 let place = |address: u64| address.saturating_sub(start);
-                format!(
-                    "bytes {}..{}",
-                    place(self.bytes.start),
-                    place(self.bytes.end)
-                )
+                format!("bytes {}..{}", place(self.bytes.start), place(self.bytes.end))
             }
         };
         format!("{what} {verb} {bytes} on {}", self.place)
@@ -173,12 +169,7 @@ pub struct Race {
 
 impl Race {
     pub(crate) fn new(conflict: Conflict, memory: RacingMemory) -> Self {
-        let Conflict {
-            mut earlier,
-            mut later,
-            overlap,
-            is_unallocated,
-        } = conflict;
+        let Conflict { mut earlier, mut later, overlap, is_unallocated } = conflict;
         if earlier.operation.number > later.operation.number {
             std::mem::swap(&mut earlier, &mut later);
         }
@@ -236,11 +227,7 @@ impl Race {
     fn key(&self) -> Key {
         let operation =
             |its: &RacingOperation| (its.function, its.kernel.clone(), its.place, its.access);
-        (
-            operation(&self.first),
-            operation(&self.second),
-            self.memory.start,
-        )
+        (operation(&self.first), operation(&self.second), self.memory.start)
     }
 }
 
@@ -294,10 +281,7 @@ pub(crate) fn report(race: Race) {
 /// Each race is also a [misuse](crate::misuses). The [page](mod@crate::races) explains what is detected.
 pub fn races() -> Vec<Race> {
     let races = RACES.lock().unwrap_or_else(PoisonError::into_inner);
-    races
-        .as_ref()
-        .map(|its| its.list.clone())
-        .unwrap_or_default()
+    races.as_ref().map(|its| its.list.clone()).unwrap_or_default()
 }
 
 /// Forgets all races.

@@ -136,17 +136,9 @@ impl World {
         limit: u64,
     ) -> Answer<usize> {
         let (context, device) = self.home()?;
-        let mut array = Array {
-            context,
-            descriptor,
-            format,
-            storage: 0,
-            is_level,
-        };
+        let mut array = Array { context, descriptor, format, storage: 0, is_level };
         let size = array.size();
-        array.storage = self
-            .memory
-            .allocate(size, Kind::Plain, context, device, limit)?;
+        array.storage = self.memory.allocate(size, Kind::Plain, context, device, limit)?;
         self.memory.add_variable(array.storage);
         self.arrays.levels += usize::from(is_level);
         let handle = self.arrays.plain.insert(array);

@@ -121,10 +121,7 @@ pub(crate) struct Branch {
 impl World {
     /// Returns the capture that records the work of a stream, if any.
     pub(crate) fn recording(&mut self, stream: usize) -> Answer<Option<u64>> {
-        let branch = self
-            .streams
-            .get(stream)
-            .and_then(|its| its.capture.as_ref());
+        let branch = self.streams.get(stream).and_then(|its| its.capture.as_ref());
         let Some(id) = branch.map(|branch| branch.capture) else {
             return Ok(None);
         };
@@ -135,15 +132,10 @@ impl World {
     }
 
     pub(crate) fn capture_status(&self, stream: usize) -> Status {
-        let branch = self
-            .streams
-            .get(stream)
-            .and_then(|its| its.capture.as_ref());
+        let branch = self.streams.get(stream).and_then(|its| its.capture.as_ref());
         branch.map_or(Status::CU_STREAM_CAPTURE_STATUS_NONE, |branch| {
             let capture = self.captures.get(branch.capture);
-            capture.map_or(Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED, |its| {
-                its.status
-            })
+            capture.map_or(Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED, |its| its.status)
         })
     }
 
@@ -260,10 +252,7 @@ impl World {
 
     /// Fails a wait for, or a query of, a stream that is capturing, and invalidates the capture.
     pub(crate) fn forbidden_on_capturing(&mut self, stream: usize) -> Answer {
-        let branch = self
-            .streams
-            .get(stream)
-            .and_then(|its| its.capture.as_ref());
+        let branch = self.streams.get(stream).and_then(|its| its.capture.as_ref());
         let Some(id) = branch.map(|branch| branch.capture) else {
             return Ok(());
         };
@@ -332,11 +321,7 @@ impl World {
             Status::CU_STREAM_CAPTURE_STATUS_ACTIVE if is_joined => {
                 self.forget_capture(branch.capture);
                 // The body of a conditional node stays with its node.
-                if self
-                    .graphs
-                    .get(graph)
-                    .is_some_and(|its| its.owner == Owner::Capture)
-                {
+                if self.graphs.get(graph).is_some_and(|its| its.owner == Owner::Capture) {
                     self.set_graph_owner(graph, Owner::Program);
                 }
                 return Ok(graph);
@@ -383,10 +368,7 @@ impl World {
     /// Makes a stream take part in a capture.
     pub(crate) fn enter_capture(&mut self, handle: usize, id: u64) {
         if let Some(stream) = self.streams.get_mut(handle) {
-            stream.capture = Some(Branch {
-                capture: id,
-                last: Vec::new(),
-            });
+            stream.capture = Some(Branch { capture: id, last: Vec::new() });
             if stream.blocking {
                 self.members.capturing.insert(stream.context, handle);
             }

@@ -34,10 +34,7 @@ impl World {
                 id,
                 kind,
                 legacy,
-                settings: Settings {
-                    flags,
-                    ..Settings::default()
-                },
+                settings: Settings { flags, ..Settings::default() },
                 attached: 0,
                 after: None,
                 given: BTreeMap::new(),

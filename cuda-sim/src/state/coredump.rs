@@ -96,11 +96,7 @@ pub(crate) fn fatal_answer(function: &str, code: CUresult) -> CUresult {
         let _ = std::fs::write(&settings.file, "a core dump of the software driver\n");
     }
     run(&complete);
-    if function.contains("Synchronize") {
-        CUresult::CUDA_SUCCESS
-    } else {
-        code
-    }
+    if function.contains("Synchronize") { CUresult::CUDA_SUCCESS } else { code }
 }
 
 /// Returns whether the fatal error of the process causes a dump.

@@ -48,11 +48,7 @@ unsafe impl Send for Callback {}
 
 impl ErrorLog {
     pub(crate) fn new() -> Self {
-        Self {
-            entries: VecDeque::new(),
-            written: 0,
-            callbacks: Handles::new(31),
-        }
+        Self { entries: VecDeque::new(), written: 0, callbacks: Handles::new(31) }
     }
 
     fn write(&mut self, text: &str) {
@@ -61,8 +57,7 @@ impl ErrorLog {
         }
         let thread = own_thread();
         // The time is constant, so that a log can be compared.
-        self.entries
-            .push_back(format!("[00:00:00.000][{thread}][CUDA][E] {text}\n"));
+        self.entries.push_back(format!("[00:00:00.000][{thread}][CUDA][E] {text}\n"));
         self.written += 1;
     }
 
@@ -113,10 +108,7 @@ pub(crate) fn note(function: &str, code: CUresult) {
         };
         let log = &mut world.error_log;
         entries.iter().for_each(|text| log.write(text));
-        log.callbacks
-            .iter()
-            .map(|(_, callback)| *callback)
-            .collect()
+        log.callbacks.iter().map(|(_, callback)| *callback).collect()
     };
     for text in entries {
         let length = text.len();

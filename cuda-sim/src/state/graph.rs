@@ -243,14 +243,8 @@ impl World {
 
     /// Returns whether a graph or a graph embedded in it has a node for which `is` holds.
     pub(crate) fn has_node(&self, graph: usize, is: &impl Fn(&Kind) -> bool) -> bool {
-        let nodes = self
-            .graphs
-            .get(graph)
-            .into_iter()
-            .flat_map(|its| &its.nodes);
-        let mut kinds = nodes
-            .filter_map(|node| self.nodes.get(*node))
-            .map(|its| &its.kind);
+        let nodes = self.graphs.get(graph).into_iter().flat_map(|its| &its.nodes);
+        let mut kinds = nodes.filter_map(|node| self.nodes.get(*node)).map(|its| &its.kind);
         kinds.any(|kind| is(kind) || kind.embedded().iter().any(|its| self.has_node(*its, is)))
     }
 

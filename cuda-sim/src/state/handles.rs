@@ -29,12 +29,7 @@ pub(crate) enum State {
 
 impl<T> Handles<T> {
     pub(crate) const fn new(kind: u8) -> Self {
-        Self {
-            kind: kind as usize,
-            next: 1,
-            alive: BTreeMap::new(),
-            reserved: BTreeSet::new(),
-        }
+        Self { kind: kind as usize, next: 1, alive: BTreeMap::new(), reserved: BTreeSet::new() }
     }
 
     fn new_handle(&mut self) -> usize {

@@ -17,10 +17,7 @@ pub(crate) struct Buffer {
 
 impl Default for Buffer {
     fn default() -> Self {
-        Self {
-            start: core::ptr::null_mut(),
-            room: 0,
-        }
+        Self { start: core::ptr::null_mut(), room: 0 }
     }
 }
 

@@ -33,10 +33,7 @@ impl World {
     }
 
     pub(crate) fn module(&self, handle: usize) -> Answer<&Module> {
-        let module = self
-            .modules
-            .get(handle)
-            .or_else(|| self.libraries.get(handle));
+        let module = self.modules.get(handle).or_else(|| self.libraries.get(handle));
         module.ok_or_else(|| {
             if self.modules.state(handle) == State::Dead
                 || self.libraries.state(handle) == State::Dead
@@ -66,9 +63,7 @@ impl World {
         for variable in variables.iter() {
             let limit = self.profile.gpu.memory;
             let size = variable.size.max(1);
-            let place = self
-                .memory
-                .allocate(size, Kind::Plain, context, device, limit)?;
+            let place = self.memory.allocate(size, Kind::Plain, context, device, limit)?;
             self.memory.add_variable(place);
             if let Ok(bytes) = self.memory.bytes(place, size) {
                 bytes.fill(0);
@@ -106,10 +101,7 @@ impl World {
         if let Some(function) = its.function {
             return Ok(function);
         }
-        let made = self.functions.insert(Function {
-            is_kernel: false,
-            ..its
-        });
+        let made = self.functions.insert(Function { is_kernel: false, ..its });
         if let Some(its) = self.functions.get_mut(kernel) {
             its.function = Some(made);
         }

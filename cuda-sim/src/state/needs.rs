@@ -37,10 +37,7 @@ impl World {
             _ => None,
         };
         let mut contexts: Vec<usize> = context.into_iter().collect();
-        contexts.extend(
-            copy.into_iter()
-                .flat_map(|copy| self.contexts_of_copy(copy)),
-        );
+        contexts.extend(copy.into_iter().flat_map(|copy| self.contexts_of_copy(copy)));
         let id = |context: usize| Some((context, self.contexts.get(context)?.id));
         Needs {
             contexts: contexts.into_iter().filter_map(id).collect(),
@@ -90,9 +87,7 @@ impl World {
         if needs.contexts.iter().all(is_alive) {
             return Ok(());
         }
-        misuse(format!(
-            "a graph is {how} after the context of a node was destroyed"
-        ));
+        misuse(format!("a graph is {how} after the context of a node was destroyed"));
         Err(DESTROYED)
     }
 
@@ -100,9 +95,7 @@ impl World {
         if needs.green.is_none_or(|its| self.greens.get(its).is_some()) {
             return Ok(());
         }
-        misuse(format!(
-            "a graph is {how} after the green context of a node was destroyed"
-        ));
+        misuse(format!("a graph is {how} after the green context of a node was destroyed"));
         Err(DESTROYED)
     }
 
@@ -114,9 +107,7 @@ impl World {
         if needs.pinned.is_none_or(is_alive) {
             return Ok(());
         }
-        misuse(format!(
-            "a graph is {how} after the pinned source of a copy was freed"
-        ));
+        misuse(format!("a graph is {how} after the pinned source of a copy was freed"));
         Err(INVALID)
     }
 
@@ -126,9 +117,7 @@ impl World {
                 if self.events.get(*event).is_some() {
                     return Ok(());
                 }
-                misuse(format!(
-                    "a graph is {how} after the event of a node was destroyed"
-                ));
+                misuse(format!("a graph is {how} after the event of a node was destroyed"));
                 Err(INVALID)
             }
             Kind::Kernel(its) => {
@@ -137,9 +126,7 @@ impl World {
                 if self.modules.get(module).or(library).is_some() {
                     return Ok(());
                 }
-                misuse(format!(
-                    "a graph is {how} after the module of a kernel was unloaded"
-                ));
+                misuse(format!("a graph is {how} after the module of a kernel was unloaded"));
                 Err(INVALID)
             }
             _ => Ok(()),

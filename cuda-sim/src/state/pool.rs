@@ -49,10 +49,7 @@ pub(crate) struct LocationPools {
 
 impl LocationPools {
     pub(crate) fn new(pool: usize) -> Self {
-        Self {
-            default: pool,
-            current: pool,
-        }
+        Self { default: pool, current: pool }
     }
 }
 
@@ -63,11 +60,7 @@ impl Pool {
             CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE.0,
             c_int::try_from(device).unwrap_or(0),
         );
-        Self::new(
-            Some(device),
-            location,
-            CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED.0,
-        )
+        Self::new(Some(device), location, CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED.0)
     }
 
     /// Returns the advice for new memory of a managed pool, which prefers the location of the pool. Returns
@@ -111,9 +104,7 @@ impl Pool {
 impl World {
     /// Returns the default pools, with the pools that replace them.
     pub(crate) fn location_pools(&mut self) -> impl Iterator<Item = &mut LocationPools> {
-        self.device_pools
-            .iter_mut()
-            .chain(self.other_pools.values_mut())
+        self.device_pools.iter_mut().chain(self.other_pools.values_mut())
     }
 
     pub(crate) fn pool(&mut self, pool: CUmemoryPool) -> Answer<&mut Pool> {

@@ -25,10 +25,7 @@ struct Known {
 
 impl Known {
     fn new(properties: CudaProcess) -> Self {
-        Self {
-            properties,
-            state: State::CU_PROCESS_STATE_RUNNING,
-        }
+        Self { properties, state: State::CU_PROCESS_STATE_RUNNING }
     }
 }
 

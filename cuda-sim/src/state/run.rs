@@ -37,10 +37,7 @@ impl World {
             None => {
                 let operation = given(self)?;
                 self.begin_wait(operation);
-                Kept {
-                    operation,
-                    is_waiting: true,
-                }
+                Kept { operation, is_waiting: true }
             }
         };
         let operation = kept.operation;
@@ -97,9 +94,7 @@ impl World {
                 if let Some(event) = self.events.get_mut(event) {
                     // Only the last record counts: an older one may run before or after it.
                     if event.time.is_none()
-                        && event
-                            .recorded
-                            .is_some_and(|last| self.executor.is_done(last))
+                        && event.recorded.is_some_and(|last| self.executor.is_done(last))
                     {
                         event.time = Some(tick);
                     }

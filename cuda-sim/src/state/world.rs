@@ -132,10 +132,7 @@ pub(crate) fn renew(seed: u64) {
     let mut world = lock();
     let before = world.as_ref().expect("the software driver is installed");
     let profile = before.profile.clone().with_seed(seed);
-    *world = Some(World {
-        initialised: true,
-        ..World::new(profile)
-    });
+    *world = Some(World { initialised: true, ..World::new(profile) });
 }
 
 /// Begins the sequence of choices again that follows from the seed, so that equal calls have equal answers.
@@ -334,10 +331,7 @@ impl World {
             ContextKind::Primary | ContextKind::Created => None,
         };
         let id = self.new_id();
-        let made = self.add_stream(Stream {
-            is_default: true,
-            ..Stream::new(owner, green, id)
-        });
+        let made = self.add_stream(Stream { is_default: true, ..Stream::new(owner, green, id) });
         self.per_thread.insert(key, made);
         Ok(made)
     }
@@ -411,10 +405,8 @@ impl World {
     ) -> Answer<(Runnable, Option<usize>)> {
         let handle = function;
         let function = self.function(function)?;
-        let module = self
-            .modules
-            .get(function.module)
-            .or_else(|| self.libraries.get(function.module));
+        let module =
+            self.modules.get(function.module).or_else(|| self.libraries.get(function.module));
         let Some(module) = module else {
             misuse("a kernel is launched after its module was unloaded");
             return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);

@@ -18,16 +18,8 @@ struct Format {
 
 /// The formats that NVIDIA's tools write.
 const FORMATS: [Format; 2] = [
-    Format {
-        abi: [51, 7],
-        shift: 0,
-        since: CudaVersion::new(8, 0),
-    },
-    Format {
-        abi: [65, 8],
-        shift: 8,
-        since: CudaVersion::new(13, 0),
-    },
+    Format { abi: [51, 7], shift: 0, since: CudaVersion::new(8, 0) },
+    Format { abi: [65, 8], shift: 8, since: CudaVersion::new(13, 0) },
 ];
 
 /// The size of the header of a section.
@@ -151,17 +143,12 @@ impl<'a> Cubin<'a> {
         let sections = Sections::new(image).ok_or(ImageError::Damaged("a section of the cubin"))?;
         let constants = sections.named(CONSTANTS);
         cubin.constant_bytes = constants.map_or(0, |section| section.size);
-        cubin
-            .read_symbols(&sections)
-            .ok_or(ImageError::Damaged("a symbol of the cubin"))?;
+        cubin.read_symbols(&sections).ok_or(ImageError::Damaged("a symbol of the cubin"))?;
         Ok(cubin)
     }
 
     fn read_symbols(&mut self, sections: &Sections<'a>) -> Option<()> {
-        let tables = sections
-            .all
-            .iter()
-            .filter(|section| section.kind == SYMBOLS);
+        let tables = sections.all.iter().filter(|section| section.kind == SYMBOLS);
         for table in tables {
             let first = self.kernels.len();
             // The index of each kernel in the symbol table.
@@ -178,8 +165,7 @@ impl<'a> Cubin<'a> {
                     }
                     FUNCTION if !is_local => self.functions.push(name),
                     OBJECT if section != 0 => {
-                        self.variables
-                            .extend(sections.variable(name, section, symbol));
+                        self.variables.extend(sections.variable(name, section, symbol));
                     }
                     _ => {}
                 }
@@ -211,11 +197,7 @@ impl<'a> Sections<'a> {
     fn new(image: &'a [u8]) -> Option<Self> {
         let size = usize::from(half(image, 60)?) * SECTION;
         let table = slice(image, position(image, 40)?, size)?;
-        let mut sections = Self {
-            image,
-            all: Vec::new(),
-            by_name: HashMap::new(),
-        };
+        let mut sections = Self { image, all: Vec::new(), by_name: HashMap::new() };
         for section in table.chunks_exact(SECTION) {
             sections.all.push(Section {
                 name: "",
@@ -284,10 +266,7 @@ impl<'a> Sections<'a> {
         let reserved = self.named(".nv.shared.reserved.0").map_or(0, |_| RESERVED);
         Some(CubinKernel {
             name,
-            parameters: parameters
-                .into_iter()
-                .map(|(_, parameter)| parameter)
-                .collect(),
+            parameters: parameters.into_iter().map(|(_, parameter)| parameter).collect(),
             max_threads,
             cluster,
             shared_bytes: shared.saturating_sub(reserved),
@@ -419,20 +398,7 @@ mod tests {
         image[at.expect("the name") + 8] = 0;
         let entries = [(0x2f, 1, 25), (0x11, 1, 4000), (0x11, 0, 1), (0x12, 1, 5)];
         let entries = entries.map(|(attribute, index, value)| {
-            [
-                4,
-                attribute,
-                8,
-                0,
-                index,
-                0,
-                0,
-                0,
-                value as u8,
-                (value >> 8) as u8,
-                0,
-                0,
-            ]
+            [4, attribute, 8, 0, index, 0, 0, 0, value as u8, (value >> 8) as u8, 0, 0]
         });
         let at = image.windows(2).position(|text| text == [4, 0x17]);
         let at = at.expect("the entries");

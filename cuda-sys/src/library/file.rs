@@ -36,10 +36,7 @@ impl File {
     pub(crate) unsafe fn open(path: &Path, search: Search) -> Result<Self, Attempt> {
         // SAFETY: the caller guarantees that the file may be opened.
         match unsafe { open(path, search) } {
-            Ok(handle) => Ok(Self {
-                handle: ManuallyDrop::new(handle),
-                path: path.to_owned(),
-            }),
+            Ok(handle) => Ok(Self { handle: ManuallyDrop::new(handle), path: path.to_owned() }),
             Err(error) => Err(Attempt {
                 path: path.to_owned(),
                 failure: AttemptFailure::NotOpened(error.to_string()),
@@ -115,17 +112,11 @@ pub enum AttemptFailure {
 
 impl LoadError {
     pub(crate) fn of_driver(tried: Vec<Attempt>) -> Self {
-        Self {
-            tried: tried.into(),
-            is_driver: true,
-        }
+        Self { tried: tried.into(), is_driver: true }
     }
 
     pub(super) fn of_library(tried: Vec<Attempt>) -> Self {
-        Self {
-            tried: tried.into(),
-            is_driver: false,
-        }
+        Self { tried: tried.into(), is_driver: false }
     }
 
     /// Returns the files that were tried, in order.
@@ -152,10 +143,7 @@ impl fmt::Display for LoadError {
             match &attempt.failure {
                 // The linker's message usually begins with the path.
                 AttemptFailure::NotOpened(words)
-                    if attempt
-                        .path
-                        .to_str()
-                        .is_some_and(|path| words.starts_with(path)) =>
+                    if attempt.path.to_str().is_some_and(|path| words.starts_with(path)) =>
                 {
                     write!(f, "{separator} {words}")?;
                 }
@@ -175,10 +163,7 @@ impl fmt::Display for LoadError {
         if !self.is_driver {
             return Ok(());
         }
-        write!(
-            f,
-            "; install NVIDIA's driver, or set {DRIVER_VARIABLE} to its library"
-        )
+        write!(f, "; install NVIDIA's driver, or set {DRIVER_VARIABLE} to its library")
     }
 }
 

@@ -49,10 +49,7 @@ impl Driver {
     /// # Safety
     /// The file is a CUDA driver, a toolkit's stub of one, or not a library.
     pub(super) unsafe fn open(path: &Path) -> Result<Self, Attempt> {
-        let failed = |failure| Attempt {
-            path: path.to_owned(),
-            failure,
-        };
+        let failed = |failure| Attempt { path: path.to_owned(), failure };
         // SAFETY: the caller guarantees that the file is one of these.
         let file = unsafe { File::open(path, Search::System) }?;
 
@@ -95,11 +92,7 @@ impl Driver {
         base.push(0);
         let mut found = core::ptr::null_mut();
         let mut status = CUdriverProcAddressQueryResult::default();
-        let flags = if function.is_per_thread() {
-            PER_THREAD_STREAM
-        } else {
-            LEGACY_STREAM
-        };
+        let flags = if function.is_per_thread() { PER_THREAD_STREAM } else { LEGACY_STREAM };
         // SAFETY: a driver's symbol of this name has this type.
         let get = unsafe { core::mem::transmute::<*mut c_void, GetProcAddress>(address.as_ptr()) };
         // SAFETY: the name is NUL-terminated, and both pointers are to local variables of the right

@@ -30,10 +30,7 @@ impl Function {
 
     /// Returns the function with this exact symbol, for example `cuMemAlloc_v2`.
     pub fn find(symbol: &str) -> Option<Self> {
-        SYMBOLS
-            .binary_search_by(|(name, _)| name[..name.len() - 1].cmp(symbol))
-            .ok()
-            .map(Self)
+        SYMBOLS.binary_search_by(|(name, _)| name[..name.len() - 1].cmp(symbol)).ok().map(Self)
     }
 
     pub(crate) fn at(index: usize) -> Self {
@@ -60,9 +57,7 @@ impl Function {
     /// and by `cuGetProcAddress`. For `cuMemcpyHtoD_v2_ptds` it is `cuMemcpyHtoD`.
     pub fn base(self) -> &'static str {
         let name = self.symbol();
-        let name = self
-            .stream_suffix()
-            .map_or(name, |suffix| &name[..name.len() - suffix.len()]);
+        let name = self.stream_suffix().map_or(name, |suffix| &name[..name.len() - suffix.len()]);
         match name.rsplit_once("_v") {
             Some((base, abi)) if abi.bytes().all(|byte| byte.is_ascii_digit()) => base,
             _ => name,
@@ -70,9 +65,7 @@ impl Function {
     }
 
     fn stream_suffix(self) -> Option<&'static str> {
-        ["_ptsz", "_ptds"]
-            .into_iter()
-            .find(|suffix| self.symbol().ends_with(suffix))
+        ["_ptsz", "_ptds"].into_iter().find(|suffix| self.symbol().ends_with(suffix))
     }
 
     /// Returns whether this is a variant for which stream 0 is the per-thread default stream.
@@ -138,8 +131,7 @@ pub struct MissingFunction {
 impl MissingFunction {
     /// Returns whether the function was introduced after this driver's version.
     pub fn needs_newer_driver(&self) -> bool {
-        self.driver
-            .is_some_and(|driver| self.function.since() > driver)
+        self.driver.is_some_and(|driver| self.function.since() > driver)
     }
 }
 

@@ -5,23 +5,14 @@ use crate::bindings::CUresult;
 /// The description of every code that the 13.5 headers define.
 pub(super) const TEXTS: &[(CUresult, &str)] = &[
     (CUresult::CUDA_SUCCESS, "success"),
-    (
-        CUresult::CUDA_ERROR_INVALID_VALUE,
-        "an argument is not valid for this call",
-    ),
-    (
-        CUresult::CUDA_ERROR_OUT_OF_MEMORY,
-        "not enough memory, or not enough of another resource",
-    ),
+    (CUresult::CUDA_ERROR_INVALID_VALUE, "an argument is not valid for this call"),
+    (CUresult::CUDA_ERROR_OUT_OF_MEMORY, "not enough memory, or not enough of another resource"),
     (
         CUresult::CUDA_ERROR_NOT_INITIALIZED,
         "the driver is not initialized: cuInit was not called or failed, or there is no driver library \
          (cuda_sys::load returns the reason)",
     ),
-    (
-        CUresult::CUDA_ERROR_DEINITIALIZED,
-        "the driver is shutting down with the process",
-    ),
+    (CUresult::CUDA_ERROR_DEINITIALIZED, "the driver is shutting down with the process"),
     (
         CUresult::CUDA_ERROR_PROFILER_DISABLED,
         "profiling is not available in this run, for example under an external profiler",
@@ -50,22 +41,13 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
         CUresult::CUDA_ERROR_DEVICE_UNAVAILABLE,
         "the GPU is busy or in exclusive use by another process",
     ),
-    (
-        CUresult::CUDA_ERROR_MULTICAST_RESOURCE_FULL,
-        "no hardware resources for multicast are left",
-    ),
-    (
-        CUresult::CUDA_ERROR_NO_DEVICE,
-        "no CUDA-capable GPU is visible to this process",
-    ),
+    (CUresult::CUDA_ERROR_MULTICAST_RESOURCE_FULL, "no hardware resources for multicast are left"),
+    (CUresult::CUDA_ERROR_NO_DEVICE, "no CUDA-capable GPU is visible to this process"),
     (
         CUresult::CUDA_ERROR_INVALID_DEVICE,
         "no such device, or the operation is not valid for this device",
     ),
-    (
-        CUresult::CUDA_ERROR_DEVICE_NOT_LICENSED,
-        "the GPU lacks the license that CUDA needs (vGPU)",
-    ),
+    (CUresult::CUDA_ERROR_DEVICE_NOT_LICENSED, "the GPU lacks the license that CUDA needs (vGPU)"),
     (
         CUresult::CUDA_ERROR_INVALID_IMAGE,
         "the module image is not valid cubin, PTX or fat binary code",
@@ -78,42 +60,18 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
         CUresult::CUDA_ERROR_CONTEXT_ALREADY_CURRENT,
         "the context is already current (no longer returned)",
     ),
-    (
-        CUresult::CUDA_ERROR_MAP_FAILED,
-        "the resource or memory could not be mapped",
-    ),
-    (
-        CUresult::CUDA_ERROR_UNMAP_FAILED,
-        "the resource or memory could not be unmapped",
-    ),
-    (
-        CUresult::CUDA_ERROR_ARRAY_IS_MAPPED,
-        "the array is mapped and cannot be destroyed now",
-    ),
-    (
-        CUresult::CUDA_ERROR_ALREADY_MAPPED,
-        "the resource is already mapped",
-    ),
+    (CUresult::CUDA_ERROR_MAP_FAILED, "the resource or memory could not be mapped"),
+    (CUresult::CUDA_ERROR_UNMAP_FAILED, "the resource or memory could not be unmapped"),
+    (CUresult::CUDA_ERROR_ARRAY_IS_MAPPED, "the array is mapped and cannot be destroyed now"),
+    (CUresult::CUDA_ERROR_ALREADY_MAPPED, "the resource is already mapped"),
     (
         CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU,
         "the module has no code that runs on this GPU; build it for this architecture",
     ),
-    (
-        CUresult::CUDA_ERROR_ALREADY_ACQUIRED,
-        "the resource is already acquired",
-    ),
-    (
-        CUresult::CUDA_ERROR_NOT_MAPPED,
-        "the resource is not mapped",
-    ),
-    (
-        CUresult::CUDA_ERROR_NOT_MAPPED_AS_ARRAY,
-        "the resource is mapped, but not as an array",
-    ),
-    (
-        CUresult::CUDA_ERROR_NOT_MAPPED_AS_POINTER,
-        "the resource is mapped, but not as a pointer",
-    ),
+    (CUresult::CUDA_ERROR_ALREADY_ACQUIRED, "the resource is already acquired"),
+    (CUresult::CUDA_ERROR_NOT_MAPPED, "the resource is not mapped"),
+    (CUresult::CUDA_ERROR_NOT_MAPPED_AS_ARRAY, "the resource is mapped, but not as an array"),
+    (CUresult::CUDA_ERROR_NOT_MAPPED_AS_POINTER, "the resource is mapped, but not as a pointer"),
     (
         CUresult::CUDA_ERROR_ECC_UNCORRECTABLE,
         "the GPU found a memory (ECC) error that it could not correct",
@@ -122,18 +80,12 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
         CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT,
         "this device does not support the limit that was read or set",
     ),
-    (
-        CUresult::CUDA_ERROR_CONTEXT_ALREADY_IN_USE,
-        "the context is in use by another thread",
-    ),
+    (CUresult::CUDA_ERROR_CONTEXT_ALREADY_IN_USE, "the context is in use by another thread"),
     (
         CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED,
         "these two devices cannot access each other's memory",
     ),
-    (
-        CUresult::CUDA_ERROR_INVALID_PTX,
-        "the PTX does not compile; the JIT log says why",
-    ),
+    (CUresult::CUDA_ERROR_INVALID_PTX, "the PTX does not compile; the JIT log says why"),
     (
         CUresult::CUDA_ERROR_INVALID_GRAPHICS_CONTEXT,
         "the OpenGL or other graphics context is not valid",
@@ -170,42 +122,24 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
         CUresult::CUDA_ERROR_INSUFFICIENT_LOADER_VERSION,
         "the code needs a newer loader than the driver has; update the driver",
     ),
-    (
-        CUresult::CUDA_ERROR_INVALID_SOURCE,
-        "the kernel source is not valid",
-    ),
-    (
-        CUresult::CUDA_ERROR_FILE_NOT_FOUND,
-        "the file was not found",
-    ),
+    (CUresult::CUDA_ERROR_INVALID_SOURCE, "the kernel source is not valid"),
+    (CUresult::CUDA_ERROR_FILE_NOT_FOUND, "the file was not found"),
     (
         CUresult::CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND,
         "a symbol of a shared library was not found",
     ),
-    (
-        CUresult::CUDA_ERROR_SHARED_OBJECT_INIT_FAILED,
-        "a shared library failed to initialize",
-    ),
-    (
-        CUresult::CUDA_ERROR_OPERATING_SYSTEM,
-        "a call to the operating system failed",
-    ),
+    (CUresult::CUDA_ERROR_SHARED_OBJECT_INIT_FAILED, "a shared library failed to initialize"),
+    (CUresult::CUDA_ERROR_OPERATING_SYSTEM, "a call to the operating system failed"),
     (
         CUresult::CUDA_ERROR_INVALID_HANDLE,
         "a handle is not valid: its object was destroyed, or has another context or type",
     ),
-    (
-        CUresult::CUDA_ERROR_ILLEGAL_STATE,
-        "a resource is not in a state that allows this call",
-    ),
+    (CUresult::CUDA_ERROR_ILLEGAL_STATE, "a resource is not in a state that allows this call"),
     (
         CUresult::CUDA_ERROR_LOSSY_QUERY,
         "the result would lose information that this query cannot express",
     ),
-    (
-        CUresult::CUDA_ERROR_NOT_FOUND,
-        "the name was not found: no such symbol, kernel or texture",
-    ),
+    (CUresult::CUDA_ERROR_NOT_FOUND, "the name was not found: no such symbol, kernel or texture"),
     (
         CUresult::CUDA_ERROR_NOT_READY,
         "the work has not completed yet (a status rather than an error)",
@@ -230,10 +164,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
         CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
         "peer access is already enabled in this direction",
     ),
-    (
-        CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED,
-        "peer access is not enabled in this direction",
-    ),
+    (CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "peer access is not enabled in this direction"),
     (
         CUresult::CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE,
         "the primary context is active, which this call does not allow",
@@ -250,18 +181,9 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
         CUresult::CUDA_ERROR_TOO_MANY_PEERS,
         "the hardware does not support more peers of this context",
     ),
-    (
-        CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
-        "the host memory is already registered",
-    ),
-    (
-        CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
-        "the host memory is not registered",
-    ),
-    (
-        CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR,
-        "a kernel corrupted or overflowed its call stack",
-    ),
+    (CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "the host memory is already registered"),
+    (CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "the host memory is not registered"),
+    (CUresult::CUDA_ERROR_HARDWARE_STACK_ERROR, "a kernel corrupted or overflowed its call stack"),
     (
         CUresult::CUDA_ERROR_ILLEGAL_INSTRUCTION,
         "a kernel ran an instruction that this GPU does not support",
@@ -274,10 +196,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
         CUresult::CUDA_ERROR_INVALID_ADDRESS_SPACE,
         "a kernel used an address of the wrong kind of memory (global, shared, local)",
     ),
-    (
-        CUresult::CUDA_ERROR_INVALID_PC,
-        "a kernel jumped to an address where there is no code",
-    ),
+    (CUresult::CUDA_ERROR_INVALID_PC, "a kernel jumped to an address where there is no code"),
     (
         CUresult::CUDA_ERROR_LAUNCH_FAILED,
         "a kernel failed on the device; the process cannot use the GPU any more",
@@ -290,10 +209,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
         CUresult::CUDA_ERROR_TENSOR_MEMORY_LEAK,
         "a kernel ended without freeing all the tensor memory that it allocated",
     ),
-    (
-        CUresult::CUDA_ERROR_NOT_PERMITTED,
-        "the operation is not permitted here, or to this process",
-    ),
+    (CUresult::CUDA_ERROR_NOT_PERMITTED, "the operation is not permitted here, or to this process"),
     (
         CUresult::CUDA_ERROR_NOT_SUPPORTED,
         "the operation is not supported by this device, driver or system",
@@ -314,10 +230,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
         CUresult::CUDA_ERROR_MPS_CONNECTION_FAILED,
         "the MPS control daemon or server could not be reached",
     ),
-    (
-        CUresult::CUDA_ERROR_MPS_RPC_FAILURE,
-        "a call between this process and the MPS server failed",
-    ),
+    (CUresult::CUDA_ERROR_MPS_RPC_FAILURE, "a call between this process and the MPS server failed"),
     (
         CUresult::CUDA_ERROR_MPS_SERVER_NOT_READY,
         "the MPS server does not accept clients while it starts or recovers; try again",
@@ -330,10 +243,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
         CUresult::CUDA_ERROR_MPS_MAX_CONNECTIONS_REACHED,
         "the MPS clients use all device connections",
     ),
-    (
-        CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED,
-        "this MPS client was terminated by the server",
-    ),
+    (CUresult::CUDA_ERROR_MPS_CLIENT_TERMINATED, "this MPS client was terminated by the server"),
     (
         CUresult::CUDA_ERROR_CDP_NOT_SUPPORTED,
         "the code uses dynamic parallelism, which is not supported here",
@@ -350,10 +260,7 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
         CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
         "an earlier error has invalidated this capture; end it and start again",
     ),
-    (
-        CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE,
-        "the call would merge two independent captures",
-    ),
+    (CUresult::CUDA_ERROR_STREAM_CAPTURE_MERGE, "the call would merge two independent captures"),
     (
         CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED,
         "the stream is not the one on which this capture was started",
@@ -415,12 +322,6 @@ pub(super) const TEXTS: &[(CUresult, &str)] = &[
         CUresult::CUDA_ERROR_GRAPH_RECAPTURE_FAILURE,
         "the recapture does not match the graph, which must now be destroyed",
     ),
-    (
-        CUresult::CUDA_ERROR_FABRIC_NOT_READY,
-        "the fabric between the GPUs is not ready yet",
-    ),
-    (
-        CUresult::CUDA_ERROR_UNKNOWN,
-        "the driver reports a failure without its cause",
-    ),
+    (CUresult::CUDA_ERROR_FABRIC_NOT_READY, "the fabric between the GPUs is not ready yet"),
+    (CUresult::CUDA_ERROR_UNKNOWN, "the driver reports a failure without its cause"),
 ];

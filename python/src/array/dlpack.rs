@@ -29,14 +29,8 @@ struct Names {
     used: &'static CStr,
 }
 
-const LEGACY: Names = Names {
-    fresh: c"dltensor",
-    used: c"used_dltensor",
-};
-const VERSIONED: Names = Names {
-    fresh: c"dltensor_versioned",
-    used: c"used_dltensor_versioned",
-};
+const LEGACY: Names = Names { fresh: c"dltensor", used: c"used_dltensor" };
+const VERSIONED: Names = Names { fresh: c"dltensor_versioned", used: c"used_dltensor_versioned" };
 
 pub(super) fn refused(field: &'static str, problem: impl Into<String>) -> Failure {
     let problem = problem.into();
@@ -78,11 +72,7 @@ pub(super) struct Exported {
 
 impl Exported {
     pub(super) fn new(kept: Kept, consumer: Option<StreamHandle>) -> Self {
-        Self {
-            memory: Some(kept.memory),
-            owner: kept.owner.map(Owner::new),
-            consumer,
-        }
+        Self { memory: Some(kept.memory), owner: kept.owner.map(Owner::new), consumer }
     }
 
     pub(super) fn memory(&self) -> Option<&Memory> {
@@ -464,11 +454,7 @@ fn device_of(object: &Bound<'_, PyAny>) -> Result<(i32, u32)> {
     })?;
     let kinds = [MemoryKind::Device, MemoryKind::Pinned, MemoryKind::Managed];
     if !kinds.map(device_type).contains(&kind) {
-        let what = if kind == 1 {
-            "the host (kDLCPU)"
-        } else {
-            "another kind of device"
-        };
+        let what = if kind == 1 { "the host (kDLCPU)" } else { "another kind of device" };
         let problem = format!("{kind}, {what}: the supported device types are 2, 3 and 13");
         return Err(refused("device", problem));
     }

@@ -108,12 +108,7 @@ pub(super) enum Values<'py> {
 pub(super) fn values<'py>(array: &Array, value: &Bound<'py, PyAny>) -> Result<Values<'py>> {
     let py = value.py();
     let shape = PyTuple::new(py, array.layout.shape())?;
-    let arguments = (
-        value,
-        array.dtype.typestr(),
-        descr(py, &array.dtype)?,
-        shape,
-    );
+    let arguments = (value, array.dtype.typestr(), descr(py, &array.dtype)?, shape);
     let values = ask(py, intern!(py, "values"), arguments)?;
     match values.cast_into::<PyBytes>() {
         Ok(item) => Ok(Values::One(item)),
@@ -162,10 +157,7 @@ impl<'py> HostArray<'py> {
             None => dict.clone(),
             Some(bytes) => {
                 let dict = dict.copy()?;
-                dict.set_item(
-                    intern!(py, "data"),
-                    (bytes.as_bytes().as_ptr().addr(), true),
-                )?;
+                dict.set_item(intern!(py, "data"), (bytes.as_bytes().as_ptr().addr(), true))?;
                 dict
             }
         };
@@ -175,9 +167,7 @@ impl<'py> HostArray<'py> {
         let array = raw.check(ReadOptions::default())?;
         if let Some(bytes) = &bytes {
             if array.layout().byte_range().end.unsigned_abs() > bytes.as_bytes().len() {
-                return Err(Failure::invalid(
-                    "the buffer has fewer bytes than its shape needs",
-                ));
+                return Err(Failure::invalid("the buffer has fewer bytes than its shape needs"));
             }
         }
         Ok(Self {
@@ -185,11 +175,7 @@ impl<'py> HostArray<'py> {
             layout: array.layout().clone(),
             address: usize::try_from(array.address()).unwrap_or(0),
             is_read_only: array.is_read_only(),
-            keep: Keep {
-                owner,
-                interface: dict.clone(),
-                bytes,
-            },
+            keep: Keep { owner, interface: dict.clone(), bytes },
         })
     }
 
@@ -204,10 +190,7 @@ impl<'py> HostArray<'py> {
 }
 
 fn host_elements(memory: HostAddress, layout: &Layout) -> Elements<'_> {
-    Elements {
-        at: At::Host(memory),
-        layout,
-    }
+    Elements { at: At::Host(memory), layout }
 }
 
 impl PyDeviceArray {

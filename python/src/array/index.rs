@@ -22,10 +22,7 @@ pub(crate) fn index(layout: &Layout, key: &Bound<'_, PyAny>) -> Result<View> {
         Err(_) => vec![key.clone()],
     };
     let is_ellipsis = |key: &Bound<'_, PyAny>| key.is_instance_of::<PyEllipsis>();
-    let taken = keys
-        .iter()
-        .filter(|key| !key.is_none() && !is_ellipsis(key))
-        .count();
+    let taken = keys.iter().filter(|key| !key.is_none() && !is_ellipsis(key)).count();
     let dimensions = layout.shape().len();
     let Some(left) = dimensions.checked_sub(taken) else {
         return Err(index_error(format!(
@@ -34,16 +31,10 @@ pub(crate) fn index(layout: &Layout, key: &Bound<'_, PyAny>) -> Result<View> {
     };
     let ellipses = keys.iter().filter(|key| is_ellipsis(key)).count();
     if ellipses > 1 {
-        return Err(index_error(
-            "an index can have at most one ellipsis (...)".to_owned(),
-        ));
+        return Err(index_error("an index can have at most one ellipsis (...)".to_owned()));
     }
 
-    let mut all = layout
-        .shape()
-        .iter()
-        .copied()
-        .zip(layout.strides().iter().copied());
+    let mut all = layout.shape().iter().copied().zip(layout.strides().iter().copied());
     let (mut offset, mut shape, mut strides) = (0isize, Vec::new(), Vec::new());
     let mut is_empty = false;
     let mut keep = |(extent, stride): (usize, isize)| {
@@ -72,11 +63,7 @@ pub(crate) fn index(layout: &Layout, key: &Bound<'_, PyAny>) -> Result<View> {
     }
     all.for_each(&mut keep);
     // An empty view has no first element.
-    let offset = if is_empty || layout.is_empty() {
-        0
-    } else {
-        offset
-    };
+    let offset = if is_empty || layout.is_empty() { 0 } else { offset };
     let layout = written(&shape, &strides, layout.item_size())?;
     Ok(View { offset, layout })
 }
@@ -131,9 +118,7 @@ pub(crate) fn transpose(layout: &Layout, axes: Option<Vec<isize>>) -> Result<Lay
                 sorted.into_iter().eq(0..dimensions)
             });
             resolved.ok_or_else(|| {
-                Failure::invalid(format!(
-                    "{axes:?} is not a permutation of the {dimensions} axes"
-                ))
+                Failure::invalid(format!("{axes:?} is not a permutation of the {dimensions} axes"))
             })?
         }
     };
@@ -154,9 +139,7 @@ pub(crate) fn reshape(layout: &Layout, shape: &[isize]) -> Result<Layout> {
     let known: Option<usize> = shape
         .iter()
         .filter(|extent| **extent != -1)
-        .try_fold(1usize, |product, extent| {
-            product.checked_mul(usize::try_from(*extent).ok()?)
-        });
+        .try_fold(1usize, |product, extent| product.checked_mul(usize::try_from(*extent).ok()?));
     let known = known.ok_or_else(refused)?;
     let unknown = shape.iter().filter(|extent| **extent == -1).count();
     let rest = match unknown {
@@ -164,10 +147,8 @@ pub(crate) fn reshape(layout: &Layout, shape: &[isize]) -> Result<Layout> {
         1 if known != 0 && len % known == 0 => len / known,
         _ => return Err(refused()),
     };
-    let shape: Vec<usize> = shape
-        .iter()
-        .map(|extent| usize::try_from(*extent).unwrap_or(rest))
-        .collect();
+    let shape: Vec<usize> =
+        shape.iter().map(|extent| usize::try_from(*extent).unwrap_or(rest)).collect();
     if layout.is_empty() || layout.is_c_contiguous() {
         return Ok(Layout::c_contiguous(&shape, layout.item_size())?);
     }
@@ -235,11 +216,8 @@ fn strides_without_copy(layout: &Layout, shape: &[usize]) -> Option<Vec<isize>> 
 pub(crate) fn broadcast(layout: &Layout, shape: &[usize]) -> Option<Layout> {
     let added = shape.len().checked_sub(layout.shape().len())?;
     let mut strides = vec![0; added];
-    for ((extent, stride), wanted) in layout
-        .shape()
-        .iter()
-        .zip(layout.strides())
-        .zip(&shape[added..])
+    for ((extent, stride), wanted) in
+        layout.shape().iter().zip(layout.strides()).zip(&shape[added..])
     {
         strides.push(match (*extent, *wanted) {
             (extent, wanted) if extent == wanted => *stride,

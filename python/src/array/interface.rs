@@ -43,18 +43,12 @@ fn number(key: &'static str, value: &Bound<'_, PyAny>) -> Result<i128> {
 /// Reads a tuple of integers; a list is also accepted.
 fn numbers(key: &'static str, value: &Bound<'_, PyAny>) -> Result<Vec<i128>> {
     if let Ok(tuple) = value.cast::<PyTuple>() {
-        return tuple
-            .iter_borrowed()
-            .map(|item| number(key, &item))
-            .collect();
+        return tuple.iter_borrowed().map(|item| number(key, &item)).collect();
     }
     if let Ok(list) = value.cast::<PyList>() {
         return list.iter().map(|item| number(key, &item)).collect();
     }
-    Err(refused(
-        key,
-        format!("{} where a tuple is expected", kind(value)),
-    ))
+    Err(refused(key, format!("{} where a tuple is expected", kind(value))))
 }
 
 fn text(key: &'static str, value: &Bound<'_, PyAny>) -> Result<String> {
@@ -92,12 +86,7 @@ pub(super) fn descr(value: &Bound<'_, PyAny>) -> Result<Vec<DescrEntry>> {
 }
 
 fn entries(value: &Bound<'_, PyAny>, depth: usize) -> Result<Vec<DescrEntry>> {
-    let expected = || {
-        refused(
-            "descr",
-            "a list of (name, type) or (name, type, shape) is expected",
-        )
-    };
+    let expected = || refused("descr", "a list of (name, type) or (name, type, shape) is expected");
     let Some(depth) = depth.checked_sub(1) else {
         return Err(refused("descr", "records are nested too deeply"));
     };
@@ -138,10 +127,8 @@ fn extents(shape: &Bound<'_, PyAny>) -> Result<Vec<usize>> {
         Ok(extent) => vec![extent.into()],
         Err(_) => numbers("descr", shape)?,
     };
-    let extents: Option<Vec<usize>> = extents
-        .into_iter()
-        .map(|extent| usize::try_from(extent).ok())
-        .collect();
+    let extents: Option<Vec<usize>> =
+        extents.into_iter().map(|extent| usize::try_from(extent).ok()).collect();
     extents.ok_or_else(|| refused("descr", "a field has a negative or too large extent"))
 }
 
@@ -198,14 +185,9 @@ pub(super) fn read(interface: &Bound<'_, PyAny>) -> Result<RawInterface> {
         version,
         shape: shape.map(|value| numbers("shape", &value)).transpose()?,
         typestr,
-        descr: its_descr
-            .filter(|_| is_void)
-            .map(|value| descr(&value))
-            .transpose()?,
+        descr: its_descr.filter(|_| is_void).map(|value| descr(&value)).transpose()?,
         data: its_data.map(|value| data(&value)).transpose()?,
-        strides: strides
-            .map(|value| numbers("strides", &value))
-            .transpose()?,
+        strides: strides.map(|value| numbers("strides", &value)).transpose()?,
         // A mask is refused, or has no meaning, so its value is not read.
         mask: mask.map(|_| Box::default()),
         stream: stream.map(|value| number("stream", &value)).transpose()?,
@@ -214,16 +196,9 @@ pub(super) fn read(interface: &Bound<'_, PyAny>) -> Result<RawInterface> {
 
 /// Returns the address of the first element, or 0 for an empty array.
 pub(super) fn address(interface: &Bound<'_, PyAny>) -> Result<u64> {
-    let options = ReadOptions {
-        ignore_stream: true,
-        ..ReadOptions::default()
-    };
+    let options = ReadOptions { ignore_stream: true, ..ReadOptions::default() };
     let array = read(interface)?.check(options)?;
-    Ok(if array.layout().is_empty() {
-        0
-    } else {
-        array.address()
-    })
+    Ok(if array.layout().is_empty() { 0 } else { array.address() })
 }
 
 /// Returns the context of the stream that an interface names. For memory of one device, this is the
@@ -249,10 +224,8 @@ pub(super) fn import(
     if let Some(owner) = &owner {
         refuse_lazy(owner.bind(py), |problem| refused("data", problem))?;
     }
-    let options = ReadOptions {
-        ignore_stream: !(sync && config::sync()),
-        ..ReadOptions::default()
-    };
+    let options =
+        ReadOptions { ignore_stream: !(sync && config::sync()), ..ReadOptions::default() };
     let checked = read(interface)?.check(options)?;
     let (layout, dtype) = (checked.layout().clone(), checked.dtype().clone());
     let is_nowhere = layout.is_empty() || layout.item_size() == 0;
@@ -272,9 +245,7 @@ pub(super) fn import(
             let handle = Handle::new(number)?;
             let is_of_device = !is_nowhere && kind == MemoryKind::Device;
             context = context_of(py, handle, is_of_device.then_some(context))?;
-            let kept = owner
-                .as_ref()
-                .map(|owner| cupy_stream(owner.bind(py), number));
+            let kept = owner.as_ref().map(|owner| cupy_stream(owner.bind(py), number));
             Some(match kept.transpose()?.flatten() {
                 Some(stream) => {
                     StreamHandle::Stream(foreign(handle, &context, Arc::new(Owner::new(stream)))?)
@@ -292,13 +263,7 @@ pub(super) fn import(
         }
     };
     let memory = Memory::new(Hold::Foreign, lane, context, kind);
-    let array = Array {
-        dtype,
-        exchange: None,
-        layout,
-        address,
-        read_only: checked.is_read_only(),
-    };
+    let array = Array { dtype, exchange: None, layout, address, read_only: checked.is_read_only() };
     Ok(PyDeviceArray::new(array, memory.into(), owner))
 }
 

@@ -98,10 +98,7 @@ impl Memory {
         release_tensors(None);
         let (hold, address) = match kind {
             MemoryKind::Pinned => {
-                let options = PinnedOptions {
-                    mapped: true,
-                    ..PinnedOptions::default()
-                };
+                let options = PinnedOptions { mapped: true, ..PinnedOptions::default() };
                 let mut buffer = PinnedBuffer::uninit_with(stream.context(), bytes, options)?;
                 let address = buffer.as_mut_ptr().expose_provenance() as u64;
                 (Hold::Pinned(buffer), address)
@@ -142,20 +139,13 @@ impl Memory {
         self: &Arc<Self>,
         owner: impl FnOnce() -> Option<Owner>,
     ) -> Arc<dyn Any + Send + Sync> {
-        let lock = || {
-            self.in_graphs
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-        };
+        let lock = || self.in_graphs.lock().unwrap_or_else(PoisonError::into_inner);
         let known = lock().upgrade();
         if let Some(known) = known {
             return known;
         }
         // Without the lock, because this waits for the GIL.
-        let made = Arc::new(InGraphs {
-            memory: Arc::clone(self),
-            owner: owner(),
-        });
+        let made = Arc::new(InGraphs { memory: Arc::clone(self), owner: owner() });
         *lock() = Arc::downgrade(&made);
         made
     }
@@ -223,20 +213,12 @@ impl Order {
             // This stream is at least in order with the legacy default stream.
             None => StreamHandle::Stream(default_stream(py, memory.context().device().ordinal())?),
         };
-        Ok(Self {
-            lane,
-            others: Vec::new(),
-            wait: memory.lane().is_none(),
-        })
+        Ok(Self { lane, others: Vec::new(), wait: memory.lane().is_none() })
     }
 
     /// Returns the order of work on a stream that uses no memory yet.
     pub(crate) fn on(lane: StreamHandle) -> Self {
-        Self {
-            lane,
-            others: Vec::new(),
-            wait: false,
-        }
+        Self { lane, others: Vec::new(), wait: false }
     }
 
     /// Adds a stream that is ordered with the work.

@@ -250,10 +250,6 @@ impl PyPinnedArray {
     fn __repr__(&self) -> String {
         let its = &self.array.array;
         let closed = if self.closed() { ", closed" } else { "" };
-        format!(
-            "<PinnedArray {} {:?}{closed}>",
-            its.dtype,
-            its.layout.shape()
-        )
+        format!("<PinnedArray {} {:?}{closed}>", its.dtype, its.layout.shape())
     }
 }

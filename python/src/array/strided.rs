@@ -79,19 +79,13 @@ impl Plan {
                     if Some(outer.to) == inner.to.checked_mul(extent)
                         && Some(outer.from) == inner.from.checked_mul(extent) =>
                 {
-                    *outer = Dimension {
-                        extent: outer.extent * inner.extent,
-                        ..inner
-                    };
+                    *outer = Dimension { extent: outer.extent * inner.extent, ..inner };
                 }
                 _ => joined.push(inner),
             }
         }
         let size = self.bytes as isize;
-        if let Some(last) = joined
-            .last()
-            .filter(|last| (last.to, last.from) == (size, size))
-        {
+        if let Some(last) = joined.last().filter(|last| (last.to, last.from) == (size, size)) {
             self.bytes *= last.extent;
             joined.pop();
         }
@@ -109,11 +103,7 @@ impl Plan {
             .max_by_key(|(_, dimension)| dimension.extent);
         match largest.map(|(index, _)| index) {
             Some(index) => self.dimensions.remove(index),
-            None => Dimension {
-                extent: 1,
-                to: bytes,
-                from: bytes,
-            },
+            None => Dimension { extent: 1, to: bytes, from: bytes },
         }
     }
 
@@ -179,11 +169,7 @@ pub(crate) unsafe fn copy(lane: &StreamHandle, to: Elements<'_>, from: Elements<
                 }
                 At::Host(memory) => {
                     // SAFETY: see above; no other code has access to the vector.
-                    unsafe {
-                        memory
-                            .0
-                            .copy_from_nonoverlapping(gathered.as_ptr(), gathered.len())
-                    };
+                    unsafe { memory.0.copy_from_nonoverlapping(gathered.as_ptr(), gathered.len()) };
                     Ok(())
                 }
             };
@@ -193,18 +179,9 @@ pub(crate) unsafe fn copy(lane: &StreamHandle, to: Elements<'_>, from: Elements<
     plan.each(|to_offset, from_offset| {
         let (to, from) = (to.at.offset(to_offset), from.at.offset(from_offset));
         if rows.extent > 1 {
-            let to = Place {
-                at: to,
-                pitch: rows.to.unsigned_abs(),
-            };
-            let from = Place {
-                at: from,
-                pitch: rows.from.unsigned_abs(),
-            };
-            let rows = Rows {
-                bytes,
-                count: rows.extent,
-            };
+            let to = Place { at: to, pitch: rows.to.unsigned_abs() };
+            let from = Place { at: from, pitch: rows.from.unsigned_abs() };
+            let rows = Rows { bytes, count: rows.extent };
             // SAFETY: the caller's promise; the plan contains only the offsets of the elements.
             return unsafe { lane.copy_rows(to, from, rows) };
         }
@@ -265,18 +242,12 @@ pub(crate) unsafe fn fill(
 ) -> Result<()> {
     let aligned = |to: usize| {
         address % to as u64 == 0
-            && layout
-                .strides()
-                .iter()
-                .all(|stride| stride.unsigned_abs() % to == 0)
+            && layout.strides().iter().all(|stride| stride.unsigned_abs() % to == 0)
             && item.len() % to == 0
     };
     let repeats = |every: usize| item.chunks(every).all(|chunk| chunk == &item[..every]);
     // All words of an element are equal, so the fill can treat them as separate elements.
-    if let Some(size) = [1, 2, 4]
-        .into_iter()
-        .find(|size| aligned(*size) && repeats(*size))
-    {
+    if let Some(size) = [1, 2, 4].into_iter().find(|size| aligned(*size) && repeats(*size)) {
         let (mut shape, mut strides) = (layout.shape().to_vec(), layout.strides().to_vec());
         shape.push(item.len() / size);
         strides.push(size as isize);
@@ -284,10 +255,7 @@ pub(crate) unsafe fn fill(
         // SAFETY: the caller's promise; the new layout has the same bytes.
         return unsafe { fill_words(lane, address, &words, &item[..size]) };
     }
-    let size = [4, 2, 1]
-        .into_iter()
-        .find(|size| aligned(*size))
-        .unwrap_or(1);
+    let size = [4, 2, 1].into_iter().find(|size| aligned(*size)).unwrap_or(1);
     for (index, word) in item.chunks(size).enumerate() {
         let words = Layout::strided(layout.shape(), layout.strides(), size)?;
         let address = address + (index * size) as u64;
@@ -306,12 +274,8 @@ unsafe fn fill_words(
     word: &[u8],
 ) -> Result<()> {
     // Elements that overlap through a stride of 0 are written once.
-    let (shape, strides): (Vec<usize>, Vec<isize>) = layout
-        .shape()
-        .iter()
-        .zip(layout.strides())
-        .filter(|(_, stride)| **stride != 0)
-        .unzip();
+    let (shape, strides): (Vec<usize>, Vec<isize>) =
+        layout.shape().iter().zip(layout.strides()).filter(|(_, stride)| **stride != 0).unzip();
     if layout.is_empty() {
         return Ok(());
     }

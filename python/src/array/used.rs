@@ -23,10 +23,7 @@ impl UsedArray {
     pub(crate) fn of(object: &Bound<'_, PyAny>) -> Result<Option<Self>> {
         let py = object.py();
         let of = |array: &PyDeviceArray| -> Result<Option<Self>> {
-            Ok(Some(Self {
-                kept: array.kept(py)?,
-                address: array.array.address,
-            }))
+            Ok(Some(Self { kept: array.kept(py)?, address: array.array.address }))
         };
         if let Ok(own) = object.cast::<PyDeviceArray>() {
             return of(own.get());

@@ -93,10 +93,7 @@ fn explain_update(graph: &mut Graph, update: UpdateError) -> Failure {
         let node_type = graph.node_type(node).ok()?;
         Some(format!("node {position}, {node_type}"))
     };
-    let place = match (
-        update.from.and_then(describe),
-        update.node.and_then(describe),
-    ) {
+    let place = match (update.from.and_then(describe), update.node.and_then(describe)) {
         (Some(from), Some(to)) => format!(" (the edge from {from} to {to})"),
         (None, Some(node)) | (Some(node), None) => format!(" ({node})"),
         (None, None) => String::new(),

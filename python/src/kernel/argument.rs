@@ -48,9 +48,7 @@ fn parameter(declaration: &str) -> Option<Parameter> {
         Some((class, bits.parse::<usize>().ok()?))
     })?;
     let bytes = bits / 8;
-    let count = declaration
-        .split_once('[')
-        .map(|(_, rest)| rest.split_once(']'));
+    let count = declaration.split_once('[').map(|(_, rest)| rest.split_once(']'));
     Some(match (class, count) {
         (_, Some(count)) => Parameter::Bytes(bytes * count?.0.trim().parse::<usize>().ok()?),
         ("f", None) if bytes >= 4 => Parameter::Float(bytes),
@@ -84,9 +82,7 @@ impl Parameter {
             }
         }
         if calling(py, || is_host_array(value))? {
-            return Err(refused(
-                "an array in host memory: copy it with DeviceArray.from_host",
-            ));
+            return Err(refused("an array in host memory: copy it with DeviceArray.from_host"));
         }
         let bytes = match self {
             Self::Integer(8) if value.is_none() => vec![0; 8],
@@ -107,9 +103,8 @@ impl Parameter {
             }
             Self::Float(size) => {
                 let number = calling(py, || item(value))?;
-                let number: f64 = number
-                    .extract()
-                    .map_err(|_| refused("the value is not a number"))?;
+                let number: f64 =
+                    number.extract().map_err(|_| refused("the value is not a number"))?;
                 match size {
                     4 => (number as f32).to_le_bytes().to_vec(),
                     _ => number.to_le_bytes().to_vec(),

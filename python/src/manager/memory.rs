@@ -196,9 +196,7 @@ impl PyHostMemory {
         from_driver: bool,
     ) -> Result<Self> {
         if address == 0 || size == 0 {
-            return Err(Failure::invalid(
-                "cannot pin memory with address 0 or size 0",
-            ));
+            return Err(Failure::invalid("cannot pin memory with address 0 or size 0"));
         }
         let flags = PinnedFlags::empty();
         let owner = Arc::new(owner);

@@ -56,9 +56,7 @@ pub(super) fn check_class(class: &Bound<'_, PyAny>) -> Result<()> {
         instance.getattr_opt(intern!(py, "interface_version"))
     })?;
     let version = version.ok_or_else(|| {
-        Failure::invalid(format!(
-            "the memory manager {name} has no interface_version"
-        ))
+        Failure::invalid(format!("the memory manager {name} has no interface_version"))
     })?;
     match version.extract::<u32>() {
         Ok(INTERFACE_VERSION) => Ok(()),
@@ -244,11 +242,7 @@ impl PluginManager {
         let live = lock(&self.live);
         let holds = |its: &Live| its.address <= address && address - its.address < its.size as u64;
         let (token, its) = live.iter().find(|(_, its)| holds(its))?;
-        Some(Block {
-            address: its.address,
-            size: its.size,
-            token: *token,
-        })
+        Some(Block { address: its.address, size: its.size, token: *token })
     }
 
     /// Calls a method of the plugin with the context current. Returns None if the plugin does not
@@ -287,11 +281,7 @@ impl PluginManager {
     fn keep(&self, memory: Owner, address: u64, size: usize) -> u64 {
         static NEXT: AtomicU64 = AtomicU64::new(TOKEN);
         let token = NEXT.fetch_add(1, Ordering::Relaxed);
-        let live = Live {
-            memory,
-            address,
-            size,
-        };
+        let live = Live { memory, address, size };
         lock(&self.live).insert(token, live);
         token
     }
@@ -313,12 +303,7 @@ impl PluginManager {
         let Some(live) = lock(&self.live).remove(&token) else {
             return;
         };
-        let pending = Pending {
-            after: self.after(order),
-            bytes,
-            memory: live.memory,
-            owner,
-        };
+        let pending = Pending { after: self.after(order), bytes, memory: live.memory, owner };
         let is_over = {
             let mut all = lock(&self.pending);
             all.push(pending);
@@ -466,9 +451,8 @@ fn is_default(method: &Bound<'_, PyAny>, name: &str) -> Result<bool> {
     let Some(function) = method.getattr_opt(intern!(py, "__func__"))? else {
         return Ok(false);
     };
-    let base = py
-        .import(intern!(py, "cuda_safe.plugin"))?
-        .getattr(intern!(py, "BaseMemoryManager"))?;
+    let base =
+        py.import(intern!(py, "cuda_safe.plugin"))?.getattr(intern!(py, "BaseMemoryManager"))?;
     Ok(function.is(&base.getattr(name)?))
 }
 
@@ -496,9 +480,7 @@ impl Drop for Deferred {
     fn drop(&mut self) {
         let left = with_gil(|py| {
             let nothing = (py.None(), py.None(), py.None());
-            self.0
-                .get(py)
-                .call_method1(intern!(py, "__exit__"), nothing)?;
+            self.0.get(py).call_method1(intern!(py, "__exit__"), nothing)?;
             Ok(())
         });
         if let Err(failure) = left {
@@ -542,9 +524,7 @@ fn address_in(memory: &Bound<'_, PyAny>, attribute: &Bound<'_, PyString>) -> Res
     let Some(address) = memory.getattr_opt(attribute)? else {
         return Ok(None);
     };
-    let address = address
-        .getattr_opt(intern!(py, "value"))?
-        .unwrap_or(address);
+    let address = address.getattr_opt(intern!(py, "value"))?.unwrap_or(address);
     if address.is_none() {
         // `ctypes` represents a null pointer as None.
         return Ok(Some(0));
@@ -654,11 +634,7 @@ unsafe impl MemoryManager for PluginManager {
             return Err(missing("memalloc"));
         };
         let token = self.keep(memory, address, size);
-        Ok(Block {
-            address,
-            size,
-            token,
-        })
+        Ok(Block { address, size, token })
     }
 
     unsafe fn free(&self, block: Block, order: Order<'_>) {
@@ -687,11 +663,7 @@ unsafe impl MemoryManager for PluginManager {
             return self.base.allocate_managed(size, global);
         };
         let token = self.keep(memory, address, size);
-        Ok(Block {
-            address,
-            size,
-            token,
-        })
+        Ok(Block { address, size, token })
     }
 
     unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
@@ -802,9 +774,7 @@ unsafe impl MemoryManager for PluginManager {
         let made = self.call("get_ipc_handle", |method| {
             let py = method.py();
             let live = lock(&self.live);
-            let memory = live
-                .get(&block.token)
-                .map(|live| live.memory.get(py).clone());
+            let memory = live.get(&block.token).map(|live| live.memory.get(py).clone());
             drop(live);
             let made = method.call1((memory,))?;
             let handle = handle_bytes(&made.getattr(intern!(py, "handle"))?)?;
@@ -900,9 +870,7 @@ impl Drop for PluginManager {
 
 impl fmt::Debug for PluginManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PluginManager")
-            .field("base", &self.base)
-            .finish_non_exhaustive()
+        f.debug_struct("PluginManager").field("base", &self.base).finish_non_exhaustive()
     }
 }
 

@@ -48,11 +48,8 @@ pub(super) fn of(context: &Context) -> Result<Stats> {
     }
     if let Some(manager) = context.memory_manager_as::<Ordered>()? {
         let (_, pending) = manager.base().pending();
-        let mut stats = Stats {
-            asked: Some(manager.statistics()),
-            cached: pending,
-            ..Stats::default()
-        };
+        let mut stats =
+            Stats { asked: Some(manager.statistics()), cached: pending, ..Stats::default() };
         // These numbers are for the device's default pool, including other users of it.
         if let Some(pool) = manager.inner().inner().pool() {
             let bytes = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);

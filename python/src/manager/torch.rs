@@ -107,11 +107,7 @@ fn allocate(size: usize, device: c_int, stream: usize) -> Result<usize> {
     // PyTorch creates pointers from the address.
     let address = usize::try_from(memory.as_raw())
         .map_err(|_| Failure::invalid("an address that is too large"))?;
-    let held = Held {
-        memory,
-        stream: lasting,
-        is_shared: false,
-    };
+    let held = Held { memory, stream: lasting, is_shared: false };
     let before = table(address).insert(address, held);
     // The table has no such entry, because an address in use is not allocated again.
     drop(before);
@@ -178,11 +174,7 @@ pub(super) unsafe extern "C-unwind" fn cuda_safe_torch_allocate(
     device: c_int,
     stream: CUstream,
 ) -> *mut c_void {
-    let mut outcome = Outcome {
-        address: 0,
-        throw: None,
-        message: [0; MESSAGE],
-    };
+    let mut outcome = Outcome { address: 0, throw: None, message: [0; MESSAGE] };
     attempt(size, device, stream, &mut outcome);
     if let Some(throw) = outcome.throw {
         // SAFETY: `throw` is `std::__throw_runtime_error`, which copies the text, whose last byte

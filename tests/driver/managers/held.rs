@@ -63,12 +63,7 @@ impl Store {
         let library = DeviceBuffer::zeroed(&stream, PART * PARTS).expect("memory");
         // The memory is used on all streams.
         stream.synchronize().expect("a wait");
-        Self {
-            held: Vec::new(),
-            added: 0,
-            ended: Vec::new(),
-            library,
-        }
+        Self { held: Vec::new(), added: 0, ended: Vec::new(), library }
     }
 
     /// Returns the address and size of the library's memory.
@@ -136,13 +131,7 @@ impl Store {
         };
         // SAFETY: the library's memory lives longer, and the finalizer does not call the driver.
         let memory = unsafe {
-            MemoryPointer::from_raw(
-                context,
-                address,
-                PART,
-                Some(owner),
-                Some(Box::new(finalizer)),
-            )
+            MemoryPointer::from_raw(context, address, PART, Some(owner), Some(Box::new(finalizer)))
         }
         .expect("memory");
         (memory, vec![finalized, freed])
@@ -150,10 +139,7 @@ impl Store {
 
     fn foreign(&self, context: &Context, random: &mut Random) -> Held {
         let (memory, ends) = self.foreign_memory(context, random);
-        Held {
-            holders: vec![Box::new(memory)],
-            ends,
-        }
+        Held { holders: vec![Box::new(memory)], ends }
     }
 
     /// Drops one owner: here, on another thread, or in a host function.
@@ -163,10 +149,7 @@ impl Store {
         }
         let place = random.below(self.held.len());
         let its = &mut self.held[place];
-        assert!(
-            its.ends.iter().all(|end| count(end) == 0),
-            "it still has owners"
-        );
+        assert!(its.ends.iter().all(|end| count(end) == 0), "it still has owners");
         let last = its.holders.swap_remove(random.below(its.holders.len()));
         if its.holders.is_empty() {
             self.ended.append(&mut self.held.swap_remove(place).ends);
@@ -200,12 +183,7 @@ impl Store {
         let manager = context.memory_manager().expect("made");
         manager.expect("the chosen manager").reset();
         assert!(!self.ended.is_empty());
-        let wrong: Vec<usize> = self
-            .ended
-            .iter()
-            .map(count)
-            .filter(|its| *its != 1)
-            .collect();
+        let wrong: Vec<usize> = self.ended.iter().map(count).filter(|its| *its != 1).collect();
         assert_eq!(wrong, [0; 0], "of {} releases", self.ended.len());
     }
 }
@@ -213,10 +191,7 @@ impl Store {
 impl Held {
     /// Returns two clones of the memory.
     fn of<T: Any + Clone + Send + Sync>(memory: T, ends: Vec<Count>) -> Self {
-        Self {
-            holders: vec![Box::new(memory.clone()), Box::new(memory)],
-            ends,
-        }
+        Self { holders: vec![Box::new(memory.clone()), Box::new(memory)], ends }
     }
 
     /// Enqueues work that may still be pending when all owners are dropped.
@@ -260,10 +235,7 @@ fn pinned(context: &Context, is_mapped: bool) -> Held {
     // Each memory has its own page, so that no page is pinned twice.
     let offset = bytes.as_ptr().align_offset(PAGE);
     let start = NonNull::new(bytes[offset..].as_mut_ptr()).expect("not null");
-    let owner = Owner {
-        bytes,
-        end: Counting(Arc::clone(&end)),
-    };
+    let owner = Owner { bytes, end: Counting(Arc::clone(&end)) };
     let flags = PinnedFlags::empty();
     match is_mapped {
         true => {
@@ -296,8 +268,5 @@ fn copy_to(memory: &HostPointer, stream: &Stream) {
     // SAFETY: both sides have this length, and either is freed only after this copy.
     let code = unsafe { cuMemcpyDtoHAsync_v2(to, from.as_raw(), len, stream.as_raw()) };
     let from = from.as_raw();
-    assert!(
-        code.is_success(),
-        "{code}: {len} bytes at {from:#x} to {to:p}"
-    );
+    assert!(code.is_success(), "{code}: {len} bytes at {from:#x} to {to:p}");
 }

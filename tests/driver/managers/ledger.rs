@@ -55,10 +55,7 @@ pub(super) struct Ledger<M> {
 
 impl<M> Ledger<M> {
     pub(super) fn new(inner: M) -> Self {
-        Self {
-            inner,
-            books: Mutex::default(),
-        }
+        Self { inner, books: Mutex::default() }
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {
@@ -66,13 +63,11 @@ impl<M> Ledger<M> {
     }
 
     fn give(&self, kind: Kind, block: &Block) {
-        self.books()
-            .give(kind, block.address, block.size, block.token);
+        self.books().give(kind, block.address, block.size, block.token);
     }
 
     fn take(&self, kind: Kind, block: &Block) {
-        self.books()
-            .take(kind, block.address, block.size, block.token);
+        self.books().take(kind, block.address, block.size, block.token);
     }
 
     fn give_host(&self, kind: Kind, block: &HostBlock) {

@@ -53,10 +53,7 @@ impl Log {
         // SAFETY: the stream was just created, and is destroyed after everything that is created
         // with it.
         let stream = unsafe { Stream::borrow_raw(raw, &context) };
-        Self::of(
-            stream.expect("not a default stream"),
-            Some(Lent { raw, context }),
-        )
+        Self::of(stream.expect("not a default stream"), Some(Lent { raw, context }))
     }
 
     fn of(stream: Stream, lent: Option<Lent>) -> Self {
@@ -86,9 +83,7 @@ impl Log {
     fn copy(&mut self, element: DeviceSlice<'_, u32>, tag: u32) {
         let end = self.expected.len();
         let target = self.found.slice_mut(end..=end);
-        target
-            .and_then(|mut its| its.copy_from(element))
-            .expect("a copy");
+        target.and_then(|mut its| its.copy_from(element)).expect("a copy");
         self.expected.push(tag);
     }
 

@@ -118,19 +118,12 @@ impl Untyped {
             0 => {
                 current.legacy_stream().wait_event(&event).expect("a wait");
                 // SAFETY: a default stream is never destroyed and is not captured.
-                (CU_STREAM_LEGACY, unsafe {
-                    Order::persistent(CU_STREAM_LEGACY)
-                })
+                (CU_STREAM_LEGACY, unsafe { Order::persistent(CU_STREAM_LEGACY) })
             }
             _ => {
-                current
-                    .per_thread_stream()
-                    .wait_event(&event)
-                    .expect("a wait");
+                current.per_thread_stream().wait_event(&event).expect("a wait");
                 // SAFETY: as above.
-                (CU_STREAM_PER_THREAD, unsafe {
-                    Order::transient(CU_STREAM_PER_THREAD)
-                })
+                (CU_STREAM_PER_THREAD, unsafe { Order::transient(CU_STREAM_PER_THREAD) })
             }
         };
         // SAFETY: the memory has this many elements, and the stream waits for all other work on

@@ -14,8 +14,7 @@ fn plane(worker: &mut Worker<'_>, len: usize) -> Extent {
 /// Returns the indices of the elements in a region of a plane.
 fn places(whole: Extent, part: Extent, x: usize, y: usize) -> Vec<usize> {
     let rows = y..y + part.height;
-    rows.flat_map(|row| (x..x + part.width).map(move |column| row * whole.width + column))
-        .collect()
+    rows.flat_map(|row| (x..x + part.width).map(move |column| row * whole.width + column)).collect()
 }
 
 /// Returns a region of a plane, and its origin.

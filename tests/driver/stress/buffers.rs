@@ -80,10 +80,7 @@ pub(super) fn fill_part(worker: &mut Worker<'_>) -> Result<()> {
 pub(super) fn copy_in(worker: &mut Worker<'_>) -> Result<()> {
     with_buffer(worker, |worker, known| {
         let value = worker.below(100) as i32;
-        known
-            .elements
-            .iter_mut()
-            .for_each(|element| *element ^= value);
+        known.elements.iter_mut().for_each(|element| *element ^= value);
         known.buffer.copy_from_slice(&known.elements)
     })
 }
@@ -123,20 +120,13 @@ pub(super) fn copy_on_device(worker: &mut Worker<'_>) -> Result<()> {
         let mut copy = DeviceBuffer::uninit(&stream, known.elements.len())?;
         copy.copy_from(&known.buffer)?;
         let elements = known.elements.clone();
-        worker.keep(Item::Buffer(Known {
-            buffer: copy,
-            elements,
-        }));
+        worker.keep(Item::Buffer(Known { buffer: copy, elements }));
         Ok(())
     })
 }
 
 pub(super) fn rebind(worker: &mut Worker<'_>) -> Result<()> {
-    let Some(Known {
-        mut buffer,
-        elements,
-    }) = worker.take_buffer()
-    else {
+    let Some(Known { mut buffer, elements }) = worker.take_buffer() else {
         return Ok(());
     };
     let stream = worker.stream_beside(buffer.stream())?;

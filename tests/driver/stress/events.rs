@@ -45,20 +45,13 @@ pub(super) fn ask(worker: &mut Worker<'_>) -> Result<()> {
     let Some(event) = event(worker) else {
         return Ok(());
     };
-    if worker.below(2) == 0 {
-        event.is_complete().map(|_| ())
-    } else {
-        event.synchronize()
-    }
+    if worker.below(2) == 0 { event.is_complete().map(|_| ()) } else { event.synchronize() }
 }
 
 /// Measures the time between two points of a stream.
 pub(super) fn measure(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;
-    let options = EventOptions {
-        timing: true,
-        ..EventOptions::default()
-    };
+    let options = EventOptions { timing: true, ..EventOptions::default() };
     let start = stream.context().event_with(options)?;
     let end = stream.context().event_with(options)?;
     start.record(&stream)?;

@@ -73,13 +73,7 @@ pub(super) fn capture(worker: &mut Worker<'_>) -> Result<()> {
         Some((known, _)) => Some((known, context.event()?)),
         None => None,
     };
-    worker.keep(Item::Graph(Box::new(Recorded {
-        graph,
-        source,
-        copy,
-        launched: false,
-        aside,
-    })));
+    worker.keep(Item::Graph(Box::new(Recorded { graph, source, copy, launched: false, aside })));
     Ok(())
 }
 

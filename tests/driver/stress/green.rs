@@ -13,10 +13,9 @@ pub(super) fn lease(worker: &mut Worker<'_>) -> Result<()> {
         0 => PartitionSize::Sms(*unit),
         _ => PartitionSize::Rest,
     };
-    let lease = match pool.try_lease(&PartitionRequest {
-        sizes: vec![first, second],
-        ..PartitionRequest::default()
-    }) {
+    let lease = match pool
+        .try_lease(&PartitionRequest { sizes: vec![first, second], ..PartitionRequest::default() })
+    {
         Ok(lease) => lease,
         // Another thread has the lease.
         Err(Error::Invalid(why)) if matches!(*why, Invalid::PoolInUse { .. }) => return Ok(()),

@@ -78,10 +78,7 @@ pub(super) fn register(worker: &mut Worker<'_>) -> Result<()> {
 pub(super) fn make_mapped(worker: &mut Worker<'_>) -> Result<()> {
     let stream = worker.stream()?;
     let elements = worker.numbers();
-    let options = PinnedOptions {
-        mapped: true,
-        ..PinnedOptions::default()
-    };
+    let options = PinnedOptions { mapped: true, ..PinnedOptions::default() };
     let mut host = PinnedBuffer::zeroed_with(stream.context(), elements.len(), options)?;
     host.copy_from_slice(&elements);
     let buffer = MappedBuffer::new(host, &stream)?;

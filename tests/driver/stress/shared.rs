@@ -13,11 +13,7 @@ fn take(worker: &mut Worker<'_>) -> Option<(SharedBuffer<i32>, Vec<i32>)> {
 /// Shares a buffer. In half of the cases new work was just enqueued on it, so the readers usually
 /// have to wait.
 pub(super) fn share(worker: &mut Worker<'_>) -> Result<()> {
-    let Some(Known {
-        mut buffer,
-        mut elements,
-    }) = worker.take_buffer()
-    else {
+    let Some(Known { mut buffer, mut elements }) = worker.take_buffer() else {
         return Ok(());
     };
     if worker.below(2) == 0 {
@@ -47,10 +43,7 @@ fn read_of(worker: &mut Worker<'_>, shared: SharedBuffer<i32>, elements: Vec<i32
     }
     worker.keep(Item::Shared(shared, elements.clone()));
     worker.keep(Item::Reader(reader, elements.clone()));
-    worker.keep(Item::Buffer(Known {
-        buffer: copy,
-        elements,
-    }));
+    worker.keep(Item::Buffer(Known { buffer: copy, elements }));
     Ok(())
 }
 

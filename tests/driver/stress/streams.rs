@@ -25,10 +25,8 @@ pub(super) fn make(worker: &mut Worker<'_>) -> Result<()> {
                 ..StreamOptions::default()
             })?
         }
-        home => arena.greens[home - arena.homes.len()].stream_with(StreamOptions {
-            priority,
-            ..StreamOptions::default()
-        })?,
+        home => arena.greens[home - arena.homes.len()]
+            .stream_with(StreamOptions { priority, ..StreamOptions::default() })?,
     };
     let mut streams = arena.streams.lock().expect("no thread panicked");
     streams.push(stream);
@@ -86,10 +84,7 @@ pub(super) fn set(worker: &mut Worker<'_>) -> Result<()> {
             let other = stream.context().stream()?;
             stream.copy_attributes_from(&other)
         }
-        _ => stream
-            .synchronization_policy()
-            .and_then(|_| stream.priority())
-            .map(drop),
+        _ => stream.synchronization_policy().and_then(|_| stream.priority()).map(drop),
     }
 }
 

@@ -95,10 +95,7 @@ pub(crate) fn search(options: &Options) -> ExitCode {
                             // The other workers complete their batches, so that the first program is the same
                             // in every run.
                             let mut found = found.lock().expect("no panic");
-                            if found
-                                .as_ref()
-                                .is_none_or(|other| its.program < other.program)
-                            {
+                            if found.as_ref().is_none_or(|other| its.program < other.program) {
                                 *found = Some(its);
                             }
                             break;
@@ -140,10 +137,7 @@ fn one(program: u64, kept: Option<Vec<usize>>, options: &Options) -> ExitCode {
             println!("{}", output.trace);
         }
     }
-    println!(
-        "programs 1, schedules {}, violations {violations}",
-        output.schedules
-    );
+    println!("programs 1, schedules {}, violations {violations}", output.schedules);
     ExitCode::from(violations)
 }
 
@@ -226,12 +220,7 @@ fn child(arguments: &[(&str, u64)], kept: Option<&[usize]>, schedules: u64, seed
     let output = command.stdin(Stdio::null()).output();
     let output = output.expect("a child process");
     let text = String::from_utf8_lossy(&output.stdout);
-    let mut result = Output {
-        programs: 0,
-        schedules: 0,
-        found: None,
-        trace: String::new(),
-    };
+    let mut result = Output { programs: 0, schedules: 0, found: None, trace: String::new() };
     let mut last = arguments[0].1;
     let (mut is_over, mut reports) = (false, String::new());
     for line in text.lines() {

@@ -17,36 +17,16 @@ pub(super) struct Captures {
 }
 
 pub(super) const ALL: &[Captures] = &[
-    Captures {
-        name: "begin",
-        prepare: begin,
-        is_open_before: false,
-        with_host_function: true,
-    },
+    Captures { name: "begin", prepare: begin, is_open_before: false, with_host_function: true },
     Captures {
         name: "begin-global",
         prepare: begin_global,
         is_open_before: false,
         with_host_function: false,
     },
-    Captures {
-        name: "end",
-        prepare: end,
-        is_open_before: true,
-        with_host_function: false,
-    },
-    Captures {
-        name: "join",
-        prepare: join,
-        is_open_before: false,
-        with_host_function: true,
-    },
-    Captures {
-        name: "abandon",
-        prepare: abandon,
-        is_open_before: true,
-        with_host_function: false,
-    },
+    Captures { name: "end", prepare: end, is_open_before: true, with_host_function: false },
+    Captures { name: "join", prepare: join, is_open_before: false, with_host_function: true },
+    Captures { name: "abandon", prepare: abandon, is_open_before: true, with_host_function: false },
 ];
 
 fn begin(stage: &Stage) -> Part {

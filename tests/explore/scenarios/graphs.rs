@@ -27,9 +27,7 @@ pub(super) fn all() -> Vec<Scenario> {
 }
 
 fn streams(context: &Context, count: usize) -> Vec<Stream> {
-    (0..count)
-        .map(|_| context.stream().expect("a stream"))
-        .collect()
+    (0..count).map(|_| context.stream().expect("a stream")).collect()
 }
 
 /// Returns an executable graph of a kernel that adds 1 to each element of a buffer.
@@ -277,10 +275,7 @@ fn shared() {
             explore::yield_now();
         }
     });
-    assert!(
-        launches.join(),
-        "a launch that is complete keeps its memory"
-    );
+    assert!(launches.join(), "a launch that is complete keeps its memory");
     writes.join();
 }
 
@@ -415,9 +410,8 @@ fn capture_into_body() {
     let buffer = DeviceBuffer::<u32>::zeroed(&streams[0], LEN).expect("memory");
     let mut data = graph.own(buffer).expect("the graph owns it");
     let handle = graph.conditional_handle(&context, Some(1));
-    let node = graph.add_if(&[], handle.expect("a handle"), |body| {
-        body.add_fill(&[], &mut data, 7).map(drop)
-    });
+    let node = graph
+        .add_if(&[], handle.expect("a handle"), |body| body.add_fill(&[], &mut data, 7).map(drop));
     let node = node.expect("a node");
     let executable = graph.instantiate().expect("an executable graph");
     let launched = streams.clone();

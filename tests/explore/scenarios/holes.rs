@@ -28,14 +28,8 @@ pub(super) fn all() -> Vec<Scenario> {
         Scenario::new("hole/pool-waits-for-a-captured-event", pool_in_a_capture),
         Scenario::new("hole/uninitialized-memory", uninitialized_memory),
         Scenario::new("hole/refused-capture-of-a-joined-stream", refused_capture),
-        Scenario::new(
-            "hole/wait-while-a-capture-begins",
-            wait_while_a_capture_begins,
-        ),
-        Scenario::new(
-            "hole/import-waits-in-a-host-function",
-            import_in_a_host_function,
-        ),
+        Scenario::new("hole/wait-while-a-capture-begins", wait_while_a_capture_begins),
+        Scenario::new("hole/import-waits-in-a-host-function", import_in_a_host_function),
     ]
 }
 
@@ -149,10 +143,7 @@ fn joined_green_context() {
     // The stream and the buffer were dropped with the threads.
     if let Some((graph, true)) = captures.join() {
         let alive = cuda_sim::alive().green_contexts;
-        assert_eq!(
-            alive, 1,
-            "the graph does not own the green context of its node"
-        );
+        assert_eq!(alive, 1, "the graph does not own the green context of its node");
         drop(graph);
     }
 }
@@ -168,9 +159,7 @@ fn peer_context() {
     let mut buffer = DeviceBuffer::<u32>::zeroed(&stage.stream, LEN).expect("memory");
     let reader = source.on_peer(&stage.stream).expect("a reader");
     stage.stream.synchronize().expect("a wait");
-    let graph = stage
-        .stream
-        .capture(CaptureMode::ThreadLocal, |_| buffer.copy_from_peer(&reader));
+    let graph = stage.stream.capture(CaptureMode::ThreadLocal, |_| buffer.copy_from_peer(&reader));
     drop((reader, source, home, peer));
     stage.stream.synchronize().expect("a wait");
     if let Ok(graph) = graph {
@@ -203,11 +192,7 @@ fn release_blocks_a_wait() {
     release_blocks(|stage| {
         let event = stage.context.event().expect("an event");
         let stream = stage.stream.clone();
-        Box::new(move || {
-            stream
-                .wait_event(&event)
-                .expect("an event that was never recorded")
-        })
+        Box::new(move || stream.wait_event(&event).expect("an event that was never recorded"))
     });
 }
 
@@ -245,9 +230,7 @@ fn release_blocks_others() {
         let streams = [(); 70].map(|()| stage.context.stream().expect("a stream"));
         Box::new(move || {
             for stream in &streams {
-                stream
-                    .wait_event(&event)
-                    .expect("an event that was never recorded");
+                stream.wait_event(&event).expect("an event that was never recorded");
             }
         })
     });
@@ -342,10 +325,7 @@ fn wait_while_a_capture_begins() {
 /// An import in a host function of the producer's stream cannot wait for that stream.
 fn import_in_a_host_function() {
     let context = context(0);
-    let (home, stream) = (
-        context.stream().expect("a stream"),
-        context.stream().expect("a stream"),
-    );
+    let (home, stream) = (context.stream().expect("a stream"), context.stream().expect("a stream"));
     let buffer = DeviceBuffer::from_slice(&home, &[5u32; LEN]).expect("memory");
     let array = buffer.array_interface().expect("an interface");
     let array = array.with_stream(Some(ExportedStream::of(&home)));

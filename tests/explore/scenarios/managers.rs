@@ -65,10 +65,7 @@ fn expandable() {
 
 /// Options with small slabs, because the simulator stores the bytes of each slab.
 pub(crate) fn small_slabs() -> CachingOptions {
-    CachingOptions {
-        slab_bytes: 64 << 10,
-        ..Default::default()
-    }
+    CachingOptions { slab_bytes: 64 << 10, ..Default::default() }
 }
 
 fn buffer(stage: &Stage) -> DeviceBuffer<u32> {

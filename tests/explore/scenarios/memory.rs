@@ -20,10 +20,7 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("free-mapped", free_mapped),
     Operation::new("free-registered", free_registered),
     Operation::new("free-managed", free_managed),
-    Operation {
-        may_report: true,
-        ..Operation::new("free-pending", free_pending)
-    },
+    Operation { may_report: true, ..Operation::new("free-pending", free_pending) },
     Operation::new("copy-from-slice", copy_from_slice),
     Operation::new("copy-to-slice", copy_to_slice),
     Operation {
@@ -34,16 +31,10 @@ pub(super) const OPERATIONS: &[Operation] = &[
         may_report: true,
         ..Operation::new("copy-to-pinned", copy_to_pinned).stopping_others()
     },
-    Operation {
-        may_report: true,
-        ..Operation::new("copy-scope", copy_scope).stopping_others()
-    },
+    Operation { may_report: true, ..Operation::new("copy-scope", copy_scope).stopping_others() },
     Operation::new("fill", fill),
     Operation::new("pool", pool),
-    Operation {
-        devices: 2,
-        ..Operation::new("copy-from-peer", copy_from_peer)
-    },
+    Operation { devices: 2, ..Operation::new("copy-from-peer", copy_from_peer) },
 ];
 
 fn zeroed(stage: &Stage) -> DeviceBuffer<u32> {

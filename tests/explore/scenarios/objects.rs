@@ -85,10 +85,7 @@ fn destroy_executable_graph(stage: &Stage) -> Part {
 
 pub(super) fn green(context: &Context) -> GreenContext {
     let resource = SmResource::of_device(&context.device()).expect("the device has SMs");
-    let split = resource.split_by_count(SplitByCount {
-        max_groups: Some(1),
-        ..Default::default()
-    });
+    let split = resource.split_by_count(SplitByCount { max_groups: Some(1), ..Default::default() });
     let group = split.expect("a split").groups.pop().expect("a group");
     GreenContext::new([group]).expect("a green context")
 }
@@ -106,10 +103,8 @@ fn return_lease(stage: &Stage) -> Part {
     let pool = GreenPool::new(&stage.context.device(), GreenPoolOptions::default());
     let pool = pool.expect("a pool");
     part(move || {
-        let partitioning = PartitionRequest {
-            sizes: vec![PartitionSize::Sms(16)],
-            ..Default::default()
-        };
+        let partitioning =
+            PartitionRequest { sizes: vec![PartitionSize::Sms(16)], ..Default::default() };
         if let Ok(lease) = pool.lease(&partitioning) {
             for partition in lease.into_partitions() {
                 if let Ok(stream) = partition.stream() {

@@ -19,14 +19,8 @@ pub(super) const OPERATIONS: &[Operation] = &[
     Operation::new("reader", reader),
     Operation::new("context-record", context_record),
     Operation::new("context-wait", context_wait),
-    Operation {
-        with_host_function: false,
-        ..Operation::new("green-record", green_record)
-    },
-    Operation {
-        with_host_function: false,
-        ..Operation::new("green-wait", green_wait)
-    },
+    Operation { with_host_function: false, ..Operation::new("green-record", green_record) },
+    Operation { with_host_function: false, ..Operation::new("green-wait", green_wait) },
     Operation::new("host-function", host_function),
     Operation::new("host-function-with-memory", host_function_with_memory),
     Operation::new("done", done),
@@ -57,10 +51,7 @@ fn probe(stage: &Stage) -> Part {
     let stream = stage.stream.clone();
     part(move || {
         if let Ok(trace) = probe.trace(&stream) {
-            assert!(
-                trace.sms.len() > 1,
-                "wrong contents after a probe: {trace:?}"
-            );
+            assert!(trace.sms.len() > 1, "wrong contents after a probe: {trace:?}");
         }
     })
 }
@@ -83,9 +74,7 @@ fn record_external(stage: &Stage) -> Part {
 
 fn wait(stage: &Stage) -> Part {
     let event = stage.context.event().expect("an event");
-    event
-        .record(&stage.context.stream().expect("a stream"))
-        .expect("a record");
+    event.record(&stage.context.stream().expect("a stream")).expect("a record");
     let stream = stage.stream.clone();
     part(move || {
         let _ = stream.wait_event(&event);
@@ -102,10 +91,7 @@ fn wait_external(stage: &Stage) -> Part {
 
 fn rebind_from(stage: &Stage) -> Part {
     let mut buffer = DeviceBuffer::from_slice(&stage.stream, &[7u32; LEN]).expect("memory");
-    let (target, done) = (
-        stage.context.stream().expect("a stream"),
-        stage.done.clone(),
-    );
+    let (target, done) = (stage.context.stream().expect("a stream"), stage.done.clone());
     part(move || {
         if buffer.rebind(&target).is_ok() {
             done.wait();
@@ -155,9 +141,7 @@ fn context_record(stage: &Stage) -> Part {
 
 fn context_wait(stage: &Stage) -> Part {
     let event = stage.context.event().expect("an event");
-    event
-        .record(&stage.context.stream().expect("a stream"))
-        .expect("a record");
+    event.record(&stage.context.stream().expect("a stream")).expect("a record");
     let context = stage.context.clone();
     part(move || {
         let _ = context.wait_event(&event);

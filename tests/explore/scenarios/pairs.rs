@@ -36,10 +36,7 @@ impl Operation {
 
     /// Marks that the operation blocks other threads inside the driver while it waits for all work.
     pub(super) const fn stopping_others(self) -> Self {
-        Self {
-            with_host_function: false,
-            ..self
-        }
+        Self { with_host_function: false, ..self }
     }
 }
 
@@ -83,10 +80,7 @@ fn pair(operation: Operation, captures: Captures, with_host_function: bool) -> S
         }
         run(&stage, operate, capture, captures.is_open_before);
     };
-    let scenario = Scenario {
-        may_report: operation.may_report,
-        ..Scenario::new(name, body)
-    };
+    let scenario = Scenario { may_report: operation.may_report, ..Scenario::new(name, body) };
     scenario.on_devices(operation.devices)
 }
 

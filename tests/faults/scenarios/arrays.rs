@@ -13,10 +13,7 @@ use cuda_safe::{
 
 const TEXTURE: &str = include_str!("../../kernels/texture.ptx");
 
-const PLANE: ArrayShape = ArrayShape::TwoD {
-    width: 4,
-    height: 2,
-};
+const PLANE: ArrayShape = ArrayShape::TwoD { width: 4, height: 2 };
 
 pub(super) fn copies(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
@@ -48,10 +45,7 @@ pub(super) fn copies(trace: &mut Trace) -> Result<()> {
 pub(super) fn sparse(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
-    let shape = ArrayShape::TwoD {
-        width: 300,
-        height: 200,
-    };
+    let shape = ArrayShape::TwoD { width: 300, height: 200 };
     let mut plane = SparseArray::<u32>::new(&stream, shape)?;
     let dot = Extent::new_2d(1, 1);
     plane.map([0; 3], dot)?;
@@ -71,10 +65,7 @@ pub(super) fn objects(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
     let module = Module::from_ptx(&context, TEXTURE)?;
-    let options = ArrayOptions {
-        surface: true,
-        ..ArrayOptions::default()
-    };
+    let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
     let mut plane = Array::<u32>::with_options(&stream, PLANE, options)?;
     plane.copy_from_slice(&[3; 8])?;
     let mut surface = Surface::new(plane)?;

@@ -36,8 +36,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let shared = buffer.share()?;
     let reader = shared.on_peer(&stream)?;
     let mut copy = DeviceBuffer::<u32>::uninit(&stream, 4)?;
-    copy.as_mut_slice()
-        .copy_3d_from_peer(plane, packed, &reader, packed)?;
+    copy.as_mut_slice().copy_3d_from_peer(plane, packed, &reader, packed)?;
     assert_eq!(copy.to_vec()?, [0, 1, 2, 3]);
     trace.drop((reader, shared));
     trace.drops_from_here();

@@ -12,15 +12,10 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let inside = Region::new(whole).at(1, 1, 0);
     let mut volume = DeviceBuffer::<u32>::zeroed(&stream, 24)?;
     let mut cut = DeviceBuffer::<u32>::uninit(&stream, 8)?;
-    volume
-        .as_mut_slice()
-        .copy_3d_from_slice(part, inside, &[5; 8], Region::new(part))?;
-    cut.as_mut_slice()
-        .copy_3d_from(part, Region::new(part), &volume, inside)?;
+    volume.as_mut_slice().copy_3d_from_slice(part, inside, &[5; 8], Region::new(part))?;
+    cut.as_mut_slice().copy_3d_from(part, Region::new(part), &volume, inside)?;
     let mut back = [0; 24];
-    volume
-        .as_slice()
-        .copy_3d_to_slice(part, inside, &mut back, inside)?;
+    volume.as_slice().copy_3d_to_slice(part, inside, &mut back, inside)?;
     assert_eq!(back.iter().sum::<u32>(), 40);
     assert_eq!(cut.to_vec()?, [5; 8]);
 

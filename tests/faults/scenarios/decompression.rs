@@ -14,10 +14,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let mut written = DeviceBuffer::<u32>::zeroed_sync(&stream, 1)?;
     let mut batch = DecompressBatch::new(&stream);
     batch.push(CompressionFormat::Lz4, &mut target, &source, &mut written)?;
-    let refuses = answer(
-        "cuMemBatchDecompressAsync",
-        CUresult::CUDA_ERROR_NOT_SUPPORTED,
-    );
+    let refuses = answer("cuMemBatchDecompressAsync", CUresult::CUDA_ERROR_NOT_SUPPORTED);
     // SAFETY: the device refuses the call.
     match unsafe { batch.enqueue() } {
         Ok(()) | Err(Error::Missing(_)) => {}

@@ -12,10 +12,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     cuda_safe::version()?;
     let count = Device::count()?;
     assert_eq!(Device::all()?.len(), count as usize);
-    expect(
-        Device::get(count),
-        invalid(|why| matches!(why, Invalid::DeviceOrdinal { .. })),
-    )?;
+    expect(Device::get(count), invalid(|why| matches!(why, Invalid::DeviceOrdinal { .. })))?;
     let device = Device::get(0)?;
     assert!(!device.name()?.is_empty());
     device.uuid()?;
@@ -32,9 +29,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     expect(rank, answer("cuDeviceGetP2PAttribute", itself))?;
     let atomics = device.peer_atomics(AtomicOperation::And, &device);
     let refuses = answer("cuDeviceGetP2PAtomicCapabilities", itself);
-    expect(atomics, |error| {
-        matches!(error, Error::Missing(_)) || refuses(error)
-    })?;
+    expect(atomics, |error| matches!(error, Error::Missing(_)) || refuses(error))?;
     let bus = device.attribute(attribute::PCI_BUS_ID)?;
     assert_eq!(Device::by_pci_bus_id(&format!("{bus:02x}:00"))?, device);
     if_there_is(device.host_atomics(AtomicOperation::And))?;
@@ -47,17 +42,13 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     // SAFETY: nothing of the primary context exists.
     unsafe { device.reset_primary() }?;
     let none = ContextFlags::empty();
-    expect(Context::with_affinity(&device, none, 8), |error| {
-        error.code() == affinity
-    })?;
+    expect(Context::with_affinity(&device, none, 8), |error| error.code() == affinity)?;
     let mut data = 0u64;
     let client = GraphicsClient::NvBlob((&raw mut data).cast());
     // SAFETY: the software driver has no such contexts and refuses the call.
     let created = unsafe { Context::with_graphics_client(&device, none, client) };
     let refuses = answer("cuCtxCreate_v4", CUresult::CUDA_ERROR_NOT_SUPPORTED);
-    expect(created, |error| {
-        matches!(error, Error::Missing(_)) || refuses(error)
-    })?;
+    expect(created, |error| matches!(error, Error::Missing(_)) || refuses(error))?;
     // This attribute may be newer than the driver.
     match device.attribute(attribute::TENSOR_MAP_LARGE_TENSOR_MIN_SIZE) {
         Err(Error::Invalid(_)) => {}

@@ -98,10 +98,8 @@ pub(super) fn on_other_threads(trace: &mut Trace) -> Result<()> {
     })?;
     trace.drop(made);
 
-    let split = SmResource::of_device(&context.device())?.split_by_count(SplitByCount {
-        max_groups: Some(1),
-        ..Default::default()
-    })?;
+    let split = SmResource::of_device(&context.device())?
+        .split_by_count(SplitByCount { max_groups: Some(1), ..Default::default() })?;
     let partition = GreenContext::new(split.groups)?;
     let stream = trace.on_thread(|_| partition.stream())?;
     let all = All::new(context, stream)?;

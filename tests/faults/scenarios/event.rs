@@ -9,16 +9,9 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
     let event = context.event()?;
-    assert!(
-        event.is_complete()?,
-        "an event that was never recorded is complete"
-    );
+    assert!(event.is_complete()?, "an event that was never recorded is complete");
     event.synchronize()?;
-    let timing = EventOptions {
-        timing: true,
-        blocking_sync: true,
-        ..Default::default()
-    };
+    let timing = EventOptions { timing: true, blocking_sync: true, ..Default::default() };
     let (start, end) = (context.event_with(timing)?, context.event_with(timing)?);
     start.record(&stream)?;
     let work = DeviceBuffer::<u8>::zeroed(&stream, 64)?;
@@ -27,24 +20,14 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     end.synchronize()?;
     assert!(!end.elapsed_since(&start)?.is_zero());
 
-    let timed = EventOptions {
-        interprocess: true,
-        ..timing
-    };
-    expect(
-        context.event_with(timed),
-        invalid(|why| *why == Invalid::InterprocessTiming),
-    )?;
-    let shared = context.event_with(EventOptions {
-        interprocess: true,
-        ..Default::default()
-    })?;
+    let timed = EventOptions { interprocess: true, ..timing };
+    expect(context.event_with(timed), invalid(|why| *why == Invalid::InterprocessTiming))?;
+    let shared = context.event_with(EventOptions { interprocess: true, ..Default::default() })?;
     let own = shared.ipc_handle()?;
     let forged = EventIpcHandle::from_bytes([7; 64]);
-    for (handle, code) in [
-        (own, CUresult::CUDA_ERROR_INVALID_CONTEXT),
-        (forged, CUresult::CUDA_ERROR_MAP_FAILED),
-    ] {
+    for (handle, code) in
+        [(own, CUresult::CUDA_ERROR_INVALID_CONTEXT), (forged, CUresult::CUDA_ERROR_MAP_FAILED)]
+    {
         // SAFETY: the call is refused and accesses nothing.
         let opened = unsafe { context.open_event(&handle) };
         expect(opened, |error| error.code() == Some(code))?;
@@ -57,10 +40,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
 
     let other = Context::new(&context.device(), ContextFlags::empty())?;
     let elsewhere = other.stream()?;
-    expect(
-        event.record(&elsewhere),
-        invalid(|why| matches!(why, Invalid::OtherContext { .. })),
-    )?;
+    expect(event.record(&elsewhere), invalid(|why| matches!(why, Invalid::OtherContext { .. })))?;
     // Events may be waited for across contexts.
     elsewhere.wait_event(&end)?;
     elsewhere.synchronize()?;

@@ -42,9 +42,10 @@ pub(super) fn vector_add(trace: &mut Trace) -> Result<()> {
     let device = Device::get(0)?;
     let context = Context::primary(&device)?;
     let stream = context.stream()?;
-    let add = Module::from_ptx(&context, VECTOR)?
-        .kernel("add")?
-        .typed::<(&[f32], &[f32], &mut [f32], u32)>()?;
+    let add =
+        Module::from_ptx(&context, VECTOR)?
+            .kernel("add")?
+            .typed::<(&[f32], &[f32], &mut [f32], u32)>()?;
     let a: Vec<f32> = (0..N).map(f32::from).collect();
     let b: Vec<f32> = (0..N).map(|i| 2.0 * f32::from(i)).collect();
     let device_a = DeviceBuffer::from_slice(&stream, &a)?;
@@ -123,10 +124,7 @@ pub(super) fn isolation(trace: &mut Trace) -> Result<()> {
     let both = [*priorities.start(), *priorities.end()];
     for (part, priority) in partitions.parts.into_iter().zip(both) {
         let green = part.create()?;
-        let options = StreamOptions {
-            priority,
-            ..Default::default()
-        };
+        let options = StreamOptions { priority, ..Default::default() };
         streams.push(green.stream_with(options)?);
         trace.drop(green);
     }
@@ -154,10 +152,7 @@ pub(super) fn switch(trace: &mut Trace) -> Result<()> {
     let pool = GreenPool::new(&device, GreenPoolOptions::default())?;
     for round in 0..4 {
         let lease = pool.try_lease(&PartitionRequest {
-            sizes: vec![
-                PartitionSize::Sms(unit * (1 + round % 2)),
-                PartitionSize::Rest,
-            ],
+            sizes: vec![PartitionSize::Sms(unit * (1 + round % 2)), PartitionSize::Rest],
             ..Default::default()
         })?;
         let stream = lease[0].stream()?;

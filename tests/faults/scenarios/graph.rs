@@ -64,9 +64,10 @@ pub(super) fn built(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let (stream, other) = (context.stream()?, context.stream()?);
     let event = context.event()?;
-    let scale = Module::from_ptx(&context, super::VECTOR)?
-        .kernel("scale")?
-        .typed::<(&mut [i32], i32, i32, u32)>()?;
+    let scale =
+        Module::from_ptx(&context, super::VECTOR)?
+            .kernel("scale")?
+            .typed::<(&mut [i32], i32, i32, u32)>()?;
     let config = LaunchConfig::linear(1, 8);
 
     let mut graph = Graph::new(&context)?;
@@ -94,10 +95,7 @@ pub(super) fn built(trace: &mut Trace) -> Result<()> {
     let clone = child.try_clone()?;
     trace.drop(clone);
 
-    let options = InstantiateOptions {
-        upload: Some(&stream),
-        ..Default::default()
-    };
+    let options = InstantiateOptions { upload: Some(&stream), ..Default::default() };
     let mut executable = graph.instantiate_with(&options)?;
     executable.launch(&stream)?;
     executable.launch(&other)?;
@@ -132,9 +130,10 @@ pub(super) fn built(trace: &mut Trace) -> Result<()> {
 pub(super) fn queried(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
-    let scale = Module::from_ptx(&context, super::VECTOR)?
-        .kernel("scale")?
-        .typed::<(&mut [i32], i32, i32, u32)>()?;
+    let scale =
+        Module::from_ptx(&context, super::VECTOR)?
+            .kernel("scale")?
+            .typed::<(&mut [i32], i32, i32, u32)>()?;
     let config = LaunchConfig::linear(1, 8);
 
     let mut graph = Graph::new(&context)?;

@@ -99,9 +99,10 @@ pub(super) fn recorded(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let (stream, other) = (context.stream()?, context.stream()?);
     let event = context.event()?;
-    let scale = Module::from_ptx(&context, super::VECTOR)?
-        .kernel("scale")?
-        .typed::<(&mut [i32], i32, i32, u32)>()?;
+    let scale =
+        Module::from_ptx(&context, super::VECTOR)?
+            .kernel("scale")?
+            .typed::<(&mut [i32], i32, i32, u32)>()?;
     raw::may_stay_captured(&stream);
     let mut recorder = Graph::new(&context)?.into_recorder(&stream)?;
     let mut host = recorder.own_pinned(PinnedBuffer::<i32>::zeroed(&context, 4)?)?;

@@ -13,12 +13,8 @@ pub(super) fn bodies(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
     let module = Module::from_ptx(&context, CONDITIONAL)?;
-    let choose = module
-        .kernel("choose")?
-        .typed::<(ConditionalHandle, u32)>()?;
-    let count_down = module
-        .kernel("count_down")?
-        .typed::<(ConditionalHandle, &mut [u32])>()?;
+    let choose = module.kernel("choose")?.typed::<(ConditionalHandle, u32)>()?;
+    let count_down = module.kernel("count_down")?.typed::<(ConditionalHandle, &mut [u32])>()?;
 
     let mut graph = Graph::new(&context)?;
     let mut data = graph.own(DeviceBuffer::<u32>::zeroed(&stream, 8)?)?;
@@ -60,10 +56,7 @@ pub(super) fn device_launch(trace: &mut Trace) -> Result<()> {
     let mut graph = Graph::new(&context)?;
     let mut data = graph.own(DeviceBuffer::<u8>::zeroed(&stream, 8)?)?;
     graph.add_fill(&[], &mut data, 7)?;
-    let options = InstantiateOptions {
-        device_launch: true,
-        ..Default::default()
-    };
+    let options = InstantiateOptions { device_launch: true, ..Default::default() };
     let executable = graph.instantiate_with(&options)?;
     executable.launch(&stream)?;
     let device = DeviceGraph::new(executable, &other)?;

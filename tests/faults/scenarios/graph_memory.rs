@@ -26,10 +26,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let (stream, other) = (context.stream()?, context.stream()?);
 
     let (graph, kept) = build(&context)?;
-    let options = InstantiateOptions {
-        auto_free_on_launch: true,
-        ..Default::default()
-    };
+    let options = InstantiateOptions { auto_free_on_launch: true, ..Default::default() };
     let mut executable = graph.instantiate_with(&options)?;
     executable.launch(&stream)?;
     executable.launch(&other)?;

@@ -30,10 +30,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let mut child = Graph::new(&context)?;
     child.add_empty(&[])?;
     let child_node = graph.add_child(&[], &mut child)?;
-    let write = |value| MemoryOperation::Write32 {
-        address: word.as_raw(),
-        value,
-    };
+    let write = |value| MemoryOperation::Write32 { address: word.as_raw(), value };
     let (first, second) = ([write(1)], [write(2)]);
     // SAFETY: the word outlives the launches, and no other work uses it meanwhile.
     let operations = unsafe { graph.add_memory_operations(&[], &first) }?;

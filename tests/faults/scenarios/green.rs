@@ -31,19 +31,11 @@ pub(super) fn one_group_each(trace: &mut Trace) -> Result<()> {
         assert_eq!(partition.sm_count(), given);
         if_there_is(partition.id())?;
         let stream = partition.stream()?;
-        let high = partition.stream_with(StreamOptions {
-            priority: -1,
-            ..Default::default()
-        })?;
+        let high = partition.stream_with(StreamOptions { priority: -1, ..Default::default() })?;
         assert_eq!(high.priority()?, -1);
-        let blocking = partition.stream_with(StreamOptions {
-            blocking: true,
-            ..Default::default()
-        });
-        expect(
-            blocking,
-            invalid(|why| matches!(why, Invalid::BlockingGreenStream)),
-        )?;
+        let blocking =
+            partition.stream_with(StreamOptions { blocking: true, ..Default::default() });
+        expect(blocking, invalid(|why| matches!(why, Invalid::BlockingGreenStream)))?;
         let module = Module::from_ptx(partition.context(), SMID)?;
         let record = module.kernel("record_smid")?.typed::<(&mut [u32], u32)>()?;
         let mut smids = DeviceBuffer::<u32>::zeroed(&stream, given as usize)?;
@@ -77,14 +69,9 @@ pub(super) fn several_groups(trace: &mut Trace) -> Result<()> {
         ..Default::default()
     })?;
     let second = SmResource::of_device(&device)?.split_by_count(SplitByCount::default());
-    expect(
-        second,
-        invalid(|why| matches!(why, Invalid::SplitInUse { .. })),
-    )?;
-    let overlapping = SmResource::of_device(&device)?.split_by_count(SplitByCount {
-        overlap: Overlap::Allow,
-        ..Default::default()
-    })?;
+    expect(second, invalid(|why| matches!(why, Invalid::SplitInUse { .. })))?;
+    let overlapping = SmResource::of_device(&device)?
+        .split_by_count(SplitByCount { overlap: Overlap::Allow, ..Default::default() })?;
     let mut groups = split.groups.into_iter();
     let first = GreenContext::new(groups.by_ref().take(3))?;
     let second = GreenContext::new(groups.take(2).chain(split.remainder))?;
@@ -139,11 +126,7 @@ pub(super) fn partitions(trace: &mut Trace) -> Result<()> {
 
     // Splits a group again.
     let groups = SmResource::of_device(&device)?
-        .split_by_count(SplitByCount {
-            min: 32,
-            max_groups: Some(1),
-            ..SplitByCount::default()
-        })?
+        .split_by_count(SplitByCount { min: 32, max_groups: Some(1), ..SplitByCount::default() })?
         .groups;
     for group in groups {
         let split = group.split_by_count(SplitByCount::default())?;
@@ -171,9 +154,8 @@ fn exactly(trace: &mut Trace, device: &Device) -> Result<()> {
     };
     let mut groups = split.groups;
     // The split uses a temporary green context, which is destroyed.
-    let found = trace.drops_after_last("cuDevSmResourceSplit", || {
-        groups[0].discover(&of(&[32]).groups)
-    })?;
+    let found =
+        trace.drops_after_last("cuDevSmResourceSplit", || groups[0].discover(&of(&[32]).groups))?;
     assert_eq!(found[0].sm_count, 32);
     let smaller = groups.remove(0).split(of(&[32, 16]))?;
     let mut greens = Vec::new();
@@ -243,21 +225,14 @@ pub(super) fn pool(trace: &mut Trace) -> Result<()> {
 
 pub(super) fn current(trace: &mut Trace) -> Result<()> {
     let resource = SmResource::of_device(&Device::get(0)?)?;
-    let mut groups = resource
-        .split_by_count(SplitByCount::default())?
-        .groups
-        .into_iter();
+    let mut groups = resource.split_by_count(SplitByCount::default())?.groups.into_iter();
     let partition = Descriptor::new(groups.next());
     let partition = match Workqueues::of_device(&Device::get(0)?) {
         Ok(queues) => {
-            let queues = queues
-                .with_concurrency_limit(2)
-                .with_scope(WorkqueueScope::GreenContextBalanced);
+            let queues =
+                queues.with_concurrency_limit(2).with_scope(WorkqueueScope::GreenContextBalanced);
             let own = partition.with_workqueues(queues).create()?;
-            for its in [
-                Workqueues::of_green_context(&own)?,
-                Workqueues::shared_with(&own)?,
-            ] {
+            for its in [Workqueues::of_green_context(&own)?, Workqueues::shared_with(&own)?] {
                 assert_eq!(its.device(), own.context().device());
             }
             Workqueues::of_context(own.context())?;
@@ -295,10 +270,8 @@ pub(super) fn current(trace: &mut Trace) -> Result<()> {
 pub(super) fn proof(trace: &mut Trace) -> Result<()> {
     let context = super::primary()?;
     let probe = SmProbe::new(&context)?;
-    let split = SmResource::of_device(&context.device())?.split_by_count(SplitByCount {
-        max_groups: Some(2),
-        ..Default::default()
-    })?;
+    let split = SmResource::of_device(&context.device())?
+        .split_by_count(SplitByCount { max_groups: Some(2), ..Default::default() })?;
     let mut greens = Vec::new();
     let mut streams = Vec::new();
     for group in split.groups {
@@ -313,9 +286,7 @@ pub(super) fn proof(trace: &mut Trace) -> Result<()> {
     let (first, second) = (finish(trace, probing.0)?, finish(trace, probing.1)?);
     let overlap = first.compare(&second);
     assert_eq!((overlap.first.given, overlap.cause), (Some(8), None));
-    let same = trace.drops_after("cuMemcpyDtoH_v2", || {
-        probe.compare(&streams[0], &streams[0])
-    })?;
+    let same = trace.drops_after("cuMemcpyDtoH_v2", || probe.compare(&streams[0], &streams[0]))?;
     assert_eq!(same.cause, Some(SmOverlapCause::OnePartition));
     let plain = probe.start(&context.stream()?)?;
     assert_eq!(finish(trace, plain)?.given, None);

@@ -9,20 +9,13 @@ use cuda_safe::{DeviceBuffer, Result, StreamOptions};
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     // A blocking stream, because the array is said to be ordered with the legacy default stream.
-    let blocking = StreamOptions {
-        blocking: true,
-        ..StreamOptions::default()
-    };
+    let blocking = StreamOptions { blocking: true, ..StreamOptions::default() };
     let (home, stream) = (context.stream_with(blocking)?, context.stream()?);
     let buffer = DeviceBuffer::from_slice(&home, &[1u32, 2, 3])?;
     let exported = buffer.array_interface()?;
     let legacy = exported.clone().with_stream(Some(ExportedStream::Legacy));
     for array in [&exported, &legacy] {
-        for sync in [
-            StreamSync::WaitEvent,
-            StreamSync::Synchronize,
-            StreamSync::ProducerStream,
-        ] {
+        for sync in [StreamSync::WaitEvent, StreamSync::Synchronize, StreamSync::ProducerStream] {
             // SAFETY: the buffer outlives the array with its stream, and no other work uses it
             // meanwhile.
             let imported = unsafe { array.import::<u32>(&stream, sync, ()) }?;
@@ -44,10 +37,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
         // SAFETY: the buffers outlive the array, and no other work uses them meanwhile.
         let imported = unsafe { masked.import_masked(&home, sync, owner) }?;
         let view = imported.mask_view()?;
-        assert_eq!(
-            view.map(|view| view.to_vec()).transpose()?,
-            Some(vec![1, 0, 1])
-        );
+        assert_eq!(view.map(|view| view.to_vec()).transpose()?, Some(vec![1, 0, 1]));
         trace.drop(imported);
     }
     trace.drop(mask);

@@ -48,10 +48,7 @@ pub(super) fn occupancy(trace: &mut Trace) -> Result<()> {
     assert_eq!(with.threads, 512);
     assert_eq!(kernel.available_shared_bytes(2, 128)?, 48 * 1024);
     let config = LaunchConfig::linear(8, 128);
-    let pairs = LaunchAttributes {
-        cluster: Some([2, 1, 1]),
-        ..Default::default()
-    };
+    let pairs = LaunchAttributes { cluster: Some([2, 1, 1]), ..Default::default() };
     assert_eq!(kernel.max_cluster_size(config, &pairs)?, 8);
     let stream = context.stream()?;
     assert_eq!(kernel.max_cluster_size_on(&stream, config, &pairs)?, 8);

@@ -12,10 +12,7 @@ use cuda_safe::{DeviceBuffer, Invalid, LaunchConfig, Module, PinnedBuffer, Resul
 pub(super) fn pinned(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let stream = context.stream()?;
-    let options = PinnedOptions {
-        mapped: true,
-        ..Default::default()
-    };
+    let options = PinnedOptions { mapped: true, ..Default::default() };
     let memory = PinnedBuffer::<i32>::zeroed_with(&context, 8, options)?;
     memory.flags()?;
     let mut mapped = MappedBuffer::new(memory, &stream)?;
@@ -32,10 +29,7 @@ pub(super) fn pinned(trace: &mut Trace) -> Result<()> {
         panic!("not a registered vector");
     };
     trace.drop(rejected.value);
-    expect::<()>(
-        Err(rejected.error),
-        invalid(|why| *why == Invalid::NotRegistered),
-    )?;
+    expect::<()>(Err(rejected.error), invalid(|why| *why == Invalid::NotRegistered))?;
 
     let mut mapped = MappedBuffer::new(PinnedBuffer::<i32>::zeroed(&context, 8)?, &stream)?;
     mapped.as_mut_slice().fill(4)?;
@@ -59,11 +53,7 @@ pub(super) fn registered(trace: &mut Trace) -> Result<()> {
     mapped.as_mut_slice().copy_from(&buffer)?;
     // Still in use by pending work when it is unregistered.
     trace.drop(mapped);
-    let options = RegisterOptions {
-        mapped: true,
-        portable: true,
-        ..Default::default()
-    };
+    let options = RegisterOptions { mapped: true, portable: true, ..Default::default() };
     let host = PinnedBuffer::register_with(&context, vec![1u8; 100], options)?;
     trace.drop((stream, buffer));
     trace.drop(context);

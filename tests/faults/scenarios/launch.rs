@@ -15,15 +15,11 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let scale = module.kernel("scale")?;
     let x = typed(&stream, &scale.typed()?)?;
     let too_few = scale.typed::<(&mut [i32], i32)>();
-    expect(
-        too_few,
-        invalid(|why| matches!(why, Invalid::ArgumentCount { .. })),
-    )?;
+    expect(too_few, invalid(|why| matches!(why, Invalid::ArgumentCount { .. })))?;
 
     let library = Library::from_ptx(VECTOR)?;
-    let by_value = library
-        .kernel(&context, "scale")?
-        .typed::<(&mut [i32], i32, Value<[u16; 2]>, u32)>()?;
+    let by_value =
+        library.kernel(&context, "scale")?.typed::<(&mut [i32], i32, Value<[u16; 2]>, u32)>()?;
     let mut y = DeviceBuffer::from_slice(&stream, &[5; 10])?;
     let arguments = (&mut y, 3, Value([2, 0]), 10);
     // SAFETY: the kernel accesses 10 elements, and the memory has 10; any 4 bytes are a valid i32.
@@ -70,10 +66,7 @@ pub(super) fn with_attributes(trace: &mut Trace) -> Result<()> {
         cooperative: true,
         cluster: Some([2, 1, 1]),
         completion_event: Some(&event),
-        programmatic_event: Some(ProgrammaticEvent {
-            event: &event,
-            at_block_start: true,
-        }),
+        programmatic_event: Some(ProgrammaticEvent { event: &event, at_block_start: true }),
         priority: Some(0),
         carveout: None,
         ..Default::default()
@@ -94,16 +87,10 @@ pub(super) fn with_attributes(trace: &mut Trace) -> Result<()> {
     });
     let is_too_large = CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
     expect(refused, |error| error.code() == Some(is_too_large))?;
-    let newer = LaunchAttributes {
-        carveout: Some(101),
-        ..Default::default()
-    };
+    let newer = LaunchAttributes { carveout: Some(101), ..Default::default() };
     // SAFETY: the value is invalid, so the launch is refused.
     let refused = unsafe { ranks.launch_with(&stream, config, &newer, (&mut out,)) };
-    expect(
-        refused,
-        invalid(|why| matches!(why, Invalid::LaunchAttribute { .. })),
-    )?;
+    expect(refused, invalid(|why| matches!(why, Invalid::LaunchAttribute { .. })))?;
     trace.drop((module, ranks, event));
     stream.synchronize()?;
     trace.drops_from_here();

@@ -18,10 +18,7 @@ pub(super) fn options(trace: &mut Trace) -> Result<()> {
     assert!(!module.log().is_empty());
     let library = Library::from_ptx_with(VECTOR, &options)?;
     let kernel = library.kernel(&context, "add")?;
-    let too_hard = JitOptions {
-        optimization_level: Some(5),
-        ..Default::default()
-    };
+    let too_hard = JitOptions { optimization_level: Some(5), ..Default::default() };
     expect(
         Module::from_ptx_with(&context, VECTOR, &too_hard),
         invalid(|why| matches!(why, Invalid::JitOption { .. })),

@@ -39,10 +39,7 @@ pub(super) fn driver(trace: &mut Trace) -> Result<()> {
 }
 
 pub(super) fn caching(trace: &mut Trace) -> Result<()> {
-    let options = CachingOptions {
-        slab_bytes: 4 << 20,
-        ..Default::default()
-    };
+    let options = CachingOptions { slab_bytes: 4 << 20, ..Default::default() };
     let _chosen = choose(move |context| CachingManager::with(context, options));
     use_it(trace)
 }
@@ -59,10 +56,7 @@ pub(super) fn ordered(trace: &mut Trace) -> Result<()> {
 
 pub(super) fn wrapped(trace: &mut Trace) -> Result<()> {
     let _chosen = choose(|context| {
-        let options = CachingOptions {
-            slab_bytes: 4 << 20,
-            ..Default::default()
-        };
+        let options = CachingOptions { slab_bytes: 4 << 20, ..Default::default() };
         let pool = CachingManager::with_upstream(context, OrderedManager::new(context)?, options)?;
         let limited = LimitManager::new(pool, 2 << 20);
         let falls_back = FallbackManager::new(limited, Fallback::Managed);
@@ -97,10 +91,7 @@ pub(super) fn shared(trace: &mut Trace) -> Result<()> {
 
 /// Shares a manager's own pool with another process, and imports a pool of another process.
 pub(super) fn shared_pool(trace: &mut Trace) -> Result<()> {
-    let options = MemoryPoolOptions {
-        shareable: true,
-        ..Default::default()
-    };
+    let options = MemoryPoolOptions { shareable: true, ..Default::default() };
     let _chosen = choose(move |context| OrderedManager::with(context, options));
     let context = primary()?;
     let stream = context.stream()?;

@@ -21,10 +21,7 @@ pub(super) fn ordered(trace: &mut Trace) -> Result<()> {
     assert_eq!(there, [4, 5, 6]);
     to.zero()?;
     assert_eq!(to.to_vec()?, [0; 3]);
-    expect(
-        to.fill(1),
-        invalid(|why| matches!(why, Invalid::FillSize { .. })),
-    )?;
+    expect(to.fill(1), invalid(|why| matches!(why, Invalid::FillSize { .. })))?;
 
     let mut bytes = DeviceBuffer::<u8>::uninit(&stream, 5)?;
     bytes.fill(0xa5)?;
@@ -135,10 +132,7 @@ pub(super) fn slices(trace: &mut Trace) -> Result<()> {
     buffer.rebind(&other)?;
     trace.drop(stream);
     assert_eq!(buffer.slice(1..)?.to_vec()?, [4, 3, 9]);
-    expect(
-        buffer.slice(3..5),
-        invalid(|why| matches!(why, Invalid::Range { .. })),
-    )?;
+    expect(buffer.slice(3..5), invalid(|why| matches!(why, Invalid::Range { .. })))?;
     trace.drops_from_here();
     Ok(())
 }
@@ -200,14 +194,10 @@ pub(super) fn of_peers(trace: &mut Trace) -> Result<()> {
     trace.drop((reader, shared));
     assert_eq!(copy.to_vec()?, [1, 2, 3]);
     let unsupported = Some(CUresult::CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
-    expect(context.enable_peer_access(&other), |error| {
-        error.code() == unsupported
-    })?;
+    expect(context.enable_peer_access(&other), |error| error.code() == unsupported)?;
     let not_enabled = Some(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     // SAFETY: no work is pending.
-    expect(unsafe { context.disable_peer_access(&other) }, |error| {
-        error.code() == not_enabled
-    })?;
+    expect(unsafe { context.disable_peer_access(&other) }, |error| error.code() == not_enabled)?;
     trace.drops_from_here();
     Ok(())
 }

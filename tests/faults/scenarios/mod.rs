@@ -53,19 +53,11 @@ const fn scenario(name: &'static str, run: Run) -> Scenario {
 }
 
 const fn since(since: (u16, u16), name: &'static str, run: Run) -> Scenario {
-    Scenario {
-        name,
-        since,
-        devices: 1,
-        run,
-    }
+    Scenario { name, since, devices: 1, run }
 }
 
 const fn on_two_devices(scenario: Scenario) -> Scenario {
-    Scenario {
-        devices: 2,
-        ..scenario
-    }
+    Scenario { devices: 2, ..scenario }
 }
 
 pub(crate) static ALL: &[Scenario] = &[
@@ -158,11 +150,7 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("growable buffer", virtual_memory::growable),
     on_two_devices(scenario("multicast object", virtual_memory::multicast)),
     since((13, 3), "logical endpoint", virtual_memory::endpoint),
-    since(
-        (13, 5),
-        "copies over the fabric",
-        virtual_memory::fabric_copies,
-    ),
+    since((13, 5), "copies over the fabric", virtual_memory::fabric_copies),
     on_two_devices(since((13, 4), "fabric", virtual_memory::fabric)),
     scenario("callback", capture::drops_in_a_callback),
     scenario("devices", examples::devices),

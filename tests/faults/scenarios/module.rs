@@ -60,9 +60,7 @@ pub(super) fn library(trace: &mut Trace) -> Result<()> {
     let unusable = Library::from_ptx(&wrong())?;
     let of_wrong = unusable.kernel(&context, "add");
     trace.drop(unusable);
-    expect(of_wrong, |error| {
-        error.code() == Some(cuda_safe::CUresult::CUDA_ERROR_INVALID_PTX)
-    })?;
+    expect(of_wrong, |error| error.code() == Some(cuda_safe::CUresult::CUDA_ERROR_INVALID_PTX))?;
 
     let other = Context::new(&context.device(), ContextFlags::empty())?;
     let elsewhere = library.kernel(&other, "scale")?;
@@ -79,10 +77,7 @@ pub(super) fn images(trace: &mut Trace) -> Result<()> {
     let image = [0x50, 0xed, 0x55, 0xba, 1, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     cuda_sim::kernel::register_image(&image, &[("scale", &[8, 4, 4, 4])]);
     let context = primary()?;
-    let options = JitOptions {
-        info_log: true,
-        ..Default::default()
-    };
+    let options = JitOptions { info_log: true, ..Default::default() };
     // SAFETY: the image is complete for the software driver, here and below.
     let plain = unsafe { Module::from_image(&context, &image) }?;
     // SAFETY: as above.
@@ -93,10 +88,7 @@ pub(super) fn images(trace: &mut Trace) -> Result<()> {
     let library = unsafe { Library::from_image_with(&image, &options) }?;
     // SAFETY: the call is refused and accesses nothing.
     let cut = unsafe { Module::from_image(&context, &image[..8]) };
-    expect(
-        cut,
-        invalid(|why| matches!(why, Invalid::TruncatedImage { .. })),
-    )?;
+    expect(cut, invalid(|why| matches!(why, Invalid::TruncatedImage { .. })))?;
     let mut linker = Linker::new(&context)?;
     // SAFETY: as above.
     unsafe { linker.add_data(LinkInput::Fatbin, "binary", &image) }?;
@@ -155,9 +147,7 @@ pub(super) fn globals(trace: &mut Trace) -> Result<()> {
     let unusable = Library::from_ptx(&wrong())?;
     let of_wrong = unusable.global(&context, "factors");
     trace.drop(unusable);
-    expect(of_wrong, |error| {
-        error.code() == Some(cuda_safe::CUresult::CUDA_ERROR_INVALID_PTX)
-    })?;
+    expect(of_wrong, |error| error.code() == Some(cuda_safe::CUresult::CUDA_ERROR_INVALID_PTX))?;
     trace.drop((library, context));
     assert_eq!(everywhere.size_bytes(), 4);
     // SAFETY: nothing else uses the variable.

@@ -37,10 +37,7 @@ pub(super) fn dumps(trace: &mut Trace) -> Result<()> {
     let guard = settings.apply()?;
     CoredumpSettings::of_process()?;
     guard.end()?;
-    let settings = CoredumpSettings {
-        flags: Some(DumpFlags::LIGHTWEIGHT),
-        ..settings
-    };
+    let settings = CoredumpSettings { flags: Some(DumpFlags::LIGHTWEIGHT), ..settings };
     context.coredump_settings()?;
     context.apply_coredump_settings(&settings)?.end()?;
     if_there_is(DumpCallback::on_start(|_| {}))?;

@@ -19,10 +19,7 @@ pub(super) fn attributes(trace: &mut Trace) -> Result<()> {
     stream.set_priority(-1)?;
     stream.set_memory_sync_domain(MemorySyncDomain::Remote)?;
     stream.memory_sync_domain()?;
-    let map = MemorySyncDomainMap {
-        default: 0,
-        remote: 1,
-    };
+    let map = MemorySyncDomainMap { default: 0, remote: 1 };
     stream.set_memory_sync_domain_map(map)?;
     assert_eq!(stream.memory_sync_domain_map()?, map);
     let memory = DeviceBuffer::<u8>::zeroed(&stream, 64)?;
@@ -36,10 +33,7 @@ pub(super) fn attributes(trace: &mut Trace) -> Result<()> {
     let own = Context::new(&context.device(), ContextFlags::empty())?;
     // SAFETY: as above.
     let wrong = unsafe { Stream::borrow_checked(stream.as_raw(), &own) };
-    expect(
-        wrong,
-        invalid(|why| matches!(why, Invalid::OtherContext { .. })),
-    )?;
+    expect(wrong, invalid(|why| matches!(why, Invalid::OtherContext { .. })))?;
     trace.drops_from_here();
     Ok(())
 }
@@ -57,27 +51,14 @@ pub(super) fn memory_operations(trace: &mut Trace) -> Result<()> {
     wide.as_mut_slice().write_value(0, 1)?;
     let barrier = MemoryOperation::Barrier(BarrierScope::System);
     let operations = [
-        MemoryOperation::Write32 {
-            address: narrow + 4,
-            value: 2,
-        },
+        MemoryOperation::Write32 { address: narrow + 4, value: 2 },
         MemoryOperation::FlushRemoteWrites,
     ];
     // SAFETY: the words stay alive until the stream has completed, and nothing else uses them.
     unsafe { stream.memory_operations(&operations) }?;
     let waits = [
-        MemoryOperation::Wait32 {
-            address: narrow,
-            value: 1,
-            condition,
-            flush: true,
-        },
-        MemoryOperation::Wait64 {
-            address: far,
-            value: 1,
-            condition,
-            flush: false,
-        },
+        MemoryOperation::Wait32 { address: narrow, value: 1, condition, flush: true },
+        MemoryOperation::Wait64 { address: far, value: 1, condition, flush: false },
         barrier,
     ];
     for wait in waits {

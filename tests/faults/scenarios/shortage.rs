@@ -16,11 +16,7 @@ const PIECE: usize = 2 << 20;
 const WHOLE: usize = 4 << 20;
 
 fn pool(context: &Context, max_bytes: usize) -> Result<CachingManager> {
-    let options = CachingOptions {
-        max_bytes,
-        slab_bytes: 1 << 20,
-        ..Default::default()
-    };
+    let options = CachingOptions { max_bytes, slab_bytes: 1 << 20, ..Default::default() };
     CachingManager::with(context, options)
 }
 
@@ -48,9 +44,7 @@ pub(super) fn that_falls_back(trace: &mut Trace) -> Result<()> {
         Ok(FallbackManager::new(pool, Fallback::Host))
     });
     let context = primary()?;
-    use_all(trace, &context, |manager: &FallsBack| {
-        manager.inner().stats()
-    })?;
+    use_all(trace, &context, |manager: &FallsBack| manager.inner().stats())?;
     context.synchronize()?;
     let stream = context.stream()?;
     let whole = trace.looks_elsewhere(|| memory(&stream, WHOLE))?;

@@ -12,14 +12,8 @@ use std::task::{Context as Task, Poll, Wake, Waker};
 pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let context = primary()?;
     let first = context.stream()?;
-    let blocking = context.stream_with(StreamOptions {
-        blocking: true,
-        ..Default::default()
-    })?;
-    let high = context.stream_with(StreamOptions {
-        priority: -1,
-        ..Default::default()
-    })?;
+    let blocking = context.stream_with(StreamOptions { blocking: true, ..Default::default() })?;
+    let high = context.stream_with(StreamOptions { priority: -1, ..Default::default() })?;
     assert_eq!(first.priority()?, 0);
     assert_eq!(high.priority()?, -1);
     if_there_is(first.id())?;
@@ -30,10 +24,7 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     high.is_complete()?;
     // SAFETY: the call is refused and accesses nothing.
     let default = unsafe { Stream::borrow_raw(std::ptr::null_mut(), &context) };
-    expect(
-        default,
-        invalid(|why| matches!(why, Invalid::Handle { .. })),
-    )?;
+    expect(default, invalid(|why| matches!(why, Invalid::Handle { .. })))?;
     let clone = first.clone();
     trace.drop(first);
     clone.synchronize()?;

@@ -12,11 +12,8 @@ pub(super) fn run(trace: &mut Trace) -> Result<()> {
     let stream = context.stream()?;
     let mut first = DeviceBuffer::<f32>::zeroed(&stream, 512)?;
     let second = DeviceBuffer::<f32>::zeroed(&stream, 512)?;
-    let layout = TensorLayout {
-        data_type: TensorDataType::F32,
-        dims: &[8, 8, 8],
-        strides: &[32, 256],
-    };
+    let layout =
+        TensorLayout { data_type: TensorDataType::F32, dims: &[8, 8, 8], strides: &[32, 256] };
     let options = TensorMapOptions::default();
     let shape = TiledBox::new(&[4, 4, 4]);
     let mut map = TensorMap::tiled(&first, layout, shape, options)?;

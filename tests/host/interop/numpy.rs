@@ -95,20 +95,9 @@ fn typestr(state: &mut u64) -> String {
         _ => pick(state, &["1", "2", "4", "8", "16", "32", "3"]),
     };
     let unit = match kind {
-        "m" | "M" => pick(
-            state,
-            &[
-                "",
-                "[s]",
-                "[ns]",
-                "[25us]",
-                "[D]",
-                "[7Y]",
-                "[M]",
-                "[generic]",
-                "[q]",
-            ],
-        ),
+        "m" | "M" => {
+            pick(state, &["", "[s]", "[ns]", "[25us]", "[D]", "[7Y]", "[M]", "[generic]", "[q]"])
+        }
         _ => "",
     };
     format!("{order}{kind}{size}{unit}")
@@ -231,9 +220,8 @@ fn view(state: &mut u64, shape: &[usize]) -> View {
 fn case(state: &mut u64) -> Case {
     let typestr = typestr(state);
     let dimensions = random(state, 5);
-    let shape: Vec<usize> = (0..dimensions)
-        .map(|_| [0, 1, 1, 2, 3, 6, 7][random(state, 7) as usize])
-        .collect();
+    let shape: Vec<usize> =
+        (0..dimensions).map(|_| [0, 1, 1, 2, 3, 6, 7][random(state, 7) as usize]).collect();
     let item = typestr.parse::<TypeString>().map_or(8, |ty| ty.item_size());
     let strides = match random(state, 4) {
         0 => None,
@@ -256,12 +244,7 @@ fn case(state: &mut u64) -> Case {
                 .collect(),
         ),
     };
-    Case {
-        typestr,
-        view: view(state, &shape),
-        shape,
-        strides,
-    }
+    Case { typestr, view: view(state, &shape), shape, strides }
 }
 
 fn list<T: ToString>(numbers: &[T]) -> String {
@@ -289,12 +272,7 @@ fn ours(case: &Case) -> String {
                 _ if view.is_empty() => "-".to_owned(),
                 _ => stride.to_string(),
             };
-            let strides: Vec<_> = view
-                .shape()
-                .iter()
-                .zip(view.strides())
-                .map(stride)
-                .collect();
+            let strides: Vec<_> = view.shape().iter().zip(view.strides()).map(stride).collect();
             format!("{start} {} {}", list(view.shape()), strides.join(","))
         }
     };
@@ -351,10 +329,7 @@ fn numpy_agrees_on_random_types_layouts_and_views() {
         count += 1;
         refused += usize::from(ours.ends_with("refused"));
     }
-    writer
-        .join()
-        .expect("no panic")
-        .expect("all lines were written");
+    writer.join().expect("no panic").expect("all lines were written");
     assert!(child.wait().expect("it ends").success());
     assert_eq!(count, cases.len());
     println!(

@@ -16,15 +16,8 @@ const CREATE: &str = "cuArray3DCreate_v2";
 const TEXTURE: &str = "cuTexObjectCreate";
 const COPY: &str = "cuMemcpy3DAsync_v2";
 
-const PLANE: ArrayShape = ArrayShape::TwoD {
-    width: 5,
-    height: 4,
-};
-const VOLUME: ArrayShape = ArrayShape::ThreeD {
-    width: 5,
-    height: 4,
-    depth: 3,
-};
+const PLANE: ArrayShape = ArrayShape::TwoD { width: 5, height: 4 };
+const VOLUME: ArrayShape = ArrayShape::ThreeD { width: 5, height: 4, depth: 3 };
 
 fn created<T: Texel>(shape: ArrayShape, options: ArrayOptions) -> impl Fn(&Stage) -> Result<()> {
     move |s| Array::<T>::with_options(&s.stream, shape, options).map(drop)
@@ -35,9 +28,7 @@ fn format_row<T: Texel>(name: &str, format: CUarray_format) -> Row {
         &format!("CUarray_format::CU_AD_FORMAT_{name}"),
         created::<T>(PLANE, ArrayOptions::default()),
         CREATE,
-        field("descriptor", |its: &CUDA_ARRAY3D_DESCRIPTOR| {
-            (its.Format, its.NumChannels)
-        }),
+        field("descriptor", |its: &CUDA_ARRAY3D_DESCRIPTOR| (its.Format, its.NumChannels)),
         (format, T::CHANNELS),
     )
 }
@@ -81,30 +72,15 @@ fn shapes() -> Vec<Row> {
     let part = |name: &str, find: fn(&CUDA_ARRAY3D_DESCRIPTOR) -> usize, number: usize| {
         let name = format!("CUDA_ARRAY3D_DESCRIPTOR::{name}");
         let found = field("descriptor", find);
-        Row::new(
-            &name,
-            created::<[f32; 2]>(VOLUME, none),
-            CREATE,
-            found,
-            number,
-        )
+        Row::new(&name, created::<[f32; 2]>(VOLUME, none), CREATE, found, number)
     };
     let flag = |name: &str, shape, options, number: u32| {
         let found = field("descriptor", |its: &CUDA_ARRAY3D_DESCRIPTOR| its.Flags);
         Row::new(name, created::<f32>(shape, options), CREATE, found, number)
     };
-    let surface = ArrayOptions {
-        surface: true,
-        ..none
-    };
-    let gather = ArrayOptions {
-        gather: true,
-        ..none
-    };
-    let lines = ArrayShape::OneDLayered {
-        width: 4,
-        layers: 2,
-    };
+    let surface = ArrayOptions { surface: true, ..none };
+    let gather = ArrayOptions { gather: true, ..none };
+    let lines = ArrayShape::OneDLayered { width: 4, layers: 2 };
     let cubes = ArrayShape::CubemapLayered { width: 4, cubes: 2 };
     let cube = ArrayShape::Cubemap { width: 4 };
     let mipmapped = |s: &Stage| MipmappedArray::<f32>::new(&s.stream, PLANE, 3).map(drop);
@@ -119,12 +95,7 @@ fn shapes() -> Vec<Row> {
         flag("CUDA_ARRAY3D::CUDA_ARRAY3D_LAYERED", cubes, none, 5),
         flag("CUDA_ARRAY3D::CUDA_ARRAY3D_SURFACE_LDST", PLANE, surface, 2),
         flag("CUDA_ARRAY3D::CUDA_ARRAY3D_CUBEMAP", cube, none, 4),
-        flag(
-            "CUDA_ARRAY3D::CUDA_ARRAY3D_TEXTURE_GATHER",
-            PLANE,
-            gather,
-            8,
-        ),
+        flag("CUDA_ARRAY3D::CUDA_ARRAY3D_TEXTURE_GATHER", PLANE, gather, 8),
         Row::new(
             "cuMipmappedArrayCreate",
             mipmapped,
@@ -144,10 +115,7 @@ fn shapes() -> Vec<Row> {
 
 /// Maps and unmaps a tile.
 fn tiles(s: &Stage) -> Result<()> {
-    let shape = ArrayShape::TwoD {
-        width: 300,
-        height: 200,
-    };
+    let shape = ArrayShape::TwoD { width: 300, height: 200 };
     let mut plane = SparseArray::<f32>::new(&s.stream, shape)?;
     plane.map([0; 3], Extent::new_2d(1, 1))?;
     plane.unmap([0; 3], shape.extent())
@@ -202,9 +170,7 @@ fn copies() -> Vec<Row> {
             "CUmemorytype::CU_MEMORYTYPE_ARRAY",
             |s| copied(s).map(drop),
             COPY,
-            field("copy", |its: &CUDA_MEMCPY3D| {
-                [its.srcMemoryType, its.dstMemoryType]
-            }),
+            field("copy", |its: &CUDA_MEMCPY3D| [its.srcMemoryType, its.dstMemoryType]),
             [CUmemorytype::CU_MEMORYTYPE_ARRAY; 2],
         ),
     ]
@@ -218,10 +184,7 @@ fn resources() -> Vec<Row> {
         Row::new(&name, move |s| act(s, &sampler), TEXTURE, found, kind)
     };
     let surface = |s: &Stage| {
-        let options = ArrayOptions {
-            surface: true,
-            ..ArrayOptions::default()
-        };
+        let options = ArrayOptions { surface: true, ..ArrayOptions::default() };
         Surface::new(Array::<u32>::with_options(&s.stream, PLANE, options)?).map(drop)
     };
     vec![
@@ -233,10 +196,7 @@ fn resources() -> Vec<Row> {
         row(
             "MIPMAPPED_ARRAY",
             |s, how| {
-                let how = Sampler {
-                    normalized_coordinates: true,
-                    ..*how
-                };
+                let how = Sampler { normalized_coordinates: true, ..*how };
                 Texture::new(MipmappedArray::<u8>::new(&s.stream, PLANE, 2)?, &how).map(drop)
             },
             CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY,
@@ -282,24 +242,13 @@ fn samplers() -> Vec<Row> {
     let clamp = CUaddress_mode::CU_TR_ADDRESS_MODE_CLAMP;
     let mode = |name: &str, sampler, raw: CUaddress_mode| {
         let found = field("texture", |its: &CUDA_TEXTURE_DESC| its.addressMode);
-        Row::new(
-            name,
-            sampled::<f32>(sampler),
-            TEXTURE,
-            found,
-            [raw, clamp, raw],
-        )
+        Row::new(name, sampled::<f32>(sampler), TEXTURE, found, [raw, clamp, raw])
     };
-    let filters = |filter, mipmap_filter| Sampler {
-        filter,
-        mipmap_filter,
-        ..base
-    };
+    let filters = |filter, mipmap_filter| Sampler { filter, mipmap_filter, ..base };
     let (point, linear) = (FilterMode::Point, FilterMode::Linear);
     let filter = |name: &str, sampler, raw: [u32; 2]| {
-        let found = field("texture", |its: &CUDA_TEXTURE_DESC| {
-            [its.filterMode, its.mipmapFilterMode]
-        });
+        let found =
+            field("texture", |its: &CUDA_TEXTURE_DESC| [its.filterMode, its.mipmapFilterMode]);
         let raw = raw.map(CUfilter_mode);
         Row::new(name, sampled::<f32>(sampler), TEXTURE, found, raw)
     };
@@ -309,26 +258,10 @@ fn samplers() -> Vec<Row> {
     };
     let read = ReadMode::Normalized;
     let with_integers = base;
-    let normalized = Sampler {
-        normalized_coordinates: true,
-        read,
-        ..base
-    };
-    let srgb = Sampler {
-        srgb: true,
-        read,
-        ..base
-    };
-    let exact = Sampler {
-        disable_trilinear_optimization: true,
-        read,
-        ..base
-    };
-    let seamless = Sampler {
-        seamless_cubemap: true,
-        read,
-        ..base
-    };
+    let normalized = Sampler { normalized_coordinates: true, read, ..base };
+    let srgb = Sampler { srgb: true, read, ..base };
+    let exact = Sampler { disable_trilinear_optimization: true, read, ..base };
+    let seamless = Sampler { seamless_cubemap: true, read, ..base };
     let all = Sampler {
         border_color: [1.0, 2.0, 3.0, 4.0],
         max_anisotropy: 8,
@@ -348,11 +281,7 @@ fn samplers() -> Vec<Row> {
             modes(AddressMode::Wrap),
             CUaddress_mode::CU_TR_ADDRESS_MODE_WRAP,
         ),
-        mode(
-            "CUaddress_mode::CU_TR_ADDRESS_MODE_CLAMP",
-            modes(AddressMode::Clamp),
-            clamp,
-        ),
+        mode("CUaddress_mode::CU_TR_ADDRESS_MODE_CLAMP", modes(AddressMode::Clamp), clamp),
         mode(
             "CUaddress_mode::CU_TR_ADDRESS_MODE_MIRROR",
             modes(AddressMode::Mirror),
@@ -363,50 +292,20 @@ fn samplers() -> Vec<Row> {
             modes(AddressMode::Border),
             CUaddress_mode::CU_TR_ADDRESS_MODE_BORDER,
         ),
-        filter(
-            "CUDA_TEXTURE_DESC::filterMode",
-            filters(linear, point),
-            [1, 0],
-        ),
-        filter(
-            "CUDA_TEXTURE_DESC::mipmapFilterMode",
-            filters(point, linear),
-            [0, 1],
-        ),
-        filter(
-            "CUfilter_mode::CU_TR_FILTER_MODE_POINT",
-            filters(point, point),
-            [0, 0],
-        ),
-        filter(
-            "CUfilter_mode::CU_TR_FILTER_MODE_LINEAR",
-            filters(linear, linear),
-            [1, 1],
-        ),
+        filter("CUDA_TEXTURE_DESC::filterMode", filters(linear, point), [1, 0]),
+        filter("CUDA_TEXTURE_DESC::mipmapFilterMode", filters(point, linear), [0, 1]),
+        filter("CUfilter_mode::CU_TR_FILTER_MODE_POINT", filters(point, point), [0, 0]),
+        filter("CUfilter_mode::CU_TR_FILTER_MODE_LINEAR", filters(linear, linear), [1, 1]),
         flags("CUDA_TEXTURE_DESC::flags", with_integers, 1),
         flags("CU_TRSF::CU_TRSF_READ_AS_INTEGER", with_integers, 1),
         flags("CU_TRSF::CU_TRSF_NORMALIZED_COORDINATES", normalized, 2),
         flags("CU_TRSF::CU_TRSF_SRGB", srgb, 0x10),
-        flags(
-            "CU_TRSF::CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION",
-            exact,
-            0x20,
-        ),
+        flags("CU_TRSF::CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION", exact, 0x20),
         flags("CU_TRSF::CU_TRSF_SEAMLESS_CUBEMAP", seamless, 0x40),
         part("maxAnisotropy", all, |its| its.maxAnisotropy as f32, 8.0),
         part("mipmapLevelBias", all, |its| its.mipmapLevelBias, 0.5),
-        part(
-            "minMipmapLevelClamp",
-            all,
-            |its| its.minMipmapLevelClamp,
-            1.0,
-        ),
-        part(
-            "maxMipmapLevelClamp",
-            all,
-            |its| its.maxMipmapLevelClamp,
-            2.0,
-        ),
+        part("minMipmapLevelClamp", all, |its| its.minMipmapLevelClamp, 1.0),
+        part("maxMipmapLevelClamp", all, |its| its.maxMipmapLevelClamp, 2.0),
         part("borderColor", all, |its| its.borderColor[2], 3.0),
         Row::call("cuTexObjectGetTextureDesc", sampled::<f32>(base)),
         Row::call("cuTexObjectDestroy", sampled::<f32>(base)),
@@ -414,13 +313,6 @@ fn samplers() -> Vec<Row> {
 }
 
 pub(super) fn rows() -> Vec<Row> {
-    let all = [
-        formats(),
-        shapes(),
-        sparse(),
-        copies(),
-        resources(),
-        samplers(),
-    ];
+    let all = [formats(), shapes(), sparse(), copies(), resources(), samplers()];
     all.into_iter().flatten().collect()
 }

@@ -10,16 +10,8 @@ use cuda_safe::sys::{
 use cuda_safe::{Context, DeviceBuffer, PinnedBuffer, Result};
 
 /// A part of a volume, in which every number is different.
-const PLACE: Region = Region {
-    offset: 3,
-    pitch: 11,
-    rows: 7,
-};
-const OTHER: Region = Region {
-    offset: 5,
-    pitch: 13,
-    rows: 8,
-};
+const PLACE: Region = Region { offset: 3, pitch: 11, rows: 7 };
+const OTHER: Region = Region { offset: 5, pitch: 13, rows: 8 };
 const VOLUME: Extent = Extent::new_3d(4, 2, 3);
 const BATCH: &str = "cuMemcpyBatchAsync_v2";
 const VOLUMES: &str = "cuMemcpy3DBatchAsync_v2";
@@ -104,11 +96,7 @@ type Texels = (usize, [usize; 3], [usize; 3], (u64, usize, usize));
 /// Returns the array, the offset, the extent and the source of a copy to texels, in elements.
 fn texels(s: &Stage) -> Result<Texels> {
     let from = DeviceBuffer::<u32>::zeroed(&s.stream, 512)?;
-    let shape = ArrayShape::ThreeD {
-        width: 8,
-        height: 6,
-        depth: 5,
-    };
+    let shape = ArrayShape::ThreeD { width: 8, height: 6, depth: 5 };
     let (mut first, mut second) = (Array::new(&s.stream, shape)?, Array::new(&s.stream, shape)?);
     let raw = first.as_ref().as_raw().addr();
     let mut batch = CopyBatch::new(&s.stream);
@@ -162,35 +150,26 @@ fn volume_rows() -> Vec<Row> {
             |copy| [copy.extent.width, copy.extent.height, copy.extent.depth],
             [16, 2, 3],
         ),
-        volume(
-            "CUDA_MEMCPY3D_BATCH_OP::srcAccessOrder",
-            |copy| copy.srcAccessOrder,
-            stream,
-        ),
+        volume("CUDA_MEMCPY3D_BATCH_OP::srcAccessOrder", |copy| copy.srcAccessOrder, stream),
         volume("CUDA_MEMCPY3D_BATCH_OP::flags", |copy| copy.flags, overlap),
         volume(
             "CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_POINTER",
             |copy| [copy.src.type_, copy.dst.type_],
             [pointer; 2],
         ),
-        Row::told(
-            "CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY",
-            texels,
-            VOLUMES,
-            |call| {
-                let copies = array::<CUDA_MEMCPY3D_BATCH_OP>("copies")(call)?;
-                let copy = copies.first()?;
-                let kind = CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY;
-                if copy.dst.type_ != kind {
-                    return None;
-                }
-                // SAFETY: the operand has the type of an array.
-                let its = unsafe { copy.dst.op.array };
-                let offset = [its.offset.x, its.offset.y, its.offset.z];
-                let extent = [copy.extent.width, copy.extent.height, copy.extent.depth];
-                Some((its.array.addr(), offset, extent, place(&copy.src)))
-            },
-        ),
+        Row::told("CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY", texels, VOLUMES, |call| {
+            let copies = array::<CUDA_MEMCPY3D_BATCH_OP>("copies")(call)?;
+            let copy = copies.first()?;
+            let kind = CUmemcpy3DOperandType::CU_MEMCPY_OPERAND_TYPE_ARRAY;
+            if copy.dst.type_ != kind {
+                return None;
+            }
+            // SAFETY: the operand has the type of an array.
+            let its = unsafe { copy.dst.op.array };
+            let offset = [its.offset.x, its.offset.y, its.offset.z];
+            let extent = [copy.extent.width, copy.extent.height, copy.extent.depth];
+            Some((its.array.addr(), offset, extent, place(&copy.src)))
+        }),
         Row::call(VOLUMES, |s| volumes(s).map(drop)),
         Row::call("cuMemcpy3DAsync_v2", |s| volumes(s).map(drop)).on(On::Oldest),
     ]
@@ -241,9 +220,7 @@ fn peer(s: &Stage) -> Result<(Peers, Peers, [usize; 3])> {
     let shared = DeviceBuffer::<u32>::zeroed(&other, 512)?.share()?;
     let reader = shared.on_peer(&s.stream)?;
     let mut target = DeviceBuffer::<u32>::zeroed(&s.stream, 512)?;
-    target
-        .as_mut_slice()
-        .copy_3d_from_peer(VOLUME, OTHER, &reader, PLACE)?;
+    target.as_mut_slice().copy_3d_from_peer(VOLUME, OTHER, &reader, PLACE)?;
     s.stream.synchronize()?;
     // SAFETY: no kernel reads the slice, whose address alone is used.
     let from = unsafe { reader.as_slice() }.as_raw();
@@ -263,22 +240,10 @@ pub(super) fn rows() -> Vec<Row> {
     let mut rows = vec![
         order_row("CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL"),
         order_row("CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_ANY"),
-        hint(
-            "CUmemcpyAttributes::srcLocHint",
-            move |its| numa(&its.srcLocHint),
-            (3, 5),
-        ),
-        hint(
-            "CUmemcpyAttributes::dstLocHint",
-            move |its| numa(&its.dstLocHint),
-            (3, 6),
-        ),
+        hint("CUmemcpyAttributes::srcLocHint", move |its| numa(&its.srcLocHint), (3, 5)),
+        hint("CUmemcpyAttributes::dstLocHint", move |its| numa(&its.dstLocHint), (3, 6)),
         hint("CUmemcpyAttributes::flags", |its| its.flags, overlap),
-        hint(
-            "CUmemcpyFlags::CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE",
-            |its| its.flags,
-            overlap,
-        ),
+        hint("CUmemcpyFlags::CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE", |its| its.flags, overlap),
         Row::told(PEER, peer, PEER, |call| {
             let device = CUmemorytype::CU_MEMORYTYPE_DEVICE;
             field("copy", |its: &CUDA_MEMCPY3D_PEER| {

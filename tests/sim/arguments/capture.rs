@@ -50,13 +50,7 @@ fn dependencies() -> Vec<Row> {
     vec![
         Row::new(&flags("SET"), sets, function, value("flags"), set.0),
         Row::new(&flags("ADD"), adds, function, value("flags"), add.0),
-        Row::new(
-            function,
-            sets,
-            function,
-            field("edges", |its: &CUgraphEdgeData| its.type_),
-            0_u8,
-        ),
+        Row::new(function, sets, function, field("edges", |its: &CUgraphEdgeData| its.type_), 0_u8),
         Row::call("cuStreamUpdateCaptureDependencies", older).on(On::Oldest),
     ]
 }
@@ -107,32 +101,17 @@ fn graphics() -> Vec<Row> {
     let d3d12 = CUstreamCigDataType::STREAM_CIG_DATA_TYPE_D3D12_COMMAND_LIST;
     let vulkan = CUstreamCigDataType::STREAM_CIG_DATA_TYPE_VULKAN_COMMAND_BUFFER_HANDLE_NV;
     let name = |kind: &str| format!("CUstreamCigDataType::STREAM_CIG_DATA_TYPE_{kind}");
-    let (d3d12_name, vulkan_name) = (
-        name("D3D12_COMMAND_LIST"),
-        name("VULKAN_COMMAND_BUFFER_HANDLE_NV"),
-    );
+    let (d3d12_name, vulkan_name) =
+        (name("D3D12_COMMAND_LIST"), name("VULKAN_COMMAND_BUFFER_HANDLE_NV"));
     let function = "cuStreamBeginCaptureToCig";
     let is_given = |its: &CUstreamCigCaptureParams| !its.streamCigParams.is_null();
     let params = "CUstreamCigCaptureParams::streamCigParams";
     vec![
         Row::new(&d3d12_name, list, function, kind(), d3d12).refused(),
         Row::new(&vulkan_name, buffer, function, kind(), vulkan).refused(),
-        Row::new(
-            "CUstreamCigParam::streamSharedDataType",
-            buffer,
-            function,
-            kind(),
-            vulkan,
-        )
-        .refused(),
-        Row::new(
-            "CUstreamCigParam::streamSharedData",
-            list,
-            function,
-            data(),
-            COMMANDS,
-        )
-        .refused(),
+        Row::new("CUstreamCigParam::streamSharedDataType", buffer, function, kind(), vulkan)
+            .refused(),
+        Row::new("CUstreamCigParam::streamSharedData", list, function, data(), COMMANDS).refused(),
         Row::new(params, list, function, field("params", is_given), true).refused(),
     ]
 }

@@ -12,16 +12,8 @@ use std::ptr::without_provenance_mut;
 
 const LIMITS: [(&str, Limit, CUlimit); 11] = [
     ("STACK_SIZE", Limit::StackSize, CUlimit::CU_LIMIT_STACK_SIZE),
-    (
-        "PRINTF_FIFO_SIZE",
-        Limit::PrintfFifoSize,
-        CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE,
-    ),
-    (
-        "MALLOC_HEAP_SIZE",
-        Limit::MallocHeapSize,
-        CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE,
-    ),
+    ("PRINTF_FIFO_SIZE", Limit::PrintfFifoSize, CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE),
+    ("MALLOC_HEAP_SIZE", Limit::MallocHeapSize, CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE),
     (
         "DEV_RUNTIME_SYNC_DEPTH",
         Limit::DeviceRuntimeSyncDepth,
@@ -42,26 +34,14 @@ const LIMITS: [(&str, Limit, CUlimit); 11] = [
         Limit::PersistingL2CacheSize,
         CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_SIZE,
     ),
-    (
-        "SHMEM_SIZE",
-        Limit::SharedMemorySize,
-        CUlimit::CU_LIMIT_SHMEM_SIZE,
-    ),
-    (
-        "CIG_ENABLED",
-        Limit::CigEnabled,
-        CUlimit::CU_LIMIT_CIG_ENABLED,
-    ),
+    ("SHMEM_SIZE", Limit::SharedMemorySize, CUlimit::CU_LIMIT_SHMEM_SIZE),
+    ("CIG_ENABLED", Limit::CigEnabled, CUlimit::CU_LIMIT_CIG_ENABLED),
     (
         "CIG_SHMEM_FALLBACK_ENABLED",
         Limit::CigSharedMemoryFallback,
         CUlimit::CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED,
     ),
-    (
-        "PER_BLOCK_MEMORY_SIZE",
-        Limit::PerBlockMemorySize,
-        CUlimit::CU_LIMIT_PER_BLOCK_MEMORY_SIZE,
-    ),
+    ("PER_BLOCK_MEMORY_SIZE", Limit::PerBlockMemorySize, CUlimit::CU_LIMIT_PER_BLOCK_MEMORY_SIZE),
 ];
 
 fn limits() -> impl Iterator<Item = Row> {
@@ -92,11 +72,7 @@ const FLAGS: [(&str, ContextFlags, c_uint); 8] = [
     ("MAP_HOST", ContextFlags::MAP_HOST, 8),
     ("LMEM_RESIZE_TO_MAX", ContextFlags::LMEM_RESIZE_TO_MAX, 16),
     ("COREDUMP_ENABLE", ContextFlags::COREDUMP_ENABLE, 32),
-    (
-        "USER_COREDUMP_ENABLE",
-        ContextFlags::USER_COREDUMP_ENABLE,
-        64,
-    ),
+    ("USER_COREDUMP_ENABLE", ContextFlags::USER_COREDUMP_ENABLE, 64),
     ("SYNC_MEMOPS", ContextFlags::SYNC_MEMOPS, 128),
 ];
 
@@ -118,9 +94,7 @@ fn flags() -> impl Iterator<Item = Row> {
             row(Box::new(create), "cuCtxCreate_v4"),
             row(Box::new(with_affinity), "cuCtxCreate_v4").refused(),
             on_oldest,
-            row(Box::new(with_affinity), "cuCtxCreate_v3")
-                .on(On::Oldest)
-                .refused(),
+            row(Box::new(with_affinity), "cuCtxCreate_v3").on(On::Oldest).refused(),
             row(Box::new(set), "cuCtxSetFlags"),
             row(Box::new(set_primary), "cuDevicePrimaryCtxSetFlags_v2"),
         ]
@@ -129,26 +103,10 @@ fn flags() -> impl Iterator<Item = Row> {
 
 fn cache() -> impl Iterator<Item = Row> {
     [
-        (
-            "NONE",
-            CachePreference::None,
-            CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE,
-        ),
-        (
-            "SHARED",
-            CachePreference::Shared,
-            CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED,
-        ),
-        (
-            "L1",
-            CachePreference::L1,
-            CUfunc_cache::CU_FUNC_CACHE_PREFER_L1,
-        ),
-        (
-            "EQUAL",
-            CachePreference::Equal,
-            CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL,
-        ),
+        ("NONE", CachePreference::None, CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE),
+        ("SHARED", CachePreference::Shared, CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED),
+        ("L1", CachePreference::L1, CUfunc_cache::CU_FUNC_CACHE_PREFER_L1),
+        ("EQUAL", CachePreference::Equal, CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL),
     ]
     .into_iter()
     .flat_map(|(name, preference, raw)| {
@@ -185,40 +143,14 @@ fn affinity() -> Vec<Row> {
     vec![
         Row::new(params, with_affinity, function, field(list, sm_count), 24).refused(),
         Row::new(val, with_affinity, function, field(list, sm_count), 24).refused(),
-        Row::new(
-            kind_name,
-            with_affinity,
-            function,
-            field(list, its_kind),
-            kind,
-        )
-        .refused(),
-        Row::new(
-            count_row,
-            with_affinity,
-            function,
-            field("params", count),
-            1,
-        )
-        .refused(),
-        Row::new(
-            val,
-            with_affinity,
-            "cuCtxCreate_v3",
-            field("params", sm_count),
-            24,
-        )
-        .on(On::Oldest)
-        .refused(),
-        Row::new(
-            count_row,
-            with_affinity,
-            "cuCtxCreate_v3",
-            value::<c_int>("count"),
-            1,
-        )
-        .on(On::Oldest)
-        .refused(),
+        Row::new(kind_name, with_affinity, function, field(list, its_kind), kind).refused(),
+        Row::new(count_row, with_affinity, function, field("params", count), 1).refused(),
+        Row::new(val, with_affinity, "cuCtxCreate_v3", field("params", sm_count), 24)
+            .on(On::Oldest)
+            .refused(),
+        Row::new(count_row, with_affinity, "cuCtxCreate_v3", value::<c_int>("count"), 1)
+            .on(On::Oldest)
+            .refused(),
         Row::new(
             kind_name,
             |s| s.context.execution_affinity().map(drop),
@@ -258,30 +190,9 @@ fn graphics() -> Vec<Row> {
     vec![
         Row::new(name, queue, function, kind(), d3d12).refused(),
         Row::new(blob_name, blob, function, kind(), nv_blob).refused(),
-        Row::new(
-            "CUctxCigParam::sharedDataType",
-            blob,
-            function,
-            kind(),
-            nv_blob,
-        )
-        .refused(),
-        Row::new(
-            "CUctxCigParam::sharedData",
-            queue,
-            function,
-            found(),
-            CLIENT,
-        )
-        .refused(),
-        Row::new(
-            "CUctxCreateParams::cigParams",
-            blob,
-            function,
-            found(),
-            CLIENT,
-        )
-        .refused(),
+        Row::new("CUctxCigParam::sharedDataType", blob, function, kind(), nv_blob).refused(),
+        Row::new("CUctxCigParam::sharedData", queue, function, found(), CLIENT).refused(),
+        Row::new("CUctxCreateParams::cigParams", blob, function, found(), CLIENT).refused(),
     ]
 }
 
@@ -295,16 +206,10 @@ fn calls() -> Vec<Row> {
             unsafe { Context::borrow_raw(s.context.as_raw()) }.map(drop)
         }),
         Row::call("cuCtxGetApiVersion", |s| s.context.api_version().map(drop)),
-        Row::call("cuCtxGetCacheConfig", |s| {
-            s.context.cache_preference().map(drop)
-        }),
+        Row::call("cuCtxGetCacheConfig", |s| s.context.cache_preference().map(drop)),
         Row::call("cuCtxGetFlags", |s| s.context.flags().map(drop)),
-        Row::call("cuCtxGetStreamPriorityRange", |s| {
-            s.context.stream_priorities().map(drop)
-        }),
-        Row::call("cuCtxResetPersistingL2Cache", |s| {
-            s.context.reset_persisting_l2()
-        }),
+        Row::call("cuCtxGetStreamPriorityRange", |s| s.context.stream_priorities().map(drop)),
+        Row::call("cuCtxResetPersistingL2Cache", |s| s.context.reset_persisting_l2()),
         Row::call("cuCtxSynchronize", |s| s.context.synchronize()).on(On::Oldest),
         Row::call("cuCtxSynchronize_v2", |s| s.context.synchronize()),
         Row::call("cuCtxGetCurrent", |s| s.context.with_current(|_| ())),
@@ -317,29 +222,17 @@ fn calls() -> Vec<Row> {
                 bound.join().expect("no panic")
             })
         }),
-        Row::call("cuCtxDestroy_v2", |s| {
-            Context::new(&s.device, ContextFlags::empty()).map(drop)
-        }),
-        Row::call("cuDevicePrimaryCtxGetState", |s| {
-            s.device.primary_state().map(drop)
-        }),
-        Row::call("cuDevicePrimaryCtxRetain", |s| {
-            Context::primary(&s.peer).map(drop)
-        }),
-        Row::call("cuDevicePrimaryCtxRelease_v2", |s| {
-            Context::primary(&s.peer).map(drop)
-        }),
+        Row::call("cuCtxDestroy_v2", |s| Context::new(&s.device, ContextFlags::empty()).map(drop)),
+        Row::call("cuDevicePrimaryCtxGetState", |s| s.device.primary_state().map(drop)),
+        Row::call("cuDevicePrimaryCtxRetain", |s| Context::primary(&s.peer).map(drop)),
+        Row::call("cuDevicePrimaryCtxRelease_v2", |s| Context::primary(&s.peer).map(drop)),
         Row::call("cuDevicePrimaryCtxReset_v2", |s| {
             // SAFETY: nothing is created in the primary context of this device.
             unsafe { s.peer.reset_primary() }
         }),
         Row::call("cuMemGetInfo_v2", |s| s.context.memory_info().map(drop)),
-        Row::call("cuCtxRecordEvent", |s| {
-            s.context.record_event(&s.context.event()?)
-        }),
-        Row::call("cuCtxWaitEvent", |s| {
-            s.context.wait_event(&s.context.event()?)
-        }),
+        Row::call("cuCtxRecordEvent", |s| s.context.record_event(&s.context.event()?)),
+        Row::call("cuCtxWaitEvent", |s| s.context.wait_event(&s.context.event()?)),
     ]
 }
 

@@ -11,16 +11,8 @@ use cuda_safe::{Context, DeviceBuffer, PinnedBuffer, Result};
 const ROOM: usize = 512;
 
 /// A part of a volume, in which every number is different.
-const DEVICE: Region = Region {
-    offset: 3,
-    pitch: 11,
-    rows: 7,
-};
-const HOST: Region = Region {
-    offset: 5,
-    pitch: 13,
-    rows: 8,
-};
+const DEVICE: Region = Region { offset: 3, pitch: 11, rows: 7 };
+const HOST: Region = Region { offset: 5, pitch: 13, rows: 8 };
 const PLANE: Extent = Extent::new_2d(4, 2);
 const VOLUME: Extent = Extent::new_3d(4, 2, 3);
 
@@ -35,26 +27,21 @@ fn sides(host: *const u32, device: &DeviceBuffer<u32>) -> Sides {
 fn copy_in(s: &Stage, extent: Extent) -> Result<Sides> {
     let host = vec![1; ROOM];
     let mut device = DeviceBuffer::<u32>::zeroed(&s.stream, ROOM)?;
-    device
-        .as_mut_slice()
-        .copy_3d_from_slice(extent, DEVICE, &host, HOST)?;
+    device.as_mut_slice().copy_3d_from_slice(extent, DEVICE, &host, HOST)?;
     Ok(sides(host.as_ptr(), &device))
 }
 
 fn copy_out(s: &Stage, extent: Extent) -> Result<Sides> {
     let mut host = vec![1; ROOM];
     let device = DeviceBuffer::<u32>::zeroed(&s.stream, ROOM)?;
-    device
-        .as_slice()
-        .copy_3d_to_slice(extent, DEVICE, &mut host, HOST)?;
+    device.as_slice().copy_3d_to_slice(extent, DEVICE, &mut host, HOST)?;
     Ok(sides(host.as_ptr(), &device))
 }
 
 fn copy_between(s: &Stage, extent: Extent) -> Result<[CUmemorytype; 2]> {
     let from = DeviceBuffer::<u32>::zeroed(&s.stream, ROOM)?;
     let mut to = DeviceBuffer::<u32>::zeroed(&s.stream, ROOM)?;
-    to.as_mut_slice()
-        .copy_3d_from(extent, DEVICE, &from, HOST)?;
+    to.as_mut_slice().copy_3d_from(extent, DEVICE, &from, HOST)?;
     Ok([CUmemorytype::CU_MEMORYTYPE_DEVICE; 2])
 }
 
@@ -66,13 +53,7 @@ macro_rules! boxes {
             let found = field("copy", find);
             match is_in {
                 true => Row::new(&name, |s| copy_in(s, $extent).map(drop), $in, found, number),
-                false => Row::new(
-                    &name,
-                    |s| copy_out(s, $extent).map(drop),
-                    $out,
-                    found,
-                    number,
-                ),
+                false => Row::new(&name, |s| copy_out(s, $extent).map(drop), $out, found, number),
             }
         };
         let kind = |name: &str, is_in: bool, find: fn(&$ty) -> CUmemorytype| {
@@ -83,13 +64,7 @@ macro_rules! boxes {
             let number = CUmemorytype(number);
             match is_in {
                 true => Row::new(&name, |s| copy_in(s, $extent).map(drop), $in, found, number),
-                false => Row::new(
-                    &name,
-                    |s| copy_out(s, $extent).map(drop),
-                    $out,
-                    found,
-                    number,
-                ),
+                false => Row::new(&name, |s| copy_out(s, $extent).map(drop), $out, found, number),
             }
         };
         let place = |name: &str, is_in: bool, find: fn(&$ty) -> Sides| {
@@ -107,25 +82,13 @@ macro_rules! boxes {
             place("srcHost", true, |its| (its.srcHost.addr(), its.dstDevice)),
             place("dstDevice", true, |its| (its.srcHost.addr(), its.dstDevice)),
             place("dstHost", false, |its| (its.dstHost.addr(), its.srcDevice)),
-            place("srcDevice", false, |its| {
-                (its.dstHost.addr(), its.srcDevice)
-            }),
+            place("srcDevice", false, |its| (its.dstHost.addr(), its.srcDevice)),
             row("srcPitch", true, |its| its.srcPitch, 4 * HOST.pitch),
             row("dstPitch", true, |its| its.dstPitch, 4 * DEVICE.pitch),
             row("srcPitch", false, |its| its.srcPitch, 4 * DEVICE.pitch),
             row("dstPitch", false, |its| its.dstPitch, 4 * HOST.pitch),
-            row(
-                "WidthInBytes",
-                true,
-                |its| its.WidthInBytes,
-                4 * $extent.width,
-            ),
-            row(
-                "WidthInBytes",
-                false,
-                |its| its.WidthInBytes,
-                4 * $extent.width,
-            ),
+            row("WidthInBytes", true, |its| its.WidthInBytes, 4 * $extent.width),
+            row("WidthInBytes", false, |its| its.WidthInBytes, 4 * $extent.width),
             row("Height", true, |its| its.Height, $extent.height),
             row("Height", false, |its| its.Height, $extent.height),
         ]
@@ -134,22 +97,11 @@ macro_rules! boxes {
 
 fn boxes() -> Vec<Row> {
     let mut rows = boxes!(CUDA_MEMCPY2D, PLANE, "cuMemcpy2DAsync_v2", "cuMemcpy2D_v2");
-    rows.extend(boxes!(
-        CUDA_MEMCPY3D,
-        VOLUME,
-        "cuMemcpy3DAsync_v2",
-        "cuMemcpy3D_v2"
-    ));
+    rows.extend(boxes!(CUDA_MEMCPY3D, VOLUME, "cuMemcpy3DAsync_v2", "cuMemcpy3D_v2"));
     let volume = |name: &str, find: fn(&CUDA_MEMCPY3D) -> usize, number| {
         let name = format!("CUDA_MEMCPY3D::{name}");
         let act = |s: &Stage| copy_in(s, VOLUME).map(drop);
-        Row::new(
-            &name,
-            act,
-            "cuMemcpy3DAsync_v2",
-            field("copy", find),
-            number,
-        )
+        Row::new(&name, act, "cuMemcpy3DAsync_v2", field("copy", find), number)
     };
     rows.extend([
         volume("srcHeight", |its| its.srcHeight, HOST.rows),
@@ -159,17 +111,13 @@ fn boxes() -> Vec<Row> {
             "CUmemorytype::CU_MEMORYTYPE_DEVICE",
             |s| copy_between(s, PLANE),
             "cuMemcpy2DAsync_v2",
-            field("copy", |its: &CUDA_MEMCPY2D| {
-                [its.srcMemoryType, its.dstMemoryType]
-            }),
+            field("copy", |its: &CUDA_MEMCPY2D| [its.srcMemoryType, its.dstMemoryType]),
         ),
         Row::told(
             "CUmemorytype::CU_MEMORYTYPE_DEVICE",
             |s| copy_between(s, VOLUME),
             "cuMemcpy3DAsync_v2",
-            field("copy", |its: &CUDA_MEMCPY3D| {
-                [its.srcMemoryType, its.dstMemoryType]
-            }),
+            field("copy", |its: &CUDA_MEMCPY3D| [its.srcMemoryType, its.dstMemoryType]),
         ),
         Row::new(
             "CUmemorytype::CU_MEMORYTYPE_HOST",
@@ -195,35 +143,19 @@ fn batch(s: &Stage) -> Result<(Vec<u64>, Vec<u64>, Vec<usize>)> {
         batch.enqueue()?;
     }
     let other = from.as_raw();
-    Ok((
-        vec![start, start + 24],
-        vec![other, other + 24],
-        vec![24, 40],
-    ))
+    Ok((vec![start, start + 24], vec![other, other + 24], vec![24, 40]))
 }
 
 fn batches() -> Vec<Row> {
     let stream = CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
     let order = || field("attributes", |its: &CUmemcpyAttributes| its.srcAccessOrder);
-    let lists = |call: &_| {
-        Some((
-            array("to")(call)?,
-            array("from")(call)?,
-            array("sizes")(call)?,
-        ))
-    };
+    let lists = |call: &_| Some((array("to")(call)?, array("from")(call)?, array("sizes")(call)?));
     let function = "cuMemcpyBatchAsync_v2";
     let act = |s: &Stage| batch(s).map(drop);
     let name = "CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM";
     vec![
         Row::new(name, act, function, order(), stream),
-        Row::new(
-            "CUmemcpyAttributes::srcAccessOrder",
-            act,
-            function,
-            order(),
-            stream,
-        ),
+        Row::new("CUmemcpyAttributes::srcAccessOrder", act, function, order(), stream),
         Row::told(function, batch, function, lists),
     ]
 }
@@ -270,11 +202,7 @@ fn lines() -> Vec<Row> {
                     let extent: (usize, usize) = (value("width")(call)?, value("height")(call)?);
                     Some((value("value")(call)?, extent, value("pitch")(call)?))
                 },
-                (
-                    $value,
-                    (PLANE.width, PLANE.height),
-                    DEVICE.pitch * size_of_val(&$value),
-                ),
+                ($value, (PLANE.width, PLANE.height), DEVICE.pitch * size_of_val(&$value)),
             )
         };
     }
@@ -296,32 +224,18 @@ fn lines() -> Vec<Row> {
         plane!("cuMemsetD2D16Async", 0x3132_u16),
         plane!("cuMemsetD2D32Async", 0x3132_3334_u32),
         Row::told("cuMemcpyPeerAsync", peer, "cuMemcpyPeerAsync", |call| {
-            Some((
-                value("its")(call)?,
-                value("others")(call)?,
-                value::<usize>("size")(call)?,
-            ))
+            Some((value("its")(call)?, value("others")(call)?, value::<usize>("size")(call)?))
         }),
-        Row::call("cuMemcpyDtoDAsync_v2", move |s| {
-            buffer(s)?.copy_from(&buffer(s)?)
-        }),
+        Row::call("cuMemcpyDtoDAsync_v2", move |s| buffer(s)?.copy_from(&buffer(s)?)),
         Row::call("cuMemcpyDtoH_v2", move |s| buffer(s)?.to_vec().map(drop)),
         Row::call("cuMemcpyHtoDAsync_v2", move |s| {
-            buffer(s)?
-                .copy_from_pinned(pinned(s)?)?
-                .synchronize()
-                .map(drop)
+            buffer(s)?.copy_from_pinned(pinned(s)?)?.synchronize().map(drop)
         }),
         Row::call("cuMemcpyDtoHAsync_v2", move |s| {
-            buffer(s)?
-                .copy_to_pinned(pinned(s)?)?
-                .synchronize()
-                .map(drop)
+            buffer(s)?.copy_to_pinned(pinned(s)?)?.synchronize().map(drop)
         }),
         // The copy of a slice is made at once if no work is pending.
-        Row::call("cuMemcpyHtoDAsync_v2", move |s| {
-            buffer(s)?.copy_from_slice(&[1; 16])
-        }),
+        Row::call("cuMemcpyHtoDAsync_v2", move |s| buffer(s)?.copy_from_slice(&[1; 16])),
         Row::call("cuMemcpyBatchAsync_v2", |s| batch(s).map(drop)),
         Row::call("cuMemcpyDtoDAsync_v2", |s| batch(s).map(drop)).on(On::Oldest),
     ]

@@ -18,11 +18,7 @@ fn decompress(s: &Stage, format: CompressionFormat) -> Result<()> {
 }
 
 fn first<T>(find: impl Fn(&CUmemDecompressParams) -> T) -> impl Fn(&cuda_sim::Call) -> Option<T> {
-    move |call| {
-        array::<CUmemDecompressParams>("operations")(call)?
-            .first()
-            .map(&find)
-    }
+    move |call| array::<CUmemDecompressParams>("operations")(call)?.first().map(&find)
 }
 
 /// The row of a field of the operation.

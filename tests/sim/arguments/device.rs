@@ -96,16 +96,8 @@ fn peers() -> impl Iterator<Item = Row> {
     [
         ("PERFORMANCE_RANK", PeerAttribute::PerformanceRank, 1),
         ("ACCESS_SUPPORTED", PeerAttribute::AccessSupported, 2),
-        (
-            "NATIVE_ATOMIC_SUPPORTED",
-            PeerAttribute::NativeAtomicSupported,
-            3,
-        ),
-        (
-            "CUDA_ARRAY_ACCESS_SUPPORTED",
-            PeerAttribute::ArrayAccessSupported,
-            4,
-        ),
+        ("NATIVE_ATOMIC_SUPPORTED", PeerAttribute::NativeAtomicSupported, 3),
+        ("CUDA_ARRAY_ACCESS_SUPPORTED", PeerAttribute::ArrayAccessSupported, 4),
         (
             "ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED",
             PeerAttribute::OnlyPartialNativeAtomicSupported,
@@ -117,13 +109,7 @@ fn peers() -> impl Iterator<Item = Row> {
         let name = format!("CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_{name}");
         let act = move |s: &Stage| s.device.peer_attribute(attribute, &s.peer).map(drop);
         let raw = CUdevice_P2PAttribute(raw);
-        Row::new(
-            &name,
-            act,
-            "cuDeviceGetP2PAttribute",
-            value("attribute"),
-            raw,
-        )
+        Row::new(&name, act, "cuDeviceGetP2PAttribute", value("attribute"), raw)
     })
 }
 
@@ -151,20 +137,8 @@ fn atomics() -> impl Iterator<Item = Row> {
         let raw = vec![CUatomicOperation(raw)];
         let found = || array("operations");
         [
-            Row::new(
-                &name,
-                peer,
-                "cuDeviceGetP2PAtomicCapabilities",
-                found(),
-                raw.clone(),
-            ),
-            Row::new(
-                &name,
-                host,
-                "cuDeviceGetHostAtomicCapabilities",
-                found(),
-                raw,
-            ),
+            Row::new(&name, peer, "cuDeviceGetP2PAtomicCapabilities", found(), raw.clone()),
+            Row::new(&name, host, "cuDeviceGetHostAtomicCapabilities", found(), raw),
         ]
     })
 }
@@ -196,20 +170,8 @@ fn calls() -> Vec<Row> {
             device("device"),
             1,
         ),
-        Row::new(
-            "cuDeviceCanAccessPeer",
-            both,
-            "cuDeviceCanAccessPeer",
-            device("device"),
-            0,
-        ),
-        Row::new(
-            "cuDeviceCanAccessPeer",
-            both,
-            "cuDeviceCanAccessPeer",
-            device("peer"),
-            1,
-        ),
+        Row::new("cuDeviceCanAccessPeer", both, "cuDeviceCanAccessPeer", device("device"), 0),
+        Row::new("cuDeviceCanAccessPeer", both, "cuDeviceCanAccessPeer", device("peer"), 1),
     ]
 }
 

@@ -8,12 +8,8 @@ use cuda_safe::{DeviceBuffer, EventOptions, Result};
 /// Creates an event for ordering only, unless the options say otherwise.
 const DISABLE_TIMING: u32 = 2;
 
-const INTERPROCESS: EventOptions = EventOptions {
-    blocking_sync: false,
-    timing: false,
-    interprocess: true,
-    _non_exhaustive: (),
-};
+const INTERPROCESS: EventOptions =
+    EventOptions { blocking_sync: false, timing: false, interprocess: true, _non_exhaustive: () };
 
 fn made(options: EventOptions) -> impl Fn(&Stage) -> Result<()> {
     move |s| s.context.event_with(options).map(drop)
@@ -28,14 +24,8 @@ fn flags() -> Vec<Row> {
         let name = format!("CUevent_flags::CU_EVENT_{name}");
         Row::new(&name, made(options), "cuEventCreate", value("flags"), flags)
     };
-    let timing = EventOptions {
-        timing: true,
-        ..Default::default()
-    };
-    let blocking = EventOptions {
-        blocking_sync: true,
-        ..Default::default()
-    };
+    let timing = EventOptions { timing: true, ..Default::default() };
+    let blocking = EventOptions { blocking_sync: true, ..Default::default() };
     vec![
         row("DEFAULT", timing, 0),
         row("DISABLE_TIMING", EventOptions::default(), DISABLE_TIMING),
@@ -45,14 +35,8 @@ fn flags() -> Vec<Row> {
 }
 
 fn timed(s: &Stage) -> Result<()> {
-    let options = EventOptions {
-        timing: true,
-        ..Default::default()
-    };
-    let (start, end) = (
-        s.context.event_with(options)?,
-        s.context.event_with(options)?,
-    );
+    let options = EventOptions { timing: true, ..Default::default() };
+    let (start, end) = (s.context.event_with(options)?, s.context.event_with(options)?);
     start.record(&s.stream)?;
     end.record(&s.stream)?;
     end.synchronize()?;
@@ -115,9 +99,7 @@ pub(super) fn rows() -> Vec<Row> {
             unsafe { s.context.open_event(&handle) }.map(drop)
         }),
         Row::call("cuEventDestroy_v2", |s| s.context.event().map(drop)),
-        Row::call("cuEventQuery", |s| {
-            s.context.event()?.is_complete().map(drop)
-        }),
+        Row::call("cuEventQuery", |s| s.context.event()?.is_complete().map(drop)),
         Row::call("cuEventSynchronize", |s| s.context.event()?.synchronize()),
         Row::call("cuEventElapsedTime_v2", timed),
         Row::call("cuEventElapsedTime", timed).on(On::Oldest),

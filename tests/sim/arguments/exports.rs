@@ -14,10 +14,7 @@ fn export(s: &Stage, pcie: bool) -> Result<(u64, usize)> {
     let start = memory.as_raw().next_multiple_of(4096) - memory.as_raw();
     let start = usize::try_from(start).unwrap_or(0);
     let part = memory.slice(start..start + 8192)?;
-    let options = DmaBufOptions {
-        pcie,
-        ..DmaBufOptions::default()
-    };
+    let options = DmaBufOptions { pcie, ..DmaBufOptions::default() };
     part.export_dma_buf(options)?;
     Ok((part.as_raw(), 8192))
 }

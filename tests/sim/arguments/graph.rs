@@ -84,31 +84,10 @@ fn flags() -> Vec<Row> {
     };
     let none = InstantiateOptions::default();
     vec![
-        row(
-            "AUTO_FREE_ON_LAUNCH",
-            1,
-            InstantiateOptions {
-                auto_free_on_launch: true,
-                ..none
-            },
-        ),
+        row("AUTO_FREE_ON_LAUNCH", 1, InstantiateOptions { auto_free_on_launch: true, ..none }),
         row("UPLOAD", 2, none),
-        row(
-            "DEVICE_LAUNCH",
-            4,
-            InstantiateOptions {
-                device_launch: true,
-                ..none
-            },
-        ),
-        row(
-            "USE_NODE_PRIORITY",
-            8,
-            InstantiateOptions {
-                use_node_priority: true,
-                ..none
-            },
-        ),
+        row("DEVICE_LAUNCH", 4, InstantiateOptions { device_launch: true, ..none }),
+        row("USE_NODE_PRIORITY", 8, InstantiateOptions { use_node_priority: true, ..none }),
     ]
 }
 
@@ -117,10 +96,7 @@ fn add_alloc(
     all: &mut All,
     access: &[(Device, MemoryAccess)],
 ) -> Result<(Node<kind::Alloc>, GraphAllocation<u8>)> {
-    let options = AllocOptions {
-        access,
-        ..AllocOptions::default()
-    };
+    let options = AllocOptions { access, ..AllocOptions::default() };
     all.graph.add_alloc(&[], 8, &options)
 }
 
@@ -148,12 +124,8 @@ fn memory() -> Vec<Row> {
 
 fn usage() -> Vec<Row> {
     vec![
-        Row::call("cuDeviceGetGraphMemAttribute", |s| {
-            s.device.graph_memory().map(drop)
-        }),
-        Row::call("cuDeviceSetGraphMemAttribute", |s| {
-            s.device.reset_graph_memory_high()
-        }),
+        Row::call("cuDeviceGetGraphMemAttribute", |s| s.device.graph_memory().map(drop)),
+        Row::call("cuDeviceSetGraphMemAttribute", |s| s.device.reset_graph_memory_high()),
         Row::call("cuDeviceGraphMemTrim", |s| s.device.trim_graph_memory()),
     ]
 }
@@ -162,21 +134,9 @@ fn edges() -> impl Iterator<Item = Row> {
     let type_ = "CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE";
     let rows = [
         (format!("{type_}_DEFAULT"), EdgeKind::Full, (0, 0)),
-        (
-            format!("{type_}_PROGRAMMATIC"),
-            EdgeKind::Programmatic,
-            (1, 1),
-        ),
-        (
-            "CUgraphEdgeData::from_port".to_owned(),
-            EdgeKind::LaunchOrder,
-            (2, 0),
-        ),
-        (
-            "CUgraphEdgeData::type_".to_owned(),
-            EdgeKind::ProgrammaticLaunchOrder,
-            (2, 1),
-        ),
+        (format!("{type_}_PROGRAMMATIC"), EdgeKind::Programmatic, (1, 1)),
+        ("CUgraphEdgeData::from_port".to_owned(), EdgeKind::LaunchOrder, (2, 0)),
+        ("CUgraphEdgeData::type_".to_owned(), EdgeKind::ProgrammaticLaunchOrder, (2, 1)),
     ];
     rows.into_iter().map(|(name, kind, value)| {
         Row::new(
@@ -218,21 +178,13 @@ fn conditionals() -> Vec<Row> {
     };
     let type_ = |name: &str| format!("CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_{name}");
     vec![
-        row(
-            &type_("IF"),
-            |graph, handle| graph.add_if(&[], handle, |_| Ok(())),
-            (0, 1),
-        ),
+        row(&type_("IF"), |graph, handle| graph.add_if(&[], handle, |_| Ok(())), (0, 1)),
         row(
             "cuGraphAddNode_v2",
             |graph, handle| graph.add_if_else(&[], handle, |_| Ok(()), |_| Ok(())),
             (0, 2),
         ),
-        row(
-            &type_("WHILE"),
-            |graph, handle| graph.add_while(&[], handle, |_| Ok(())),
-            (1, 1),
-        ),
+        row(&type_("WHILE"), |graph, handle| graph.add_while(&[], handle, |_| Ok(())), (1, 1)),
         row(
             &type_("SWITCH"),
             |graph, handle| graph.add_switch(&[], handle, 3, |_, _| Ok(())),
@@ -279,17 +231,13 @@ fn built() -> Vec<Row> {
     rows.extend([
         Row::call("cuGraphAddNode_v2", |s| {
             let child = Graph::new(&s.context)?;
-            Graph::new(&s.context)?
-                .add_child_moved(&[], child)
-                .map(drop)
+            Graph::new(&s.context)?.add_child_moved(&[], child).map(drop)
         }),
         with("cuGraphRemoveDependencies_v2", |_, its| {
             its.graph.remove_dependency(its.kernel, its.empty)
         }),
         with("cuGraphDestroyNode", |_, its| its.graph.remove(its.empty)),
-        Row::call("cuGraphClone", |s| {
-            Graph::new(&s.context)?.try_clone().map(drop)
-        }),
+        Row::call("cuGraphClone", |s| Graph::new(&s.context)?.try_clone().map(drop)),
         Row::call("cuGraphNodeFindInClone", |s| {
             let mut graph = Graph::new(&s.context)?;
             let node = graph.add_empty(&[])?;
@@ -302,31 +250,17 @@ fn built() -> Vec<Row> {
         with("cuGraphGetNodes", |_, its| its.graph.nodes().map(drop)),
         with("cuGraphGetRootNodes", |_, its| its.graph.roots().map(drop)),
         with("cuGraphGetEdges_v2", |_, its| its.graph.edges().map(drop)),
-        with("cuGraphNodeGetDependencies_v2", |_, its| {
-            its.graph.dependencies(its.fill).map(drop)
-        }),
-        with("cuGraphNodeGetDependentNodes_v2", |_, its| {
-            its.graph.dependents(its.copy).map(drop)
-        }),
+        with("cuGraphNodeGetDependencies_v2", |_, its| its.graph.dependencies(its.fill).map(drop)),
+        with("cuGraphNodeGetDependentNodes_v2", |_, its| its.graph.dependents(its.copy).map(drop)),
         with("cuGraphKernelNodeGetParams_v2", |_, its| {
             its.graph.kernel_config(its.kernel).map(drop)
         }),
-        with("cuGraphMemcpyNodeGetParams", |_, its| {
-            its.graph.copy_parameters(its.copy).map(drop)
-        }),
-        with("cuGraphMemsetNodeGetParams", |_, its| {
-            its.graph.fill_parameters(its.fill).map(drop)
-        }),
+        with("cuGraphMemcpyNodeGetParams", |_, its| its.graph.copy_parameters(its.copy).map(drop)),
+        with("cuGraphMemsetNodeGetParams", |_, its| its.graph.fill_parameters(its.fill).map(drop)),
         with("cuGraphGetId", |_, its| its.graph.tools_id().map(drop)),
-        with("cuGraphNodeGetLocalId", |_, its| {
-            its.graph.node_local_id(its.fill).map(drop)
-        }),
-        with("cuGraphNodeGetToolsId", |_, its| {
-            its.graph.node_tools_id(its.fill).map(drop)
-        }),
-        with("cuGraphAddMemAllocNode", |_, its| {
-            add_alloc(its, &[]).map(drop)
-        }),
+        with("cuGraphNodeGetLocalId", |_, its| its.graph.node_local_id(its.fill).map(drop)),
+        with("cuGraphNodeGetToolsId", |_, its| its.graph.node_tools_id(its.fill).map(drop)),
+        with("cuGraphAddMemAllocNode", |_, its| add_alloc(its, &[]).map(drop)),
         with("cuGraphAddMemFreeNode", |_, its| {
             let (node, mut memory) = add_alloc(its, &[])?;
             its.graph.add_free(&[node.id()], &mut memory).map(drop)
@@ -373,12 +307,10 @@ fn changes() -> Vec<Row> {
             its.nodes(&all.graph)?.set_host_function(all.host, || ())
         }),
         changed("cuGraphExecEventRecordNodeSetEvent", |s, all, its| {
-            its.nodes(&all.graph)?
-                .set_event_record(all.record, &s.context.event()?)
+            its.nodes(&all.graph)?.set_event_record(all.record, &s.context.event()?)
         }),
         changed("cuGraphExecEventWaitNodeSetEvent", |s, all, its| {
-            its.nodes(&all.graph)?
-                .set_event_wait(all.wait, &s.context.event()?)
+            its.nodes(&all.graph)?.set_event_wait(all.wait, &s.context.event()?)
         }),
         changed("cuGraphExecChildGraphNodeSetParams", |s, all, its| {
             let child = Graph::new(&s.context)?;

@@ -53,9 +53,7 @@ fn parameters() -> Vec<Row> {
                 Ok((a.as_raw(), c.as_raw(), 8))
             },
             "cuGraphMemcpyNodeSetParams",
-            field("copy", |its: &CUDA_MEMCPY3D| {
-                (its.dstDevice, its.srcDevice, its.WidthInBytes)
-            }),
+            field("copy", |its: &CUDA_MEMCPY3D| (its.dstDevice, its.srcDevice, its.WidthInBytes)),
         ),
         Row::told(
             "cuGraphMemsetNodeSetParams",
@@ -148,10 +146,7 @@ fn attributes() -> Vec<Row> {
         hit: CUaccessProperty::CU_ACCESS_PROPERTY_PERSISTING,
         miss: CUaccessProperty::CU_ACCESS_PROPERTY_STREAMING,
     };
-    let map = MemoryDomainMap {
-        default: 3,
-        remote: 2,
-    };
+    let map = MemoryDomainMap { default: 3, remote: 2 };
     let spread = CUclusterSchedulingPolicy::CU_CLUSTER_SCHEDULING_POLICY_SPREAD;
     let remote = CUlaunchMemSyncDomain::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
     type Mode = CUlaunchAttributePortableClusterMode;
@@ -190,9 +185,7 @@ fn attributes() -> Vec<Row> {
         Row::call("cuGraphKernelNodeGetAttribute", |s| {
             let mut graph = Graph::new(&s.context)?;
             let node = kernel(s, &mut graph)?;
-            graph
-                .kernel_attribute(node, node_attribute::PRIORITY)
-                .map(drop)
+            graph.kernel_attribute(node, node_attribute::PRIORITY).map(drop)
         }),
         Row::told(
             "cuGraphKernelNodeCopyAttributes",
@@ -227,17 +220,9 @@ fn first_node(graph: &Graph) -> CUgraphNode {
 /// A graph with one memory operation, on a word that outlives it.
 fn one_operation(
     s: &Stage,
-) -> Result<(
-    DeviceBuffer<u32>,
-    Graph,
-    Node<kind::MemoryOperations>,
-    MemoryOperation,
-)> {
+) -> Result<(DeviceBuffer<u32>, Graph, Node<kind::MemoryOperations>, MemoryOperation)> {
     let word = DeviceBuffer::<u32>::zeroed_sync(&s.stream, 1)?;
-    let write = |value| MemoryOperation::Write32 {
-        address: word.as_raw(),
-        value,
-    };
+    let write = |value| MemoryOperation::Write32 { address: word.as_raw(), value };
     let (first, second) = (write(5), write(6));
     let mut graph = Graph::new(&s.context)?;
     // SAFETY: the graph is not launched.
@@ -254,9 +239,7 @@ fn operations() -> Vec<Row> {
                 Ok((s.context.as_raw(), 1, 0))
             },
             "cuGraphAddBatchMemOpNode",
-            field("params", |its: &CUDA_BATCH_MEM_OP_NODE_PARAMS| {
-                (its.ctx, its.count, its.flags)
-            }),
+            field("params", |its: &CUDA_BATCH_MEM_OP_NODE_PARAMS| (its.ctx, its.count, its.flags)),
         ),
         Row::call("cuGraphBatchMemOpNodeGetParams", |s| {
             let (_word, graph, node, _) = one_operation(s)?;
@@ -289,46 +272,32 @@ fn semaphores() -> Vec<Row> {
             // SAFETY: as above.
             unsafe { Graph::new(&s.context)?.add_semaphore_waits(&[], &[]) }.map(drop)
         }),
-        signals(
-            "cuGraphExternalSemaphoresSignalNodeGetParams",
-            |graph, node| graph.semaphore_signals(node).map(drop),
-        ),
-        signals(
-            "cuGraphExternalSemaphoresSignalNodeSetParams",
-            |graph, node| {
-                // SAFETY: as above.
-                unsafe { graph.set_semaphore_signals(node, &[]) }
-            },
-        ),
-        signals(
-            "cuGraphExecExternalSemaphoresSignalNodeSetParams",
-            |graph, node| {
-                let mut executable = graph.instantiate()?;
-                let mut nodes = executable.nodes(graph)?;
-                // SAFETY: as above.
-                unsafe { nodes.set_semaphore_signals(node, &[]) }
-            },
-        ),
-        waits(
-            "cuGraphExternalSemaphoresWaitNodeGetParams",
-            |graph, node| graph.semaphore_waits(node).map(drop),
-        ),
-        waits(
-            "cuGraphExternalSemaphoresWaitNodeSetParams",
-            |graph, node| {
-                // SAFETY: as above.
-                unsafe { graph.set_semaphore_waits(node, &[]) }
-            },
-        ),
-        waits(
-            "cuGraphExecExternalSemaphoresWaitNodeSetParams",
-            |graph, node| {
-                let mut executable = graph.instantiate()?;
-                let mut nodes = executable.nodes(graph)?;
-                // SAFETY: as above.
-                unsafe { nodes.set_semaphore_waits(node, &[]) }
-            },
-        ),
+        signals("cuGraphExternalSemaphoresSignalNodeGetParams", |graph, node| {
+            graph.semaphore_signals(node).map(drop)
+        }),
+        signals("cuGraphExternalSemaphoresSignalNodeSetParams", |graph, node| {
+            // SAFETY: as above.
+            unsafe { graph.set_semaphore_signals(node, &[]) }
+        }),
+        signals("cuGraphExecExternalSemaphoresSignalNodeSetParams", |graph, node| {
+            let mut executable = graph.instantiate()?;
+            let mut nodes = executable.nodes(graph)?;
+            // SAFETY: as above.
+            unsafe { nodes.set_semaphore_signals(node, &[]) }
+        }),
+        waits("cuGraphExternalSemaphoresWaitNodeGetParams", |graph, node| {
+            graph.semaphore_waits(node).map(drop)
+        }),
+        waits("cuGraphExternalSemaphoresWaitNodeSetParams", |graph, node| {
+            // SAFETY: as above.
+            unsafe { graph.set_semaphore_waits(node, &[]) }
+        }),
+        waits("cuGraphExecExternalSemaphoresWaitNodeSetParams", |graph, node| {
+            let mut executable = graph.instantiate()?;
+            let mut nodes = executable.nodes(graph)?;
+            // SAFETY: as above.
+            unsafe { nodes.set_semaphore_waits(node, &[]) }
+        }),
     ]
 }
 

@@ -14,11 +14,7 @@ use cuda_sim::Call;
 use std::fmt::Debug;
 
 fn group(s: &Stage) -> Result<SmGroup> {
-    let split = SplitByCount {
-        min: 16,
-        max_groups: Some(1),
-        ..Default::default()
-    };
+    let split = SplitByCount { min: 16, max_groups: Some(1), ..Default::default() };
     let mut split = SmResource::of_device(&s.device)?.split_by_count(split)?;
     Ok(split.groups.pop().expect("a group"))
 }
@@ -28,32 +24,18 @@ fn green(s: &Stage) -> Result<GreenContext> {
 }
 
 fn by_count(split: SplitByCount) -> impl Fn(&Stage) -> Result<()> {
-    move |s| {
-        SmResource::of_device(&s.device)?
-            .split_by_count(split.clone())
-            .map(drop)
-    }
+    move |s| SmResource::of_device(&s.device)?.split_by_count(split.clone()).map(drop)
 }
 
 fn counts() -> Vec<Row> {
     let function = "cuDevSmResourceSplitByCount";
     let flags = |name: &str, flags, raw: u32| {
         let name = format!("CUdevSmResourceSplitByCount_flags::CU_DEV_SM_RESOURCE_SPLIT_{name}");
-        let split = SplitByCount {
-            flags,
-            ..Default::default()
-        };
-        let count = move |s: &Stage| {
-            SmResource::of_device(&s.device)?
-                .count_groups(8, flags)
-                .map(drop)
-        };
+        let split = SplitByCount { flags, ..Default::default() };
+        let count =
+            move |s: &Stage| SmResource::of_device(&s.device)?.count_groups(8, flags).map(drop);
         let again = move |s: &Stage| {
-            let split = SplitByCount {
-                flags,
-                max_groups: Some(2),
-                ..Default::default()
-            };
+            let split = SplitByCount { flags, max_groups: Some(2), ..Default::default() };
             group(s)?.split_by_count(split).map(drop)
         };
         [
@@ -62,11 +44,7 @@ fn counts() -> Vec<Row> {
             Row::new(&name, again, function, value("flags"), raw),
         ]
     };
-    let three = SplitByCount {
-        min: 24,
-        max_groups: Some(3),
-        ..Default::default()
-    };
+    let three = SplitByCount { min: 24, max_groups: Some(3), ..Default::default() };
     let mut rows = vec![
         Row::new(
             "cuDevSmResourceSplitByCount.nbGroups",
@@ -83,16 +61,8 @@ fn counts() -> Vec<Row> {
             24_u32,
         ),
     ];
-    rows.extend(flags(
-        "IGNORE_SM_COSCHEDULING",
-        SplitFlags::IGNORE_SM_COSCHEDULING,
-        1,
-    ));
-    rows.extend(flags(
-        "MAX_POTENTIAL_CLUSTER_SIZE",
-        SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE,
-        2,
-    ));
+    rows.extend(flags("IGNORE_SM_COSCHEDULING", SplitFlags::IGNORE_SM_COSCHEDULING, 1));
+    rows.extend(flags("MAX_POTENTIAL_CLUSTER_SIZE", SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE, 2));
     rows
 }
 
@@ -103,20 +73,10 @@ fn exact<T: PartialEq + Debug + Clone + 'static>(
     find: fn(&CU_DEV_SM_RESOURCE_GROUP_PARAMS) -> T,
     raw: T,
 ) -> [Row; 2] {
-    let split = ExactSplit {
-        groups: vec![request],
-        ..Default::default()
-    };
-    let act = move |s: &Stage| {
-        SmResource::of_device(&s.device)?
-            .split(split.clone())
-            .map(drop)
-    };
-    let discover = move |s: &Stage| {
-        SmResource::of_device(&s.device)?
-            .discover(&[request])
-            .map(drop)
-    };
+    let split = ExactSplit { groups: vec![request], ..Default::default() };
+    let act = move |s: &Stage| SmResource::of_device(&s.device)?.split(split.clone()).map(drop);
+    let discover =
+        move |s: &Stage| SmResource::of_device(&s.device)?.discover(&[request]).map(drop);
     let found = || field("requests", find);
     [
         Row::new(name, act, "cuDevSmResourceSplit", found(), raw.clone()),
@@ -133,11 +93,7 @@ fn requests() -> Vec<Row> {
         preferred_coscheduled: 16,
         ..Default::default()
     };
-    let flags = |flags| GroupRequest {
-        sm_count: 16,
-        flags,
-        ..Default::default()
-    };
+    let flags = |flags| GroupRequest { sm_count: 16, flags, ..Default::default() };
     let in_domain = GroupRequest {
         locality_domain: GroupRequest::ANY_LOCALITY_DOMAIN,
         ..flags(GroupFlags::LOCALITY_DOMAIN_ID)
@@ -148,42 +104,17 @@ fn requests() -> Vec<Row> {
     };
     let rows = [
         exact(&format!("{PARAMS}smCount"), request, |its| its.smCount, 32),
-        exact(
-            &format!("{PARAMS}coscheduledSmCount"),
-            request,
-            |its| its.coscheduledSmCount,
-            4,
-        ),
+        exact(&format!("{PARAMS}coscheduledSmCount"), request, |its| its.coscheduledSmCount, 4),
         exact(
             &format!("{PARAMS}preferredCoscheduledSmCount"),
             request,
             |its| its.preferredCoscheduledSmCount,
             16,
         ),
-        exact(
-            &format!("{PARAMS}flags"),
-            flags(GroupFlags::BACKFILL),
-            |its| its.flags,
-            1,
-        ),
-        exact(
-            &format!("{PARAMS}localityDomainId"),
-            in_domain,
-            |its| its.localityDomainId,
-            !0,
-        ),
-        exact(
-            &format!("{FLAGS}BACKFILL"),
-            flags(GroupFlags::BACKFILL),
-            |its| its.flags,
-            1,
-        ),
-        exact(
-            &format!("{FLAGS}LOCALITY_DOMAIN_ID"),
-            in_domain,
-            |its| its.flags,
-            2,
-        ),
+        exact(&format!("{PARAMS}flags"), flags(GroupFlags::BACKFILL), |its| its.flags, 1),
+        exact(&format!("{PARAMS}localityDomainId"), in_domain, |its| its.localityDomainId, !0),
+        exact(&format!("{FLAGS}BACKFILL"), flags(GroupFlags::BACKFILL), |its| its.flags, 1),
+        exact(&format!("{FLAGS}LOCALITY_DOMAIN_ID"), in_domain, |its| its.flags, 2),
         exact(
             &format!("{FLAGS}LOCALITY_DOMAIN_SUPPLEMENTAL_SMS"),
             supplemented,
@@ -196,11 +127,7 @@ fn requests() -> Vec<Row> {
         groups: vec![GroupRequest::new(16), GroupRequest::new(24)],
         ..Default::default()
     };
-    let act = move |s: &Stage| {
-        SmResource::of_device(&s.device)?
-            .split(two.clone())
-            .map(drop)
-    };
+    let act = move |s: &Stage| SmResource::of_device(&s.device)?.split(two.clone()).map(drop);
     rows.push(Row::new(
         "cuDevSmResourceSplit.nbGroups",
         act,
@@ -218,51 +145,19 @@ fn kinds() -> impl Iterator<Item = Row> {
     const QUEUES: (&str, u32) = ("WORKQUEUE", 10000);
     type Act = fn(&Stage) -> Result<()>;
     let rows: [(_, Act, _); 9] = [
-        (
-            SM,
-            |s| SmResource::of_device(&s.device).map(drop),
-            "cuDeviceGetDevResource",
-        ),
-        (
-            SM,
-            |s| SmResource::of_context(&s.context).map(drop),
-            "cuCtxGetDevResource",
-        ),
-        (
-            SM,
-            |s| SmResource::of_green_context(&green(s)?).map(drop),
-            "cuGreenCtxGetDevResource",
-        ),
-        (
-            SM,
-            |s| SmResource::of_stream(&s.stream).map(drop),
-            "cuStreamGetDevResource",
-        ),
-        (
-            CONFIG,
-            |s| Workqueues::of_device(&s.device).map(drop),
-            "cuDeviceGetDevResource",
-        ),
-        (
-            CONFIG,
-            |s| Workqueues::of_context(&s.context).map(drop),
-            "cuCtxGetDevResource",
-        ),
+        (SM, |s| SmResource::of_device(&s.device).map(drop), "cuDeviceGetDevResource"),
+        (SM, |s| SmResource::of_context(&s.context).map(drop), "cuCtxGetDevResource"),
+        (SM, |s| SmResource::of_green_context(&green(s)?).map(drop), "cuGreenCtxGetDevResource"),
+        (SM, |s| SmResource::of_stream(&s.stream).map(drop), "cuStreamGetDevResource"),
+        (CONFIG, |s| Workqueues::of_device(&s.device).map(drop), "cuDeviceGetDevResource"),
+        (CONFIG, |s| Workqueues::of_context(&s.context).map(drop), "cuCtxGetDevResource"),
         (
             CONFIG,
             |s| Workqueues::of_green_context(&green(s)?).map(drop),
             "cuGreenCtxGetDevResource",
         ),
-        (
-            QUEUES,
-            |s| Workqueues::shared_with(&green(s)?).map(drop),
-            "cuGreenCtxGetDevResource",
-        ),
-        (
-            QUEUES,
-            |s| Workqueues::shared_with_context(&s.context).map(drop),
-            "cuCtxGetDevResource",
-        ),
+        (QUEUES, |s| Workqueues::shared_with(&green(s)?).map(drop), "cuGreenCtxGetDevResource"),
+        (QUEUES, |s| Workqueues::shared_with_context(&s.context).map(drop), "cuCtxGetDevResource"),
     ];
     rows.into_iter().map(|((name, raw), act, function)| {
         let name = format!("CUdevResourceType::CU_DEV_RESOURCE_TYPE_{name}");
@@ -293,13 +188,7 @@ fn descriptors() -> Vec<Row> {
     let function = "cuDevResourceGenerateDesc";
     let scope = |name: &str, change, raw| {
         let name = format!("CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_{name}");
-        Row::new(
-            &name,
-            with_queues(change),
-            function,
-            queues(|its| its.sharingScope),
-            raw,
-        )
+        Row::new(&name, with_queues(change), function, queues(|its| its.sharingScope), raw)
     };
     let balanced = CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED;
     let to_balanced: fn(Workqueues) -> _ =
@@ -332,50 +221,24 @@ fn descriptors() -> Vec<Row> {
         flags("DEFAULT_STREAM", |s| green(s).map(drop), 1),
         flags(
             "NONE",
-            |s| {
-                Descriptor::new([group(s)?])
-                    .without_default_stream()
-                    .create()
-                    .map(drop)
-            },
+            |s| Descriptor::new([group(s)?]).without_default_stream().create().map(drop),
             0,
         ),
     ]
 }
 
 fn streams() -> Vec<Row> {
-    let urgent = StreamOptions {
-        priority: -2,
-        ..Default::default()
-    };
+    let urgent = StreamOptions { priority: -2, ..Default::default() };
     let function = "cuGreenCtxStreamCreate";
     let act = move |s: &Stage| green(s)?.stream_with(urgent).map(drop);
     vec![
-        Row::new(
-            "cuGreenCtxStreamCreate.priority",
-            act,
-            function,
-            value("priority"),
-            -2,
-        ),
-        Row::new(
-            "CUstream_flags::CU_STREAM_NON_BLOCKING",
-            act,
-            function,
-            value("flags"),
-            1_u32,
-        ),
+        Row::new("cuGreenCtxStreamCreate.priority", act, function, value("priority"), -2),
+        Row::new("CUstream_flags::CU_STREAM_NON_BLOCKING", act, function, value("flags"), 1_u32),
         Row::call("cuGreenCtxDestroy", |s| green(s).map(drop)),
         Row::call("cuGreenCtxGetId", |s| green(s)?.id().map(drop)),
-        Row::call("cuGreenCtxRecordEvent", |s| {
-            green(s)?.record_event(&s.context.event()?)
-        }),
-        Row::call("cuGreenCtxWaitEvent", |s| {
-            green(s)?.wait_event(&s.context.event()?)
-        }),
-        Row::call("cuCtxFromGreenCtx", |s| {
-            green(s)?.as_raw_context().map(drop)
-        }),
+        Row::call("cuGreenCtxRecordEvent", |s| green(s)?.record_event(&s.context.event()?)),
+        Row::call("cuGreenCtxWaitEvent", |s| green(s)?.wait_event(&s.context.event()?)),
+        Row::call("cuCtxFromGreenCtx", |s| green(s)?.as_raw_context().map(drop)),
         Row::call("cuStreamGetGreenCtx", |s| {
             let stream = green(s)?.stream()?;
             // SAFETY: the stream outlives the borrowed stream.

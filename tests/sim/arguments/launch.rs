@@ -38,23 +38,15 @@ fn shapes() -> impl Iterator<Item = Row> {
         ("blockDimZ", "bz", |its| its.blockDimZ, 6),
         ("sharedMemBytes", "shared", |its| its.sharedMemBytes, 768),
     ];
-    parts
-        .into_iter()
-        .flat_map(|(name, argument, part, number)| {
-            let with = |s: &Stage| launch_with(s, &LaunchAttributes::default());
-            let plain = format!("cuLaunchKernel.{name}");
-            let config = format!("CUlaunchConfig::{name}");
-            [
-                Row::new(&plain, launch, "cuLaunchKernel", value(argument), number),
-                Row::new(
-                    &config,
-                    with,
-                    "cuLaunchKernelEx",
-                    field("config", part),
-                    number,
-                ),
-            ]
-        })
+    parts.into_iter().flat_map(|(name, argument, part, number)| {
+        let with = |s: &Stage| launch_with(s, &LaunchAttributes::default());
+        let plain = format!("cuLaunchKernel.{name}");
+        let config = format!("CUlaunchConfig::{name}");
+        [
+            Row::new(&plain, launch, "cuLaunchKernel", value(argument), number),
+            Row::new(&config, with, "cuLaunchKernelEx", field("config", part), number),
+        ]
+    })
 }
 
 /// Finds the value of the only attribute of a launch.
@@ -101,18 +93,10 @@ fn attributes() -> Vec<Row> {
     type Mode = CUlaunchAttributePortableClusterMode;
     let portable = Mode::CU_LAUNCH_PORTABLE_CLUSTER_MODE_REQUIRE_PORTABLE;
     let shared = CUsharedMemoryMode::CU_SHARED_MEMORY_MODE_ALLOW_NON_PORTABLE;
-    let map = MemoryDomainMap {
-        default: 3,
-        remote: 2,
-    };
+    let map = MemoryDomainMap { default: 3, remote: 2 };
     let of_window = move |name: &str, find: fn(&CUlaunchAttributeValue) -> f64, number: f64| {
-        row(
-            "ACCESS_POLICY_WINDOW",
-            |its| its.access_policy = Some(window),
-            find,
-            number,
-        )
-        .named(name)
+        row("ACCESS_POLICY_WINDOW", |its| its.access_policy = Some(window), find, number)
+            .named(name)
     };
     vec![
         row(
@@ -244,10 +228,7 @@ fn events() -> Vec<Row> {
         move |s: &Stage| {
             let event = s.context.event()?;
             let attributes = LaunchAttributes {
-                programmatic_event: Some(ProgrammaticEvent {
-                    event: &event,
-                    at_block_start,
-                }),
+                programmatic_event: Some(ProgrammaticEvent { event: &event, at_block_start }),
                 ..Default::default()
             };
             launch_with(s, &attributes)?;
@@ -256,14 +237,11 @@ fn events() -> Vec<Row> {
         }
     };
     let found = || {
-        only(
-            CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT,
-            |value| {
-                // SAFETY: the fields are numbers, for which any bits are valid.
-                let its = unsafe { value.programmaticEvent };
-                (its.event, its.triggerAtBlockStart)
-            },
-        )
+        only(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT, |value| {
+            // SAFETY: the fields are numbers, for which any bits are valid.
+            let its = unsafe { value.programmaticEvent };
+            (its.event, its.triggerAtBlockStart)
+        })
     };
     let name = "CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT";
     vec![
@@ -273,32 +251,24 @@ fn events() -> Vec<Row> {
             "CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT",
             |s| {
                 let event = s.context.event()?;
-                let attributes = LaunchAttributes {
-                    completion_event: Some(&event),
-                    ..Default::default()
-                };
+                let attributes =
+                    LaunchAttributes { completion_event: Some(&event), ..Default::default() };
                 launch_with(s, &attributes)?;
                 s.stream.synchronize()?;
                 Ok(event.as_raw())
             },
             "cuLaunchKernelEx",
-            only(
-                CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT,
-                |value| {
-                    // SAFETY: the fields are numbers, for which any bits are valid.
-                    unsafe { value.launchCompletionEvent }.event
-                },
-            ),
+            only(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT, |value| {
+                // SAFETY: the fields are numbers, for which any bits are valid.
+                unsafe { value.launchCompletionEvent }.event
+            }),
         ),
     ]
 }
 
 fn configs() -> Vec<Row> {
-    let cooperative = LaunchAttributes {
-        cooperative: true,
-        priority: Some(-1),
-        ..Default::default()
-    };
+    let cooperative =
+        LaunchAttributes { cooperative: true, priority: Some(-1), ..Default::default() };
     let both = move |s: &Stage| launch_with(s, &cooperative);
     let mut ids = vec![
         CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE,

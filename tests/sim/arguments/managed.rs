@@ -53,23 +53,14 @@ fn advice() -> Vec<Row> {
             let location = place.map(|_| location);
             Some((value("advice")(call)?, value("size")(call)?, location))
         };
-        Row::told(
-            &format!("CUmem_advise::{name}"),
-            act,
-            "cuMemAdvise_v2",
-            found,
-        )
+        Row::told(&format!("CUmem_advise::{name}"), act, "cuMemAdvise_v2", found)
     };
     let peer = Some((DEVICE, 1));
     let mut rows = vec![
         row("SET_READ_MOSTLY", |_| Advice::ReadMostly, None),
         row("UNSET_READ_MOSTLY", |_| Advice::NotReadMostly, None),
         row("SET_PREFERRED_LOCATION", Advice::PreferredLocation, peer),
-        row(
-            "UNSET_PREFERRED_LOCATION",
-            |_| Advice::NoPreferredLocation,
-            None,
-        ),
+        row("UNSET_PREFERRED_LOCATION", |_| Advice::NoPreferredLocation, None),
         row("SET_ACCESSED_BY", Advice::AccessedBy, peer),
         row("UNSET_ACCESSED_BY", Advice::NotAccessedBy, peer),
     ];
@@ -98,11 +89,7 @@ fn locations() -> Vec<Row> {
         let name = format!("CUmemLocationType::{name}");
         Row::new(&name, act, "cuMemPrefetchAsync_v2", found, (raw, id))
     };
-    let here = |s: &Stage| {
-        buffer(s)?
-            .range(..)?
-            .prefetch(MemoryLocation::Device(s.device))
-    };
+    let here = |s: &Stage| buffer(s)?.range(..)?.prefetch(MemoryLocation::Device(s.device));
     let to_host = |s: &Stage| buffer(s)?.range(..)?.prefetch(MemoryLocation::Host);
     vec![
         row("DEVICE", |s| MemoryLocation::Device(s.device), 0),
@@ -173,10 +160,7 @@ fn batches() -> Vec<Row> {
         let locations = array::<CUmemLocation>("locations")(call)?;
         Some(locations.iter().map(numbers).collect::<Vec<_>>())
     };
-    let both = vec![
-        (DEVICE, 0),
-        (CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST, 0),
-    ];
+    let both = vec![(DEVICE, 0), (CUmemLocationType::CU_MEM_LOCATION_TYPE_HOST, 0)];
     let prefetch = |s: &Stage| in_two(s, |ranges| s.stream.prefetch_batch(&ranges));
     let discard = |s: &Stage| {
         in_two(s, |its| {
@@ -191,25 +175,11 @@ fn batches() -> Vec<Row> {
             unsafe { s.stream.discard_and_prefetch_batch(&its) }
         })
     };
-    let (first, last) = (
-        "cuMemPrefetchBatchAsync",
-        "cuMemDiscardAndPrefetchBatchAsync",
-    );
+    let (first, last) = ("cuMemPrefetchBatchAsync", "cuMemDiscardAndPrefetchBatchAsync");
     vec![
         Row::told(first, prefetch, first, sizes()),
-        Row::new(
-            first,
-            move |s| prefetch(s).map(drop),
-            first,
-            places,
-            both.clone(),
-        ),
-        Row::told(
-            "cuMemDiscardBatchAsync",
-            discard,
-            "cuMemDiscardBatchAsync",
-            sizes(),
-        ),
+        Row::new(first, move |s| prefetch(s).map(drop), first, places, both.clone()),
+        Row::told("cuMemDiscardBatchAsync", discard, "cuMemDiscardBatchAsync", sizes()),
         Row::told(last, move_there, last, sizes()),
         Row::new(last, move |s| move_there(s).map(drop), last, places, both),
     ]

@@ -7,36 +7,24 @@ use cuda_safe::{PinnedBuffer, Result};
 use std::ptr::NonNull;
 
 fn pinned() -> impl Iterator<Item = Row> {
-    [
-        ("PORTABLE", PinnedFlags::PORTABLE, 1_u32),
-        ("WRITECOMBINED", PinnedFlags::WRITE_COMBINED, 4),
-    ]
-    .into_iter()
-    .flat_map(|(name, flags, raw)| {
-        let name = format!("CU_MEMHOSTALLOC::CU_MEMHOSTALLOC_{name}");
-        let plain = move |s: &Stage| PinnedMemory::allocate(&s.context, 64, flags).map(drop);
-        let mapped = move |s: &Stage| MappedMemory::allocate(&s.context, 64, flags).map(drop);
-        [
-            Row::new(&name, plain, "cuMemHostAlloc", value("flags"), raw),
-            Row::new(&name, mapped, "cuMemHostAlloc", value("flags"), raw | 2),
-        ]
-    })
+    [("PORTABLE", PinnedFlags::PORTABLE, 1_u32), ("WRITECOMBINED", PinnedFlags::WRITE_COMBINED, 4)]
+        .into_iter()
+        .flat_map(|(name, flags, raw)| {
+            let name = format!("CU_MEMHOSTALLOC::CU_MEMHOSTALLOC_{name}");
+            let plain = move |s: &Stage| PinnedMemory::allocate(&s.context, 64, flags).map(drop);
+            let mapped = move |s: &Stage| MappedMemory::allocate(&s.context, 64, flags).map(drop);
+            [
+                Row::new(&name, plain, "cuMemHostAlloc", value("flags"), raw),
+                Row::new(&name, mapped, "cuMemHostAlloc", value("flags"), raw | 2),
+            ]
+        })
 }
 
 /// The same with buffers, whose memory a manager allocates.
 fn buffers() -> impl Iterator<Item = Row> {
-    let none = PinnedOptions {
-        portable: false,
-        ..Default::default()
-    };
-    let combined = PinnedOptions {
-        write_combined: true,
-        ..none
-    };
-    let mapped = PinnedOptions {
-        mapped: true,
-        ..none
-    };
+    let none = PinnedOptions { portable: false, ..Default::default() };
+    let combined = PinnedOptions { write_combined: true, ..none };
+    let mapped = PinnedOptions { mapped: true, ..none };
     [
         ("PORTABLE", PinnedOptions::default(), 1_u32),
         ("DEVICEMAP", mapped, 2),
@@ -68,55 +56,28 @@ fn registered() -> Vec<Row> {
     let portable = "CU_MEMHOSTREGISTER::CU_MEMHOSTREGISTER_PORTABLE";
     let map = "CU_MEMHOSTREGISTER::CU_MEMHOSTREGISTER_DEVICEMAP";
     let flags = || value::<u32>("flags");
-    let mapped = RegisterOptions {
-        portable: false,
-        mapped: true,
-        ..Default::default()
-    };
+    let mapped = RegisterOptions { portable: false, mapped: true, ..Default::default() };
     let register = |options| {
         move |s: &Stage| PinnedBuffer::register_with(&s.context, vec![0_u8; 64], options).map(drop)
     };
     vec![
-        Row::new(
-            portable,
-            |s| pin(s, PinnedFlags::PORTABLE, false),
-            function,
-            flags(),
-            1,
-        ),
-        Row::new(
-            map,
-            |s| pin(s, PinnedFlags::empty(), true),
-            function,
-            flags(),
-            2,
-        ),
-        Row::new(
-            portable,
-            register(RegisterOptions::default()),
-            function,
-            flags(),
-            1,
-        ),
+        Row::new(portable, |s| pin(s, PinnedFlags::PORTABLE, false), function, flags(), 1),
+        Row::new(map, |s| pin(s, PinnedFlags::empty(), true), function, flags(), 2),
+        Row::new(portable, register(RegisterOptions::default()), function, flags(), 1),
         Row::new(map, register(mapped), function, flags(), 2),
     ]
 }
 
 fn managed() -> impl Iterator<Item = Row> {
-    [("GLOBAL", true, 1_u32), ("HOST", false, 2)]
-        .into_iter()
-        .map(|(name, global, raw)| {
-            let name = format!("CUmemAttach_flags::CU_MEM_ATTACH_{name}");
-            let act =
-                move |s: &Stage| MemoryPointer::allocate_managed(&s.context, 64, global).map(drop);
-            Row::new(&name, act, "cuMemAllocManaged", value("flags"), raw)
-        })
+    [("GLOBAL", true, 1_u32), ("HOST", false, 2)].into_iter().map(|(name, global, raw)| {
+        let name = format!("CUmemAttach_flags::CU_MEM_ATTACH_{name}");
+        let act =
+            move |s: &Stage| MemoryPointer::allocate_managed(&s.context, 64, global).map(drop);
+        Row::new(&name, act, "cuMemAllocManaged", value("flags"), raw)
+    })
 }
 
 pub(super) fn rows() -> Vec<Row> {
-    let rows = pinned()
-        .chain(buffers())
-        .chain(registered())
-        .chain(managed());
+    let rows = pinned().chain(buffers()).chain(registered()).chain(managed());
     rows.map(|row| row.on(On::Manager)).collect()
 }

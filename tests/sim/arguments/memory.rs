@@ -8,36 +8,18 @@ use cuda_safe::{Context, DeviceBuffer, PinnedBuffer, Result};
 
 /// Options that correspond to none of the flags.
 fn pinned_without_flags() -> PinnedOptions {
-    PinnedOptions {
-        portable: false,
-        mapped: false,
-        write_combined: false,
-        ..Default::default()
-    }
+    PinnedOptions { portable: false, mapped: false, write_combined: false, ..Default::default() }
 }
 
 /// As above.
 fn registered_without_flags() -> RegisterOptions {
-    RegisterOptions {
-        portable: false,
-        mapped: false,
-        ..Default::default()
-    }
+    RegisterOptions { portable: false, mapped: false, ..Default::default() }
 }
 
 fn pinned() -> impl Iterator<Item = Row> {
-    let portable = PinnedOptions {
-        portable: true,
-        ..pinned_without_flags()
-    };
-    let mapped = PinnedOptions {
-        mapped: true,
-        ..pinned_without_flags()
-    };
-    let combined = PinnedOptions {
-        write_combined: true,
-        ..pinned_without_flags()
-    };
+    let portable = PinnedOptions { portable: true, ..pinned_without_flags() };
+    let mapped = PinnedOptions { mapped: true, ..pinned_without_flags() };
+    let combined = PinnedOptions { write_combined: true, ..pinned_without_flags() };
     [
         ("PORTABLE", portable, 1_u32),
         ("PORTABLE", PinnedOptions::default(), 1),
@@ -54,14 +36,8 @@ fn pinned() -> impl Iterator<Item = Row> {
 }
 
 fn registered() -> impl Iterator<Item = Row> {
-    let portable = RegisterOptions {
-        portable: true,
-        ..registered_without_flags()
-    };
-    let mapped = RegisterOptions {
-        mapped: true,
-        ..registered_without_flags()
-    };
+    let portable = RegisterOptions { portable: true, ..registered_without_flags() };
+    let mapped = RegisterOptions { mapped: true, ..registered_without_flags() };
     [
         ("PORTABLE", portable, 1_u32),
         ("PORTABLE", RegisterOptions::default(), 1),
@@ -170,20 +146,10 @@ fn calls() -> Vec<Row> {
         Row::call("cuIpcCloseMemHandle", open),
         Row::call("cuIpcGetMemHandle", |s| {
             let buffer = plain(s)?;
-            let block = Block {
-                address: buffer.as_raw(),
-                size: 64,
-                token: Default::default(),
-            };
+            let block = Block { address: buffer.as_raw(), size: 64, token: Default::default() };
             IpcHandle::of(&s.context, &block).map(drop)
         }),
-        Row::new(
-            "cuMemAlloc_v2",
-            |s| plain(s).map(drop),
-            "cuMemAlloc_v2",
-            value("size"),
-            64_usize,
-        ),
+        Row::new("cuMemAlloc_v2", |s| plain(s).map(drop), "cuMemAlloc_v2", value("size"), 64_usize),
         Row::call("cuMemFree_v2", |s| plain(s).map(drop)),
         Row::new(
             "cuMemAllocAsync",
@@ -192,35 +158,20 @@ fn calls() -> Vec<Row> {
             value("size"),
             18_usize,
         ),
-        Row::call("cuMemFreeAsync", |s| {
-            DeviceBuffer::<u16>::uninit(&s.stream, 9).map(drop)
-        }),
+        Row::call("cuMemFreeAsync", |s| DeviceBuffer::<u16>::uninit(&s.stream, 9).map(drop)),
         Row::new(
             "cuMemAllocPitch_v2",
             pitched,
             "cuMemAllocPitch_v2",
-            |call| {
-                Some((
-                    value("width")(call)?,
-                    value("height")(call)?,
-                    value("element")(call)?,
-                ))
-            },
+            |call| Some((value("width")(call)?, value("height")(call)?, value("element")(call)?)),
             (40_usize, 3_usize, 4_u32),
         ),
-        Row::call("cuMemFreeHost", |s| {
-            PinnedBuffer::<u8>::zeroed(&s.context, 64).map(drop)
-        }),
+        Row::call("cuMemFreeHost", |s| PinnedBuffer::<u8>::zeroed(&s.context, 64).map(drop)),
         Row::call("cuMemHostGetFlags", |s| {
-            PinnedBuffer::<u8>::zeroed(&s.context, 64)?
-                .flags()
-                .map(drop)
+            PinnedBuffer::<u8>::zeroed(&s.context, 64)?.flags().map(drop)
         }),
         Row::call("cuMemHostGetDevicePointer_v2", |s| {
-            let options = PinnedOptions {
-                mapped: true,
-                ..Default::default()
-            };
+            let options = PinnedOptions { mapped: true, ..Default::default() };
             let memory = PinnedBuffer::<u8>::zeroed_with(&s.context, 64, options)?;
             MappedBuffer::new(memory, &s.stream).map(drop)
         }),
@@ -230,18 +181,8 @@ fn calls() -> Vec<Row> {
         Row::call("cuMemGetAddressRange_v2", |s| {
             s.context.address_range(plain(s)?.as_raw()).map(drop)
         }),
-        Row::told(
-            "cuCtxEnablePeerAccess",
-            peers,
-            "cuCtxEnablePeerAccess",
-            value("peer"),
-        ),
-        Row::told(
-            "cuCtxDisablePeerAccess",
-            peers,
-            "cuCtxDisablePeerAccess",
-            value("peer"),
-        ),
+        Row::told("cuCtxEnablePeerAccess", peers, "cuCtxEnablePeerAccess", value("peer")),
+        Row::told("cuCtxDisablePeerAccess", peers, "cuCtxDisablePeerAccess", value("peer")),
     ]
 }
 

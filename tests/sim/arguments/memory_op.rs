@@ -35,26 +35,12 @@ fn batch(s: &Stage, operation: impl Fn(u64) -> MemoryOperation) -> Result<u64> {
 
 fn wait_32(condition: WaitCondition, flush: bool) -> impl Fn(u64) -> MemoryOperation {
     // All conditions except the last are true for this value.
-    let value = if condition == WaitCondition::Nor {
-        0
-    } else {
-        u32::MAX
-    };
-    move |address| MemoryOperation::Wait32 {
-        address,
-        value,
-        condition,
-        flush,
-    }
+    let value = if condition == WaitCondition::Nor { 0 } else { u32::MAX };
+    move |address| MemoryOperation::Wait32 { address, value, condition, flush }
 }
 
 fn wait_64(condition: WaitCondition, flush: bool) -> impl Fn(u64) -> MemoryOperation {
-    move |address| MemoryOperation::Wait64 {
-        address,
-        value: u64::MAX,
-        condition,
-        flush,
-    }
+    move |address| MemoryOperation::Wait64 { address, value: u64::MAX, condition, flush }
 }
 
 fn conditions() -> impl Iterator<Item = Row> {
@@ -73,13 +59,7 @@ fn conditions() -> impl Iterator<Item = Row> {
         [
             Row::new(&name, small, "cuStreamWaitValue32_v2", found(), flags),
             Row::new(&name, large, "cuStreamWaitValue64_v2", found(), flags),
-            Row::new(
-                &name,
-                in_batch,
-                "cuStreamBatchMemOp_v2",
-                wait_flags(),
-                flags,
-            ),
+            Row::new(&name, in_batch, "cuStreamBatchMemOp_v2", wait_flags(), flags),
         ]
     })
 }
@@ -162,10 +142,7 @@ fn types() -> Vec<Row> {
         ),
         row(
             "WRITE_VALUE_64",
-            |address| MemoryOperation::Write64 {
-                address,
-                value: 7 << 32,
-            },
+            |address| MemoryOperation::Write64 { address, value: 7 << 32 },
             Type::CU_STREAM_MEM_OP_WRITE_VALUE_64,
             7 << 32,
         ),
@@ -205,10 +182,7 @@ fn single() -> Vec<Row> {
     let write = "CUstreamWriteValue_flags::CU_STREAM_WRITE_VALUE_DEFAULT";
     let flush = "CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_FLUSH";
     let small = |address| MemoryOperation::Write32 { address, value: 9 };
-    let large = |address| MemoryOperation::Write64 {
-        address,
-        value: 9 << 40,
-    };
+    let large = |address| MemoryOperation::Write64 { address, value: 9 << 40 };
     let nor = wait_32(WaitCondition::Nor, false);
     let flush_32 = |s: &Stage| one(s, wait_32(WaitCondition::Equal, true)).map(drop);
     let flush_64 = |s: &Stage| one(s, wait_64(WaitCondition::Equal, true)).map(drop);
@@ -256,20 +230,8 @@ fn single() -> Vec<Row> {
             value("flags"),
             3_u32,
         ),
-        Row::new(
-            flush,
-            flush_32,
-            "cuStreamWaitValue32_v2",
-            value("flags"),
-            1_u32 | 1 << 30,
-        ),
-        Row::new(
-            flush,
-            flush_64,
-            "cuStreamWaitValue64_v2",
-            value("flags"),
-            1_u32 | 1 << 30,
-        ),
+        Row::new(flush, flush_32, "cuStreamWaitValue32_v2", value("flags"), 1_u32 | 1 << 30),
+        Row::new(flush, flush_64, "cuStreamWaitValue64_v2", value("flags"), 1_u32 | 1 << 30),
     ]
 }
 
@@ -279,13 +241,7 @@ type Reduced = (Type, u64, u64, Reduction, Word);
 fn found_reduction(call: &Call) -> Option<Reduced> {
     // SAFETY: the fields are numbers, for which any bits are valid.
     let its = unsafe { operation(call)?.atomicReduction };
-    Some((
-        its.operation,
-        its.address,
-        its.value,
-        its.reductionOp,
-        its.dataType,
-    ))
+    Some((its.operation, its.address, its.value, its.reductionOp, its.dataType))
 }
 
 fn reductions() -> Vec<Row> {
@@ -293,20 +249,10 @@ fn reductions() -> Vec<Row> {
     let add = Reduction::CU_STREAM_ATOMIC_REDUCTION_OP_ADD;
     let and = Reduction::CU_STREAM_ATOMIC_REDUCTION_OP_AND;
     let or = Reduction::CU_STREAM_ATOMIC_REDUCTION_OP_OR;
-    let small = |reduction| {
-        move |address| MemoryOperation::Reduce32 {
-            address,
-            value: 7,
-            reduction,
-        }
-    };
-    let large = |reduction| {
-        move |address| MemoryOperation::Reduce64 {
-            address,
-            value: 7 << 40,
-            reduction,
-        }
-    };
+    let small =
+        |reduction| move |address| MemoryOperation::Reduce32 { address, value: 7, reduction };
+    let large =
+        |reduction| move |address| MemoryOperation::Reduce64 { address, value: 7 << 40, reduction };
     let narrow = Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_32;
     let wide = Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_64;
     let function = "cuStreamBatchMemOp_v2";

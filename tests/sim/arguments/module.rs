@@ -10,10 +10,8 @@ use cuda_sim::Call;
 const GLOBALS: &str = include_str!("../../kernels/globals.ptx");
 
 /// The options that every request contains: a buffer for errors.
-const ERRORS: [CUjit_option; 2] = [
-    CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
-    CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-];
+const ERRORS: [CUjit_option; 2] =
+    [CUjit_option::CU_JIT_ERROR_LOG_BUFFER, CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
 
 /// Finds the value of an option, if it is the only one besides the buffer for errors.
 fn only(key: CUjit_option) -> impl Fn(&Call) -> Option<usize> {
@@ -46,10 +44,7 @@ fn ways(options: JitOptions) -> [(Act, &'static str); 3] {
             Box::new(move |_| Library::from_ptx_with(VECTOR, &options).map(drop)),
             "cuLibraryLoadData",
         ),
-        (
-            Box::new(move |s| Linker::with(&s.context, &options).map(drop)),
-            "cuLinkCreate_v2",
-        ),
+        (Box::new(move |s| Linker::with(&s.context, &options).map(drop)), "cuLinkCreate_v2"),
     ]
 }
 
@@ -62,26 +57,14 @@ fn options() -> impl Iterator<Item = Row> {
     let target = CUjit_target::CU_TARGET_COMPUTE_90;
     [
         ("MAX_REGISTERS", set(|its| its.max_registers = Some(40)), 40),
-        (
-            "THREADS_PER_BLOCK",
-            set(|its| its.threads_per_block = Some(96)),
-            96,
-        ),
-        (
-            "OPTIMIZATION_LEVEL",
-            set(|its| its.optimization_level = Some(3)),
-            3,
-        ),
+        ("THREADS_PER_BLOCK", set(|its| its.threads_per_block = Some(96)), 96),
+        ("OPTIMIZATION_LEVEL", set(|its| its.optimization_level = Some(3)), 3),
         (
             "TARGET",
             set(|its| its.target = Some(CUjit_target::CU_TARGET_COMPUTE_90)),
             target.0 as usize,
         ),
-        (
-            "FALLBACK_STRATEGY",
-            set(|its| its.fallback = Some(CUjit_fallback::CU_PREFER_BINARY)),
-            1,
-        ),
+        ("FALLBACK_STRATEGY", set(|its| its.fallback = Some(CUjit_fallback::CU_PREFER_BINARY)), 1),
         ("GENERATE_DEBUG_INFO", set(|its| its.debug_info = true), 1),
         ("GENERATE_LINE_INFO", set(|its| its.line_info = true), 1),
         (
@@ -89,32 +72,12 @@ fn options() -> impl Iterator<Item = Row> {
             set(|its| its.cache_mode = Some(CUjit_cacheMode::CU_JIT_CACHE_OPTION_CA)),
             CUjit_cacheMode::CU_JIT_CACHE_OPTION_CA.0 as usize,
         ),
-        (
-            "POSITION_INDEPENDENT_CODE",
-            set(|its| its.position_independent = true),
-            1,
-        ),
-        (
-            "MIN_CTA_PER_SM",
-            set(|its| its.min_blocks_per_sm = Some(5)),
-            5,
-        ),
-        (
-            "MAX_THREADS_PER_BLOCK",
-            set(|its| its.max_threads_per_block = Some(160)),
-            160,
-        ),
-        (
-            "OVERRIDE_DIRECTIVE_VALUES",
-            set(|its| its.override_directives = true),
-            1,
-        ),
+        ("POSITION_INDEPENDENT_CODE", set(|its| its.position_independent = true), 1),
+        ("MIN_CTA_PER_SM", set(|its| its.min_blocks_per_sm = Some(5)), 5),
+        ("MAX_THREADS_PER_BLOCK", set(|its| its.max_threads_per_block = Some(160)), 160),
+        ("OVERRIDE_DIRECTIVE_VALUES", set(|its| its.override_directives = true), 1),
         ("SPLIT_COMPILE", set(|its| its.split_compile = Some(6)), 6),
-        (
-            "BINARY_LOADER_THREAD_COUNT",
-            set(|its| its.loader_threads = Some(7)),
-            7,
-        ),
+        ("BINARY_LOADER_THREAD_COUNT", set(|its| its.loader_threads = Some(7)), 7),
         ("LOG_VERBOSE", set(|its| its.verbose = true), 1),
     ]
     .into_iter()
@@ -122,29 +85,16 @@ fn options() -> impl Iterator<Item = Row> {
         ways(options).map(|(act, function)| {
             let key = format!("CU_JIT_{name}");
             let found = only(CUjit_option::from_name(&key).expect("a C name"));
-            Row::new(
-                &format!("CUjit_option::{key}"),
-                act,
-                function,
-                found,
-                number,
-            )
+            Row::new(&format!("CUjit_option::{key}"), act, function, found, number)
         })
     })
 }
 
 fn logs() -> impl Iterator<Item = Row> {
-    let info = JitOptions {
-        info_log: true,
-        ..Default::default()
-    };
+    let info = JitOptions { info_log: true, ..Default::default() };
     [
         ("ERROR_LOG_BUFFER", JitOptions::default(), None),
-        (
-            "ERROR_LOG_BUFFER_SIZE_BYTES",
-            JitOptions::default(),
-            Some(8192),
-        ),
+        ("ERROR_LOG_BUFFER_SIZE_BYTES", JitOptions::default(), Some(8192)),
         ("INFO_LOG_BUFFER", info, None),
         ("INFO_LOG_BUFFER_SIZE_BYTES", info, Some(8192)),
     ]
@@ -165,27 +115,11 @@ fn logs() -> impl Iterator<Item = Row> {
 
 fn inputs() -> impl Iterator<Item = Row> {
     [
-        (
-            "CUBIN",
-            LinkInput::Cubin,
-            CUjitInputType::CU_JIT_INPUT_CUBIN,
-        ),
+        ("CUBIN", LinkInput::Cubin, CUjitInputType::CU_JIT_INPUT_CUBIN),
         ("PTX", LinkInput::Ptx, CUjitInputType::CU_JIT_INPUT_PTX),
-        (
-            "FATBINARY",
-            LinkInput::Fatbin,
-            CUjitInputType::CU_JIT_INPUT_FATBINARY,
-        ),
-        (
-            "OBJECT",
-            LinkInput::Object,
-            CUjitInputType::CU_JIT_INPUT_OBJECT,
-        ),
-        (
-            "LIBRARY",
-            LinkInput::Library,
-            CUjitInputType::CU_JIT_INPUT_LIBRARY,
-        ),
+        ("FATBINARY", LinkInput::Fatbin, CUjitInputType::CU_JIT_INPUT_FATBINARY),
+        ("OBJECT", LinkInput::Object, CUjitInputType::CU_JIT_INPUT_OBJECT),
+        ("LIBRARY", LinkInput::Library, CUjitInputType::CU_JIT_INPUT_LIBRARY),
     ]
     .into_iter()
     .map(|(name, kind, raw)| {
@@ -229,31 +163,19 @@ fn calls() -> Vec<Row> {
     // With the terminating NUL.
     let piece = (CUjitInputType::CU_JIT_INPUT_PTX, VECTOR.len() + 1);
     vec![
-        Row::new(
-            "CUjitInputType::CU_JIT_INPUT_PTX",
-            ptx,
-            "cuLinkAddData_v2",
-            in_data,
-            piece,
-        ),
+        Row::new("CUjitInputType::CU_JIT_INPUT_PTX", ptx, "cuLinkAddData_v2", in_data, piece),
         Row::call("cuModuleLoadDataEx", |s| module(s).map(drop)),
         Row::call("cuModuleUnload", |s| module(s).map(drop)),
-        Row::call("cuModuleGetFunction", |s| {
-            module(s)?.kernel("nothing").map(drop)
-        }),
+        Row::call("cuModuleGetFunction", |s| module(s)?.kernel("nothing").map(drop)),
         Row::call("cuModuleGetFunctionCount", names),
         Row::call("cuModuleEnumerateFunctions", names),
         Row::call("cuFuncGetName", names),
         Row::call("cuFuncGetParamCount", parameters),
         Row::call("cuFuncGetParamInfo", parameters),
         Row::call("cuModuleGetGlobal_v2", |s| {
-            Module::from_ptx(&s.context, GLOBALS)?
-                .global("counter")
-                .map(drop)
+            Module::from_ptx(&s.context, GLOBALS)?.global("counter").map(drop)
         }),
-        Row::call("cuModuleGetLoadingMode", |_| {
-            Module::loading_mode().map(drop)
-        }),
+        Row::call("cuModuleGetLoadingMode", |_| Module::loading_mode().map(drop)),
         Row::call("cuLibraryLoadData", |_| library().map(drop)),
         Row::call("cuLibraryUnload", |_| library().map(drop)),
         Row::call("cuLibraryGetKernel", kernel),
@@ -262,14 +184,10 @@ fn calls() -> Vec<Row> {
         Row::call("cuLibraryEnumerateKernels", library_names),
         Row::call("cuKernelGetName", library_names),
         Row::call("cuLibraryGetGlobal", |s| {
-            Library::from_ptx(GLOBALS)?
-                .global(&s.context, "counter")
-                .map(drop)
+            Library::from_ptx(GLOBALS)?.global(&s.context, "counter").map(drop)
         }),
         Row::call("cuLibraryGetManaged", |s| {
-            Library::from_ptx(GLOBALS)?
-                .managed(&s.context, "everywhere")
-                .map(drop)
+            Library::from_ptx(GLOBALS)?.managed(&s.context, "everywhere").map(drop)
         }),
         Row::call("cuLinkComplete", linked),
         Row::call("cuLinkDestroy", linked),
@@ -277,9 +195,5 @@ fn calls() -> Vec<Row> {
 }
 
 pub(super) fn rows() -> Vec<Row> {
-    options()
-        .chain(logs())
-        .chain(inputs())
-        .chain(calls())
-        .collect()
+    options().chain(logs()).chain(inputs()).chain(calls()).collect()
 }

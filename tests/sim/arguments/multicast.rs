@@ -33,13 +33,7 @@ fn object<T: PartialEq + Debug + 'static>(
     raw: T,
 ) -> Row {
     let act = move |_: &Stage| MulticastTeam::new(&options).map(drop);
-    Row::new(
-        name,
-        act,
-        "cuMulticastCreate",
-        field("properties", find),
-        raw,
-    )
+    Row::new(name, act, "cuMulticastCreate", field("properties", find), raw)
 }
 
 /// Makes all calls on a multicast object and its bindings.
@@ -62,24 +56,9 @@ fn objects() -> Vec<Row> {
         Row::new(name, bind_to_object, function, value(argument), raw)
     };
     vec![
-        object(
-            "CUmulticastObjectProp::numDevices",
-            options,
-            |its| its.numDevices,
-            2,
-        ),
-        object(
-            "CUmulticastObjectProp::size",
-            options,
-            |its| its.size,
-            2 * SIZE,
-        ),
-        object(
-            "CUmulticastObjectProp::handleTypes",
-            shared,
-            |its| its.handleTypes,
-            1,
-        ),
+        object("CUmulticastObjectProp::numDevices", options, |its| its.numDevices, 2),
+        object("CUmulticastObjectProp::size", options, |its| its.size, 2 * SIZE),
+        object("CUmulticastObjectProp::handleTypes", shared, |its| its.handleTypes, 1),
         object("cuMulticastCreate", options, |its| its.flags, 0),
         Row::new(
             "cuMulticastGetGranularity",
@@ -95,18 +74,8 @@ fn objects() -> Vec<Row> {
             value("device"),
             1,
         ),
-        bound(
-            "cuMulticastBindMem",
-            "cuMulticastBindMem_v2",
-            "offset",
-            SIZE,
-        ),
-        bound(
-            "cuMulticastBindAddr",
-            "cuMulticastBindAddr_v2",
-            "size",
-            SIZE,
-        ),
+        bound("cuMulticastBindMem", "cuMulticastBindMem_v2", "offset", SIZE),
+        bound("cuMulticastBindAddr", "cuMulticastBindAddr_v2", "size", SIZE),
         bound("cuMulticastUnbind", "cuMulticastUnbind", "offset", SIZE),
     ]
 }
@@ -162,13 +131,7 @@ fn endpoint<T: PartialEq + Debug + 'static>(
     raw: T,
 ) -> Row {
     let act = move |s: &Stage| pending(&options(s)).map(drop);
-    Row::new(
-        name,
-        act,
-        "cuLogicalEndpointCreate",
-        field("properties", find),
-        raw,
-    )
+    Row::new(name, act, "cuLogicalEndpointCreate", field("properties", find), raw)
 }
 
 fn shareable(s: &Stage) -> EndpointOptions {
@@ -193,12 +156,7 @@ fn endpoints() -> Vec<Row> {
     };
     let called = |function| Row::call(function, bind_to_endpoint);
     vec![
-        endpoint(
-            "CUlogicalEndpointProp_struct::type_",
-            unicast,
-            |its| its.type_,
-            one,
-        ),
+        endpoint("CUlogicalEndpointProp_struct::type_", unicast, |its| its.type_, one),
         endpoint(
             "CUlogicalEndpointType::CU_LOGICAL_ENDPOINT_TYPE_UNICAST",
             unicast,
@@ -211,24 +169,14 @@ fn endpoints() -> Vec<Row> {
             |its| its.type_,
             several,
         ),
-        endpoint(
-            "CUlogicalEndpointProp_struct::size",
-            unicast,
-            |its| its.size,
-            2 * size,
-        ),
+        endpoint("CUlogicalEndpointProp_struct::size", unicast, |its| its.size, 2 * size),
         endpoint(
             "CUlogicalEndpointProp_struct::ipcHandleTypes",
             shareable,
             |its| its.ipcHandleTypes,
             1,
         ),
-        endpoint(
-            "CUlogicalEndpointProp_struct::flags",
-            counted,
-            |its| its.flags,
-            1,
-        ),
+        endpoint("CUlogicalEndpointProp_struct::flags", counted, |its| its.flags, 1),
         called("cuLogicalEndpointCreate"),
         called("cuLogicalEndpointGetLimits"),
         called("cuLogicalEndpointQuery"),
@@ -306,14 +254,8 @@ fn copies() -> Vec<Row> {
         copies.first().copied()
     };
     let kinds = [
-        (
-            "LOGICAL_ENDPOINT",
-            CUfabricCpyOperandType::CU_FABRIC_COPY_OPERAND_TYPE_LOGICAL_ENDPOINT,
-        ),
-        (
-            "POINTER",
-            CUfabricCpyOperandType::CU_FABRIC_COPY_OPERAND_TYPE_POINTER,
-        ),
+        ("LOGICAL_ENDPOINT", CUfabricCpyOperandType::CU_FABRIC_COPY_OPERAND_TYPE_LOGICAL_ENDPOINT),
+        ("POINTER", CUfabricCpyOperandType::CU_FABRIC_COPY_OPERAND_TYPE_POINTER),
     ];
     let mut rows = vec![
         Row::call(function, copy_to_endpoint),

@@ -36,30 +36,12 @@ fn made<T: PartialEq + Debug + 'static>(
 
 fn options() -> Vec<Row> {
     let plain = MemoryPoolOptions::default();
-    let shareable = MemoryPoolOptions {
-        shareable: true,
-        ..plain
-    };
-    let managed = MemoryPoolOptions {
-        managed: true,
-        ..plain
-    };
-    let small = MemoryPoolOptions {
-        max_size: 4 << 20,
-        ..plain
-    };
-    let compressed = MemoryPoolOptions {
-        hw_decompress: true,
-        ..plain
-    };
-    let rdma = MemoryPoolOptions {
-        gpu_direct_rdma: true,
-        ..plain
-    };
-    let numa = MemoryPoolOptions {
-        location: Some(MemoryLocation::HostNuma(0)),
-        ..plain
-    };
+    let shareable = MemoryPoolOptions { shareable: true, ..plain };
+    let managed = MemoryPoolOptions { managed: true, ..plain };
+    let small = MemoryPoolOptions { max_size: 4 << 20, ..plain };
+    let compressed = MemoryPoolOptions { hw_decompress: true, ..plain };
+    let rdma = MemoryPoolOptions { gpu_direct_rdma: true, ..plain };
+    let numa = MemoryPoolOptions { location: Some(MemoryLocation::HostNuma(0)), ..plain };
     let handles = |name: &str, options, raw| {
         let name = format!("CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_{name}");
         made(&name, options, |props| props.handleTypes, raw)
@@ -72,61 +54,21 @@ fn options() -> Vec<Row> {
     };
     let usage = "CU_MEM_POOL_CREATE_USAGE::CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS";
     vec![
-        made(
-            "CUmemPoolProps::allocType",
-            managed,
-            |props| props.allocType,
-            MANAGED,
-        ),
-        made(
-            "CUmemPoolProps::allocType",
-            plain,
-            |props| props.allocType,
-            PINNED,
-        ),
+        made("CUmemPoolProps::allocType", managed, |props| props.allocType, MANAGED),
+        made("CUmemPoolProps::allocType", plain, |props| props.allocType, PINNED),
         kind("PINNED", plain, PINNED),
         kind("MANAGED", managed, MANAGED),
-        made(
-            "CUmemPoolProps::handleTypes",
-            shareable,
-            |props| props.handleTypes,
-            descriptor,
-        ),
+        made("CUmemPoolProps::handleTypes", shareable, |props| props.handleTypes, descriptor),
         handles("NONE", plain, none),
         handles("POSIX_FILE_DESCRIPTOR", shareable, descriptor),
-        made(
-            "CUmemPoolProps::location",
-            plain,
-            |props| place(&props.location),
-            (DEVICE, 0),
-        ),
-        made(
-            "CUmemPoolProps::location",
-            numa,
-            |props| place(&props.location),
-            (NUMA, 0),
-        ),
-        made(
-            "CUmemPoolProps::maxSize",
-            small,
-            |props| props.maxSize,
-            4 << 20,
-        ),
+        made("CUmemPoolProps::location", plain, |props| place(&props.location), (DEVICE, 0)),
+        made("CUmemPoolProps::location", numa, |props| place(&props.location), (NUMA, 0)),
+        made("CUmemPoolProps::maxSize", small, |props| props.maxSize, 4 << 20),
         made("CUmemPoolProps::usage", compressed, |props| props.usage, 2),
         made("CUmemPoolProps::usage", plain, |props| props.usage, 0),
         made(usage, compressed, |props| props.usage, 2),
-        made(
-            "CUmemPoolProps::gpuDirectRDMACapable",
-            rdma,
-            |props| props.gpuDirectRDMACapable,
-            1,
-        ),
-        made(
-            "CUmemPoolProps::gpuDirectRDMACapable",
-            plain,
-            |props| props.gpuDirectRDMACapable,
-            0,
-        ),
+        made("CUmemPoolProps::gpuDirectRDMACapable", rdma, |props| props.gpuDirectRDMACapable, 1),
+        made("CUmemPoolProps::gpuDirectRDMACapable", plain, |props| props.gpuDirectRDMACapable, 0),
     ]
 }
 
@@ -158,18 +100,9 @@ fn attributes() -> Vec<Row> {
     let on = 1_i32.to_ne_bytes();
     let off = 0_i32.to_ne_bytes();
     vec![
-        asked(
-            "REUSE_FOLLOW_EVENT_DEPENDENCIES",
-            attribute::REUSE_FOLLOW_EVENT_DEPENDENCIES,
-        ),
-        asked(
-            "REUSE_ALLOW_OPPORTUNISTIC",
-            attribute::REUSE_ALLOW_OPPORTUNISTIC,
-        ),
-        asked(
-            "REUSE_ALLOW_INTERNAL_DEPENDENCIES",
-            attribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES,
-        ),
+        asked("REUSE_FOLLOW_EVENT_DEPENDENCIES", attribute::REUSE_FOLLOW_EVENT_DEPENDENCIES),
+        asked("REUSE_ALLOW_OPPORTUNISTIC", attribute::REUSE_ALLOW_OPPORTUNISTIC),
+        asked("REUSE_ALLOW_INTERNAL_DEPENDENCIES", attribute::REUSE_ALLOW_INTERNAL_DEPENDENCIES),
         asked("RELEASE_THRESHOLD", attribute::RELEASE_THRESHOLD),
         asked("RESERVED_MEM_CURRENT", attribute::RESERVED_CURRENT),
         asked("RESERVED_MEM_HIGH", attribute::RESERVED_HIGH),
@@ -231,16 +164,8 @@ fn access() -> Vec<Row> {
     let both = CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     let grant = |s: &Stage| pool(s)?.grant_access(&s.peer);
     vec![
-        row(
-            "NONE",
-            MemoryAccess::None,
-            CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
-        ),
-        row(
-            "READ",
-            MemoryAccess::Read,
-            CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
-        ),
+        row("NONE", MemoryAccess::None, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE),
+        row("READ", MemoryAccess::Read, CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ),
         row("READWRITE", MemoryAccess::ReadWrite, both),
         Row::new(
             "CUmemAccessDesc::flags",
@@ -268,34 +193,31 @@ fn access() -> Vec<Row> {
 
 /// The pools of locations, for managed and for other memory.
 fn places() -> impl Iterator<Item = Row> {
-    [(false, PINNED), (true, MANAGED)]
-        .into_iter()
-        .flat_map(|(managed, raw)| {
-            let there = |s: &Stage| MemoryLocation::Device(s.peer);
-            let here = |s: &Stage| MemoryLocation::Device(s.device);
-            let default =
-                move |s: &Stage| MemoryPool::default_at(&s.context, there(s), managed).map(drop);
-            let current =
-                move |s: &Stage| MemoryPool::current_at(&s.context, there(s), managed).map(drop);
-            // The pool that the location already has.
-            let set = move |s: &Stage| {
-                MemoryPool::default_of(&s.context)?.set_current_at(here(s), managed)
-            };
-            let acts: [(_, Act, _); 3] = [
-                ("cuMemGetDefaultMemPool", Box::new(default), 1),
-                ("cuMemGetMemPool", Box::new(current), 1),
-                ("cuMemSetMemPool", Box::new(set), 0),
-            ];
-            acts.map(|(function, act, id)| {
-                let find = |call: &_| Some((value("kind")(call)?, field("location", place)(call)?));
-                let row = Row::new(function, act, function, find, (raw, (DEVICE, id)));
-                // The default pool of a device has no managed memory.
-                match function {
-                    "cuMemSetMemPool" if managed => row.refused(),
-                    _ => row,
-                }
-            })
+    [(false, PINNED), (true, MANAGED)].into_iter().flat_map(|(managed, raw)| {
+        let there = |s: &Stage| MemoryLocation::Device(s.peer);
+        let here = |s: &Stage| MemoryLocation::Device(s.device);
+        let default =
+            move |s: &Stage| MemoryPool::default_at(&s.context, there(s), managed).map(drop);
+        let current =
+            move |s: &Stage| MemoryPool::current_at(&s.context, there(s), managed).map(drop);
+        // The pool that the location already has.
+        let set =
+            move |s: &Stage| MemoryPool::default_of(&s.context)?.set_current_at(here(s), managed);
+        let acts: [(_, Act, _); 3] = [
+            ("cuMemGetDefaultMemPool", Box::new(default), 1),
+            ("cuMemGetMemPool", Box::new(current), 1),
+            ("cuMemSetMemPool", Box::new(set), 0),
+        ];
+        acts.map(|(function, act, id)| {
+            let find = |call: &_| Some((value("kind")(call)?, field("location", place)(call)?));
+            let row = Row::new(function, act, function, find, (raw, (DEVICE, id)));
+            // The default pool of a device has no managed memory.
+            match function {
+                "cuMemSetMemPool" if managed => row.refused(),
+                _ => row,
+            }
         })
+    })
 }
 
 fn calls() -> Vec<Row> {
@@ -316,9 +238,7 @@ fn calls() -> Vec<Row> {
             value("size"),
             48_usize,
         ),
-        Row::call("cuDeviceGetDefaultMemPool", |s| {
-            MemoryPool::default_of(&s.context).map(drop)
-        }),
+        Row::call("cuDeviceGetDefaultMemPool", |s| MemoryPool::default_of(&s.context).map(drop)),
         Row::call("cuDeviceGetMemPool", |s| s.device.memory_pool().map(drop)),
         Row::told(
             "cuDeviceSetMemPool",
@@ -340,10 +260,7 @@ fn shared() -> Vec<Row> {
     use cuda_sim::{pool_memory_shared_by_another, pool_shared_by_another};
 
     let shareable = |s: &Stage| {
-        let options = MemoryPoolOptions {
-            shareable: true,
-            ..Default::default()
-        };
+        let options = MemoryPoolOptions { shareable: true, ..Default::default() };
         MemoryPool::new(&s.context, options)
     };
     let handle = move |s: &Stage| {
@@ -371,13 +288,7 @@ fn shared() -> Vec<Row> {
             kind(),
             descriptor,
         ),
-        Row::new(
-            name,
-            import,
-            "cuMemPoolImportFromShareableHandle",
-            kind(),
-            descriptor,
-        ),
+        Row::new(name, import, "cuMemPoolImportFromShareableHandle", kind(), descriptor),
         Row::call("cuMemPoolExportPointer", move |s| handle(s).map(drop)),
         Row::call("cuMemPoolImportPointer", import),
     ]

@@ -22,12 +22,8 @@ const PATH: &str = "/tmp/cuda-tests-path";
 
 fn logs() -> Vec<Row> {
     vec![
-        Row::call("cuLogsRegisterCallback", |_| {
-            LogCallback::new(|_, _| {}).map(drop)
-        }),
-        Row::call("cuLogsUnregisterCallback", |_| {
-            LogCallback::new(|_, _| {}).map(drop)
-        }),
+        Row::call("cuLogsRegisterCallback", |_| LogCallback::new(|_, _| {}).map(drop)),
+        Row::call("cuLogsUnregisterCallback", |_| LogCallback::new(|_, _| {}).map(drop)),
         Row::new(
             "cuLogsCurrent",
             |_| LogPosition::end().map(drop),
@@ -76,53 +72,34 @@ fn dumps() -> Vec<Row> {
     let mut rows = vec![
         setting(
             "CUcoredumpSettings::CU_COREDUMP_ENABLE_ON_EXCEPTION",
-            CoredumpSettings {
-                on_exception: Some(true),
-                ..Default::default()
-            },
+            CoredumpSettings { on_exception: Some(true), ..Default::default() },
             CUcoredumpSettings::CU_COREDUMP_ENABLE_ON_EXCEPTION,
             on(),
         ),
         setting(
             "CUcoredumpSettings::CU_COREDUMP_ENABLE_USER_TRIGGER",
-            CoredumpSettings {
-                user_trigger: Some(true),
-                ..Default::default()
-            },
+            CoredumpSettings { user_trigger: Some(true), ..Default::default() },
             CUcoredumpSettings::CU_COREDUMP_ENABLE_USER_TRIGGER,
             on(),
         ),
         setting(
             "CUcoredumpSettings::CU_COREDUMP_FILE",
-            CoredumpSettings {
-                file: Some(PATH.into()),
-                ..Default::default()
-            },
+            CoredumpSettings { file: Some(PATH.into()), ..Default::default() },
             CUcoredumpSettings::CU_COREDUMP_FILE,
             path(),
         ),
         setting(
             "CUcoredumpSettings::CU_COREDUMP_PIPE",
-            CoredumpSettings {
-                pipe: Some(PATH.into()),
-                ..Default::default()
-            },
+            CoredumpSettings { pipe: Some(PATH.into()), ..Default::default() },
             CUcoredumpSettings::CU_COREDUMP_PIPE,
             path(),
         ),
-        Row::call("cuCoredumpGetAttributeGlobal", |_| {
-            CoredumpSettings::of_process().map(drop)
-        }),
-        Row::call("cuCoredumpGetAttribute", |s| {
-            s.context.coredump_settings().map(drop)
-        }),
+        Row::call("cuCoredumpGetAttributeGlobal", |_| CoredumpSettings::of_process().map(drop)),
+        Row::call("cuCoredumpGetAttribute", |s| s.context.coredump_settings().map(drop)),
         Row::new(
             "cuCoredumpSetAttribute",
             |s| {
-                let settings = CoredumpSettings {
-                    on_exception: Some(true),
-                    ..Default::default()
-                };
+                let settings = CoredumpSettings { on_exception: Some(true), ..Default::default() };
                 s.context.apply_coredump_settings(&settings)?.end()
             },
             "cuCoredumpSetAttribute",
@@ -131,36 +108,21 @@ fn dumps() -> Vec<Row> {
         ),
     ];
     let flags = [
-        (
-            "SKIP_NONRELOCATED_ELF_IMAGES",
-            DumpFlags::SKIP_NONRELOCATED_ELF_IMAGES,
-            1 << 0,
-        ),
+        ("SKIP_NONRELOCATED_ELF_IMAGES", DumpFlags::SKIP_NONRELOCATED_ELF_IMAGES, 1 << 0),
         ("SKIP_GLOBAL_MEMORY", DumpFlags::SKIP_GLOBAL_MEMORY, 1 << 1),
         ("SKIP_SHARED_MEMORY", DumpFlags::SKIP_SHARED_MEMORY, 1 << 2),
         ("SKIP_LOCAL_MEMORY", DumpFlags::SKIP_LOCAL_MEMORY, 1 << 3),
         ("SKIP_ABORT", DumpFlags::SKIP_ABORT, 1 << 4),
-        (
-            "SKIP_CONSTBANK_MEMORY",
-            DumpFlags::SKIP_CONSTBANK_MEMORY,
-            1 << 5,
-        ),
+        ("SKIP_CONSTBANK_MEMORY", DumpFlags::SKIP_CONSTBANK_MEMORY, 1 << 5),
         ("GZIP_COMPRESS", DumpFlags::GZIP_COMPRESS, 1 << 6),
-        (
-            "FAULTED_CONTEXTS_ONLY",
-            DumpFlags::FAULTED_CONTEXTS_ONLY,
-            1 << 7,
-        ),
+        ("FAULTED_CONTEXTS_ONLY", DumpFlags::FAULTED_CONTEXTS_ONLY, 1 << 7),
         ("SKIP_TENSOR_MEMORY", DumpFlags::SKIP_TENSOR_MEMORY, 1 << 8),
         ("NO_ERRBAR_AT_EXIT", DumpFlags::NO_ERRBAR_AT_EXIT, 1 << 30),
         ("LOG_ONLY", DumpFlags::LOG_ONLY, 1 << 31),
         ("LIGHTWEIGHT_FLAGS", DumpFlags::LIGHTWEIGHT, 0x12f),
     ];
     for (name, flag, raw) in flags {
-        let settings = CoredumpSettings {
-            flags: Some(flag),
-            ..Default::default()
-        };
+        let settings = CoredumpSettings { flags: Some(flag), ..Default::default() };
         let attribute = CUcoredumpSettings::CU_COREDUMP_GENERATION_FLAGS;
         let bytes = u32::to_ne_bytes(raw).to_vec();
         let name = format!("CUCoredumpGenerationFlags::CU_COREDUMP_{name}");
@@ -170,21 +132,11 @@ fn dumps() -> Vec<Row> {
             rows.push(setting(name, settings, attribute, bytes));
         }
     }
-    for function in [
-        "cuCoredumpRegisterStartCallback",
-        "cuCoredumpDeregisterStartCallback",
-    ] {
-        rows.push(Row::call(function, |_| {
-            DumpCallback::on_start(|_| {}).map(drop)
-        }));
+    for function in ["cuCoredumpRegisterStartCallback", "cuCoredumpDeregisterStartCallback"] {
+        rows.push(Row::call(function, |_| DumpCallback::on_start(|_| {}).map(drop)));
     }
-    for function in [
-        "cuCoredumpRegisterCompleteCallback",
-        "cuCoredumpDeregisterCompleteCallback",
-    ] {
-        rows.push(Row::call(function, |_| {
-            DumpCallback::on_complete(|_| {}).map(drop)
-        }));
+    for function in ["cuCoredumpRegisterCompleteCallback", "cuCoredumpDeregisterCompleteCallback"] {
+        rows.push(Row::call(function, |_| DumpCallback::on_complete(|_| {}).map(drop)));
     }
     rows
 }
@@ -204,10 +156,7 @@ fn locked(_: &Stage) -> Result<LockedProcess> {
 
 fn restored(stage: &Stage) -> Result<()> {
     let own = stage.device.uuid()?;
-    let pair = GpuPair {
-        old: own,
-        new: stage.peer.uuid()?,
-    };
+    let pair = GpuPair { old: own, new: stage.peer.uuid()? };
     let checkpointed = locked(stage)?.checkpoint()?;
     Ok(checkpointed.try_restore_on(&[pair]).map(drop)?)
 }
@@ -250,9 +199,7 @@ fn checkpoints() -> Vec<Row> {
             "CUcheckpointRestoreArgs::gpuPairs",
             restored,
             restore,
-            field("options", |its: &CUcheckpointRestoreArgs| {
-                !its.gpuPairs.is_null()
-            }),
+            field("options", |its: &CUcheckpointRestoreArgs| !its.gpuPairs.is_null()),
             true,
         ),
         Row::new(

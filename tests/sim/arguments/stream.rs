@@ -21,14 +21,8 @@ fn made(options: StreamOptions) -> impl Fn(&Stage) -> Result<()> {
 
 fn options() -> Vec<Row> {
     let function = "cuStreamCreateWithPriority";
-    let blocking = StreamOptions {
-        blocking: true,
-        ..Default::default()
-    };
-    let urgent = StreamOptions {
-        priority: -3,
-        ..Default::default()
-    };
+    let blocking = StreamOptions { blocking: true, ..Default::default() };
+    let urgent = StreamOptions { priority: -3, ..Default::default() };
     let name = "CUstream_flags::CU_STREAM_DEFAULT";
     let non_blocking = "CUstream_flags::CU_STREAM_NON_BLOCKING";
     let plain = StreamOptions::default();
@@ -62,21 +56,9 @@ fn policies() -> impl Iterator<Item = Row> {
     // SAFETY: the field is a number, for which any bits are valid.
     let found = move || set(id, |value| unsafe { value.syncPolicy });
     [
-        (
-            "AUTO",
-            SynchronizationPolicy::Auto,
-            CUsynchronizationPolicy::CU_SYNC_POLICY_AUTO,
-        ),
-        (
-            "SPIN",
-            SynchronizationPolicy::Spin,
-            CUsynchronizationPolicy::CU_SYNC_POLICY_SPIN,
-        ),
-        (
-            "YIELD",
-            SynchronizationPolicy::Yield,
-            CUsynchronizationPolicy::CU_SYNC_POLICY_YIELD,
-        ),
+        ("AUTO", SynchronizationPolicy::Auto, CUsynchronizationPolicy::CU_SYNC_POLICY_AUTO),
+        ("SPIN", SynchronizationPolicy::Spin, CUsynchronizationPolicy::CU_SYNC_POLICY_SPIN),
+        ("YIELD", SynchronizationPolicy::Yield, CUsynchronizationPolicy::CU_SYNC_POLICY_YIELD),
         (
             "BLOCKING_SYNC",
             SynchronizationPolicy::BlockingSync,
@@ -117,9 +99,7 @@ fn windows() -> Vec<Row> {
     ) -> Row {
         // SAFETY: the fields are numbers, for which any bits are valid.
         let window = |value: &CUstreamAttrValue| unsafe { value.accessPolicyWindow };
-        let found = set(CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, move |value| {
-            find(window(value))
-        });
+        let found = set(CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, move |value| find(window(value)));
         let act = |s: &Stage| set_window(s).map(drop);
         Row::new(name, act, "cuStreamSetAttribute", found, raw)
     }
@@ -129,15 +109,12 @@ fn windows() -> Vec<Row> {
     };
     // SAFETY: the fields are numbers, for which any bits are valid.
     let window = |value: &CUstreamAttrValue| unsafe { value.accessPolicyWindow };
-    let start = set(CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, move |value| {
-        window(value).base_ptr.addr()
-    });
+    let start =
+        set(CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, move |value| window(value).base_ptr.addr());
     let both = set(CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, move |value| {
         (window(value).hitProp, window(value).missProp)
     });
-    let bytes = set(CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, move |value| {
-        window(value).num_bytes
-    });
+    let bytes = set(CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW, move |value| window(value).num_bytes);
     let (persisting, streaming) = (
         CUaccessProperty::CU_ACCESS_PROPERTY_PERSISTING,
         CUaccessProperty::CU_ACCESS_PROPERTY_STREAMING,
@@ -146,41 +123,14 @@ fn windows() -> Vec<Row> {
     let name = "CUstreamAttrID::CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW";
     let function = "cuStreamSetAttribute";
     vec![
-        Row::told(
-            "CUaccessPolicyWindow::base_ptr",
-            set_window,
-            function,
-            start,
-        ),
+        Row::told("CUaccessPolicyWindow::base_ptr", set_window, function, start),
         row("CUaccessPolicyWindow::num_bytes", |its| its.num_bytes, 24),
         row("CUaccessPolicyWindow::hitRatio", |its| its.hitRatio, 0.25),
-        row(
-            "CUaccessPolicyWindow::hitProp",
-            |its| its.hitProp,
-            persisting,
-        ),
-        row(
-            "CUaccessPolicyWindow::missProp",
-            |its| its.missProp,
-            streaming,
-        ),
-        row(
-            "CUaccessProperty::CU_ACCESS_PROPERTY_PERSISTING",
-            |its| its.hitProp,
-            persisting,
-        ),
-        row(
-            "CUaccessProperty::CU_ACCESS_PROPERTY_STREAMING",
-            |its| its.missProp,
-            streaming,
-        ),
-        Row::new(
-            "CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL",
-            normal,
-            function,
-            both,
-            (is, is),
-        ),
+        row("CUaccessPolicyWindow::hitProp", |its| its.hitProp, persisting),
+        row("CUaccessPolicyWindow::missProp", |its| its.missProp, streaming),
+        row("CUaccessProperty::CU_ACCESS_PROPERTY_PERSISTING", |its| its.hitProp, persisting),
+        row("CUaccessProperty::CU_ACCESS_PROPERTY_STREAMING", |its| its.missProp, streaming),
+        Row::new("CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL", normal, function, both, (is, is)),
         row(name, |its| its.num_bytes, 24),
         Row::new(name, |s| s.stream.clear_access_window(), function, bytes, 0),
     ]
@@ -193,10 +143,7 @@ fn domains() -> Vec<Row> {
     let map = |value: &CUstreamAttrValue| unsafe { value.memSyncDomainMap };
     let found = || set(CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN, domain);
     let act = |domain| move |s: &Stage| s.stream.set_memory_sync_domain(domain);
-    let both = MemorySyncDomainMap {
-        default: 1,
-        remote: 2,
-    };
+    let both = MemorySyncDomainMap { default: 1, remote: 2 };
     let set_map = move |s: &Stage| s.stream.set_memory_sync_domain_map(both);
     let default = CUlaunchMemSyncDomain::CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT;
     let remote = CUlaunchMemSyncDomain::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE;
@@ -206,32 +153,12 @@ fn domains() -> Vec<Row> {
     let attribute = "CUstreamAttrID::CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN";
     let map_attribute = "CUstreamAttrID::CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP";
     let part = |part: fn(CUlaunchMemSyncDomainMap) -> u8| {
-        set(CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, move |value| {
-            part(map(value))
-        })
+        set(CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP, move |value| part(map(value)))
     };
     vec![
-        Row::new(
-            name,
-            act(MemorySyncDomain::Default),
-            function,
-            found(),
-            default,
-        ),
-        Row::new(
-            remote_name,
-            act(MemorySyncDomain::Remote),
-            function,
-            found(),
-            remote,
-        ),
-        Row::new(
-            attribute,
-            act(MemorySyncDomain::Remote),
-            function,
-            found(),
-            remote,
-        ),
+        Row::new(name, act(MemorySyncDomain::Default), function, found(), default),
+        Row::new(remote_name, act(MemorySyncDomain::Remote), function, found(), remote),
+        Row::new(attribute, act(MemorySyncDomain::Remote), function, found(), remote),
         Row::new(
             "CUlaunchMemSyncDomainMap::default_",
             set_map,
@@ -239,22 +166,14 @@ fn domains() -> Vec<Row> {
             part(|its| its.default_),
             1,
         ),
-        Row::new(
-            "CUlaunchMemSyncDomainMap::remote",
-            set_map,
-            function,
-            part(|its| its.remote),
-            2,
-        ),
+        Row::new("CUlaunchMemSyncDomainMap::remote", set_map, function, part(|its| its.remote), 2),
         Row::new(map_attribute, set_map, function, part(|its| its.remote), 2),
         Row::new(
             "CUstreamAttrID::CU_STREAM_ATTRIBUTE_PRIORITY",
             |s| s.stream.set_priority(-2),
             function,
             // SAFETY: the field is a number, for which any bits are valid.
-            set(CU_STREAM_ATTRIBUTE_PRIORITY, |value| unsafe {
-                value.priority
-            }),
+            set(CU_STREAM_ATTRIBUTE_PRIORITY, |value| unsafe { value.priority }),
             -2,
         ),
     ]
@@ -265,13 +184,7 @@ fn asked() -> Vec<Row> {
     let row = |name, act: fn(&Stream) -> Result<()>, id| {
         let name = format!("CUstreamAttrID::CU_STREAM_ATTRIBUTE_{name}");
         let act = move |s: &Stage| act(&s.stream);
-        Row::new(
-            &name,
-            act,
-            "cuStreamGetAttribute",
-            value::<CUstreamAttrID>("id"),
-            id,
-        )
+        Row::new(&name, act, "cuStreamGetAttribute", value::<CUstreamAttrID>("id"), id)
     };
     vec![
         row(
@@ -299,21 +212,13 @@ fn asked() -> Vec<Row> {
 
 fn modes() -> impl Iterator<Item = Row> {
     [
-        (
-            "GLOBAL",
-            CaptureMode::Global,
-            CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
-        ),
+        ("GLOBAL", CaptureMode::Global, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL),
         (
             "THREAD_LOCAL",
             CaptureMode::ThreadLocal,
             CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
         ),
-        (
-            "RELAXED",
-            CaptureMode::Relaxed,
-            CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
-        ),
+        ("RELAXED", CaptureMode::Relaxed, CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED),
     ]
     .into_iter()
     .flat_map(|(name, mode, raw)| {
@@ -323,13 +228,7 @@ fn modes() -> impl Iterator<Item = Row> {
         let found = || value("mode");
         [
             Row::new(&name, begin, "cuStreamBeginCapture_v2", found(), raw),
-            Row::new(
-                &name,
-                exchange,
-                "cuThreadExchangeStreamCaptureMode",
-                found(),
-                raw,
-            ),
+            Row::new(&name, exchange, "cuThreadExchangeStreamCaptureMode", found(), raw),
         ]
     })
 }
@@ -347,16 +246,9 @@ fn calls() -> Vec<Row> {
         Row::call("cuStreamGetPriority", |s| s.stream.priority().map(drop)),
         Row::call("cuStreamGetFlags", |s| s.stream.is_blocking().map(drop)),
         Row::call("cuStreamGetId", |s| s.stream.id().map(drop)),
-        Row::call("cuStreamIsCapturing", |s| {
-            s.stream.capture_status().map(drop)
-        }),
-        Row::call("cuStreamGetCaptureInfo_v3", |s| {
-            s.stream.capture_id().map(drop)
-        }),
-        Row::call("cuStreamGetCaptureInfo_v2", |s| {
-            s.stream.capture_id().map(drop)
-        })
-        .on(On::Oldest),
+        Row::call("cuStreamIsCapturing", |s| s.stream.capture_status().map(drop)),
+        Row::call("cuStreamGetCaptureInfo_v3", |s| s.stream.capture_id().map(drop)),
+        Row::call("cuStreamGetCaptureInfo_v2", |s| s.stream.capture_id().map(drop)).on(On::Oldest),
         Row::told(
             "cuStreamCopyAttributes",
             |s| {

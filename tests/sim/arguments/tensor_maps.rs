@@ -22,19 +22,12 @@ fn memory(s: &Stage) -> Result<DeviceBuffer<u8>> {
 }
 
 fn layout(data_type: TensorDataType) -> TensorLayout<'static> {
-    TensorLayout {
-        data_type,
-        dims: &[16, 5, 4, 3],
-        strides: &[128, 640, 2560],
-    }
+    TensorLayout { data_type, dims: &[16, 5, 4, 3], strides: &[128, 640, 2560] }
 }
 
 fn tiled(s: &Stage, data_type: TensorDataType, options: TensorMapOptions) -> Result<u64> {
     let memory = memory(s)?;
-    let shape = TiledBox {
-        dims: &[16, 4, 3, 2],
-        element_strides: &[1, 2, 3, 4],
-    };
+    let shape = TiledBox { dims: &[16, 4, 3, 2], element_strides: &[1, 2, 3, 4] };
     TensorMap::tiled(&memory, layout(data_type), shape, options)?;
     Ok(memory.as_raw())
 }
@@ -78,71 +71,19 @@ fn replace(s: &Stage) -> Result<usize> {
 
 fn types() -> Vec<Row> {
     let types = [
-        (
-            TensorDataType::U8,
-            "UINT8",
-            Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
-        ),
-        (
-            TensorDataType::U16,
-            "UINT16",
-            Type::CU_TENSOR_MAP_DATA_TYPE_UINT16,
-        ),
-        (
-            TensorDataType::U32,
-            "UINT32",
-            Type::CU_TENSOR_MAP_DATA_TYPE_UINT32,
-        ),
-        (
-            TensorDataType::I32,
-            "INT32",
-            Type::CU_TENSOR_MAP_DATA_TYPE_INT32,
-        ),
-        (
-            TensorDataType::U64,
-            "UINT64",
-            Type::CU_TENSOR_MAP_DATA_TYPE_UINT64,
-        ),
-        (
-            TensorDataType::I64,
-            "INT64",
-            Type::CU_TENSOR_MAP_DATA_TYPE_INT64,
-        ),
-        (
-            TensorDataType::F16,
-            "FLOAT16",
-            Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-        ),
-        (
-            TensorDataType::F32,
-            "FLOAT32",
-            Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-        ),
-        (
-            TensorDataType::F64,
-            "FLOAT64",
-            Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
-        ),
-        (
-            TensorDataType::BF16,
-            "BFLOAT16",
-            Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        ),
-        (
-            TensorDataType::F32Ftz,
-            "FLOAT32_FTZ",
-            Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ,
-        ),
-        (
-            TensorDataType::TF32,
-            "TFLOAT32",
-            Type::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
-        ),
-        (
-            TensorDataType::TF32Ftz,
-            "TFLOAT32_FTZ",
-            Type::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ,
-        ),
+        (TensorDataType::U8, "UINT8", Type::CU_TENSOR_MAP_DATA_TYPE_UINT8),
+        (TensorDataType::U16, "UINT16", Type::CU_TENSOR_MAP_DATA_TYPE_UINT16),
+        (TensorDataType::U32, "UINT32", Type::CU_TENSOR_MAP_DATA_TYPE_UINT32),
+        (TensorDataType::I32, "INT32", Type::CU_TENSOR_MAP_DATA_TYPE_INT32),
+        (TensorDataType::U64, "UINT64", Type::CU_TENSOR_MAP_DATA_TYPE_UINT64),
+        (TensorDataType::I64, "INT64", Type::CU_TENSOR_MAP_DATA_TYPE_INT64),
+        (TensorDataType::F16, "FLOAT16", Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT16),
+        (TensorDataType::F32, "FLOAT32", Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT32),
+        (TensorDataType::F64, "FLOAT64", Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT64),
+        (TensorDataType::BF16, "BFLOAT16", Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16),
+        (TensorDataType::F32Ftz, "FLOAT32_FTZ", Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ),
+        (TensorDataType::TF32, "TFLOAT32", Type::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32),
+        (TensorDataType::TF32Ftz, "TFLOAT32_FTZ", Type::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ),
     ];
     let row = |(data_type, name, raw)| {
         let name = format!("CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_{name}");
@@ -158,26 +99,10 @@ fn options() -> Vec<Row> {
         move |s: &Stage| tiled(s, TensorDataType::F16, options).map(drop)
     };
     let swizzles = [
-        (
-            Swizzle::None,
-            "NONE",
-            CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
-        ),
-        (
-            Swizzle::Span32,
-            "32B",
-            CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B,
-        ),
-        (
-            Swizzle::Span64,
-            "64B",
-            CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
-        ),
-        (
-            Swizzle::Span128,
-            "128B",
-            CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-        ),
+        (Swizzle::None, "NONE", CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE),
+        (Swizzle::Span32, "32B", CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B),
+        (Swizzle::Span64, "64B", CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B),
+        (Swizzle::Span128, "128B", CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B),
     ];
     // The software driver has no device for these.
     let refused = [
@@ -198,33 +123,13 @@ fn options() -> Vec<Row> {
         ),
     ];
     let promotions = [
-        (
-            L2Promotion::None,
-            "NONE",
-            Promotion::CU_TENSOR_MAP_L2_PROMOTION_NONE,
-        ),
-        (
-            L2Promotion::Bytes64,
-            "L2_64B",
-            Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
-        ),
-        (
-            L2Promotion::Bytes128,
-            "L2_128B",
-            Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        ),
-        (
-            L2Promotion::Bytes256,
-            "L2_256B",
-            Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        ),
+        (L2Promotion::None, "NONE", Promotion::CU_TENSOR_MAP_L2_PROMOTION_NONE),
+        (L2Promotion::Bytes64, "L2_64B", Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_64B),
+        (L2Promotion::Bytes128, "L2_128B", Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
+        (L2Promotion::Bytes256, "L2_256B", Promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B),
     ];
     let fills = [
-        (
-            TensorFill::Zero,
-            "NONE",
-            Fill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        ),
+        (TensorFill::Zero, "NONE", Fill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
         (
             TensorFill::NanRequestZeroFma,
             "NAN_REQUEST_ZERO_FMA",
@@ -233,28 +138,19 @@ fn options() -> Vec<Row> {
     ];
     let swizzle = |(swizzle, name, raw)| {
         let name = format!("CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_{name}");
-        let options = TensorMapOptions {
-            swizzle,
-            ..TensorMapOptions::default()
-        };
+        let options = TensorMapOptions { swizzle, ..TensorMapOptions::default() };
         Row::new(&name, with(options), TILED, value("swizzle"), raw)
     };
     let mut rows: Vec<Row> = swizzles.into_iter().map(swizzle).collect();
     rows.extend(refused.into_iter().map(swizzle).map(Row::refused));
     rows.extend(promotions.into_iter().map(|(l2_promotion, name, raw)| {
         let name = format!("CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_{name}");
-        let options = TensorMapOptions {
-            l2_promotion,
-            ..TensorMapOptions::default()
-        };
+        let options = TensorMapOptions { l2_promotion, ..TensorMapOptions::default() };
         Row::new(&name, with(options), TILED, value("promotion"), raw)
     }));
     rows.extend(fills.into_iter().map(|(fill, name, raw)| {
         let name = format!("CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_{name}");
-        let options = TensorMapOptions {
-            fill,
-            ..TensorMapOptions::default()
-        };
+        let options = TensorMapOptions { fill, ..TensorMapOptions::default() };
         Row::new(&name, with(options), TILED, value("fill"), raw)
     }));
     rows
@@ -333,16 +229,8 @@ fn im2col_rows() -> Vec<Row> {
     vec![
         Row::call(IM2COL, im2col),
         Row::call(WIDE, w),
-        corner(
-            "cuTensorMapEncodeIm2col.pixelBoxLowerCorner",
-            "lower",
-            vec![-3, -2],
-        ),
-        corner(
-            "cuTensorMapEncodeIm2col.pixelBoxUpperCorner",
-            "upper",
-            vec![2, 1],
-        ),
+        corner("cuTensorMapEncodeIm2col.pixelBoxLowerCorner", "lower", vec![-3, -2]),
+        corner("cuTensorMapEncodeIm2col.pixelBoxUpperCorner", "upper", vec![2, 1]),
         narrow("cuTensorMapEncodeIm2col.channelsPerPixel", "channels", 16),
         narrow("cuTensorMapEncodeIm2col.pixelsPerColumn", "pixels", 33),
         Row::new(
@@ -352,21 +240,9 @@ fn im2col_rows() -> Vec<Row> {
             array("element_strides"),
             strides.clone(),
         ),
-        wide_corner(
-            "cuTensorMapEncodeIm2colWide.pixelBoxLowerCornerWidth",
-            "lower",
-            -5,
-        ),
-        wide_corner(
-            "cuTensorMapEncodeIm2colWide.pixelBoxUpperCornerWidth",
-            "upper",
-            6,
-        ),
-        wide_number(
-            "cuTensorMapEncodeIm2colWide.channelsPerPixel",
-            "channels",
-            16,
-        ),
+        wide_corner("cuTensorMapEncodeIm2colWide.pixelBoxLowerCornerWidth", "lower", -5),
+        wide_corner("cuTensorMapEncodeIm2colWide.pixelBoxUpperCornerWidth", "upper", 6),
+        wide_number("cuTensorMapEncodeIm2colWide.channelsPerPixel", "channels", 16),
         wide_number("cuTensorMapEncodeIm2colWide.pixelsPerColumn", "pixels", 33),
         Row::new(
             "cuTensorMapEncodeIm2colWide.elementStrides",
@@ -393,8 +269,5 @@ fn im2col_rows() -> Vec<Row> {
 }
 
 pub(super) fn rows() -> Vec<Row> {
-    [types(), options(), tiled_rows(), im2col_rows()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [types(), options(), tiled_rows(), im2col_rows()].into_iter().flatten().collect()
 }

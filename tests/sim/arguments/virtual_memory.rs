@@ -90,47 +90,20 @@ fn options_of_memory() -> Vec<Row> {
             descriptor | fabric,
         )
         .refused(),
-        made(
-            flags,
-            |its| its.compressible = true,
-            |its| its.allocFlags.compressionType,
-            1,
-        ),
-        made(
-            flags,
-            |its| its.gpu_direct_rdma = true,
-            |its| its.allocFlags.gpuDirectRDMACapable,
-            1,
-        ),
+        made(flags, |its| its.compressible = true, |its| its.allocFlags.compressionType, 1),
+        made(flags, |its| its.gpu_direct_rdma = true, |its| its.allocFlags.gpuDirectRDMACapable, 1),
     ]
 }
 
 fn reservations() -> Vec<Row> {
     let reserve = |options| move |_: &Stage| Reservation::with_options(SIZE, &options).map(drop);
-    let aligned = ReservationOptions {
-        alignment: 1 << 30,
-        ..ReservationOptions::default()
-    };
-    let wished = ReservationOptions {
-        address: 1 << 40,
-        ..ReservationOptions::default()
-    };
+    let aligned = ReservationOptions { alignment: 1 << 30, ..ReservationOptions::default() };
+    let wished = ReservationOptions { address: 1 << 40, ..ReservationOptions::default() };
     let parameter = |name, options, argument, raw: usize| {
-        Row::new(
-            name,
-            reserve(options),
-            "cuMemAddressReserve",
-            value(argument),
-            raw,
-        )
+        Row::new(name, reserve(options), "cuMemAddressReserve", value(argument), raw)
     };
     vec![
-        parameter(
-            "cuMemAddressReserve.alignment",
-            aligned,
-            "alignment",
-            1 << 30,
-        ),
+        parameter("cuMemAddressReserve.alignment", aligned, "alignment", 1 << 30),
         Row::new(
             "cuMemAddressReserve.addr",
             reserve(wished),

@@ -29,10 +29,7 @@ fn the_sms_of_a_stream_are_reported_since_13_1() {
             Ok(resource) => assert!(offers(13, 1) && resource.sm_count() == 8),
             Err(error) => assert_eq!(
                 error.to_string(),
-                format!(
-                    "cuStreamGetDevResource needs CUDA 13.1; this driver offers {}",
-                    driver()
-                )
+                format!("cuStreamGetDevResource needs CUDA 13.1; this driver offers {}", driver())
             ),
         }
     });
@@ -71,9 +68,7 @@ fn an_error_of_the_driver_at_the_creation_of_a_green_context_is_returned() {
             CUresult::CUDA_ERROR_INVALID_DEVICE,
         ] {
             let group = smallest(&context).groups.remove(0);
-            let fault = Fault::of_function("cuGreenCtxCreate")
-                .with(expected)
-                .inject(Scope::Thread);
+            let fault = Fault::of_function("cuGreenCtxCreate").with(expected).inject(Scope::Thread);
             assert_eq!(code(GreenContext::new([group])), expected);
             assert_eq!(fault.hits(), 1);
         }
@@ -132,10 +127,7 @@ fn a_wait_for_a_captured_event_invalidates_the_capture() {
         let event = context.event().expect("an event");
         let captured = stream.capture::<cuda_safe::Error>(CaptureMode::ThreadLocal, |stream| {
             event.record(stream)?;
-            assert_eq!(
-                refusal(green.wait_event(&event)),
-                Invalid::GreenContextIsCaptured
-            );
+            assert_eq!(refusal(green.wait_event(&event)), Invalid::GreenContextIsCaptured);
             Ok(())
         });
         let broken = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -169,10 +161,8 @@ fn memory_and_events_created_under_a_green_context_belong_to_the_primary_context
         });
         made.expect("current");
         let mut owner: cuda_safe::sys::CUcontext = null_mut();
-        let (place, attribute) = (
-            (&raw mut owner).cast(),
-            CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT,
-        );
+        let (place, attribute) =
+            ((&raw mut owner).cast(), CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT);
         // SAFETY: the attribute is a context, and the pointer refers to a variable for one.
         well(unsafe { cuPointerGetAttribute(place, attribute, address) });
         assert_eq!(owner, context.as_raw());
@@ -195,11 +185,7 @@ fn default_streams_report_the_current_context() {
             let mut its: CUgreenCtx = null_mut();
             // SAFETY: the handle is a default stream, and the pointer refers to a local variable.
             let answer = unsafe { cuStreamGetGreenCtx(stream, &raw mut its) };
-            if answer.is_success() {
-                Ok(its)
-            } else {
-                Err(answer)
-            }
+            if answer.is_success() { Ok(its) } else { Err(answer) }
         };
         let null: CUstream = null_mut();
         let primary = context.with_current(|_| {
@@ -221,20 +207,15 @@ fn default_streams_report_the_current_context() {
 
 #[test]
 fn priorities_of_green_streams_are_clamped() {
-    on_each(
-        &["h200@12.4", "h200@12.6", "h200", "h200@13.5"],
-        |_, context| {
-            let green = green(&context);
-            for (asked, given) in [(-100, -5), (-5, -5), (-2, -2), (0, 0), (7, 0)] {
-                let stream = green.stream_with(StreamOptions {
-                    priority: asked,
-                    ..StreamOptions::default()
-                });
-                let stream = stream.expect("a stream");
-                assert_eq!(stream.priority().expect("known"), given);
-            }
-        },
-    );
+    on_each(&["h200@12.4", "h200@12.6", "h200", "h200@13.5"], |_, context| {
+        let green = green(&context);
+        for (asked, given) in [(-100, -5), (-5, -5), (-2, -2), (0, 0), (7, 0)] {
+            let stream =
+                green.stream_with(StreamOptions { priority: asked, ..StreamOptions::default() });
+            let stream = stream.expect("a stream");
+            assert_eq!(stream.priority().expect("known"), given);
+        }
+    });
 }
 
 #[test]

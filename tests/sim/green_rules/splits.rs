@@ -16,10 +16,7 @@ use cuda_sim::fault::{Fault, Scope};
 fn split_flags_and_several_groups_need_12_5() {
     on_each(&["h200@12.4", "h200@12.6", "h200"], |_, context| {
         let flags = SplitFlags::IGNORE_SM_COSCHEDULING;
-        let finer = SplitByCount {
-            flags,
-            ..SplitByCount::default()
-        };
+        let finer = SplitByCount { flags, ..SplitByCount::default() };
         let counted = resource(&context).count_groups(0, flags);
         let split = resource(&context).split_by_count(finer);
         if offers(12, 5) {
@@ -51,20 +48,10 @@ fn split_flags_and_several_groups_need_12_5() {
 /// That the driver refuses this, and with which code, follows the documentation and is unverified.
 #[test]
 fn groups_for_the_largest_clusters_need_compute_capability_9_0() {
-    let profiles = [
-        "v100",
-        "a100",
-        "l40s@12.6",
-        "h100@12.6",
-        "h200",
-        "b200@13.5",
-    ];
+    let profiles = ["v100", "a100", "l40s@12.6", "h100@12.6", "h200", "b200@13.5"];
     on_each(&profiles, |profile, context| {
         let flags = SplitFlags::MAX_POTENTIAL_CLUSTER_SIZE;
-        let with_clusters = SplitByCount {
-            flags,
-            ..SplitByCount::default()
-        };
+        let with_clusters = SplitByCount { flags, ..SplitByCount::default() };
         let counted = resource(&context).count_groups(0, flags);
         let split = resource(&context).split_by_count(with_clusters);
         if ["h100@12.6", "h200", "b200@13.5"].contains(&profile) {
@@ -82,9 +69,7 @@ fn groups_for_the_largest_clusters_need_compute_capability_9_0() {
         });
         assert_eq!(code(plan), invalid);
         // The other flag does not need clusters.
-        resource(&context)
-            .count_groups(0, SplitFlags::IGNORE_SM_COSCHEDULING)
-            .expect("a count");
+        resource(&context).count_groups(0, SplitFlags::IGNORE_SM_COSCHEDULING).expect("a count");
     });
 }
 
@@ -101,10 +86,7 @@ fn work_queues_must_belong_to_the_same_device() {
         let rejected = with.try_create().expect_err("another device's");
         assert_eq!(
             refusal::<()>(Err(rejected.error)),
-            Invalid::WorkqueuesOfOtherDevice {
-                its: 1,
-                expected: 0
-            }
+            Invalid::WorkqueuesOfOtherDevice { its: 1, expected: 0 }
         );
         assert_eq!(rejected.value.sm_count(), 8, "the resource is returned");
         drop((rejected.value, context));
@@ -138,22 +120,11 @@ fn granularity_follows_the_guide_if_the_driver_does_not_report_it() {
 
 #[test]
 fn properties_exist_since_their_version() {
-    let profiles = [
-        "h200@12.4",
-        "h200@12.9",
-        "h200",
-        "h200@13.1",
-        "h200@13.4",
-        "h200@13.5",
-    ];
+    let profiles = ["h200@12.4", "h200@12.9", "h200", "h200@13.1", "h200@13.4", "h200@13.5"];
     on_each(&profiles, |_, context| {
         let its = resource(&context).properties();
         let SmProperties {
-            min_partition_size,
-            coscheduled_alignment,
-            flags,
-            locality_domain,
-            ..
+            min_partition_size, coscheduled_alignment, flags, locality_domain, ..
         } = its;
         let told = |since| if since { Some(8) } else { None };
         assert_eq!(min_partition_size, told(offers(13, 0)));
@@ -167,14 +138,9 @@ fn properties_exist_since_their_version() {
 fn unknown_group_flags_are_refused_without_a_driver_call() {
     on_each(&["h200", "h200@13.5"], |_, context| {
         let group = smallest(&context).groups.remove(0);
-        let unknown = GroupRequest {
-            flags: GroupFlags::from_bits_retain(0x81),
-            ..GroupRequest::new(8)
-        };
-        let refused = Invalid::GroupFlags {
-            index: 1,
-            flags: 0x81,
-        };
+        let unknown =
+            GroupRequest { flags: GroupFlags::from_bits_retain(0x81), ..GroupRequest::new(8) };
+        let refused = Invalid::GroupFlags { index: 1, flags: 0x81 };
         let asked = [GroupRequest::new(8), unknown];
         let whole = resource(&context);
         let log = calls(|| {
@@ -192,16 +158,10 @@ fn groups_of_an_exact_split_are_checked_against_the_device() {
     on_each(&["a100@13.5", "h200@13.5"], |profile, context| {
         let whole = resource(&context);
         let rule = |coscheduled, sm_count| {
-            let asked = GroupRequest {
-                coscheduled,
-                ..GroupRequest::new(sm_count)
-            };
+            let asked = GroupRequest { coscheduled, ..GroupRequest::new(sm_count) };
             match whole.discover(&[asked]) {
                 Ok(found) => {
-                    assert_eq!(
-                        (found[0].sm_count, found[0].coscheduled),
-                        (sm_count, coscheduled)
-                    );
+                    assert_eq!((found[0].sm_count, found[0].coscheduled), (sm_count, coscheduled));
                     None
                 }
                 Err(error) => match refusal::<()>(Err(error)) {
@@ -226,15 +186,9 @@ fn groups_of_an_exact_split_are_checked_against_the_device() {
 #[test]
 fn a_backfilled_group_may_have_any_even_size() {
     on_each(&["h200@13.1", "h200@13.5"], |_, context| {
-        let filled = GroupRequest {
-            coscheduled: 8,
-            flags: GroupFlags::BACKFILL,
-            ..GroupRequest::new(12)
-        };
-        let plain = GroupRequest {
-            flags: GroupFlags::empty(),
-            ..filled
-        };
+        let filled =
+            GroupRequest { coscheduled: 8, flags: GroupFlags::BACKFILL, ..GroupRequest::new(12) };
+        let plain = GroupRequest { flags: GroupFlags::empty(), ..filled };
         let why = refusal(resource(&context).discover(&[plain]));
         assert!(matches!(why, Invalid::GroupRequest { .. }), "{why}");
         // The group uses the default co-scheduled count of the device, which the driver chooses.
@@ -243,10 +197,7 @@ fn a_backfilled_group_may_have_any_even_size() {
         assert_eq!(code(usual), wrong);
         let found = resource(&context).discover(&[filled]);
         assert_eq!(found.expect("an answer")[0].sm_count, 12);
-        let all = GroupRequest {
-            flags: GroupFlags::BACKFILL,
-            ..GroupRequest::default()
-        };
+        let all = GroupRequest { flags: GroupFlags::BACKFILL, ..GroupRequest::default() };
         let split = resource(&context).split(exact(&[filled, all]));
         let split = split.expect("a split");
         let sizes: Vec<u32> = split.groups.iter().map(SmGroup::sm_count).collect();
@@ -287,9 +238,8 @@ fn groups_are_pinned_to_locality_domains() {
             assert_eq!(refusal(whole().discover(&[pinned(0, 0)])), newer(4));
             return;
         }
-        let domains = context
-            .device()
-            .attribute(cuda_safe::device::attribute::LOCALITY_DOMAIN_COUNT);
+        let domains =
+            context.device().attribute(cuda_safe::device::attribute::LOCALITY_DOMAIN_COUNT);
         assert_eq!(domains.expect("13.4"), 2);
         let asked = [pinned(0, 0), pinned(1, 64)];
         let found = whole().discover(&asked).expect("an answer");
@@ -305,11 +255,7 @@ fn groups_are_pinned_to_locality_domains() {
         // The two domains cannot form one partition.
         assert_eq!(
             refusal(GreenContext::new(split.groups)),
-            Invalid::GroupsThatDiffer {
-                what: "locality domain",
-                first: 0,
-                other: 1
-            }
+            Invalid::GroupsThatDiffer { what: "locality domain", first: 0, other: 1 }
         );
         drop(split.remainder);
         let wrong = CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
@@ -327,10 +273,7 @@ fn groups_are_pinned_to_locality_domains() {
             return;
         }
         let split = whole().split(exact(&[any, any])).expect("a split");
-        let domains = split
-            .groups
-            .iter()
-            .map(|group| group.properties().locality_domain);
+        let domains = split.groups.iter().map(|group| group.properties().locality_domain);
         assert_eq!(domains.collect::<Vec<_>>(), [Some(0), Some(1)]);
         drop(split.groups);
         drop(split.remainder);
@@ -342,10 +285,7 @@ fn groups_are_pinned_to_locality_domains() {
 #[test]
 fn groups_of_one_green_context_need_the_same_scheduling_since_13_1() {
     on_each(&["h200", "h200@13.1", "h200@13.5"], |_, context| {
-        let Split {
-            mut groups,
-            remainder,
-        } = smallest(&context);
+        let Split { mut groups, remainder } = smallest(&context);
         let both = groups.drain(..1).chain(remainder);
         match GreenContext::try_new(both) {
             Ok(green) => assert!(!offers(13, 1) && green.sm_count() == 20),
@@ -381,19 +321,14 @@ fn composed_partitions_exclude_a_remainder_that_cannot_be_mixed() {
             (vec![sms, rest], finer, 24),
         ];
         for (sizes, flags, first) in cases {
-            let asked = PartitionRequest {
-                sizes,
-                flags,
-                ..PartitionRequest::default()
-            };
+            let asked = PartitionRequest { sizes, flags, ..PartitionRequest::default() };
             let plan = resource(&context).plan(&asked).expect("a plan");
             assert!(matches!(plan.method, Method::Composed { .. }));
             let split = resource(&context).partition(&asked).expect("partitions");
             let left: u32 = split.remaining.iter().map(SmGroup::sm_count).sum();
             let greens = split.parts.into_iter().map(Part::create);
-            let sizes: Vec<u32> = greens
-                .map(|green| green.expect("a green context").sm_count())
-                .collect();
+            let sizes: Vec<u32> =
+                greens.map(|green| green.expect("a green context").sm_count()).collect();
             assert_eq!(sizes[0], first);
             assert_eq!(sizes[0] + sizes[1] + left, 132);
             assert_eq!((sizes[1], left), (plan.parts[1].sm_count, plan.remaining));
@@ -420,9 +355,8 @@ fn the_rest_is_the_remainder_and_all_groups_that_are_left() {
         assert_eq!((planned.as_slice(), plan.remaining), (&[8, 124][..], 0));
         let made = resource(&context).partition(&asked).expect("partitions");
         let greens = made.parts.into_iter().map(Part::create);
-        let sizes: Vec<u32> = greens
-            .map(|green| green.expect("a green context").sm_count())
-            .collect();
+        let sizes: Vec<u32> =
+            greens.map(|green| green.expect("a green context").sm_count()).collect();
         assert_eq!(sizes, planned);
     });
 }
@@ -473,10 +407,7 @@ fn weights_leave_fewer_sms_unused_than_percentages() {
     ];
     on_each(&["h200@12.6", "h200@13.1", "h200@13.5"], |_, context| {
         for (sizes, expected) in &cases {
-            let asked = PartitionRequest {
-                sizes: sizes.clone(),
-                ..PartitionRequest::default()
-            };
+            let asked = PartitionRequest { sizes: sizes.clone(), ..PartitionRequest::default() };
             let plan = resource(&context).plan(&asked).expect("a plan");
             let given: Vec<u32> = plan.parts.iter().map(|part| part.sm_count).collect();
             assert_eq!(given, *expected, "{sizes:?}");
@@ -487,10 +418,7 @@ fn weights_leave_fewer_sms_unused_than_percentages() {
             ..PartitionRequest::default()
         };
         let plan = resource(&context).plan(&asked).expect("a plan");
-        assert!(
-            plan.parts[0].sm_count >= 112 && plan.parts[1].sm_count == 8,
-            "{plan:?}"
-        );
+        assert!(plan.parts[0].sm_count >= 112 && plan.parts[1].sm_count == 8, "{plan:?}");
     });
 }
 
@@ -511,60 +439,51 @@ fn invalid_split_flags_are_refused_even_if_smaller_percentages_need_none() {
 
 #[test]
 fn a_group_is_split_exactly_since_13_1() {
-    on_each(
-        &["h200@12.4", "h200", "h200@13.1", "h200@13.5"],
-        |_, context| {
-            let split = resource(&context).split_by_count(SplitByCount {
-                min: 24,
-                ..SplitByCount::default()
-            });
-            let Split { groups, remainder } = split.expect("a split");
-            let [group, ..]: [SmGroup; 5] = groups.try_into().expect("five of 24, and 12");
-            let remainder = remainder.expect("12");
-            let asked = [GroupRequest::new(16), GroupRequest::default()];
-            if !offers(13, 1) {
-                let driver = driver();
-                let words =
-                    format!("cuDevSmResourceSplit needs CUDA 13.1; this driver offers {driver}");
-                let log = calls(|| {
-                    let error = group.discover(&asked).expect_err("older");
-                    assert_eq!(error.to_string(), words);
-                    let rejected = group.try_split(exact(&asked)).expect_err("older");
-                    assert_eq!(rejected.error.to_string(), words);
-                    assert_eq!(rejected.value.sm_count(), 24);
-                });
-                assert_eq!(log, [""; 0], "no green context is created for it");
-                return;
-            }
-            let found = group.discover(&asked).expect("an answer");
-            assert_eq!((found[0].sm_count, found[1].sm_count), (16, 8));
-            assert_eq!(cuda_sim::alive().green_contexts, 0, "the query has ended");
-            let smaller = group.split(exact(&asked)).expect("a split");
-            assert_eq!(
-                cuda_sim::alive().green_contexts,
-                1,
-                "through a green context of the group"
-            );
-            let sizes: Vec<u32> = smaller.groups.iter().map(SmGroup::sm_count).collect();
-            assert_eq!(sizes, [16, 8]);
-
-            // A remainder is split without a green context.
-            let asked = [GroupRequest::new(8)];
+    on_each(&["h200@12.4", "h200", "h200@13.1", "h200@13.5"], |_, context| {
+        let split =
+            resource(&context).split_by_count(SplitByCount { min: 24, ..SplitByCount::default() });
+        let Split { groups, remainder } = split.expect("a split");
+        let [group, ..]: [SmGroup; 5] = groups.try_into().expect("five of 24, and 12");
+        let remainder = remainder.expect("12");
+        let asked = [GroupRequest::new(16), GroupRequest::default()];
+        if !offers(13, 1) {
+            let driver = driver();
+            let words =
+                format!("cuDevSmResourceSplit needs CUDA 13.1; this driver offers {driver}");
             let log = calls(|| {
-                let found = remainder.discover(&asked).expect("an answer");
-                assert_eq!(found[0].sm_count, 8);
-                let smaller = remainder.split(exact(&asked)).expect("a split");
-                assert_eq!(smaller.groups[0].sm_count(), 8);
-                assert_eq!(smaller.remainder.expect("4").sm_count(), 4);
+                let error = group.discover(&asked).expect_err("older");
+                assert_eq!(error.to_string(), words);
+                let rejected = group.try_split(exact(&asked)).expect_err("older");
+                assert_eq!(rejected.error.to_string(), words);
+                assert_eq!(rejected.value.sm_count(), 24);
             });
-            assert_eq!(log, ["cuDevSmResourceSplit"; 2]);
-            // The device is in use through the resource and its parts.
-            let rejected = resource(&context).split_by_count(SplitByCount::default());
-            assert!(matches!(refusal(rejected), Invalid::SplitInUse { .. }));
-            drop(smaller);
-            smallest(&context);
-        },
-    );
+            assert_eq!(log, [""; 0], "no green context is created for it");
+            return;
+        }
+        let found = group.discover(&asked).expect("an answer");
+        assert_eq!((found[0].sm_count, found[1].sm_count), (16, 8));
+        assert_eq!(cuda_sim::alive().green_contexts, 0, "the query has ended");
+        let smaller = group.split(exact(&asked)).expect("a split");
+        assert_eq!(cuda_sim::alive().green_contexts, 1, "through a green context of the group");
+        let sizes: Vec<u32> = smaller.groups.iter().map(SmGroup::sm_count).collect();
+        assert_eq!(sizes, [16, 8]);
+
+        // A remainder is split without a green context.
+        let asked = [GroupRequest::new(8)];
+        let log = calls(|| {
+            let found = remainder.discover(&asked).expect("an answer");
+            assert_eq!(found[0].sm_count, 8);
+            let smaller = remainder.split(exact(&asked)).expect("a split");
+            assert_eq!(smaller.groups[0].sm_count(), 8);
+            assert_eq!(smaller.remainder.expect("4").sm_count(), 4);
+        });
+        assert_eq!(log, ["cuDevSmResourceSplit"; 2]);
+        // The device is in use through the resource and its parts.
+        let rejected = resource(&context).split_by_count(SplitByCount::default());
+        assert!(matches!(refusal(rejected), Invalid::SplitInUse { .. }));
+        drop(smaller);
+        smallest(&context);
+    });
 }
 
 /// Drivers are known to refuse a group that comes from a split, whatever the documentation says.

@@ -26,10 +26,7 @@ impl Write for Entangled {
         lines.push(text);
         drop(lines);
         if is_first {
-            let context = CONTEXT
-                .lock()
-                .expect("no panic while it was locked")
-                .clone();
+            let context = CONTEXT.lock().expect("no panic while it was locked").clone();
             if let Some(context) = context {
                 drop(MemoryPointer::allocate(&context, 77).map_err(io::Error::other)?);
             }
@@ -110,10 +107,7 @@ fn the_buffer_for_a_slow_log_writer_is_limited() {
     let (its, counter) = (Arc::clone(&counts), Arc::clone(&happened));
     let make = move |context: &Context| {
         let inner = LeakManager::new(CachingManager::new(context)?);
-        let writer = Late {
-            counts: Arc::clone(&its),
-            happened: Arc::clone(&counter),
-        };
+        let writer = Late { counts: Arc::clone(&its), happened: Arc::clone(&counter) };
         Ok(LoggingManager::new(inner, writer))
     };
     with(make, |context| {
@@ -136,10 +130,7 @@ fn the_buffer_for_a_slow_log_writer_is_limited() {
         let counts = counts.lock().expect("no panic");
         assert_eq!(counts.iter().sum::<usize>(), THREADS * times * 2);
         let most = counts.iter().max().expect("some");
-        assert!(
-            *most < Logged::MAX_WAITING_LINES * 3 / 2,
-            "{most} lines per call"
-        );
+        assert!(*most < Logged::MAX_WAITING_LINES * 3 / 2, "{most} lines per call");
     });
 }
 

@@ -53,11 +53,7 @@ unsafe impl MemoryManager for Panicking {
 #[test]
 fn an_upstream_panic_in_an_allocation_does_not_count_against_the_limit() {
     let make = |context: &Context| {
-        let options = CachingOptions {
-            slab_bytes: SMALL,
-            max_bytes: SMALL,
-            ..Default::default()
-        };
+        let options = CachingOptions { slab_bytes: SMALL, max_bytes: SMALL, ..Default::default() };
         let pool = CachingManager::with_upstream(
             context,
             Panicking(DriverManager::new(context)?),
@@ -80,10 +76,7 @@ fn an_upstream_panic_in_an_allocation_does_not_count_against_the_limit() {
 #[test]
 fn an_upstream_panic_in_a_free_leaves_the_other_slabs_to_the_pool() {
     let make = |context: &Context| {
-        let options = CachingOptions {
-            slab_bytes: SMALL,
-            ..Default::default()
-        };
+        let options = CachingOptions { slab_bytes: SMALL, ..Default::default() };
         CachingManager::with_upstream(context, Panicking(DriverManager::new(context)?), options)
     };
     with(make, |context| {
@@ -165,11 +158,7 @@ fn a_stream_owner_may_panic_while_the_pool_looks_for_memory() {
 #[test]
 fn a_stream_owner_may_panic_before_another_stream_waits_for_it() {
     let make = |context: &Context| {
-        let options = CachingOptions {
-            slab_bytes: SMALL,
-            max_bytes: SMALL,
-            ..Default::default()
-        };
+        let options = CachingOptions { slab_bytes: SMALL, max_bytes: SMALL, ..Default::default() };
         CachingManager::with(context, options)
     };
     // The pool records twice when it looks for memory, and once for the wait.

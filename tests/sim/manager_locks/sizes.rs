@@ -36,10 +36,7 @@ fn request_all<M: MemoryManager>(
             let loose = MemoryPointer::allocate(&context, size);
             for memory in [&ordered, &loose] {
                 let is_some = memory.is_ok();
-                assert!(
-                    !is_some || (1..1 << 37).contains(&size),
-                    "{options}: {size}"
-                );
+                assert!(!is_some || (1..1 << 37).contains(&size), "{options}: {size}");
             }
             drop((ordered, loose));
         }
@@ -123,11 +120,7 @@ fn a_caching_pool_handles_requests_of_any_size() {
 fn a_manager_with_deferred_frees_handles_requests_of_any_size() {
     request_all(
         |context| {
-            let options = DeferOptions {
-                count: usize::MAX,
-                share: f64::MAX,
-                ..Default::default()
-            };
+            let options = DeferOptions { count: usize::MAX, share: f64::MAX, ..Default::default() };
             DriverManager::with(context, options)
         },
         "deferred frees",
@@ -149,10 +142,7 @@ fn a_limited_manager_handles_requests_of_any_size() {
 #[test]
 fn the_largest_requests_of_two_threads_do_not_overflow() {
     let make = |context: &Context| {
-        let options = CachingOptions {
-            max_bytes: usize::MAX,
-            ..Default::default()
-        };
+        let options = CachingOptions { max_bytes: usize::MAX, ..Default::default() };
         CachingManager::with(context, options)
     };
     with(make, |context| {

@@ -75,10 +75,7 @@ fn events_are_recorded_on_a_foreign_stream_only_in_calls_that_name_it() {
             cuda_sim::clear_calls();
             f();
             let calls = cuda_sim::calls();
-            calls
-                .iter()
-                .filter(|its| its.function == "cuEventRecord")
-                .count()
+            calls.iter().filter(|its| its.function == "cuEventRecord").count()
         };
         let use_once = || drop(MemoryPointer::allocate_in(&context, SMALL, order).expect("memory"));
         let alone = || {
@@ -92,11 +89,7 @@ fn events_are_recorded_on_a_foreign_stream_only_in_calls_that_name_it() {
         raw_owner.synchronize().expect("a wait");
         let before = pool(&context).stats().slabs;
         drop([bytes(&other, SMALL), bytes(&other, SMALL)]);
-        assert_eq!(
-            pool(&context).stats().slabs,
-            before,
-            "reused by the other stream"
-        );
+        assert_eq!(pool(&context).stats().slabs, before, "reused by the other stream");
         use_once();
         // SAFETY: the stream is alive and not captured, and no other thread names it.
         let end = unsafe { StreamEnd::of_raw(raw) };
@@ -131,11 +124,7 @@ fn a_stream_may_be_dropped_while_an_event_is_recorded_on_it() {
                 let dropping = std::thread::spawn(move || drop(last));
                 dropping.join().expect("it does not wait");
                 IS_DROPPED.store(true, Ordering::SeqCst);
-                assert_eq!(
-                    cuda_sim::alive().streams,
-                    2,
-                    "it is kept alive during the call"
-                );
+                assert_eq!(cuda_sim::alive().streams, 2, "it is kept alive during the call");
             }
         });
         let held: Vec<_> = (0..4).map(|_| bytes(&two, SMALL)).collect();

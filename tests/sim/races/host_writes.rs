@@ -40,12 +40,7 @@ impl Host {
 
     /// Enqueues a copy of all bytes to the device.
     fn copy(self, bench: &Bench) {
-        well!(cuMemcpyHtoDAsync_v2(
-            bench.memory,
-            self.0.cast(),
-            SIZE,
-            bench.a
-        ));
+        well!(cuMemcpyHtoDAsync_v2(bench.memory, self.0.cast(), SIZE, bench.a));
     }
 
     fn device(self) -> u64 {
@@ -67,19 +62,11 @@ fn a_write_of_the_program_before_the_copy_has_run_is_a_race() {
         let start = host.0.addr() as u64;
         assert_eq!(first.function, "cuMemcpyHtoDAsync_v2");
         assert!(matches!(first.place, Place::Stream(_)));
-        assert_eq!(
-            (first.access, &first.bytes),
-            (Access::Read, &(start..start + SIZE as u64))
-        );
+        assert_eq!((first.access, &first.bytes), (Access::Read, &(start..start + SIZE as u64)));
         assert_eq!((second.function, second.place), ("", Place::Host));
-        assert_eq!(
-            (second.access, &second.bytes),
-            (Access::Write, &(start + 16..start + 18))
-        );
+        assert_eq!((second.access, &second.bytes), (Access::Write, &(start + 16..start + 18)));
         assert_eq!(races[0].memory.kind, "pinned memory");
-        let Place::Stream(id) = first.place else {
-            unreachable!()
-        };
+        let Place::Stream(id) = first.place else { unreachable!() };
         one_misuse(&format!(
             "a copy (cuMemcpyHtoDAsync_v2) reads bytes 0..256 on the stream with id {id}, and the program writes \
              bytes 16..18 on the host; nothing orders the two. Wait on the host"
@@ -118,9 +105,7 @@ fn a_write_before_a_copy_of_rows_or_of_a_graph_has_run_is_a_race() {
         host.set(5, 7);
         bench.synchronize();
         let races = races();
-        let places = races
-            .iter()
-            .map(|its| its.second.bytes.start - host.0.addr() as u64);
+        let places = races.iter().map(|its| its.second.bytes.start - host.0.addr() as u64);
         assert!(places.eq([130, 5]));
         assert_eq!(races[1].first.function, "cuGraphLaunch");
     });
@@ -155,27 +140,12 @@ fn writes_of_earlier_work_are_no_races() {
         let host = Host::new();
         // On the same stream, by a copy to the host and by a fill through the device address.
         bench.write(bench.a);
-        well!(cuMemcpyDtoHAsync_v2(
-            host.0.cast(),
-            bench.memory,
-            32,
-            bench.a
-        ));
-        well!(cuda_safe::sys::cuMemsetD8Async(
-            host.device() + 64,
-            3,
-            32,
-            bench.a
-        ));
+        well!(cuMemcpyDtoHAsync_v2(host.0.cast(), bench.memory, 32, bench.a));
+        well!(cuda_safe::sys::cuMemsetD8Async(host.device() + 64, 3, 32, bench.a));
         host.copy(bench);
         bench.synchronize();
         // On another stream, before an event.
-        well!(cuda_safe::sys::cuMemsetD8Async(
-            host.device(),
-            5,
-            SIZE,
-            bench.b
-        ));
+        well!(cuda_safe::sys::cuMemsetD8Async(host.device(), 5, SIZE, bench.b));
         well!(cuda_safe::sys::cuEventRecord(bench.event, bench.b));
         well!(cuStreamWaitEvent(bench.a, bench.event, 0));
         host.copy(bench);
@@ -187,12 +157,7 @@ fn writes_of_earlier_work_are_no_races() {
 fn a_write_to_bytes_that_earlier_work_does_not_write_is_a_race() {
     detecting(1, |bench| {
         let host = Host::new();
-        well!(cuda_safe::sys::cuMemsetD8Async(
-            host.device(),
-            3,
-            32,
-            bench.a
-        ));
+        well!(cuda_safe::sys::cuMemsetD8Async(host.device(), 3, 32, bench.a));
         host.copy(bench);
         host.set(8, 9);
         host.set(32, 9);
@@ -229,11 +194,7 @@ fn writes_of_an_earlier_host_function_and_before_a_value_is_set_are_no_races() {
                 tells.send(()).expect("received");
             }
         });
-        let writer = Writer {
-            host,
-            asks,
-            done: Mutex::new(done),
-        };
+        let writer = Writer { host, asks, done: Mutex::new(done) };
         let data = (&raw const writer).cast_mut().cast();
         well!(cuLaunchHostFunc(bench.a, Some(write), data));
         host.copy(bench);

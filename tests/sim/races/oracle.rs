@@ -65,11 +65,7 @@ impl Program {
                 *all |= own;
             }
         }
-        self.nodes.push(Node {
-            stream: Some(stream),
-            before,
-            accesses,
-        });
+        self.nodes.push(Node { stream: Some(stream), before, accesses });
         self.streams[stream] = Some(index);
         index
     }
@@ -128,35 +124,20 @@ fn run(
                 let len = (bytes.end - bytes.start) as usize;
                 let at = allocations[its] + bytes.start;
                 well!(cuMemsetD8Async(at, 1, len, raw));
-                let access = Access {
-                    memory: its,
-                    bytes,
-                    writes: true,
-                };
+                let access = Access { memory: its, bytes, writes: true };
                 program.add(stream, None, vec![access]);
             }
             5..9 => {
-                let (from, to) = (
-                    random.below(allocations.len()),
-                    random.below(allocations.len()),
-                );
+                let (from, to) = (random.below(allocations.len()), random.below(allocations.len()));
                 let (bytes, other) = (range(random), range(random));
                 let len = (bytes.end - bytes.start).min(other.end - other.start);
-                let [source, target] = [
-                    allocations[from] + bytes.start,
-                    allocations[to] + other.start,
-                ];
+                let [source, target] =
+                    [allocations[from] + bytes.start, allocations[to] + other.start];
                 well!(cuMemcpyDtoDAsync_v2(target, source, len as usize, raw));
-                let read = Access {
-                    memory: from,
-                    bytes: bytes.start..bytes.start + len,
-                    writes: false,
-                };
-                let written = Access {
-                    memory: to,
-                    bytes: other.start..other.start + len,
-                    writes: true,
-                };
+                let read =
+                    Access { memory: from, bytes: bytes.start..bytes.start + len, writes: false };
+                let written =
+                    Access { memory: to, bytes: other.start..other.start + len, writes: true };
                 program.add(stream, None, vec![read, written]);
             }
             9..13 => {

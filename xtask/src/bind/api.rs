@@ -6,10 +6,7 @@ use syn::{Expr, ForeignItem, ImplItem, Item, Lit, Type, UseTree};
 
 /// All declarations of the headers, in their order.
 #[derive(Debug, Default)]
-#[allow(
-    dead_code,
-    reason = "build.rs includes this file and uses a part of it"
-)]
+#[allow(dead_code, reason = "build.rs includes this file and uses a part of it")]
 pub(crate) struct Api {
     /// Object-like macros with integer values.
     pub(crate) constants: Vec<Constant>,
@@ -77,12 +74,8 @@ pub(crate) fn parse(text: &str) -> Result<Api> {
             });
         }
     }
-    let enums: BTreeMap<String, usize> = api
-        .enums
-        .iter()
-        .enumerate()
-        .map(|(index, item)| (item.name.clone(), index))
-        .collect();
+    let enums: BTreeMap<String, usize> =
+        api.enums.iter().enumerate().map(|(index, item)| (item.name.clone(), index)).collect();
     for item in file.items {
         match item {
             Item::Const(item) if item.ident == "_" => {
@@ -104,9 +97,7 @@ pub(crate) fn parse(text: &str) -> Result<Api> {
                         bail!("the impl of {name} has other items than constants");
                     };
                     let value = newtype_value(&constant.expr)?;
-                    api.enums[index]
-                        .constants
-                        .push((constant.ident.to_string(), value));
+                    api.enums[index].constants.push((constant.ident.to_string(), value));
                 }
             }
             Item::ForeignMod(block) => {
@@ -122,8 +113,7 @@ pub(crate) fn parse(text: &str) -> Result<Api> {
                 let (name, alias) = renaming(&item).context("a `use` item of an unknown form")?;
                 // If they are equal, the tag was renamed to the typedef's name.
                 if name != alias {
-                    api.types
-                        .push(syn::parse_str(&format!("pub type {alias} = {name};"))?);
+                    api.types.push(syn::parse_str(&format!("pub type {alias} = {name};"))?);
                 }
             }
             other => bail!("bindgen generated an item of an unknown kind: {other:?}"),
@@ -192,9 +182,8 @@ fn rename(text: &str, names: &BTreeMap<String, String>) -> Result<String> {
             })
             .collect()
     }
-    let stream: TokenStream = text
-        .parse()
-        .map_err(|error| anyhow::anyhow!("bindgen's output is not Rust: {error}"))?;
+    let stream: TokenStream =
+        text.parse().map_err(|error| anyhow::anyhow!("bindgen's output is not Rust: {error}"))?;
     Ok(walk(stream, names).to_string())
 }
 
@@ -214,11 +203,7 @@ fn prototype(signature: &syn::Signature) -> Result<Prototype> {
         };
         params.push((pattern.ident.to_string(), (*input.ty).clone()));
     }
-    Ok(Prototype {
-        name,
-        params,
-        output: (**output).clone(),
-    })
+    Ok(Prototype { name, params, output: (**output).clone() })
 }
 
 /// Parses a block of bindgen's layout assertions: `["Size of T"][size_of::<T>() - 8usize]; …`.
@@ -238,9 +223,8 @@ fn layout(block: &Expr) -> Result<Layout> {
         } else if what.starts_with("Alignment of ") {
             layout.align = value;
         } else if let Some(field) = what.strip_prefix("Offset of field: ") {
-            let (_, field) = field
-                .split_once("::")
-                .with_context(|| format!("no field in {field}"))?;
+            let (_, field) =
+                field.split_once("::").with_context(|| format!("no field in {field}"))?;
             layout.fields.push((field.to_owned(), value));
         } else {
             bail!("an assertion of an unknown kind: {what}");
@@ -257,13 +241,9 @@ fn assertion(index: &syn::ExprIndex) -> Result<(String, u64)> {
         _ => None,
     };
     match parts {
-        Some((
-            Expr::Lit(syn::ExprLit {
-                lit: Lit::Str(text),
-                ..
-            }),
-            value,
-        )) => Ok((text.value(), u64::try_from(number(value)?)?)),
+        Some((Expr::Lit(syn::ExprLit { lit: Lit::Str(text), .. }), value)) => {
+            Ok((text.value(), u64::try_from(number(value)?)?))
+        }
         _ => bail!("an assertion of an unknown form: {index:?}"),
     }
 }

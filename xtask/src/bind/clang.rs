@@ -5,10 +5,7 @@ use std::path::Path;
 
 /// The configuration of cuda.h to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(
-    dead_code,
-    reason = "build.rs includes this file and reads every ABI only"
-)]
+#[allow(dead_code, reason = "build.rs includes this file and reads every ABI only")]
 pub(crate) enum Reading {
     /// Every ABI of every function, each under the name of its symbol.
     EveryAbi,
@@ -36,10 +33,7 @@ pub(crate) fn bind(root: &Path, include: &Path, reading: Reading) -> Result<Stri
 ///
 /// By default, nvJitLink.h defines each function as a call of a symbol with the version in its name. A
 /// macro makes it declare the symbol without a version, which the libraries of all versions have.
-#[allow(
-    dead_code,
-    reason = "build.rs includes this file and reads cuda.h only"
-)]
+#[allow(dead_code, reason = "build.rs includes this file and reads cuda.h only")]
 pub(crate) fn bind_compilers(root: &Path, include: &Path) -> Result<String> {
     let headers = "#include <nvrtc.h>\n#include <nvJitLink.h>\n";
     let builder = builder(root, include)?
@@ -78,6 +72,5 @@ fn generate(builder: bindgen::Builder, include: &Path) -> Result<String> {
 }
 
 fn path(path: &Path) -> Result<&str> {
-    path.to_str()
-        .with_context(|| format!("{} is not UTF-8", path.display()))
+    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }

@@ -36,22 +36,12 @@ impl<'a> Judge<'a> {
         let mut entries = Vec::new();
         for failure in &client.failure {
             for test in failure.tests() {
-                entries.push(Entry {
-                    test,
-                    failure,
-                    failed: 0,
-                    others: 0,
-                });
+                entries.push(Entry { test, failure, failed: 0, others: 0 });
             }
         }
         // The longest prefix decides.
         entries.sort_by_key(|entry| std::cmp::Reverse(entry.test.len()));
-        Self {
-            name,
-            client,
-            entries,
-            wrong: Vec::new(),
-        }
+        Self { name, client, entries, wrong: Vec::new() }
     }
 
     /// Counts the tests of a suite.
@@ -59,10 +49,7 @@ impl<'a> Judge<'a> {
         let mut row = Row::new(self.name, self.client, suite);
         let mut reasons = BTreeMap::new();
         for test in tests {
-            let entry = self
-                .entries
-                .iter_mut()
-                .find(|entry| entry.matches(&test.id));
+            let entry = self.entries.iter_mut().find(|entry| entry.matches(&test.id));
             match (&test.verdict, entry) {
                 (Verdict::Failed(_), Some(entry)) => {
                     row.failed += 1;
@@ -94,10 +81,8 @@ impl<'a> Judge<'a> {
                 self.name, row.passed, suite.name, suite.at_least
             ));
         }
-        row.reasons = reasons
-            .into_iter()
-            .map(|(reason, count)| (reason.to_owned(), count))
-            .collect();
+        row.reasons =
+            reasons.into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect();
         row
     }
 
@@ -109,10 +94,7 @@ impl<'a> Judge<'a> {
                 (0, 1..) => "has no test that fails any more",
                 _ => continue,
             };
-            self.wrong.push(format!(
-                "{}: the entry {:?} {what}; remove it",
-                self.name, entry.test
-            ));
+            self.wrong.push(format!("{}: the entry {:?} {what}; remove it", self.name, entry.test));
         }
         self.wrong
     }

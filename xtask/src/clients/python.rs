@@ -59,19 +59,10 @@ pub(super) fn run(client: &Client, suite: &Suite, setting: &Setting) -> Result<V
         if matches!(status.code(), Some(0 | 1 | 5)) && tests.values().all(Option::is_some) {
             return Ok(tests
                 .into_iter()
-                .filter_map(|(id, verdict)| {
-                    Some(Test {
-                        id,
-                        verdict: verdict?,
-                    })
-                })
+                .filter_map(|(id, verdict)| Some(Test { id, verdict: verdict? }))
                 .collect());
         }
-        ensure!(
-            tests.len() > before,
-            "pytest did not run ({status}); see {}",
-            log.display()
-        );
+        ensure!(tests.len() > before, "pytest did not run ({status}); see {}", log.display());
         // A test that started and has no result ended the process.
         let text = if status.code() == Some(1) {
             format!("no result after {} s", suite.timeout)
@@ -111,9 +102,7 @@ fn pytest(client: &Client, suite: &Suite, setting: &Setting, record: &Path) -> C
         .env("CUDA_SIM_KERNELS", "ignore")
         .env("LD_LIBRARY_PATH", search_path(&setting.driver));
     if let Some(package) = &suite.unittests {
-        command
-            .arg(plugins.join("unittests.py"))
-            .env("CLIENTS_PACKAGE", package);
+        command.arg(plugins.join("unittests.py")).env("CLIENTS_PACKAGE", package);
     }
     command
 }

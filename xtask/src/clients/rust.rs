@@ -65,10 +65,7 @@ fn download(client: &Client, setting: &Setting) -> Result<PathBuf> {
         .stderr(Stdio::inherit())
         .output()
         .context("running cargo metadata")?;
-    status::check(
-        output.status,
-        format_args!("cargo could not download {}", client.package),
-    )?;
+    status::check(output.status, format_args!("cargo could not download {}", client.package))?;
     let metadata: Metadata =
         serde_json::from_slice(&output.stdout).context("parsing the output of cargo metadata")?;
     let mut packages = metadata.packages.into_iter();
@@ -97,9 +94,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 /// Returns a call of cargo without the flags for the crates of this workspace.
 fn cargo() -> Command {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS");
+    cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     cargo
 }
 
@@ -167,11 +162,8 @@ fn toolkit(setting: &Setting) -> Result<PathBuf> {
     let folder = setting.folder.join("cuda");
     let libraries = folder.join("lib64");
     fs::create_dir_all(&libraries)?;
-    fs::copy(
-        setting.driver.join("libcuda.so"),
-        libraries.join("libcuda.so"),
-    )
-    .context("copying the software driver")?;
+    fs::copy(setting.driver.join("libcuda.so"), libraries.join("libcuda.so"))
+        .context("copying the software driver")?;
     Ok(folder)
 }
 
@@ -195,9 +187,7 @@ pub(super) fn run(client: &Client, suite: &Suite, setting: &Setting) -> Result<V
             let id = format!("{}{name}", binary.prefix);
             let output = setting.folder.join("test.log");
             let mut command = command();
-            command
-                .args(["--exact", &name, "--test-threads=1"])
-                .args(for_binary);
+            command.args(["--exact", &name, "--test-threads=1"]).args(for_binary);
             let status = run_test(&mut command, &output, Duration::from_secs(suite.timeout))?;
             let text = fs::read(&output).context("reading the output of a test")?;
             let text = String::from_utf8_lossy(&text);
@@ -230,10 +220,8 @@ fn command(
 
 /// Returns the names of the tests that a binary lists.
 fn names(command: &mut Command) -> Result<Vec<String>> {
-    let output = command
-        .args(["--list", "--format=terse"])
-        .output()
-        .context("running a test binary")?;
+    let output =
+        command.args(["--list", "--format=terse"]).output().context("running a test binary")?;
     ensure!(
         output.status.success(),
         "a test binary failed to list its tests: {}",
@@ -321,13 +309,7 @@ mod tests {
         );
         assert_eq!(judged("echo Error: it; exit 101"), failed("Error: it"));
         assert_eq!(judged("exit 0"), failed("exit status: 0"));
-        assert_eq!(
-            judged("echo 1 passed; kill -9 $$"),
-            failed("signal: 9 (SIGKILL)")
-        );
-        assert_eq!(
-            judged("echo 1 passed; exec sleep 60"),
-            failed("no result after 1 s")
-        );
+        assert_eq!(judged("echo 1 passed; kill -9 $$"), failed("signal: 9 (SIGKILL)"));
+        assert_eq!(judged("echo 1 passed; exec sleep 60"), failed("no result after 1 s"));
     }
 }

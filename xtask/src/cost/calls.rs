@@ -50,15 +50,13 @@ pub(super) fn table<'a>(
 /// are left out.
 fn cell(calls: &Calls) -> String {
     let often = calls.iter().map(|(name, times)| (name, times.round()));
-    let texts = often
-        .filter(|(_, times)| *times > 0.0)
-        .map(|(name, times)| {
-            let name = name.trim_start_matches("cu");
-            match times {
-                1.0 => name.to_owned(),
-                times => format!("{times} × {name}"),
-            }
-        });
+    let texts = often.filter(|(_, times)| *times > 0.0).map(|(name, times)| {
+        let name = name.trim_start_matches("cu");
+        match times {
+            1.0 => name.to_owned(),
+            times => format!("{times} × {name}"),
+        }
+    });
     texts.collect::<Vec<_>>().join(", ")
 }
 

@@ -32,17 +32,12 @@ Three differences affect every program:
 pub(super) fn render(groups: &[(String, String)], rows: &[Row]) -> Result<String> {
     let mut out = HEAD.to_owned();
     for (group, title) in groups {
-        write!(
-            out,
-            "\n# {title}\n\n| C function | cuda-safe |\n|---|---|\n"
-        )?;
+        write!(out, "\n# {title}\n\n| C function | cuda-safe |\n|---|---|\n")?;
         for row in rows.iter().filter(|row| row.group == *group) {
             let (base, symbol) = (row.function.base(), row.function.symbol());
             let safe = match &row.state {
                 State::Wrapped(items) => {
-                    let links = items
-                        .iter()
-                        .map(|item| format!("[`{item}`](crate::{item})"));
+                    let links = items.iter().map(|item| format!("[`{item}`](crate::{item})"));
                     links.collect::<Vec<_>>().join(", ")
                 }
                 State::UsedInside => "used inside".to_owned(),

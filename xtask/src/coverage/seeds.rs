@@ -14,12 +14,8 @@ use std::ops::Range;
 use syn::{Attribute, Expr, ExprLit, Item, Lit, Meta};
 
 /// The files of `xtask/seeds/`, in the order of the report.
-const DOCUMENTS: [&str; 4] = [
-    "green-contexts",
-    "context-stack",
-    "memory-manager",
-    "array-interface",
-];
+const DOCUMENTS: [&str; 4] =
+    ["green-contexts", "context-stack", "memory-manager", "array-interface"];
 
 /// A file of `xtask/seeds/`.
 #[derive(Deserialize)]
@@ -76,13 +72,8 @@ pub(crate) struct Mutant {
 impl Mutant {
     /// Returns the place of the expression in the text of the file. Line breaks do not matter.
     pub(crate) fn place(&self, text: &str) -> Result<Range<usize>> {
-        let Self {
-            name, file, from, ..
-        } = self;
-        ensure!(
-            *from != self.to,
-            "{MUTANTS}: {name}: the texts do not differ"
-        );
+        let Self { name, file, from, .. } = self;
+        ensure!(*from != self.to, "{MUTANTS}: {name}: the texts do not differ");
         let (text, places) = without_breaks(text);
         let once = |part: &str| {
             let (text, part) = (&text, without_breaks(part).0);
@@ -112,10 +103,7 @@ impl Mutant {
 fn without_breaks(text: &str) -> (String, Vec<usize>) {
     let (mut short, mut places) = (String::new(), Vec::new());
     for (place, character) in text.char_indices() {
-        let next = text[place + character.len_utf8()..]
-            .trim_start()
-            .chars()
-            .next();
+        let next = text[place + character.len_utf8()..].trim_start().chars().next();
         let ends = matches!(next, Some(')' | ']' | '}'));
         if character.is_whitespace() || character == ',' && ends {
             continue;
@@ -138,9 +126,7 @@ pub(crate) fn mutants() -> Result<(Vec<Mutant>, Vec<Statement>)> {
 fn read_mutants() -> Result<Vec<Mutant>> {
     let mutants: BTreeMap<String, Mutant> =
         toml::from_str(&read(MUTANTS)?).with_context(|| format!("reading {MUTANTS}"))?;
-    let named = mutants
-        .into_iter()
-        .map(|(name, its)| Mutant { name, ..its });
+    let named = mutants.into_iter().map(|(name, its)| Mutant { name, ..its });
     Ok(named.collect())
 }
 
@@ -220,10 +206,7 @@ fn check_mutants(
 
 /// Checks that each statement has a test or a reason, and that all tests exist.
 fn check(documents: &[(String, Document)], read: &dyn Fn(&str) -> Result<String>) -> Result<()> {
-    let mut tests = Tests {
-        read,
-        known: BTreeMap::new(),
-    };
+    let mut tests = Tests { read, known: BTreeMap::new() };
     let mut problems = Vec::new();
     for (path, statement) in statements(documents) {
         let says = &statement.says;
@@ -264,8 +247,7 @@ impl Tests<'_> {
 
 /// Splits the name of a test into the path of its file and its name there.
 pub(crate) fn split(test: &str) -> Result<(&str, &str)> {
-    test.split_once("::")
-        .with_context(|| format!("{test} does not have the form FILE::TEST"))
+    test.split_once("::").with_context(|| format!("{test} does not have the form FILE::TEST"))
 }
 
 /// Collects functions with `#[test]`, and items whose documentation must not compile, with their inline
@@ -296,11 +278,7 @@ fn has_compile_fail(attributes: &[Attribute]) -> bool {
         let Meta::NameValue(meta) = &attribute.meta else {
             return false;
         };
-        let Expr::Lit(ExprLit {
-            lit: Lit::Str(line),
-            ..
-        }) = &meta.value
-        else {
+        let Expr::Lit(ExprLit { lit: Lit::Str(line), .. }) = &meta.value else {
             return false;
         };
         meta.path.is_ident("doc") && line.value().trim().starts_with("```compile_fail")
@@ -333,9 +311,8 @@ fn section(documents: &[(String, Document)]) -> Result<String> {
     let [all, tested, explained] = totals(documents.iter().copied());
     let of_all = documents.iter().flat_map(|its| &its.chapters);
     let mutated = of_all.flat_map(|its| &its.statements);
-    let (mutated, other): (Vec<_>, Vec<_>) = mutated
-        .filter(|its| !its.tests.is_empty())
-        .partition(|its| its.unmutated.is_none());
+    let (mutated, other): (Vec<_>, Vec<_>) =
+        mutated.filter(|its| !its.tests.is_empty()).partition(|its| its.unmutated.is_none());
     let (mutated, other) = (mutated.len(), other.len());
     let mut out = format!(
         "
@@ -455,12 +432,8 @@ def helper():
 
     #[test]
     fn tests_that_exist_are_found() {
-        for test in [
-            "a.rs::a_test",
-            "a.rs::provoked::inside",
-            "a.rs::Refused",
-            "a.py::test_a_list",
-        ] {
+        for test in ["a.rs::a_test", "a.rs::provoked::inside", "a.rs::Refused", "a.py::test_a_list"]
+        {
             checked(&format!("tests = ['{test}']")).expect(test);
         }
         checked("tests = ['a.rs::a_test', 'a.py::test_a_list'], reason = 'both'").expect("both");
@@ -478,10 +451,7 @@ def helper():
         ] {
             let statement = format!("tests = ['a.rs::a_test', '{test}'], reason = 'a reason'");
             let error = checked(&statement).expect_err(test).to_string();
-            assert!(
-                error.contains(test) && error.contains("It holds."),
-                "{error}"
-            );
+            assert!(error.contains(test) && error.contains("It holds."), "{error}");
         }
         checked("tests = ['b.rs::a_test']").expect_err("no such file");
         checked("tests = ['a_test']").expect_err("no file");
@@ -534,15 +504,10 @@ def helper():
             let error = check_mutants(&mutants, documents, &read).expect_err("a problem");
             assert!(error.to_string().contains("no-wait"), "{error}");
         }
-        let after = |after: &str| Mutant {
-            after: after.to_owned(),
-            ..mutant("wait(")
-        };
+        let after = |after: &str| Mutant { after: after.to_owned(), ..mutant("wait(") };
         let place = after("wait();").place("wait(); wait(1); end();");
         assert_eq!(place.expect("one place"), 8..13);
-        after("end")
-            .place("wait(); end();")
-            .expect_err("nothing after it");
+        after("end").place("wait(); end();").expect_err("nothing after it");
         let broken = "let x = self\n    .wait(\n        1,\n    );";
         let place = mutant("self.wait(1)").place(broken).expect("one place");
         assert_eq!(&broken[place], "self\n    .wait(\n        1,\n    )");

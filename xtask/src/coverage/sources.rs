@@ -205,12 +205,7 @@ impl Sources {
     fn values(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         for window in tokens.windows(4) {
-            let [
-                TokenTree::Ident(name),
-                TokenTree::Punct(is),
-                TokenTree::Ident(_),
-                last,
-            ] = window
+            let [TokenTree::Ident(name), TokenTree::Punct(is), TokenTree::Ident(_), last] = window
             else {
                 continue;
             };
@@ -266,15 +261,9 @@ impl<'a> Visit<'a> for Sources {
             Item::Struct(item) => {
                 let public = |field: &&syn::Field| matches!(field.vis, Visibility::Public(_));
                 let fields = item.fields.iter().filter(public);
-                fields
-                    .filter_map(|field| Some(field.ident.as_ref()?.to_string()))
-                    .collect()
+                fields.filter_map(|field| Some(field.ident.as_ref()?.to_string())).collect()
             }
-            Item::Enum(item) => item
-                .variants
-                .iter()
-                .map(|its| its.ident.to_string())
-                .collect(),
+            Item::Enum(item) => item.variants.iter().map(|its| its.ident.to_string()).collect(),
             _ => Vec::new(),
         };
         for (member, name) in members.iter().zip(std::iter::repeat(&name)) {
@@ -298,8 +287,7 @@ impl<'a> Visit<'a> for Sources {
         };
         let outer = self.item.clone();
         if !matches!(visibility, Visibility::Public(_)) {
-            self.item
-                .insert(0, PRIVATE.trim_end_matches(':').to_owned());
+            self.item.insert(0, PRIVATE.trim_end_matches(':').to_owned());
         }
         self.item.push(name);
         self.note(attributes);
@@ -346,11 +334,7 @@ fn links(attributes: &[Attribute]) -> Vec<Function> {
         let Meta::NameValue(meta) = &attribute.meta else {
             continue;
         };
-        if let Expr::Lit(syn::ExprLit {
-            lit: Lit::Str(line),
-            ..
-        }) = &meta.value
-        {
+        if let Expr::Lit(syn::ExprLit { lit: Lit::Str(line), .. }) = &meta.value {
             for link in line.value().split("](fn@cuda_sys::").skip(1) {
                 found.extend(link.split(')').next().and_then(Function::find));
             }

@@ -88,9 +88,7 @@ pub(super) fn check_choices<'a>(
     own: &BTreeMap<String, String>,
 ) -> Result<()> {
     let without_answer = |items: &'a String| items.strip_suffix(ANSWER).unwrap_or(items);
-    let known: BTreeSet<&str> = items
-        .flat_map(|items| without_answer(items).split(", "))
-        .collect();
+    let known: BTreeSet<&str> = items.flat_map(|items| without_answer(items).split(", ")).collect();
     let fits = |pattern: &str, name: &str| match pattern.strip_suffix('*') {
         Some(start) => name.starts_with(start),
         None => pattern == name,
@@ -106,10 +104,8 @@ pub(super) fn check_choices<'a>(
             if !is_plain || known.contains(member.as_str()) {
                 continue;
             }
-            let reasons: Vec<_> = own
-                .keys()
-                .filter(|own| fits(own, &path) || fits(own, &member))
-                .collect();
+            let reasons: Vec<_> =
+                own.keys().filter(|own| fits(own, &path) || fits(own, &member)).collect();
             if reasons.is_empty() {
                 missing.push(member);
             }
@@ -124,10 +120,7 @@ pub(super) fn check_choices<'a>(
          and without a reason in xtask/coverage.toml: {}",
         missing.join(", ")
     );
-    ensure!(
-        idle.is_empty(),
-        "unused reasons of `own` in xtask/coverage.toml: {idle:?}"
-    );
+    ensure!(idle.is_empty(), "unused reasons of `own` in xtask/coverage.toml: {idle:?}");
     Ok(())
 }
 
@@ -182,27 +175,18 @@ fn of_bindings() -> Result<BTreeMap<String, Vec<String>>> {
         }
     }
     for (ty, file) in CONSTANTS {
-        let start = if ty == "CUstreamAttrID" {
-            "CU_STREAM_ATTRIBUTE"
-        } else {
-            ty
-        };
+        let start = if ty == "CUstreamAttrID" { "CU_STREAM_ATTRIBUTE" } else { ty };
         let names = read(file)?
             .lines()
             .filter_map(|line| line.trim().split([':', ' ']).next().map(str::to_owned))
-            .filter(|name| {
-                name.strip_prefix(start)
-                    .is_some_and(|rest| rest.starts_with('_'))
-            })
+            .filter(|name| name.strip_prefix(start).is_some_and(|rest| rest.starts_with('_')))
             .collect();
         all.insert(ty.to_owned(), names);
     }
     // A macro call with a header line for each type and a line for each value.
     let mut open: Option<(String, Vec<String>)> = None;
     for line in read("enums")?.lines().map(str::trim) {
-        let head = ["flags ", "values "]
-            .iter()
-            .find_map(|kind| line.strip_prefix(kind));
+        let head = ["flags ", "values "].iter().find_map(|kind| line.strip_prefix(kind));
         if let Some((name, _)) = head.and_then(|head| head.split_once(':')) {
             open = Some((name.to_owned(), Vec::new()));
         } else if line == "}" {
@@ -234,22 +218,13 @@ mod tests {
         check_choices(&sources, items.iter(), &own).map_err(|error| error.to_string())
     }
 
-    const ALL: [&str; 4] = [
-        "Limit::Stack, Limit::Heap",
-        "Options::urgent",
-        "Flags::ONE (answer)",
-        "Policy::Auto",
-    ];
+    const ALL: [&str; 4] =
+        ["Limit::Stack, Limit::Heap", "Options::urgent", "Flags::ONE (answer)", "Policy::Auto"];
 
     #[test]
     fn every_value_flag_and_field_needs_an_item_or_a_reason() {
         assert_eq!(checked(&ALL, &[]), Ok(()));
-        for missing in [
-            "Limit::Heap",
-            "Options::urgent",
-            "Flags::ONE",
-            "Policy::Auto",
-        ] {
+        for missing in ["Limit::Heap", "Options::urgent", "Flags::ONE", "Policy::Auto"] {
             let items = ALL.map(|items| items.replace(missing, "Nothing::here"));
             let items = items.each_ref().map(String::as_str);
             let error = checked(&items, &[]).expect_err("one has no item");

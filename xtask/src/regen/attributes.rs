@@ -29,9 +29,8 @@ pub(crate) fn render(api: &Api, kinds: &BTreeMap<String, Kind>) -> Result<String
     let mut text = String::from("attributes! {\n");
     let mut named = BTreeMap::new();
     for (name, value) in &attributes.constants {
-        let short = name
-            .strip_prefix(PREFIX)
-            .with_context(|| format!("{name} has another prefix"))?;
+        let short =
+            name.strip_prefix(PREFIX).with_context(|| format!("{name} has another prefix"))?;
         let Some(kind) = kinds.get(short) else {
             // It may be an older name of an attribute that has an entry under another name.
             named.entry(*value).or_insert(None);
@@ -51,20 +50,13 @@ pub(crate) fn render(api: &Api, kinds: &BTreeMap<String, Kind>) -> Result<String
     for (value, short) in named {
         ensure!(
             // The end marker is not an attribute.
-            short.is_some()
-                || attributes
-                    .constants
-                    .last()
-                    .is_some_and(|(_, end)| *end == value),
+            short.is_some() || attributes.constants.last().is_some_and(|(_, end)| *end == value),
             "xtask/attributes.toml has no entry for attribute {value}"
         );
     }
     for name in kinds.keys() {
         ensure!(
-            attributes
-                .constants
-                .iter()
-                .any(|(known, _)| known.strip_prefix(PREFIX) == Some(name)),
+            attributes.constants.iter().any(|(known, _)| known.strip_prefix(PREFIX) == Some(name)),
             "xtask/attributes.toml has {name}, but the headers do not"
         );
     }
@@ -74,8 +66,7 @@ pub(crate) fn render(api: &Api, kinds: &BTreeMap<String, Kind>) -> Result<String
 
 /// Converts `12.4` to 12040.
 fn version_number(text: &str) -> Result<u32> {
-    let (major, minor) = text
-        .split_once('.')
-        .with_context(|| format!("{text} is not a version"))?;
+    let (major, minor) =
+        text.split_once('.').with_context(|| format!("{text} is not a version"))?;
     Ok(major.parse::<u32>()? * 1000 + minor.parse::<u32>()? * 10)
 }

@@ -24,16 +24,8 @@ struct Entry {
 
 /// The libraries: the `static` that opens one, the prefix of its functions, and NVIDIA's page.
 const LIBRARIES: [(&str, &str, &str); 2] = [
-    (
-        "NVRTC",
-        "nvrtc",
-        "https://docs.nvidia.com/cuda/nvrtc/index.html",
-    ),
-    (
-        "NVJITLINK",
-        "nvJitLink",
-        "https://docs.nvidia.com/cuda/nvjitlink/index.html",
-    ),
+    ("NVRTC", "nvrtc", "https://docs.nvidia.com/cuda/nvrtc/index.html"),
+    ("NVJITLINK", "nvJitLink", "https://docs.nvidia.com/cuda/nvjitlink/index.html"),
 ];
 
 pub(super) fn generate(include: &Path) -> Result<Vec<Generated>> {
@@ -61,19 +53,13 @@ pub(super) fn generate(include: &Path) -> Result<Vec<Generated>> {
     ];
     let mut bound = 0;
     for (library, prefix, page) in LIBRARIES {
-        let functions: Vec<&Prototype> = api
-            .functions
-            .iter()
-            .filter(|function| function.name.starts_with(prefix))
-            .collect();
+        let functions: Vec<&Prototype> =
+            api.functions.iter().filter(|function| function.name.starts_with(prefix)).collect();
         bound += functions.len();
         let name = format!("{}.rs", library.to_lowercase());
         files.push(file(&name, rows(&functions, library, page, &entries)?));
     }
-    ensure!(
-        bound == api.functions.len(),
-        "a function of neither library"
-    );
+    ensure!(bound == api.functions.len(), "a function of neither library");
     Ok(files)
 }
 

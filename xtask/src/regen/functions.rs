@@ -46,10 +46,7 @@ pub(crate) fn describe<'a>(
     let mut functions = Vec::new();
     for prototype in prototypes {
         let symbol = prototype.name.as_str();
-        ensure!(
-            type_name(&prototype.output)? == "CUresult",
-            "{symbol} does not return a CUresult"
-        );
+        ensure!(type_name(&prototype.output)? == "CUresult", "{symbol} does not return a CUresult");
         let (plain, mode) = split_mode(symbol);
         let (base, _) = split_abi(plain);
         let place = match mode {
@@ -76,13 +73,7 @@ pub(crate) fn describe<'a>(
                 group.replace('_', "__")
             );
         }
-        functions.push(Function {
-            prototype,
-            place,
-            base,
-            since: since[symbol],
-            docs,
-        });
+        functions.push(Function { prototype, place, base, since: since[symbol], docs });
     }
     functions.sort_by(|a, b| a.prototype.name.cmp(&b.prototype.name));
     Ok(functions)
@@ -160,9 +151,7 @@ fn assign<'a>(prototypes: &'a [Prototype], since: &Since) -> Result<BTreeMap<&'a
     for prototype in prototypes {
         let (plain, mode) = split_mode(&prototype.name);
         let (base, abi) = split_abi(plain);
-        abis.entry((base.to_owned(), mode))
-            .or_default()
-            .push((abi, &prototype.name));
+        abis.entry((base.to_owned(), mode)).or_default().push((abi, &prototype.name));
     }
     let mut assigned = BTreeMap::new();
     for ((base, mode), mut symbols) in abis {

@@ -5,13 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-const HEADERS: [&str; 5] = [
-    "cuda.h",
-    "cudaGL.h",
-    "cudaEGL.h",
-    "cudaVDPAU.h",
-    "cudaProfiler.h",
-];
+const HEADERS: [&str; 5] = ["cuda.h", "cudaGL.h", "cudaEGL.h", "cudaVDPAU.h", "cudaProfiler.h"];
 
 /// Returns a map from base name to Doxygen group. Only the names are read.
 pub(crate) fn read(include: &Path) -> Result<BTreeMap<String, String>> {

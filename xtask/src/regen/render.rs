@@ -44,11 +44,7 @@ pub(crate) fn macros(api: &Api, docs: &BTreeMap<String, String>) -> String {
         if let Some(docs) = docs.get(&constant.name) {
             text += &comment(docs);
         }
-        let _ = writeln!(
-            text,
-            "    {}: {} = {},",
-            constant.name, constant.ty, constant.value
-        );
+        let _ = writeln!(text, "    {}: {} = {},", constant.name, constant.ty, constant.value);
     }
     text.push_str("}\n");
     text
@@ -57,11 +53,7 @@ pub(crate) fn macros(api: &Api, docs: &BTreeMap<String, String>) -> String {
 /// Renders structs, unions and aliases, and the list of types whose default is zero.
 pub(crate) fn types(api: &Api) -> String {
     let mut text = String::new();
-    let file = syn::File {
-        shebang: None,
-        attrs: Vec::new(),
-        items: api.types.clone(),
-    };
+    let file = syn::File { shebang: None, attrs: Vec::new(), items: api.types.clone() };
     text += &prettyplease::unparse(&file).replace("::core::ffi::", "");
     text.push_str("\nzero_by_default! {\n");
     for item in &api.types {
@@ -79,19 +71,14 @@ pub(crate) fn types(api: &Api) -> String {
 
 /// Returns whether C only declares the struct. bindgen then generates one field of zero size.
 fn is_opaque(item: &syn::ItemStruct) -> bool {
-    item.fields
-        .iter()
-        .any(|field| field.ident.as_ref().is_some_and(|name| name == "_unused"))
+    item.fields.iter().any(|field| field.ident.as_ref().is_some_and(|name| name == "_unused"))
 }
 
 pub(crate) fn layouts(api: &Api) -> String {
     let mut text = String::from("layouts! {\n");
     for layout in &api.layouts {
-        let _ = write!(
-            text,
-            "    {}: size {}, align {} {{ ",
-            layout.name, layout.size, layout.align
-        );
+        let _ =
+            write!(text, "    {}: size {}, align {} {{ ", layout.name, layout.size, layout.align);
         for (field, offset) in &layout.fields {
             let _ = write!(text, "{field} = {offset}, ");
         }

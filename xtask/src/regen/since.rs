@@ -35,9 +35,7 @@ pub(crate) fn read(include: &Path) -> Result<Since> {
 fn typedef(line: &str) -> Option<(String, u32, &'static str)> {
     let line = line.trim_start().strip_prefix("typedef")?;
     let name = line.split_once("PFN_")?.1;
-    let name = name
-        .split(|c: char| !c.is_alphanumeric() && c != '_')
-        .next()?;
+    let name = name.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
     let (name, mode) = split_mode(name);
     let (base, version) = name.rsplit_once("_v")?;
     Some((base.to_owned(), version.parse().ok()?, mode))

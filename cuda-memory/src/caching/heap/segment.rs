@@ -27,11 +27,7 @@ impl Heap {
             is_free: false,
             points: SyncPoints::new(),
         });
-        let memory = Block {
-            address,
-            size: 0,
-            token: 0,
-        };
+        let memory = Block { address, size: 0, token: 0 };
         self.slabs.push(Some(Slab { memory, first: id }));
         self.unmapped.insert((address, id));
     }
@@ -73,12 +69,7 @@ impl Heap {
             node.is_free = false;
             (before, std::mem::take(&mut node.points))
         });
-        Some(Growth {
-            id,
-            before,
-            address,
-            size: missing,
-        })
+        Some(Growth { id, before, address, size: missing })
     }
 
     /// Ends a growth whose memory was mapped. Returns the allocated block, which may be larger than was
@@ -117,8 +108,7 @@ impl Heap {
         let free = self.free.iter().rev();
         let done = free
             .filter(|(_, _, id)| progress.are_done_but_for(&self.nodes[*id as usize].points, None));
-        done.map(|(size, address, id)| (*id, *address, *size))
-            .collect()
+        done.map(|(size, address, id)| (*id, *address, *size)).collect()
     }
 
     /// Returns whether the work of a free block is not done.

@@ -17,11 +17,7 @@ type Progress = StreamProgress<NoEvent>;
 const SLAB: usize = 64 * GRAIN as usize;
 
 fn slab(number: u64) -> Block {
-    Block {
-        address: 0x10_0000 * (number + 1),
-        size: SLAB,
-        token: 100 + number,
-    }
+    Block { address: 0x10_0000 * (number + 1), size: SLAB, token: 100 + number }
 }
 
 /// Returns a heap with one slab. The first `parts` blocks of the slab, four grains each, are allocated;
@@ -68,10 +64,7 @@ fn a_block_keeps_a_rest_that_is_smaller_than_a_grain() {
     heap.shrink(id, SLAB as u64 - GRAIN / 2);
     assert_eq!(heap.nodes.len(), 1);
     heap.shrink(id, SLAB as u64 - GRAIN);
-    assert_eq!(
-        (heap.size(id), heap.free_bytes),
-        (SLAB as u64 - GRAIN, GRAIN)
-    );
+    assert_eq!((heap.size(id), heap.free_bytes), (SLAB as u64 - GRAIN, GRAIN));
 }
 
 #[test]
@@ -93,13 +86,8 @@ fn a_block_is_found_when_its_sync_points_are_done() {
     let point = progress.sync_point(UNORDERED);
     let other = progress.sync_point_of_event(None);
     heap.give(ids[0], &[other]);
-    assert_eq!(
-        heap.find(4 * GRAIN, Some(other.entry), &progress),
-        Some(ids[0])
-    );
-    let rest = heap
-        .find(4 * GRAIN, None, &progress)
-        .expect("the rest of the slab");
+    assert_eq!(heap.find(4 * GRAIN, Some(other.entry), &progress), Some(ids[0]));
+    let rest = heap.find(4 * GRAIN, None, &progress).expect("the rest of the slab");
     assert_ne!(rest, ids[0]);
     heap.give(ids[1], &[point]);
     assert!(heap.waiting.contains(&ids[1]), "it is not merged");
@@ -125,11 +113,7 @@ fn blocks_that_waited_are_merged_once_their_work_is_done() {
     heap.forget_done(&progress);
     sums_up(&heap);
     assert_eq!(heap.points(ids[1]), [pending]);
-    assert_eq!(
-        heap.points(ids[2]),
-        [other],
-        "another stream's work is not done"
-    );
+    assert_eq!(heap.points(ids[2]), [other], "another stream's work is not done");
     assert_eq!(heap.waiting.len(), 1);
     progress.settled(&[pending.number, other.number]);
     heap.forget_done(&progress);
@@ -149,18 +133,11 @@ fn only_entirely_free_slabs_are_idle_and_removed() {
     assert!(heap.remove(2).is_none(), "there is none");
     let second = heap.take(heap.find_any(GRAIN).expect("room"), GRAIN);
     heap.give(ids[0], &[]);
-    assert!(
-        heap.idle().is_empty(),
-        "its first block is free, another is not"
-    );
+    assert!(heap.idle().is_empty(), "its first block is free, another is not");
     assert!(heap.remove(0).is_none());
     heap.give(second, &[]);
     heap.give(other, &[]);
-    let idle: Vec<_> = heap
-        .idle()
-        .iter()
-        .map(|(place, size, _)| (*place, *size))
-        .collect();
+    let idle: Vec<_> = heap.idle().iter().map(|(place, size, _)| (*place, *size)).collect();
     assert_eq!(idle, [(0, SLAB as u64), (1, SLAB as u64)]);
     assert_eq!(heap.remove(0), Some(slab(0)));
     assert_eq!((heap.reserved, heap.slab_count()), (SLAB as u64, 1));
@@ -172,11 +149,7 @@ fn only_entirely_free_slabs_are_idle_and_removed() {
 #[test]
 fn the_token_of_a_slab_is_told_for_parts_of_allocated_blocks() {
     let (mut heap, ids) = heap(2);
-    let part = |offset, size| Block {
-        address: heap.address(ids[1]) + offset,
-        size,
-        token: 0,
-    };
+    let part = |offset, size| Block { address: heap.address(ids[1]) + offset, size, token: 0 };
     let four = 4 * GRAIN as usize;
     assert_eq!(heap.token_below(ids[1], &part(0, four)), Some(100));
     assert_eq!(heap.token_below(ids[1], &part(GRAIN, 1)), Some(100));
@@ -201,9 +174,7 @@ fn segment() -> (Heap, Progress) {
 
 /// Grows by what a block of `size` bytes needs, and takes the block.
 fn grow(heap: &mut Heap, progress: &Progress, size: u64, entry: Option<u32>) -> (Id, u64) {
-    let growth = heap
-        .begin_growth(size, PAGE, entry, progress)
-        .expect("addresses");
+    let growth = heap.begin_growth(size, PAGE, entry, progress).expect("addresses");
     let mapped = growth.size;
     let id = heap.end_growth(growth);
     heap.shrink(id, size);

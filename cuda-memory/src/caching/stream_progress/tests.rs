@@ -72,10 +72,7 @@ fn an_entry_with_work_is_not_reused() {
     assert!(progress.is_done(&point));
     let again = progress.of(stream(2), &Reach::Always);
     assert_eq!(again, entry);
-    assert!(
-        progress.sync_point(again).number > point.number,
-        "numbers continue"
-    );
+    assert!(progress.sync_point(again).number > point.number, "numbers continue");
 }
 
 #[test]
@@ -92,9 +89,7 @@ fn an_event_covers_the_sync_points_before_it() {
     let (events, records) = progress.cover(&points[1..2], None, None).expect("events");
     assert_eq!((events.len(), records.len()), (1, 0));
     drop(events);
-    let (events, _) = progress
-        .cover(&[later], Some(entry), None)
-        .expect("nothing");
+    let (events, _) = progress.cover(&[later], Some(entry), None).expect("nothing");
     assert!(events.is_empty(), "its own stream needs none");
 
     progress.reached(entry, points[2].number);
@@ -118,11 +113,7 @@ fn events_are_reached_up_to_the_number_and_no_further() {
         .collect();
     progress.reached(entry, numbers[1]);
     let queries = progress.due(None).1;
-    let left: Vec<u64> = queries[0]
-        .events
-        .iter()
-        .map(|(number, _)| *number)
-        .collect();
+    let left: Vec<u64> = queries[0].events.iter().map(|(number, _)| *number).collect();
     assert_eq!(left, numbers[2..]);
 }
 
@@ -134,22 +125,10 @@ fn events_are_sorted_by_their_numbers() {
     for number in [numbers[2], numbers[0], numbers[1], numbers[1]] {
         let reach = Reach::Always;
         let event = Some(event());
-        progress.enter(
-            Record {
-                entry,
-                number,
-                reach,
-                event,
-            },
-            true,
-        );
+        progress.enter(Record { entry, number, reach, event }, true);
     }
     let queries = progress.due(None).1;
-    let order: Vec<u64> = queries[0]
-        .events
-        .iter()
-        .map(|(number, _)| *number)
-        .collect();
+    let order: Vec<u64> = queries[0].events.iter().map(|(number, _)| *number).collect();
     assert_eq!(order, [numbers[0], numbers[1], numbers[1], numbers[2]]);
 }
 
@@ -198,10 +177,7 @@ fn a_named_stream_is_recorded_only_by_a_call_that_receives_it() {
     let mut progress = Progress::new(&OURS);
     let entry = progress.of(stream(0), &Reach::Named);
     let point = progress.sync_point(entry);
-    assert!(
-        progress.wanted(entry, stream(0)).is_none(),
-        "not wanted yet"
-    );
+    assert!(progress.wanted(entry, stream(0)).is_none(), "not wanted yet");
     assert!(progress.cover(&[point], None, Some(stream(1))).is_none());
     let record = progress.wanted(entry, stream(0)).expect("wanted now");
     assert!(progress.wanted(entry, stream(0)).is_none(), "once");

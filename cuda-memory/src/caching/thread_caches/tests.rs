@@ -52,10 +52,7 @@ fn a_full_cache_returns_the_block() {
     for id in 0..DEPTH as u32 {
         assert!(cache.push(0, idle(id), u64::MAX).is_ok());
     }
-    assert!(
-        cache.push(0, idle(9), u64::MAX).is_err(),
-        "beyond the depth"
-    );
+    assert!(cache.push(0, idle(9), u64::MAX).is_err(), "beyond the depth");
 }
 
 #[test]

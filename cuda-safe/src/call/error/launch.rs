@@ -113,11 +113,7 @@ pub enum LaunchLimit {
 
 impl fmt::Display for LaunchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            error,
-            kernel,
-            limit,
-        } = self;
+        let Self { error, kernel, limit } = self;
         write!(f, "{error}; kernel \"{kernel}\": {limit}")
     }
 }
@@ -145,30 +141,18 @@ impl fmt::Display for LaunchLimit {
                 f,
                 "the grid has {given} blocks along {axis}, but the device supports at most {max}"
             ),
-            Self::DeviceThreads {
-                block,
-                threads,
-                max,
-            } => write!(
+            Self::DeviceThreads { block, threads, max } => write!(
                 f,
                 "a block of {} has {threads} threads, but the device supports at most {max}",
                 Extents(*block)
             ),
-            Self::KernelThreads {
-                threads,
-                max,
-                registers,
-            } => write!(
+            Self::KernelThreads { threads, max, registers } => write!(
                 f,
                 "the block has {threads} threads, but the kernel supports at most {max} on this \
                  device, because of its {registers} registers per thread or its launch bounds \
                  (__launch_bounds__)"
             ),
-            Self::DynamicSharedMemory {
-                given,
-                max,
-                settable,
-            } => {
+            Self::DynamicSharedMemory { given, max, settable } => {
                 write!(
                     f,
                     "the block has {given} bytes of dynamic shared memory, but the kernel's limit \
@@ -212,12 +196,7 @@ impl fmt::Display for LaunchLimit {
             Self::NoCooperativeLaunch => {
                 f.write_str("the device does not support cooperative launches")
             }
-            Self::CooperativeBlocks {
-                blocks,
-                max,
-                per_sm,
-                sm_count,
-            } => write!(
+            Self::CooperativeBlocks { blocks, max, per_sm, sm_count } => write!(
                 f,
                 "the cooperative launch has {blocks} blocks, but at most {max} can run at the same \
                  time ({per_sm} on each of {sm_count} SMs)"

@@ -102,20 +102,12 @@ impl DriverError {
     /// Returns the error of a function, without a log. To get the error of a call that has just failed,
     /// use [`check`](crate::check), which also reads the log.
     pub const fn new(code: CUresult, call: &'static str) -> Self {
-        Self {
-            code,
-            call,
-            log: None,
-            _room: false,
-        }
+        Self { code, call, log: None, _room: false }
     }
 
     /// Returns the error of a call that has just failed on this thread.
     pub(crate) fn of_failure(code: CUresult, call: &'static str) -> Self {
-        Self {
-            log: driver_log::of_failure(call, code),
-            ..Self::new(code, call)
-        }
+        Self { log: driver_log::of_failure(call, code), ..Self::new(code, call) }
     }
 
     /// Returns the reasons that the driver logged for this failure, one on each line. The text of the
@@ -341,10 +333,7 @@ impl PartialEq for Error {
             (Self::Compile(a), Self::Compile(b)) => a == b,
             (
                 Self::PtxTooNew { ptx, driver },
-                Self::PtxTooNew {
-                    ptx: other_ptx,
-                    driver: other_driver,
-                },
+                Self::PtxTooNew { ptx: other_ptx, driver: other_driver },
             ) => (ptx, driver) == (other_ptx, other_driver),
             (Self::HostFunctionPanicked(a), Self::HostFunctionPanicked(b)) => a == b,
             (Self::NoDevice, Self::NoDevice)
@@ -449,10 +438,7 @@ pub struct Rejected<T> {
 
 impl<T> Rejected<T> {
     pub(crate) fn new(error: impl Into<Error>, value: T) -> Self {
-        Self {
-            error: error.into(),
-            value,
-        }
+        Self { error: error.into(), value }
     }
 }
 

@@ -35,19 +35,11 @@ pub enum Invalid {
     /// SMs of the device are in use under another split.
     SplitInUse { device: i32, holder: String },
     /// A group of an exact split that breaks a rule for groups. `index` is zero-based.
-    GroupRequest {
-        index: usize,
-        sm_count: u32,
-        coscheduled: u32,
-        rule: &'static str,
-    },
+    GroupRequest { index: usize, sm_count: u32, coscheduled: u32, rule: &'static str },
     /// Group flags that this crate does not know. `index` is zero-based.
     GroupFlags { index: usize, flags: u32 },
     /// The driver is too old for flags of a group.
-    GroupFlagsNeedNewerDriver {
-        since: cuda_sys::CudaVersion,
-        driver: cuda_sys::CudaVersion,
-    },
+    GroupFlagsNeedNewerDriver { since: cuda_sys::CudaVersion, driver: cuda_sys::CudaVersion },
     /// A requested partition size of 0 SMs, 0 percent or the weight 0. `index` is zero-based.
     ZeroPartitionSize { index: usize },
     /// More than one partition has the size "the rest".
@@ -62,11 +54,7 @@ pub enum Invalid {
     /// Work queues for a descriptor that already has work queues.
     SecondWorkqueues,
     /// A setting of work queues with an invalid value.
-    WorkqueueSetting {
-        setting: &'static str,
-        given: u32,
-        possible: &'static str,
-    },
+    WorkqueueSetting { setting: &'static str, given: u32, possible: &'static str },
     /// The work queues and the groups of SMs belong to different devices.
     WorkqueuesOfOtherDevice { its: u32, expected: u32 },
     /// The green context is current on another thread.
@@ -84,16 +72,9 @@ pub enum Invalid {
     /// One green context with groups of different splits or devices.
     GroupsOfDifferentSplits,
     /// The groups of one green context differ in the property `what`.
-    GroupsThatDiffer {
-        what: &'static str,
-        first: u32,
-        other: u32,
-    },
+    GroupsThatDiffer { what: &'static str, first: u32, other: u32 },
     /// Several groups in one green context, on a CUDA 12.4 driver.
-    SeveralGroupsNeedNewerDriver {
-        groups: usize,
-        driver: cuda_sys::CudaVersion,
-    },
+    SeveralGroupsNeedNewerDriver { groups: usize, driver: cuda_sys::CudaVersion },
     /// A blocking stream in a green context. Such a stream cannot wait for the default stream.
     BlockingGreenStream,
     /// An allocation, an operation on host memory or a host function, on a stream that is captured.
@@ -103,11 +84,7 @@ pub enum Invalid {
     /// A use of a graph recorder after a failed capture, which destroyed the graph.
     RecorderWithoutGraph,
     /// A capture cannot begin or be joined while other calls on the stream or event are in progress.
-    CallsInProgress {
-        what: &'static str,
-        calls: u32,
-        last: &'static str,
-    },
+    CallsInProgress { what: &'static str, calls: u32, last: &'static str },
     /// The stream or event belongs to another capture, which has not ended.
     OtherCapture { what: &'static str },
     /// A release that cannot run now and cannot be deferred, because the context or stream of the object
@@ -118,10 +95,7 @@ pub enum Invalid {
     /// Too many memory operations in one batch.
     TooManyOperations { count: usize, max: usize },
     /// A memory operation on a kind of memory that the driver does not support there.
-    NoMemoryOperations {
-        memory: &'static str,
-        address: cuda_sys::CUdeviceptr,
-    },
+    NoMemoryOperations { memory: &'static str, address: cuda_sys::CUdeviceptr },
     /// A memory operation of a graph that this crate does not know, because foreign code or a newer
     /// driver made it. The numbers are those of the driver.
     UnknownMemoryOperation { operation: u32, flags: u32 },
@@ -148,47 +122,21 @@ pub enum Invalid {
     /// A process id that the driver cannot receive.
     ProcessId { pid: u32 },
     /// A process that is not in the state that an operation needs.
-    ProcessState {
-        pid: u32,
-        state: &'static str,
-        needed: &'static str,
-    },
+    ProcessState { pid: u32, state: &'static str, needed: &'static str },
     /// The module has no kernel of this name. `available` holds the names of its kernels, if the driver
     /// can list them.
-    NoSuchKernel {
-        name: String,
-        available: Option<Vec<String>>,
-    },
+    NoSuchKernel { name: String, available: Option<Vec<String>> },
     /// The number of arguments differs from the number of parameters of the kernel.
-    ArgumentCount {
-        kernel: String,
-        parameters: usize,
-        given: usize,
-    },
+    ArgumentCount { kernel: String, parameters: usize, given: usize },
     /// An argument and its parameter have different sizes, in bytes. `index` is zero-based.
-    ArgumentSize {
-        kernel: String,
-        index: usize,
-        parameter: usize,
-        given: usize,
-    },
+    ArgumentSize { kernel: String, index: usize, parameter: usize, given: usize },
     /// The module has no variable of this name.
     NoSuchGlobal { name: String },
     /// A buffer of a variable, whose size is not a multiple of the element size or whose address is not
     /// aligned for the element type.
-    GlobalLayout {
-        name: String,
-        size: usize,
-        address: u64,
-        element: usize,
-        align: usize,
-    },
+    GlobalLayout { name: String, size: usize, address: u64, element: usize, align: usize },
     /// A JIT option with an invalid value.
-    JitOption {
-        option: &'static str,
-        given: String,
-        possible: &'static str,
-    },
+    JitOption { option: &'static str, given: String, possible: &'static str },
     /// The driver is too old for a JIT option.
     JitOptionNeedsNewerDriver {
         option: &'static str,
@@ -196,33 +144,17 @@ pub enum Invalid {
         driver: cuda_sys::CudaVersion,
     },
     /// A launch attribute with an invalid value.
-    LaunchAttribute {
-        attribute: &'static str,
-        given: String,
-        possible: &'static str,
-    },
+    LaunchAttribute { attribute: &'static str, given: String, possible: &'static str },
     /// A grid or block with a dimension of zero, or a block of 2^32 or more threads.
     LaunchConfig { grid: [u32; 3], block: [u32; 3] },
     /// The objects of one operation belong to different contexts.
-    OtherContext {
-        what: &'static str,
-        its: String,
-        expected: String,
-    },
+    OtherContext { what: &'static str, its: String, expected: String },
     /// The buffer is bound to a different stream than that of the operation.
-    OtherStream {
-        what: String,
-        its: String,
-        expected: String,
-    },
+    OtherStream { what: String, its: String, expected: String },
     /// The source and the target of a copy have different numbers of elements.
     Lengths { source: usize, target: usize },
     /// A range that is out of bounds for `len` elements.
-    Range {
-        start: usize,
-        end: usize,
-        len: usize,
-    },
+    Range { start: usize, end: usize, len: usize },
     /// Chunks of zero elements.
     EmptyChunks,
     /// Ranges of different pinned buffers, which cannot be joined.
@@ -231,18 +163,9 @@ pub enum Invalid {
     MissingRanges { given: usize, existing: usize },
     /// Device memory whose size is not a multiple of the size of the elements that it was cast to, or
     /// whose address is not aligned for them. All sizes are in bytes.
-    Cast {
-        address: cuda_sys::CUdeviceptr,
-        size: usize,
-        element: usize,
-        align: usize,
-    },
+    Cast { address: cuda_sys::CUdeviceptr, size: usize, element: usize, align: usize },
     /// A 2-D or 3-D region that is out of bounds for `len` elements, or whose rows or slices overlap.
-    Region {
-        region: crate::call::region::Region,
-        extent: crate::call::region::Extent,
-        len: usize,
-    },
+    Region { region: crate::call::region::Region, extent: crate::call::region::Extent, len: usize },
     /// Pitched memory with an element size, in bytes, that the driver does not support; or a pitch, in
     /// bytes, that is not a multiple of the element size or is shorter than a row.
     PitchSize { size: usize, pitch: Option<usize> },
@@ -296,45 +219,26 @@ pub enum Invalid {
     /// rejected property.
     Texture { what: &'static str, problem: String },
     /// A field of a DLPack tensor, or an argument of the DLPack protocol, with an invalid value.
-    Dlpack {
-        field: &'static str,
-        problem: String,
-    },
+    Dlpack { field: &'static str, problem: String },
     /// A node of another graph than `graph`, which is a number.
     OtherGraphNode { node: String, graph: u64 },
     /// A node that was removed, or that does not exist in this graph or executable graph.
     NoSuchNode { node: String },
     /// A node of another kind.
-    NodeKind {
-        node: String,
-        found: String,
-        expected: String,
-    },
+    NodeKind { node: String, found: String, expected: String },
     /// A node that appears twice in the dependencies of a new node.
     RepeatedDependency { node: String },
     /// An edge that cannot be added or removed.
-    Edge {
-        from: String,
-        to: String,
-        problem: &'static str,
-    },
+    Edge { from: String, to: String, problem: &'static str },
     /// A node that would do nothing: its memory has no bytes, or its batch no operations.
     EmptyNode { what: &'static str },
     /// The edges of a graph form a cycle.
     GraphCycle { node: String },
     /// Two nodes of a graph use the same memory, one of them writes, and no path of full edges leads
     /// from one to the other. `buffer` is the number of the buffer.
-    UnorderedAccess {
-        first: String,
-        second: String,
-        buffer: u64,
-    },
+    UnorderedAccess { first: String, second: String, buffer: u64 },
     /// A graph that the driver cannot instantiate, with the node that it named.
-    Instantiation {
-        node: Option<String>,
-        reason: &'static str,
-        code: cuda_sys::CUresult,
-    },
+    Instantiation { node: Option<String>, reason: &'static str, code: cuda_sys::CUresult },
     /// Options of an instantiation that exclude each other.
     InstantiateOptions,
     /// A second executable graph of a graph that owns memory or has conditional nodes. `graph` is the
@@ -346,11 +250,7 @@ pub enum Invalid {
     MemoryNodes { what: &'static str },
     /// A node that uses memory of an allocation node while it is not allocated. `allocation` is the number
     /// of the memory.
-    UnallocatedAccess {
-        node: String,
-        allocation: u64,
-        problem: &'static str,
-    },
+    UnallocatedAccess { node: String, allocation: u64, problem: &'static str },
     /// A second free node for the memory of an allocation node.
     FreedTwice { allocation: u64 },
     /// A launch that allocates memory that an earlier launch has allocated, and that is not freed.
@@ -388,11 +288,7 @@ pub enum Invalid {
     /// A node that the bodies of conditional nodes cannot contain.
     NotInBody { node: String, reason: &'static str },
     /// A body that the node does not have. `index` is zero-based.
-    NoSuchBody {
-        node: String,
-        index: u32,
-        count: usize,
-    },
+    NoSuchBody { node: String, index: u32, count: usize },
     /// A switch without bodies.
     NoBodies,
     /// A function that changed a body replaced it by another graph.
@@ -406,11 +302,7 @@ pub enum Invalid {
     /// Text for the driver that is not Unicode.
     NotUnicode,
     /// A size or an offset of virtual memory that is not a positive multiple of the granularity.
-    Granularity {
-        what: &'static str,
-        bytes: usize,
-        granularity: usize,
-    },
+    Granularity { what: &'static str, bytes: usize, granularity: usize },
     /// Virtual memory that a device cannot read and write. `device` is an ordinal.
     NoAccess { device: u32 },
     /// A buffer that is not a mapping of virtual memory.
@@ -423,23 +315,12 @@ pub enum Invalid {
     MemoryIsBeingUnmapped,
     /// An export as a DMA-BUF of memory that does not consist of whole pages of the host, or that is of
     /// a kind that the driver does not export.
-    DmaBuf {
-        address: cuda_sys::CUdeviceptr,
-        bytes: usize,
-    },
+    DmaBuf { address: cuda_sys::CUdeviceptr, bytes: usize },
     /// A query of the locations of managed memory, in parts that do not fit the range. All values are in
     /// bytes.
-    Residency {
-        part: usize,
-        sample: usize,
-        bytes: usize,
-    },
+    Residency { part: usize, sample: usize, bytes: usize },
     /// A parameter of a tensor map that breaks a rule.
-    TensorMap {
-        parameter: &'static str,
-        given: String,
-        rule: &'static str,
-    },
+    TensorMap { parameter: &'static str, given: String, rule: &'static str },
     /// A raw handle that is not an object of the kind `what`.
     Handle { what: &'static str, value: usize },
 }

@@ -141,9 +141,8 @@ impl ExecutableGraph {
         let mut earlier = self.new_events(id, &content);
         self.claims.extend(claims);
         let slots = Arc::make_mut(&mut self.objects.slots);
-        let has_new_memory = slots
-            .get_in_bodies(id)
-            .is_ok_and(|entry| entry.content.accesses != content.accesses);
+        let has_new_memory =
+            slots.get_in_bodies(id).is_ok_and(|entry| entry.content.accesses != content.accesses);
         let before = slots.replace_in_bodies(id, content);
         if has_new_memory {
             // The memory may have entered the graph after the instantiation.

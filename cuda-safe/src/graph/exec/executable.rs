@@ -117,11 +117,7 @@ pub struct RetainedObjects {
 
 impl RetainedObjects {
     pub(crate) fn new(objects: Retired, launches: Vec<Noted>, context: Context) -> Self {
-        Self {
-            objects,
-            launches,
-            context,
-        }
+        Self { objects, launches, context }
     }
 
     /// Returns the context of the graph.
@@ -154,11 +150,7 @@ impl ExecutableGraph {
             is_owned: !slots.borrows_memory,
             launches,
             kept,
-            objects: Objects {
-                slots: Arc::clone(slots),
-                updated: None,
-                context: context.clone(),
-            },
+            objects: Objects { slots: Arc::clone(slots), updated: None, context: context.clone() },
             retired: Retired::default(),
             claims,
             is_device_launch: false,
@@ -447,9 +439,7 @@ impl ExecutableGraph {
 
     /// Returns whether this executable graph may use the memory of a graph.
     pub(crate) fn has_claimed(&self, graph: u64) -> bool {
-        self.claims
-            .iter()
-            .any(|claim| claim.order().graph() == graph)
+        self.claims.iter().any(|claim| claim.order().graph() == graph)
     }
 
     /// Orders later work on the memory after the launches, when this executable graph is dropped.
@@ -458,9 +448,7 @@ impl ExecutableGraph {
         for claim in &self.claims {
             match is_after_earlier {
                 true => claim.supersede(launched),
-                false => launched
-                    .iter()
-                    .for_each(|its| claim.order().add(its.clone())),
+                false => launched.iter().for_each(|its| claim.order().add(its.clone())),
             }
         }
     }
@@ -567,13 +555,9 @@ impl Drop for ExecutableGraph {
         let context = self.context().clone();
         if is_late {
             let executable = LateExecutable::new(self.raw, self.late_claims(), objects, retired);
-            launches
-                .with_objects((executable, unfreed))
-                .release(&context);
+            launches.with_objects((executable, unfreed)).release(&context);
         } else {
-            launches
-                .with_objects((retired, objects, unfreed))
-                .release(&context);
+            launches.with_objects((retired, objects, unfreed)).release(&context);
         }
     }
 }
@@ -600,8 +584,6 @@ impl fmt::Debug for ExecutableGraph {
 
 impl fmt::Debug for RetainedObjects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RetainedObjects")
-            .field("context", &self.context)
-            .finish_non_exhaustive()
+        f.debug_struct("RetainedObjects").field("context", &self.context).finish_non_exhaustive()
     }
 }

@@ -146,11 +146,7 @@ impl Graph {
             let (executable, parameters) = (&raw mut raw, &raw mut parameters);
             // SAFETY: the graph is alive and used only by this thread, its nodes own what they use, and
             // the pointers refer to local variables. The upload stream is alive.
-            unsafe {
-                call!(cuGraphInstantiateWithParams(
-                    executable, self.raw, parameters
-                ))
-            }
+            unsafe { call!(cuGraphInstantiateWithParams(executable, self.raw, parameters)) }
         };
         let made = match options.upload {
             Some(_) => newest,
@@ -189,12 +185,9 @@ impl Graph {
         };
         let node = self.slots().describe_raw(parameters.hErrNode_out);
         match error {
-            Error::Driver(driver) => Invalid::Instantiation {
-                node,
-                reason,
-                code: driver.code,
+            Error::Driver(driver) => {
+                Invalid::Instantiation { node, reason, code: driver.code }.into()
             }
-            .into(),
             error => error,
         }
     }

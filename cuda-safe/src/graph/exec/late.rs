@@ -38,11 +38,7 @@ impl LateExecutable {
         retired: Retired,
     ) -> Self {
         let raw = Handle(raw);
-        Self {
-            handle: Some(ClaimingHandle { raw, claims }),
-            objects,
-            retired,
-        }
+        Self { handle: Some(ClaimingHandle { raw, claims }), objects, retired }
     }
 }
 

@@ -153,10 +153,7 @@ impl Launches {
 
     /// Adds a stream to the list. If the list is long, removes idle streams.
     fn note(&self, stream: &Stream) -> Result<()> {
-        let noted = Noted {
-            stream: stream.clone(),
-            end: stream.context().event()?,
-        };
+        let noted = Noted { stream: stream.clone(), end: stream.context().event()? };
         let mut others = {
             let mut state = self.lock();
             let others = match state.streams.len() >= state.limit {
@@ -211,11 +208,7 @@ impl Launches {
     /// Returns the streams, for objects that are dropped after the launches so far.
     pub(crate) fn streams(&self) -> Vec<Stream> {
         let state = self.lock();
-        state
-            .streams
-            .iter()
-            .map(|noted| noted.stream.clone())
-            .collect()
+        state.streams.iter().map(|noted| noted.stream.clone()).collect()
     }
 
     /// Takes the streams. Also returns whether launches came after all earlier work.

@@ -81,9 +81,7 @@ impl AfterLaunches<()> {
     /// Returns whether work on a stream comes after all launches.
     pub(crate) fn are_ordered_on(&self, stream: &Stream) -> bool {
         let launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
-        launches
-            .iter()
-            .all(|its| its.progress() == Progress::Complete || its.stream() == stream)
+        launches.iter().all(|its| its.progress() == Progress::Complete || its.stream() == stream)
     }
 }
 
@@ -94,10 +92,7 @@ impl<O: Used> AfterLaunches<O> {
 
     /// Drops the objects after the launches. `context` is that of the graph.
     pub(crate) fn release(self, context: &Context) {
-        let owners = Owners {
-            context: context.clone(),
-            is_borrowed: self.waits,
-        };
+        let owners = Owners { context: context.clone(), is_borrowed: self.waits };
         release(self, &owners);
     }
 }
@@ -136,10 +131,7 @@ impl<O: Used> Destroy for AfterLaunches<O> {
     /// Asks the driver whether the launches are complete. If it does not answer, the release is repeated
     /// later.
     unsafe fn destroy(&self) -> Answer {
-        let answer = |code| Answer {
-            call: "cuEventQuery",
-            code,
-        };
+        let answer = |code| Answer { call: "cuEventQuery", code };
         let mut launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(its) = launches.last() {
             match are_over(its, self.waits) {

@@ -120,10 +120,7 @@ impl ExecutableGraph {
             }
             .into());
         }
-        Ok(ExecutableNodes {
-            executable: self,
-            graph,
-        })
+        Ok(ExecutableNodes { executable: self, graph })
     }
 
     /// Changes all nodes to those of a graph with the same nodes and edges. Calls `cuGraphExecUpdate`.
@@ -470,12 +467,7 @@ impl Graph {
 
 impl From<Error> for UpdateError {
     fn from(error: Error) -> Self {
-        Self {
-            problem: None,
-            node: None,
-            from: None,
-            error,
-        }
+        Self { problem: None, node: None, from: None, error }
     }
 }
 

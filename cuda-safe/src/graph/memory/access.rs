@@ -125,11 +125,7 @@ impl ExecutableGraph {
             false => Some(stream.context().event()?),
         };
         self.exchange_order(stream)?;
-        Ok(Using {
-            end,
-            stream: stream.clone(),
-            memory: Arc::clone(memory),
-        })
+        Ok(Using { end, stream: stream.clone(), memory: Arc::clone(memory) })
     }
 }
 

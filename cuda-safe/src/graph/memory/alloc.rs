@@ -121,16 +121,10 @@ impl Graph {
         len: usize,
         options: &AllocOptions<'_>,
     ) -> Result<(Node<kind::Alloc>, GraphAllocation<T>)> {
-        let AllocOptions {
-            access,
-            _non_exhaustive: (),
-        } = *options;
+        let AllocOptions { access, _non_exhaustive: () } = *options;
         let size = bytes_of::<T>(len)?;
         if size == 0 {
-            return Err(Invalid::EmptyNode {
-                what: "an allocation",
-            }
-            .into());
+            return Err(Invalid::EmptyNode { what: "an allocation" }.into());
         }
         let describe = |(device, access): &(Device, MemoryAccess)| access.at((*device).into());
         let access: Vec<CUmemAccessDesc> = access.iter().map(describe).collect();
@@ -155,15 +149,7 @@ impl Graph {
             // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the node
             // and the parameters are local variables. The parameters refer to an array of as many
             // descriptions as they say, or to none.
-            unsafe {
-                call!(cuGraphAddMemAllocNode(
-                    node,
-                    graph,
-                    dependencies,
-                    count,
-                    parameters
-                ))
-            }
+            unsafe { call!(cuGraphAddMemAllocNode(node, graph, dependencies, count, parameters)) }
         };
         let added =
             self.add_memory(|graph, order| graph.add_allocation(dependencies, order, len, add));
@@ -223,15 +209,7 @@ impl Graph {
                 // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the
                 // node is a local variable. The address is that of an allocation node of this graph, and
                 // no other node frees it.
-                unsafe {
-                    call!(cuGraphAddMemFreeNode(
-                        node,
-                        graph,
-                        dependencies,
-                        count,
-                        address
-                    ))
-                }
+                unsafe { call!(cuGraphAddMemFreeNode(node, graph, dependencies, count, address)) }
             })
         })
     }
@@ -339,12 +317,7 @@ impl ExecutableGraph {
         let memory = &allocation.memory;
         self.take_kept(memory, stream)?;
         let release = Release::Backed(Box::new(Arc::clone(memory)));
-        Ok(DeviceBuffer::own(
-            memory.address(),
-            allocation.len,
-            stream,
-            release,
-        ))
+        Ok(DeviceBuffer::own(memory.address(), allocation.len, stream, release))
     }
 }
 

@@ -181,11 +181,7 @@ impl<T> GraphBuffer<T> {
             // The launches are complete, and the stream is ordered after each access from outside: each
             // guard ensured this when it was dropped.
             Ok(memory) => Ok(DeviceBuffer::of_allocation(memory.allocation, len)),
-            Err(memory) => Err(Self {
-                memory,
-                len,
-                elements: PhantomData,
-            }),
+            Err(memory) => Err(Self { memory, len, elements: PhantomData }),
         }
     }
 
@@ -197,12 +193,7 @@ impl<T> GraphBuffer<T> {
 impl<'a, T> GraphSlice<'a, T> {
     /// Returns all `len` elements of memory.
     pub(super) fn new(memory: &'a dyn NodeMemory, len: usize) -> Self {
-        Self {
-            memory,
-            start: 0,
-            len,
-            elements: PhantomData,
-        }
+        Self { memory, start: 0, len, elements: PhantomData }
     }
 
     /// Returns the number of elements.
@@ -221,11 +212,7 @@ impl<'a, T> GraphSlice<'a, T> {
     /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within this part.
     pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
         let (start, end) = within(&range, self.len)?;
-        Ok(Self {
-            start: self.start + start,
-            len: end - start,
-            ..self
-        })
+        Ok(Self { start: self.start + start, len: end - start, ..self })
     }
 
     /// Returns the device address of the first element.
@@ -255,10 +242,7 @@ impl<'a, T> GraphSlice<'a, T> {
 impl<'a, T> GraphSliceMut<'a, T> {
     /// Returns all `len` elements of memory, which is borrowed mutably.
     pub(super) fn new(memory: &'a dyn NodeMemory, len: usize) -> Self {
-        Self {
-            whole: GraphSlice::new(memory, len),
-            elements: PhantomData,
-        }
+        Self { whole: GraphSlice::new(memory, len), elements: PhantomData }
     }
 
     /// Returns the number of elements.
@@ -276,10 +260,7 @@ impl<'a, T> GraphSliceMut<'a, T> {
     /// # Errors
     /// [`Invalid::Range`](crate::Invalid::Range) if the range is not within this part.
     pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
-        Ok(Self {
-            whole: self.whole.slice(range)?,
-            elements: PhantomData,
-        })
+        Ok(Self { whole: self.whole.slice(range)?, elements: PhantomData })
     }
 
     /// Divides the part into two disjoint ones at `middle`, which one node can take both.
@@ -290,10 +271,7 @@ impl<'a, T> GraphSliceMut<'a, T> {
     pub fn split_at(self, middle: usize) -> Result<(Self, Self)> {
         let before = self.whole.slice(..middle)?;
         let from = self.whole.slice(middle..)?;
-        let part = |whole| Self {
-            whole,
-            elements: PhantomData,
-        };
+        let part = |whole| Self { whole, elements: PhantomData };
         Ok((part(before), part(from)))
     }
 
@@ -388,10 +366,7 @@ impl fmt::Debug for GraphMemory {
 
 impl<T> fmt::Debug for GraphBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphBuffer")
-            .field("memory", &self.memory)
-            .field("len", &self.len)
-            .finish()
+        f.debug_struct("GraphBuffer").field("memory", &self.memory).field("len", &self.len).finish()
     }
 }
 

@@ -213,16 +213,7 @@ impl Graph {
             // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the node
             // is a local variable. Both regions are within their memory, which the graph owns, and every
             // bit pattern that host memory receives is a valid element. The context is alive.
-            unsafe {
-                call!(cuGraphAddMemcpyNode(
-                    node,
-                    graph,
-                    dependencies,
-                    count,
-                    copy,
-                    context
-                ))
-            }
+            unsafe { call!(cuGraphAddMemcpyNode(node, graph, dependencies, count, copy, context)) }
         })
     }
 
@@ -322,11 +313,7 @@ impl ExecutableNodes<'_> {
             let copy = &raw const copy;
             // SAFETY: the executable graph and the node exist, and the node is a copy. See `add_copy_3d`
             // for the rest.
-            unsafe {
-                call!(cuGraphExecMemcpyNodeSetParams(
-                    executable, node, copy, context
-                ))
-            }
+            unsafe { call!(cuGraphExecMemcpyNodeSetParams(executable, node, copy, context)) }
         })
     }
 }

@@ -59,16 +59,7 @@ impl Graph {
             // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the node
             // is a local variable. The region is within its memory, which the graph owns. The context is
             // alive.
-            unsafe {
-                call!(cuGraphAddMemsetNode(
-                    node,
-                    graph,
-                    dependencies,
-                    count,
-                    fill,
-                    context
-                ))
-            }
+            unsafe { call!(cuGraphAddMemsetNode(node, graph, dependencies, count, fill, context)) }
         })
     }
 
@@ -164,11 +155,7 @@ impl ExecutableNodes<'_> {
             let fill = &raw const fill;
             // SAFETY: the executable graph and the node exist, and the node is a fill. See `add_fill_2d`
             // for the rest.
-            unsafe {
-                call!(cuGraphExecMemsetNodeSetParams(
-                    executable, node, fill, context
-                ))
-            }
+            unsafe { call!(cuGraphExecMemsetNodeSetParams(executable, node, fill, context)) }
         })
     }
 }
@@ -185,12 +172,7 @@ fn prepare<T: NoUninit>(
     let checked = region.checked(extent, target.len())?;
     if extent.depth > 1 {
         let len = target.len();
-        return Err(Invalid::Region {
-            region,
-            extent,
-            len,
-        }
-        .into());
+        return Err(Invalid::Region { region, extent, len }.into());
     }
     let bits = match *bytemuck::bytes_of(&value) {
         [a] => u32::from(a),

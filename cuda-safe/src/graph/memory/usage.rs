@@ -36,13 +36,7 @@ impl Device {
             let mut value = 0u64;
             let place = (&raw mut value).cast();
             // SAFETY: the values of all attributes have 64 bits, and the pointer refers to a local variable.
-            unsafe {
-                call!(cuDeviceGetGraphMemAttribute(
-                    self.as_raw(),
-                    attribute,
-                    place
-                ))
-            }?;
+            unsafe { call!(cuDeviceGetGraphMemAttribute(self.as_raw(), attribute, place)) }?;
             Ok(value)
         };
         Ok(GraphMemoryUsage {
@@ -68,13 +62,7 @@ impl Device {
             let mut value = 0u64;
             let place = (&raw mut value).cast();
             // SAFETY: the values of all attributes have 64 bits, and the pointer refers to a local variable.
-            unsafe {
-                call!(cuDeviceSetGraphMemAttribute(
-                    self.as_raw(),
-                    attribute,
-                    place
-                ))
-            }
+            unsafe { call!(cuDeviceSetGraphMemAttribute(self.as_raw(), attribute, place)) }
         };
         reset(Attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)?;
         reset(Attribute::CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)

@@ -73,10 +73,7 @@ impl Graph {
     fn explain_dependencies(&self, error: Error, dependencies: &[NodeId]) -> Error {
         match repeated(dependencies) {
             Some(id) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
-                Invalid::RepeatedDependency {
-                    node: self.slots().describe(id),
-                }
-                .into()
+                Invalid::RepeatedDependency { node: self.slots().describe(id) }.into()
             }
             _ => error,
         }
@@ -130,15 +127,7 @@ impl Graph {
             let parameters = &raw const parameters;
             // SAFETY: as in `add_empty`. The graph and its executable graphs own the function until
             // their launches are complete.
-            unsafe {
-                call!(cuGraphAddHostNode(
-                    node,
-                    graph,
-                    dependencies,
-                    count,
-                    parameters
-                ))
-            }
+            unsafe { call!(cuGraphAddHostNode(node, graph, dependencies, count, parameters)) }
         })
     }
 
@@ -164,15 +153,7 @@ impl Graph {
             let (node, graph) = (place.node, place.graph);
             let (dependencies, count) = (place.dependencies, place.count);
             // SAFETY: as in `add_empty`. The graph retains the event.
-            unsafe {
-                call!(cuGraphAddEventRecordNode(
-                    node,
-                    graph,
-                    dependencies,
-                    count,
-                    raw
-                ))
-            }
+            unsafe { call!(cuGraphAddEventRecordNode(node, graph, dependencies, count, raw)) }
         })
     }
 
@@ -198,15 +179,7 @@ impl Graph {
             let (node, graph) = (place.node, place.graph);
             let (dependencies, count) = (place.dependencies, place.count);
             // SAFETY: as in `add_empty`. The graph retains the event.
-            unsafe {
-                call!(cuGraphAddEventWaitNode(
-                    node,
-                    graph,
-                    dependencies,
-                    count,
-                    raw
-                ))
-            }
+            unsafe { call!(cuGraphAddEventWaitNode(node, graph, dependencies, count, raw)) }
         })
     }
 

@@ -138,10 +138,7 @@ impl NodeAllocation {
     pub(crate) fn launched(self: &Arc<Self>) -> Option<LaunchedAllocation> {
         let is_freed = self.has_free_node();
         let is_idle = is_freed && self.lock().is_idle();
-        (!is_idle).then(|| LaunchedAllocation {
-            allocation: Arc::clone(self),
-            is_freed,
-        })
+        (!is_idle).then(|| LaunchedAllocation { allocation: Arc::clone(self), is_freed })
     }
 
     /// Adds the free node of the memory with `add`.
@@ -173,10 +170,7 @@ impl NodeAllocation {
 
     /// Frees memory that a buffer owned, on the stream of the buffer. The next launch comes after the free.
     pub(crate) fn free(self: &Arc<Self>, stream: &Stream) {
-        let free = OrderedFree {
-            allocation: Arc::clone(self),
-            stream: stream.clone(),
-        };
+        let free = OrderedFree { allocation: Arc::clone(self), stream: stream.clone() };
         release(free, stream);
     }
 
@@ -261,10 +255,7 @@ impl Kept {
 
 impl KeptAllocations {
     pub(crate) fn new(slots: &Slots, frees_on_launch: bool) -> Self {
-        Self {
-            allocations: slots.kept_allocations(),
-            frees_on_launch,
-        }
+        Self { allocations: slots.kept_allocations(), frees_on_launch }
     }
 
     /// Returns an allocation that a launch keeps.
@@ -280,10 +271,7 @@ impl KeptAllocations {
     /// [`Invalid::AllocationAlive`]; [`Invalid::AllocationOnBorrowedStream`]; errors of the driver; a stream
     /// on which memory was freed is capturing.
     pub(crate) fn begin_launch(&self, stream: &Stream) -> Result<KeptLaunch<'_>> {
-        let mut launch = KeptLaunch {
-            allocations: &[],
-            stream: None,
-        };
+        let mut launch = KeptLaunch { allocations: &[], stream: None };
         match self.first_kept() {
             Some(first) if stream.is_borrowed() => {
                 let allocation = first.number;
@@ -333,11 +321,10 @@ impl<'a> KeptLaunch<'a> {
 impl Drop for KeptLaunch<'_> {
     fn drop(&mut self) {
         for its in self.allocations {
-            its.allocation
-                .end_launch(self.stream.map(|stream| match its.is_freed {
-                    true => Owner::Nobody,
-                    false => Owner::Launch(stream.clone()),
-                }));
+            its.allocation.end_launch(self.stream.map(|stream| match its.is_freed {
+                true => Owner::Nobody,
+                false => Owner::Launch(stream.clone()),
+            }));
         }
     }
 }
@@ -373,10 +360,7 @@ impl ExecutableGraph {
         let is_same = |its: &LaunchedAllocation| Arc::ptr_eq(&its.allocation, allocation);
         let is_kept = self.kept.allocations.iter().any(is_same);
         if !is_kept || !matches!(allocation.lock().owner, Owner::Launch(_)) {
-            return Err(Invalid::AllocationNotAlive {
-                allocation: allocation.number,
-            }
-            .into());
+            return Err(Invalid::AllocationNotAlive { allocation: allocation.number }.into());
         }
         let _call = stream.uncaptured(Operation::Wait)?;
         self.launches.precede(stream)?;

@@ -118,9 +118,7 @@ impl Unchanged<'_> {
 
 impl fmt::Debug for Unchanged<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Unchanged")
-            .field("accesses", &self.accesses)
-            .finish_non_exhaustive()
+        f.debug_struct("Unchanged").field("accesses", &self.accesses).finish_non_exhaustive()
     }
 }
 
@@ -141,13 +139,7 @@ impl<'a> NodeUses<'a> {
     /// Returns the uses of a node that has this content before a change. While they stay the same, nothing
     /// is allocated.
     pub(crate) fn of_change(context: &'a Context, content: &'a Content) -> Self {
-        Self {
-            unchanged: Some(Unchanged {
-                content,
-                accesses: 0,
-            }),
-            ..Self::new(context)
-        }
+        Self { unchanged: Some(Unchanged { content, accesses: 0 }), ..Self::new(context) }
     }
 
     /// Returns the context in which the memory is used.
@@ -211,12 +203,7 @@ impl<'a> NodeUses<'a> {
     /// [`Invalid::OtherContext`].
     pub(crate) fn add_shared<T>(&mut self, buffer: &SharedBuffer<T>) -> Result<()> {
         let (memory, written) = buffer.retained();
-        self.retain(
-            "the shared buffer",
-            memory,
-            buffer.stream().context(),
-            written,
-        )
+        self.retain("the shared buffer", memory, buffer.stream().context(), written)
     }
 
     /// Adds an object that a launch of the node uses after the event.
@@ -262,11 +249,9 @@ impl<'a> NodeUses<'a> {
         self.diverge();
         for graph in self.graph.into_iter().chain(self.other_graphs) {
             if !slots.orders.iter().any(|order| order.graph() == graph) {
-                return Err(Invalid::BufferOfOtherGraph {
-                    buffer: graph,
-                    graph: slots.number(),
-                }
-                .into());
+                return Err(
+                    Invalid::BufferOfOtherGraph { buffer: graph, graph: slots.number() }.into()
+                );
             }
         }
         if let Some(handle) = self.graph_of_handles {

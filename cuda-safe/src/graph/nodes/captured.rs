@@ -76,9 +76,7 @@ impl Graph {
             .map(|edge| edge.index as usize)
             .collect();
         let candidates = before.dependencies.iter().copied().chain(captured());
-        Ok(candidates
-            .filter(|id| !followed.contains(&id.index()))
-            .collect())
+        Ok(candidates.filter(|id| !followed.contains(&id.index())).collect())
     }
 
     /// Returns the nodes without dependents.
@@ -111,9 +109,7 @@ impl Graph {
         &self,
         dependencies: &[CaptureDependency],
     ) -> Result<(Vec<CUgraphNode>, Vec<CUgraphEdgeData>)> {
-        let raw = dependencies
-            .iter()
-            .map(|(id, kind)| Ok((self.raw_node(*id)?, kind.raw())));
+        let raw = dependencies.iter().map(|(id, kind)| Ok((self.raw_node(*id)?, kind.raw())));
         let raw = raw.collect::<Result<Vec<_>>>()?;
         Ok(raw.into_iter().unzip())
     }

@@ -50,15 +50,7 @@ impl Graph {
             let (dependencies, count) = (place.dependencies, place.count);
             // SAFETY: both graphs and the nodes are alive, `dependencies` has `count` of them, and the
             // node is a local variable. The graphs differ. The node retains what the copy uses.
-            unsafe {
-                call!(cuGraphAddChildGraphNode(
-                    node,
-                    graph,
-                    dependencies,
-                    count,
-                    raw
-                ))
-            }
+            unsafe { call!(cuGraphAddChildGraphNode(node, graph, dependencies, count, raw)) }
         })
     }
 
@@ -145,16 +137,7 @@ impl Graph {
             // SAFETY: both graphs and the nodes are alive, `dependencies` has `count` of them without
             // edge data, and the node is a local variable. The graphs differ. If the call succeeds, the
             // caller gives up the child.
-            unsafe {
-                call!(cuGraphAddNode_v2(
-                    node,
-                    graph,
-                    dependencies,
-                    none,
-                    count,
-                    parameters
-                ))
-            }
+            unsafe { call!(cuGraphAddNode_v2(node, graph, dependencies, none, count, parameters)) }
         })
     }
 }

@@ -92,21 +92,13 @@ impl DeviceGraph {
     ///
     /// # Errors
     /// See [`new`](Self::new).
-    #[allow(
-        clippy::result_large_err,
-        reason = "the error contains the executable graph"
-    )]
+    #[allow(clippy::result_large_err, reason = "the error contains the executable graph")]
     pub fn try_new(
         executable: ExecutableGraph,
         stream: &Stream,
     ) -> Result<Self, Rejected<ExecutableGraph>> {
         match upload(&executable, stream) {
-            Ok(uploaded) => Ok(Self {
-                shared: Arc::new(Shared {
-                    executable,
-                    uploaded,
-                }),
-            }),
+            Ok(uploaded) => Ok(Self { shared: Arc::new(Shared { executable, uploaded }) }),
             Err(error) => Err(Rejected::new(error, executable)),
         }
     }
@@ -160,10 +152,7 @@ impl Param for DeviceGraph {
 impl NodeArgument<DeviceGraph> for &DeviceGraph {
     fn bytes(self, _: usize, uses: &mut NodeUses<'_>) -> Result<u64> {
         let shared = Arc::<Shared>::clone(&self.shared);
-        let Shared {
-            executable,
-            uploaded,
-        } = &*self.shared;
+        let Shared { executable, uploaded } = &*self.shared;
         uses.retain("the device graph", shared, executable.context(), uploaded)?;
         // A device address has 64 bits.
         Ok(executable.raw().addr() as u64)

@@ -19,19 +19,13 @@ pub(crate) struct HostFunction {
 
 impl HostFunction {
     pub(crate) fn new(function: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
-        Arc::new(Self {
-            function: Some(Box::new(function)),
-            panicked: HostPanic::default(),
-        })
+        Arc::new(Self { function: Some(Box::new(function)), panicked: HostPanic::default() })
     }
 
     /// Returns the parameters of a node that runs the function. They are valid as long as `self` is
     /// alive.
     pub(crate) fn parameters(self: &Arc<Self>) -> CUDA_HOST_NODE_PARAMS {
-        CUDA_HOST_NODE_PARAMS {
-            fn_: Some(run),
-            userData: Arc::as_ptr(self).cast_mut().cast(),
-        }
+        CUDA_HOST_NODE_PARAMS { fn_: Some(run), userData: Arc::as_ptr(self).cast_mut().cast() }
     }
 
     /// Returns the first panic that was not returned yet.

@@ -47,9 +47,7 @@ pub struct NodeExecutionContext(pub(crate) ExecutionContext);
 impl sealed::Sealed for Context {}
 impl NodeContext for Context {
     fn home(&self) -> Result<NodeExecutionContext> {
-        Ok(NodeExecutionContext(ExecutionContext::Context(
-            self.clone(),
-        )))
+        Ok(NodeExecutionContext(ExecutionContext::Context(self.clone())))
     }
 }
 
@@ -213,11 +211,7 @@ impl<'a> KernelLaunch<'a> {
     ) -> Result<Self> {
         config.check()?;
         same_context("the kernel", kernel.context(), home.context())?;
-        Ok(Self {
-            kernel,
-            home,
-            config,
-        })
+        Ok(Self { kernel, home, config })
     }
 
     /// Returns the content of the node with these uses of memory.

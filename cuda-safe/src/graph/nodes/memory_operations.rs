@@ -171,11 +171,7 @@ impl ExecutableNodes<'_> {
             let parameters = &raw const parameters;
             // SAFETY: the executable graph and the node exist, and the node has memory operations. See
             // `Graph::add_memory_operations` for the rest.
-            unsafe {
-                call!(cuGraphExecBatchMemOpNodeSetParams(
-                    executable, node, parameters
-                ))
-            }
+            unsafe { call!(cuGraphExecBatchMemOpNodeSetParams(executable, node, parameters)) }
         });
         set.map_err(|error| explain(&context, error, operations))
     }

@@ -94,11 +94,7 @@ pub struct NodeType(pub CUgraphNodeType);
 
 impl NodeId {
     pub(crate) fn new(graph: u64, index: u32, generation: u32) -> Self {
-        Self {
-            graph,
-            index,
-            generation,
-        }
+        Self { graph, index, generation }
     }
 
     pub(crate) fn graph(self) -> u64 {
@@ -121,10 +117,7 @@ impl NodeId {
 
 impl<K> Node<K> {
     pub(crate) fn new(id: NodeId) -> Self {
-        Self {
-            id,
-            kind: PhantomData,
-        }
+        Self { id, kind: PhantomData }
     }
 
     /// Returns the handle without the kind.
@@ -170,11 +163,7 @@ impl fmt::Display for NodeId {
 
 impl fmt::Debug for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "NodeId({}.{}.{})",
-            self.graph, self.index, self.generation
-        )
+        write!(f, "NodeId({}.{}.{})", self.graph, self.index, self.generation)
     }
 }
 

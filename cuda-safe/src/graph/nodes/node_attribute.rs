@@ -295,11 +295,7 @@ impl Graph {
             devNode: std::ptr::null_mut(),
         };
         let explain = |error| {
-            explain_newer(
-                error,
-                "DEVICE_UPDATABLE_KERNEL_NODE",
-                Some(CudaVersion::new(12, 4)),
-            )
+            explain_newer(error, "DEVICE_UPDATABLE_KERNEL_NODE", Some(CudaVersion::new(12, 4)))
         };
         // SAFETY: the caller guarantees the conditions of the attribute.
         unsafe { self.set_raw_attribute(node, id, value) }.map_err(explain)?;

@@ -276,9 +276,8 @@ impl Graph {
     #[doc(alias = "cuGraphDebugDotPrint")]
     pub fn write_dot(&self, path: &Path, flags: CUgraphDebugDot_flags) -> Result<()> {
         let text = path.to_str().ok_or(Invalid::NotUnicode)?;
-        let text = CString::new(text).map_err(|nul| Invalid::NulInText {
-            position: nul.nul_position(),
-        })?;
+        let text = CString::new(text)
+            .map_err(|nul| Invalid::NulInText { position: nul.nul_position() })?;
         // SAFETY: the graph is alive, and the path ends with a NUL.
         unsafe { call!(cuGraphDebugDotPrint(self.raw, text.as_ptr(), flags.0)) }
     }
@@ -296,8 +295,7 @@ impl Graph {
             // SAFETY: the driver has just listed the node, and the pointer refers to a local variable.
             unsafe { call!(cuGraphNodeGetType(raw, &raw mut node_type)) }?;
             let content = Content::of_type(NodeType(node_type), Vec::new());
-            self.slots_mut()
-                .insert(raw, content, EdgesBefore::default());
+            self.slots_mut().insert(raw, content, EdgesBefore::default());
         }
         let edges = self.raw_edges()?;
         let slots = self.slots_mut();

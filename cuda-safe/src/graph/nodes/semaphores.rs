@@ -239,9 +239,7 @@ impl ExecutableNodes<'_> {
             // SAFETY: the executable graph and the node exist, and the node signals semaphores. See
             // `Graph::add_semaphore_signals` for the rest.
             unsafe {
-                call!(cuGraphExecExternalSemaphoresSignalNodeSetParams(
-                    executable, node, its
-                ))
+                call!(cuGraphExecExternalSemaphoresSignalNodeSetParams(executable, node, its))
             }
         })
     }
@@ -273,11 +271,7 @@ impl ExecutableNodes<'_> {
             let its = &raw const parameters;
             // SAFETY: the executable graph and the node exist, and the node waits for semaphores. See
             // `Graph::add_semaphore_signals` for the rest.
-            unsafe {
-                call!(cuGraphExecExternalSemaphoresWaitNodeSetParams(
-                    executable, node, its
-                ))
-            }
+            unsafe { call!(cuGraphExecExternalSemaphoresWaitNodeSetParams(executable, node, its)) }
         })
     }
 }
@@ -291,10 +285,7 @@ struct List<P> {
 impl<P: Copy> List<P> {
     fn new(pairs: &[(CUexternalSemaphore, P)]) -> Self {
         let (semaphores, parameters) = pairs.iter().copied().unzip();
-        Self {
-            semaphores,
-            parameters,
-        }
+        Self { semaphores, parameters }
     }
 
     /// Returns the number of semaphores. More than the driver can count are more than can exist.

@@ -114,10 +114,8 @@ impl EarlierWork {
         let streams = self.streams.partition_point(|(its, _)| *its < number);
         let events = self.events.drain(..events).map(|(_, event)| event);
         let streams = self.streams.drain(..streams).map(|(_, stream)| stream);
-        let removed: Vec<_> = events
-            .map(Earlier::Event)
-            .chain(streams.map(Earlier::Stream))
-            .collect();
+        let removed: Vec<_> =
+            events.map(Earlier::Event).chain(streams.map(Earlier::Stream)).collect();
         for earlier in &removed {
             if let Earlier::Event(event) = earlier {
                 self.handles.remove(&event.raw().addr());

@@ -56,21 +56,12 @@ impl EdgeKind {
             Self::ProgrammaticLaunchOrder => (LAUNCH_ORDER as u8, 0, programmatic),
             Self::Other(from, to, its_type) => (from, to, its_type),
         };
-        CUgraphEdgeData {
-            from_port,
-            to_port,
-            type_,
-            reserved: [0; 5],
-        }
+        CUgraphEdgeData { from_port, to_port, type_, reserved: [0; 5] }
     }
 
     pub(crate) fn from_raw(raw: CUgraphEdgeData) -> Self {
-        let known = [
-            Self::Full,
-            Self::Programmatic,
-            Self::LaunchOrder,
-            Self::ProgrammaticLaunchOrder,
-        ];
+        let known =
+            [Self::Full, Self::Programmatic, Self::LaunchOrder, Self::ProgrammaticLaunchOrder];
         let data = |its: CUgraphEdgeData| (its.from_port, its.to_port, its.type_);
         let found = known.into_iter().find(|its| data(its.raw()) == data(raw));
         found.unwrap_or(Self::Other(raw.from_port, raw.to_port, raw.type_))
@@ -123,13 +114,7 @@ impl Graph {
         let (graph, from_raw, to_raw) = (self.raw, &raw const raw_from, &raw const raw_to);
         // SAFETY: the graph and its nodes are alive, and the arrays have one element each.
         let newest = unsafe {
-            call!(cuGraphAddDependencies_v2(
-                graph,
-                from_raw,
-                to_raw,
-                &raw const data,
-                1
-            ))
+            call!(cuGraphAddDependencies_v2(graph, from_raw, to_raw, &raw const data, 1))
         };
         let added = match kind {
             EdgeKind::Full => newest_or(newest, || {
@@ -172,11 +157,7 @@ impl Graph {
         let removed = newest_or(
             // SAFETY: the graph and its nodes are alive, and the arrays have one element each. Without
             // edge data, the driver removes the edge whatever its data.
-            unsafe {
-                call!(cuGraphRemoveDependencies_v2(
-                    graph, from_raw, to_raw, none, 1
-                ))
-            },
+            unsafe { call!(cuGraphRemoveDependencies_v2(graph, from_raw, to_raw, none, 1)) },
             // SAFETY: as above.
             || unsafe { call!(abi::cuGraphRemoveDependencies(graph, from_raw, to_raw, 1)) },
         );
@@ -188,12 +169,8 @@ impl Graph {
     }
 
     fn edge_error(&self, from: NodeId, to: NodeId, problem: &'static str) -> Error {
-        Invalid::Edge {
-            from: self.slots().describe(from),
-            to: self.slots().describe(to),
-            problem,
-        }
-        .into()
+        Invalid::Edge { from: self.slots().describe(from), to: self.slots().describe(to), problem }
+            .into()
     }
 
     /// Explains the error of a call with two nodes that exist and differ.

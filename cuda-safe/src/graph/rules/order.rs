@@ -33,11 +33,7 @@ pub(crate) struct Claim {
 
 impl MemoryOrder {
     pub(crate) fn new(graph: u64) -> Arc<Self> {
-        Arc::new(Self {
-            graph,
-            is_claimed: AtomicBool::new(false),
-            earlier: Mutex::default(),
-        })
+        Arc::new(Self { graph, is_claimed: AtomicBool::new(false), earlier: Mutex::default() })
     }
 
     pub(crate) fn graph(&self) -> u64 {
@@ -57,11 +53,7 @@ impl MemoryOrder {
     /// [`Invalid::SecondExecutable`].
     pub(crate) fn claim(self: &Arc<Self>) -> Result<Claim> {
         match self.is_claimed.swap(true, Ordering::AcqRel) {
-            false => Ok(Claim {
-                order: Arc::clone(self),
-                known: 0,
-                is_kept: false,
-            }),
+            false => Ok(Claim { order: Arc::clone(self), known: 0, is_kept: false }),
             true => Err(Invalid::SecondExecutable { graph: self.graph }.into()),
         }
     }

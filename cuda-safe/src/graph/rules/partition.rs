@@ -59,11 +59,7 @@ impl<'a> Kernels<'a> {
     /// names last.
     fn add(&mut self, slots: &'a Slots, partition: &dyn Partition) {
         if slots.is_captured {
-            slots
-                .common
-                .iter()
-                .rev()
-                .for_each(|its| self.add_object(its, partition));
+            slots.common.iter().rev().for_each(|its| self.add_object(its, partition));
         }
         for (_, entry) in slots.iter() {
             self.add_node(&entry.content, partition);
@@ -75,10 +71,7 @@ impl<'a> Kernels<'a> {
             self.add(child, partition);
         }
         if content.node_type == kind::Kernel::TYPE {
-            content
-                .owners
-                .iter()
-                .for_each(|its| self.add_object(its, partition));
+            content.owners.iter().for_each(|its| self.add_object(its, partition));
         }
     }
 
@@ -103,9 +96,5 @@ impl<'a> Kernels<'a> {
 
 /// Returns the description of a green context for messages.
 fn describe(partition: &dyn Partition) -> String {
-    format!(
-        "a green context of {} SMs on {}",
-        partition.sm_count(),
-        partition.context()
-    )
+    format!("a green context of {} SMs on {}", partition.sm_count(), partition.context())
 }

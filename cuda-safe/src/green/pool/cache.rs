@@ -87,10 +87,7 @@ impl PartitionedObject<'_> {
 
 impl PartitionCache {
     pub(super) fn new(max: Option<usize>) -> Self {
-        Self {
-            entries: Vec::new(),
-            max,
-        }
+        Self { entries: Vec::new(), max }
     }
 
     /// Returns the requested partitioning. Its streams wait for the work of the one used last.
@@ -185,10 +182,7 @@ impl PartitionCache {
 
     /// Records events after the work enqueued on all partitionings except one.
     fn record_end_events(&self, except: Option<usize>, end_events: &mut Vec<Event>) -> Result<()> {
-        for (_, entry) in (0..)
-            .zip(&self.entries)
-            .filter(|(index, _)| Some(*index) != except)
-        {
+        for (_, entry) in (0..).zip(&self.entries).filter(|(index, _)| Some(*index) != except) {
             for partition in &entry.partitions {
                 partition.record_end_events(end_events)?;
             }
@@ -235,12 +229,7 @@ impl CachedPartitioning {
     fn count_partitionings(&self) -> u64 {
         let splits = |partition: &Arc<CachedPartition>| {
             let splits = partition.splits();
-            splits
-                .cache
-                .entries
-                .iter()
-                .map(Self::count_partitionings)
-                .sum::<u64>()
+            splits.cache.entries.iter().map(Self::count_partitionings).sum::<u64>()
         };
         1 + self.partitions.iter().map(splits).sum::<u64>()
     }
@@ -266,17 +255,13 @@ impl CachedPartition {
         let mut splits = self.splits();
         let last = splits.cache.entries.len().checked_sub(1);
         let partitioned = PartitionedObject::Part(&self.green);
-        let (index, created) = splits
-            .cache
-            .find_or_create(partitioned, label, partitioning)?;
+        let (index, created) = splits.cache.find_or_create(partitioned, label, partitioning)?;
         changes.created = created;
         let is_used_last = splits.were_used_last && !created && last == Some(index);
         if !is_used_last {
             let mut end_events = Vec::new();
             self.record_own_end_events(&mut end_events)?;
-            splits
-                .cache
-                .record_end_events(Some(index), &mut end_events)?;
+            splits.cache.record_end_events(Some(index), &mut end_events)?;
             if end_events.is_empty() {
                 end_events.clone_from(&self.streams().pending_events);
             }
@@ -295,10 +280,7 @@ impl CachedPartition {
                 return Ok(());
             }
             let entries = splits.cache.entries.iter();
-            entries
-                .flat_map(|entry| &entry.partitions)
-                .cloned()
-                .collect()
+            entries.flat_map(|entry| &entry.partitions).cloned().collect()
         };
         // The lock is not held here, because recording an event may block. Two threads that get here at
         // the same time both record.
@@ -322,12 +304,7 @@ impl CachedPartition {
     fn record_own_end_events(&self, end_events: &mut Vec<Event>) -> Result<()> {
         let stream_and_event =
             |stream: &PooledStream| (stream.stream.clone(), stream.end_event.clone());
-        let streams: Vec<_> = self
-            .streams()
-            .streams
-            .iter()
-            .map(stream_and_event)
-            .collect();
+        let streams: Vec<_> = self.streams().streams.iter().map(stream_and_event).collect();
         // The lock is not held here, because recording an event may block.
         for (stream, end_event) in streams {
             end_event.record_uncaptured(&stream)?;

@@ -173,11 +173,7 @@ impl GreenPool {
     /// # Errors
     /// [`Invalid::SplitInUse`] if the device is already split.
     pub fn new(device: &Device, options: GreenPoolOptions) -> Result<Self> {
-        let GreenPoolOptions {
-            max_partitionings,
-            label,
-            _non_exhaustive: (),
-        } = options;
+        let GreenPoolOptions { max_partitionings, label, _non_exhaustive: () } = options;
         release::drain();
         let split_guard = acquire(*device, &label, Overlap::Refuse, None)?;
         Ok(Self {
@@ -306,9 +302,7 @@ impl GreenPool {
     /// [`Error::Forked`].
     pub fn stats(&self) -> Result<GreenPoolStats> {
         let state = self.inner.state()?;
-        let GreenPoolStats {
-            created, destroyed, ..
-        } = state.stats;
+        let GreenPoolStats { created, destroyed, .. } = state.stats;
         Ok(GreenPoolStats {
             cached: usize::try_from(created.saturating_sub(destroyed)).unwrap_or(usize::MAX),
             leased: state.leased_parts,
@@ -410,10 +404,7 @@ impl PooledPartition {
         if fork::in_child() {
             return Err(Error::Forked);
         }
-        let stream = self
-            .lease
-            .partition
-            .stream(options, &self.lease.streams_in_use)?;
+        let stream = self.lease.partition.stream(options, &self.lease.streams_in_use)?;
         Ok(Stream::leased(&stream, Arc::clone(&self.lease)))
     }
 
@@ -505,8 +496,6 @@ impl fmt::Debug for GreenPool {
 
 impl fmt::Debug for PooledPartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PooledPartition")
-            .field("green", &self.lease.partition.green)
-            .finish()
+        f.debug_struct("PooledPartition").field("green", &self.lease.partition.green).finish()
     }
 }

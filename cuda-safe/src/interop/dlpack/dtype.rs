@@ -88,11 +88,7 @@ impl TypeCode {
 impl DataType {
     /// Creates a type with one lane.
     pub const fn scalar(code: TypeCode, bits: u8) -> Self {
-        Self {
-            code,
-            bits,
-            lanes: 1,
-        }
+        Self { code, bits, lanes: 1 }
     }
 
     /// Returns the type for a Rust type.
@@ -155,19 +151,11 @@ impl DataType {
     }
 
     pub(super) fn to_raw(self) -> DLDataType {
-        DLDataType {
-            code: self.code.0,
-            bits: self.bits,
-            lanes: self.lanes,
-        }
+        DLDataType { code: self.code.0, bits: self.bits, lanes: self.lanes }
     }
 
     pub(super) fn from_raw(raw: DLDataType) -> Self {
-        Self {
-            code: TypeCode(raw.code),
-            bits: raw.bits,
-            lanes: raw.lanes,
-        }
+        Self { code: TypeCode(raw.code), bits: raw.bits, lanes: raw.lanes }
     }
 
     /// Returns the distance between elements in bytes.

@@ -73,19 +73,9 @@ impl Export {
         device: u32,
         owner: impl Any + Send,
     ) -> Result<Self> {
-        let description = TensorDescription {
-            dtype,
-            layout,
-            address,
-            memory,
-            device,
-            flags: 0,
-        };
+        let description = TensorDescription { dtype, layout, address, memory, device, flags: 0 };
         check(&description)?;
-        Ok(Self {
-            description: Box::new(description),
-            owner: Box::new(owner),
-        })
+        Ok(Self { description: Box::new(description), owner: Box::new(owner) })
     }
 
     /// Marks the tensor as read-only. The format before version 1 does not support this.
@@ -168,10 +158,7 @@ impl Export {
         let (tensor, parts) = self.into_parts();
         into_pointer(Exported {
             managed: DLManagedTensorVersioned {
-                version: DLPackVersion {
-                    major: MAJOR,
-                    minor: MINOR,
-                },
+                version: DLPackVersion { major: MAJOR, minor: MINOR },
                 manager_ctx: std::ptr::null_mut(),
                 deleter: Some(delete::<DLManagedTensorVersioned>),
                 flags,
@@ -215,13 +202,7 @@ impl Export {
             strides: start.wrapping_add(dimensions),
             byte_offset: 0,
         };
-        (
-            tensor,
-            TensorParts {
-                _numbers: numbers,
-                _owner: self.owner,
-            },
-        )
+        (tensor, TensorParts { _numbers: numbers, _owner: self.owner })
     }
 }
 
@@ -230,10 +211,7 @@ fn check(description: &TensorDescription) -> Result<(), Invalid> {
     let (dtype, layout) = (description.dtype, &description.layout);
     let size = dtype.checked_item_size(false)?;
     if size != layout.item_size() {
-        let problem = format!(
-            "{dtype} in a layout for elements of {} bytes",
-            layout.item_size()
-        );
+        let problem = format!("{dtype} in a layout for elements of {} bytes", layout.item_size());
         return Err(refused("dtype", problem));
     }
     // Strides of dimensions with at most one element are not used.
@@ -254,17 +232,11 @@ fn check(description: &TensorDescription) -> Result<(), Invalid> {
         return Err(refused("shape", problem));
     }
     if description.address == 0 && !layout.is_empty() {
-        return Err(refused(
-            "data",
-            "the address is 0, but the shape is not empty",
-        ));
+        return Err(refused("data", "the address is 0, but the shape is not empty"));
     }
     match i32::try_from(description.device) {
         Ok(_) => Ok(()),
-        Err(_) => Err(refused(
-            "device",
-            format!("the number {}", description.device),
-        )),
+        Err(_) => Err(refused("device", format!("the number {}", description.device))),
     }
 }
 
@@ -337,12 +309,7 @@ fn consumer_and_end_event(
 
 impl Drop for WaitForConsumer {
     fn drop(&mut self) {
-        let ConsumerWork {
-            end_event,
-            consumer,
-            stream,
-            ..
-        } = &self.0;
+        let ConsumerWork { end_event, consumer, stream, .. } = &self.0;
         release(Reads::new(end_event, consumer.raw(), stream.raw()), &self.0);
     }
 }
@@ -391,10 +358,9 @@ impl<T: Element + Send> DeviceBuffer<T> {
     /// See [`into_dlpack`](Self::into_dlpack).
     pub fn try_into_dlpack(self) -> Result<Export, Rejected<Self>> {
         match self.describe() {
-            Ok(description) => Ok(Export {
-                description: Box::new(description),
-                owner: Box::new(self),
-            }),
+            Ok(description) => {
+                Ok(Export { description: Box::new(description), owner: Box::new(self) })
+            }
             Err(error) => Err(Rejected::new(error, self)),
         }
     }

@@ -185,9 +185,8 @@ impl ManagedTensor {
             let problem = format!("the tensor at {start:#x} extends beyond the address space");
             refused(field, problem)
         };
-        let address = start
-            .checked_add(tensor.byte_offset)
-            .ok_or_else(|| exceeds("byte_offset"))?;
+        let address =
+            start.checked_add(tensor.byte_offset).ok_or_else(|| exceeds("byte_offset"))?;
         let range = layout.byte_range();
         let fits = address.checked_add_signed(range.start as i64).is_some()
             && address.checked_add_signed(range.end as i64).is_some();
@@ -271,11 +270,8 @@ impl ManagedTensor {
     /// # Errors
     /// [`Invalid::ArrayInterface`] if the sizes differ.
     pub fn array_interface_as(&self, dtype: impl Into<Dtype>) -> Result<ArrayInterface, Invalid> {
-        let array = ArrayInterface::new(
-            dtype,
-            self.description.layout.clone(),
-            self.description.address,
-        )?;
+        let array =
+            ArrayInterface::new(dtype, self.description.layout.clone(), self.description.address)?;
         let array = array.with_stream(self.stream);
         Ok(match self.is_read_only() {
             true => array.read_only(),
@@ -324,10 +320,8 @@ unsafe fn read_array<'a>(start: *const i64, count: usize) -> Option<&'a [i64]> {
 }
 
 fn layout(shape: &[i64], strides: Option<&[i64]>, item_size: usize) -> Result<Layout, Invalid> {
-    let unsigned_shape: Option<Vec<usize>> = shape
-        .iter()
-        .map(|extent| usize::try_from(*extent).ok())
-        .collect();
+    let unsigned_shape: Option<Vec<usize>> =
+        shape.iter().map(|extent| usize::try_from(*extent).ok()).collect();
     let unsigned_shape = unsigned_shape
         .ok_or_else(|| refused("shape", format!("{shape:?} is not a shape of an array")))?;
     let Some(strides) = strides else {

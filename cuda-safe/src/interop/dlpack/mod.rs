@@ -58,10 +58,7 @@ const MINOR: u32 = 2;
 
 /// Returns the error for an invalid value of a field.
 fn refused(field: &'static str, problem: impl Into<String>) -> Invalid {
-    Invalid::Dlpack {
-        field,
-        problem: problem.into(),
-    }
+    Invalid::Dlpack { field, problem: problem.into() }
 }
 
 /// Converts an error of a layout, which names the keys of array interfaces. DLPack uses the same

@@ -42,10 +42,7 @@ impl ConsumerStream {
             )),
             Some(handle) => match u64::try_from(handle) {
                 Ok(handle) => Ok(Self::Handle(handle)),
-                Err(_) => Err(refused(
-                    "stream",
-                    format!("{handle} is not a stream handle"),
-                )),
+                Err(_) => Err(refused("stream", format!("{handle} is not a stream handle"))),
             },
         }
     }

@@ -41,19 +41,11 @@ pub enum Index {
 
 impl Index {
     /// The whole dimension (`:`).
-    pub const ALL: Self = Self::Range {
-        start: None,
-        end: None,
-        step: 1,
-    };
+    pub const ALL: Self = Self::Range { start: None, end: None, step: 1 };
 
     /// Every element with this distance, from the beginning (`::step`).
     pub const fn step_by(step: isize) -> Self {
-        Self::Range {
-            start: None,
-            end: None,
-            step,
-        }
+        Self::Range { start: None, end: None, step }
     }
 
     /// Every element with this distance, from the end (`::-step`).
@@ -70,31 +62,19 @@ impl From<isize> for Index {
 
 impl From<Range<isize>> for Index {
     fn from(range: Range<isize>) -> Self {
-        Self::Range {
-            start: Some(range.start),
-            end: Some(range.end),
-            step: 1,
-        }
+        Self::Range { start: Some(range.start), end: Some(range.end), step: 1 }
     }
 }
 
 impl From<RangeFrom<isize>> for Index {
     fn from(range: RangeFrom<isize>) -> Self {
-        Self::Range {
-            start: Some(range.start),
-            end: None,
-            step: 1,
-        }
+        Self::Range { start: Some(range.start), end: None, step: 1 }
     }
 }
 
 impl From<RangeTo<isize>> for Index {
     fn from(range: RangeTo<isize>) -> Self {
-        Self::Range {
-            start: None,
-            end: Some(range.end),
-            step: 1,
-        }
+        Self::Range { start: None, end: Some(range.end), step: 1 }
     }
 }
 
@@ -105,10 +85,7 @@ impl From<RangeFull> for Index {
 }
 
 pub(crate) fn refused(what: &'static str, problem: impl Into<String>) -> Invalid {
-    Invalid::View {
-        what,
-        problem: problem.into(),
-    }
+    Invalid::View { what, problem: problem.into() }
 }
 
 impl Layout {
@@ -128,15 +105,9 @@ impl Layout {
             let problem = format!("{index_count} indices for {dimensions} dimensions");
             refused("index", problem)
         })?;
-        let rest_count = indices
-            .iter()
-            .filter(|index| **index == Index::Rest)
-            .count();
+        let rest_count = indices.iter().filter(|index| **index == Index::Rest).count();
         if rest_count > 1 {
-            return Err(refused(
-                "index",
-                format!("Index::Rest occurs {rest_count} times"),
-            ));
+            return Err(refused("index", format!("Index::Rest occurs {rest_count} times")));
         }
         let mut dimensions_left = self.shape.iter().copied().zip(self.strides.iter().copied());
         let mut offset = 0i128;
@@ -146,10 +117,9 @@ impl Layout {
         for (position, index) in indices.iter().copied().chain(last).enumerate() {
             match index {
                 Index::NewAxis => builder.push(1, 0),
-                Index::Rest => dimensions_left
-                    .by_ref()
-                    .take(rest)
-                    .for_each(|(n, s)| builder.push(n, s)),
+                Index::Rest => {
+                    dimensions_left.by_ref().take(rest).for_each(|(n, s)| builder.push(n, s))
+                }
                 Index::At(at) => {
                     let Some((extent, stride)) = dimensions_left.next() else {
                         continue;
@@ -167,10 +137,7 @@ impl Layout {
                         continue;
                     };
                     if step == 0 {
-                        return Err(refused(
-                            "index",
-                            format!("a step of 0 (argument {position})"),
-                        ));
+                        return Err(refused("index", format!("a step of 0 (argument {position})")));
                     }
                     let (first, len) = resolve_range(start, end, step, extent);
                     // If the part is empty, the offset is not used.
@@ -227,10 +194,7 @@ impl Layout {
             let problem = format!("{:?} cannot be broadcast to {shape:?}", self.shape);
             refused("shape", problem)
         };
-        let added = shape
-            .len()
-            .checked_sub(self.shape.len())
-            .ok_or_else(mismatch)?;
+        let added = shape.len().checked_sub(self.shape.len()).ok_or_else(mismatch)?;
         let mut builder = LayoutBuilder::default();
         for (position, extent) in shape.iter().enumerate() {
             let own_dimension = position.checked_sub(added);
@@ -261,10 +225,7 @@ impl Layout {
             len = Some(0);
         }
         if len.is_none() || len != self.len() {
-            let problem = format!(
-                "{:?} does not have as many elements as {shape:?}",
-                self.shape
-            );
+            let problem = format!("{:?} does not have as many elements as {shape:?}", self.shape);
             return Err(refused("shape", problem));
         }
         if len == Some(0) {
@@ -292,10 +253,7 @@ impl Layout {
             }
             let (mut left, step) = match run.take() {
                 Some(run) => run,
-                None => old
-                    .next()
-                    .map(|(n, step)| (*n, *step))
-                    .ok_or_else(needs_copy)?,
+                None => old.next().map(|(n, step)| (*n, *step)).ok_or_else(needs_copy)?,
             };
             *stride = step;
             while left % extent != 0 || left < *extent {
@@ -358,11 +316,7 @@ fn resolve_range(
 ) -> (i128, usize) {
     let extent = extent as i128;
     // The limits to which the bounds are clamped.
-    let (lowest, highest) = if step > 0 {
-        (0, extent)
-    } else {
-        (-1, extent - 1)
-    };
+    let (lowest, highest) = if step > 0 { (0, extent) } else { (-1, extent - 1) };
     let clamp = |end: isize| match end as i128 {
         end if end < 0 => (end + extent).max(lowest),
         end => end.min(highest),

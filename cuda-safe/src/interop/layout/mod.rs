@@ -48,11 +48,7 @@ impl Layout {
             let extent = isize::try_from((*extent).max(1)).map_err(|_| too_large())?;
             next = next.checked_mul(extent).ok_or_else(too_large)?;
         }
-        Ok(Self {
-            shape: shape.to_vec(),
-            strides,
-            item_size,
-        })
+        Ok(Self { shape: shape.to_vec(), strides, item_size })
     }
 
     /// Creates the layout of an array with strides.
@@ -64,18 +60,10 @@ impl Layout {
         if shape.len() != strides.len() {
             return Err(refused(
                 "strides",
-                format!(
-                    "{strides:?}: {} strides for {} dimensions",
-                    strides.len(),
-                    shape.len()
-                ),
+                format!("{strides:?}: {} strides for {} dimensions", strides.len(), shape.len()),
             ));
         }
-        let layout = Self {
-            shape: shape.to_vec(),
-            strides: strides.to_vec(),
-            item_size,
-        };
+        let layout = Self { shape: shape.to_vec(), strides: strides.to_vec(), item_size };
         if layout.checked_range().is_none() {
             let problem = format!(
                 "the strides {strides:?} with the shape {shape:?} exceed the address space"
@@ -115,9 +103,7 @@ impl Layout {
         if self.is_empty() {
             return Some(0);
         }
-        self.shape
-            .iter()
-            .try_fold(1usize, |all, extent| all.checked_mul(*extent))
+        self.shape.iter().try_fold(1usize, |all, extent| all.checked_mul(*extent))
     }
 
     /// Returns whether the elements are contiguous with the last dimension varying fastest. As in
@@ -158,8 +144,7 @@ impl Layout {
 
     /// Returns whether a stride is negative.
     pub fn is_reversed(&self) -> bool {
-        self.dimensions()
-            .any(|(extent, stride)| *extent > 1 && *stride < 0)
+        self.dimensions().any(|(extent, stride)| *extent > 1 && *stride < 0)
     }
 
     fn dimensions(&self) -> impl DoubleEndedIterator<Item = (&usize, &isize)> + ExactSizeIterator {
@@ -169,8 +154,7 @@ impl Layout {
     /// Returns the range of bytes of the elements, which is empty for an empty array.
     pub fn byte_range(&self) -> ByteRange {
         // The constructors have checked the range.
-        self.checked_range()
-            .unwrap_or(ByteRange { start: 0, end: 0 })
+        self.checked_range().unwrap_or(ByteRange { start: 0, end: 0 })
     }
 
     fn checked_range(&self) -> Option<ByteRange> {

@@ -43,11 +43,7 @@ pub(crate) fn regions<const N: usize>(
     if !rest.is_empty() {
         return Err(problem());
     }
-    let mut regions = [Region {
-        offset: 0,
-        pitch: 0,
-        rows: 0,
-    }; N];
+    let mut regions = [Region { offset: 0, pitch: 0, rows: 0 }; N];
     for (index, region) in regions.iter_mut().enumerate() {
         let (pitch, slice) = (pitches[index], slices[index]);
         let rows = slice / pitch.max(1);

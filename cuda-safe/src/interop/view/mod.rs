@@ -149,12 +149,7 @@ impl<'a, T> ArrayView<'a, T> {
 
     /// Creates an array of elements that are valid for `'a`.
     fn from_parts(address: u64, layout: Layout, stream: &'a Stream) -> Self {
-        Self {
-            address,
-            layout,
-            stream,
-            elements: PhantomData,
-        }
+        Self { address, layout, stream, elements: PhantomData }
     }
 
     /// Creates an array in the same memory with another layout of the same elements.
@@ -221,10 +216,7 @@ impl<'a, T> ArrayView<'a, T> {
 
     /// Returns the elements as a slice, if they are C-contiguous.
     pub fn as_slice(&self) -> Option<DeviceSlice<'a, T>> {
-        let len = self
-            .layout
-            .len()
-            .filter(|_| self.layout.is_c_contiguous())?;
+        let len = self.layout.len().filter(|_| self.layout.is_c_contiguous())?;
         Some(DeviceSlice::new(self.address, len, self.stream))
     }
 }
@@ -286,19 +278,12 @@ impl<'a, T> ArrayViewMut<'a, T> {
         let memory = memory.into();
         check_no_overlap(&layout)?;
         let address = address_of_first::<T>(memory.as_raw(), memory.len(), first, &layout)?;
-        Ok(Self::from_view(ArrayView::from_parts(
-            address,
-            layout,
-            memory.stream(),
-        )))
+        Ok(Self::from_view(ArrayView::from_parts(address, layout, memory.stream())))
     }
 
     /// Wraps elements that are borrowed exclusively and do not overlap.
     fn from_view(view: ArrayView<'a, T>) -> Self {
-        Self {
-            view,
-            elements: PhantomData,
-        }
+        Self { view, elements: PhantomData }
     }
 
     /// Returns a view of a part, with one index per dimension. See [`Layout::index`].
@@ -319,10 +304,8 @@ impl<'a, T> ArrayViewMut<'a, T> {
         let middle = match (extent, isize::try_from(middle)) {
             (Some(extent), Ok(signed)) if middle <= *extent => signed,
             _ => {
-                let problem = format!(
-                    "{middle} in dimension {dimension} of {:?}",
-                    self.layout().shape()
-                );
+                let problem =
+                    format!("{middle} in dimension {dimension} of {:?}", self.layout().shape());
                 return Err(no_view("split", problem).into());
             }
         };
@@ -331,10 +314,7 @@ impl<'a, T> ArrayViewMut<'a, T> {
             indices.push(range);
             self.view.index(&indices)
         };
-        Ok((
-            Self::from_view(part((..middle).into())?),
-            Self::from_view(part((middle..).into())?),
-        ))
+        Ok((Self::from_view(part((..middle).into())?), Self::from_view(part((middle..).into())?)))
     }
 
     /// Returns a view with reversed dimensions.
@@ -367,16 +347,12 @@ impl<'a, T> ArrayViewMut<'a, T> {
 
     /// Borrows the array for reading.
     pub fn as_view(&self) -> ArrayView<'_, T> {
-        self.view
-            .with_layout_of_same_elements(self.view.layout.clone())
+        self.view.with_layout_of_same_elements(self.view.layout.clone())
     }
 
     /// Borrows the array mutably.
     pub fn reborrow(&mut self) -> ArrayViewMut<'_, T> {
-        ArrayViewMut::from_view(
-            self.view
-                .with_layout_of_same_elements(self.view.layout.clone()),
-        )
+        ArrayViewMut::from_view(self.view.with_layout_of_same_elements(self.view.layout.clone()))
     }
 
     /// Returns the address of the first element. The value has no meaning for an empty array.
@@ -397,11 +373,7 @@ impl<'a, T> ArrayViewMut<'a, T> {
     /// Returns the elements as a slice, if they are C-contiguous.
     pub fn as_mut_slice(&mut self) -> Option<DeviceSliceMut<'_, T>> {
         let slice = self.view.as_slice()?;
-        Some(DeviceSliceMut::new(
-            slice.as_raw(),
-            slice.len(),
-            self.stream(),
-        ))
+        Some(DeviceSliceMut::new(slice.as_raw(), slice.len(), self.stream()))
     }
 }
 
@@ -445,11 +417,7 @@ impl Imported {
             let problem = format!("at {:#x}, not aligned for {ty}", self.as_raw());
             return Err(no_view("elements", problem).into());
         }
-        Ok(ArrayView::from_parts(
-            self.as_raw(),
-            self.layout().clone(),
-            self.stream(),
-        ))
+        Ok(ArrayView::from_parts(self.as_raw(), self.layout().clone(), self.stream()))
     }
 
     /// Returns the mask as a view with the shape of the array. Nonzero elements mark the valid

@@ -55,11 +55,7 @@ pub(crate) trait Backing: Any + Send + Sync {
 impl Allocation {
     #[inline]
     pub(crate) fn new(address: CUdeviceptr, stream: &Stream, release: Release) -> Self {
-        Self {
-            address,
-            release,
-            stream: stream.clone(),
-        }
+        Self { address, release, stream: stream.clone() }
     }
 
     #[inline]
@@ -158,11 +154,7 @@ impl Allocation {
             return Ok(None);
         };
         let block = manager.allocate(size, Order::of(stream))?;
-        let managed = Managed {
-            size,
-            token: block.token,
-            migrates: false,
-        };
+        let managed = Managed { size, token: block.token, migrates: false };
         let release = Release::Managed(managed);
         Ok(Some(Self::new(block.address, stream, release)))
     }
@@ -183,11 +175,7 @@ impl Allocation {
         let Some(manager) = self.stream.context().made_manager() else {
             return count_leak();
         };
-        let block = Block {
-            address: self.address,
-            size: managed.size,
-            token: managed.token,
-        };
+        let block = Block { address: self.address, size: managed.size, token: managed.token };
         let order = Order::of(&self.stream);
         match managed.migrates {
             // SAFETY: the block was allocated by this manager, whose context the stream kept alive.

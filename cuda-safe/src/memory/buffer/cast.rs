@@ -82,12 +82,6 @@ fn length_as<T, U>(address: CUdeviceptr, len: usize) -> Result<usize> {
     };
     match fits {
         Some(len) if address % align as u64 == 0 => Ok(len),
-        _ => Err(Invalid::Cast {
-            address,
-            size,
-            element,
-            align,
-        }
-        .into()),
+        _ => Err(Invalid::Cast { address, size, element, align }.into()),
     }
 }

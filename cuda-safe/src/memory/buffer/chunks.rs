@@ -47,11 +47,7 @@ impl<'a, T> DeviceSlice<'a, T> {
             return Err(Invalid::EmptyChunks.into());
         }
         let (rest, remainder) = self.halves(self.len() - self.len() % len);
-        Ok(DeviceChunksExact {
-            rest,
-            remainder,
-            chunk: len,
-        })
+        Ok(DeviceChunksExact { rest, remainder, chunk: len })
     }
 }
 

@@ -260,11 +260,7 @@ impl<T> DeviceBuffer<T> {
     }
 
     pub(crate) fn of_allocation(memory: Allocation, len: usize) -> Self {
-        Self {
-            memory,
-            len,
-            elements: PhantomData,
-        }
+        Self { memory, len, elements: PhantomData }
     }
 
     /// Returns how the memory is released.

@@ -58,11 +58,7 @@ impl<T: AnyBitPattern> MappedBuffer<T> {
     /// Since CUDA 3.2. Raw: [`cuMemHostGetDevicePointer_v2`](fn@cuda_sys::cuMemHostGetDevicePointer_v2).
     #[doc(alias = "cuMemHostGetDevicePointer")]
     pub fn new(memory: PinnedBuffer<T>, stream: &Stream) -> Result<Self> {
-        Ok(Self {
-            address: address_of(&memory, stream)?,
-            host: memory,
-            stream: stream.clone(),
-        })
+        Ok(Self { address: address_of(&memory, stream)?, host: memory, stream: stream.clone() })
     }
 
     /// Waits for the stream and returns the elements as a host slice.

@@ -69,11 +69,7 @@ impl<T> PitchedBuffer<T> {
         if extent.is_empty() {
             let buffer = DeviceBuffer::own(0, 0, stream, Release::Nothing);
             let pitch = width;
-            return Ok(Self {
-                buffer,
-                extent,
-                pitch,
-            });
+            return Ok(Self { buffer, extent, pitch });
         }
         let _call = stream.uncaptured(Operation::Allocate)?;
         if let Some(choice) = stream.context().choice() {
@@ -83,11 +79,7 @@ impl<T> PitchedBuffer<T> {
                 let mut buffer = DeviceBuffer::of_allocation(memory, pitch / size * height);
                 buffer.zero()?;
                 let pitch = pitch / size;
-                return Ok(Self {
-                    buffer,
-                    extent,
-                    pitch,
-                });
+                return Ok(Self { buffer, extent, pitch });
             }
         }
         let (mut address, mut pitch) = (0, 0);
@@ -104,17 +96,9 @@ impl<T> PitchedBuffer<T> {
         // The buffer owns the memory from here on, so errors free it.
         let buffer = DeviceBuffer::own(address, pitch / size * height, stream, Release::Sync);
         if pitch % size != 0 || pitch < row {
-            return Err(Invalid::PitchSize {
-                size,
-                pitch: Some(pitch),
-            }
-            .into());
+            return Err(Invalid::PitchSize { size, pitch: Some(pitch) }.into());
         }
-        Ok(Self {
-            buffer: buffer.into_zeroed()?,
-            extent,
-            pitch: pitch / size,
-        })
+        Ok(Self { buffer: buffer.into_zeroed()?, extent, pitch: pitch / size })
     }
 
     /// Returns the number of elements in a row and the number of rows.
@@ -129,11 +113,7 @@ impl<T> PitchedBuffer<T> {
 
     /// Returns the region of the array within [`as_slice`](Self::as_slice), for copies of parts.
     pub fn region(&self) -> Region {
-        Region {
-            offset: 0,
-            pitch: self.pitch,
-            rows: self.extent.height,
-        }
+        Region { offset: 0, pitch: self.pitch, rows: self.extent.height }
     }
 
     /// Borrows all rows for reading, including the padding between them.
@@ -159,8 +139,7 @@ impl<T> PitchedBuffer<T> {
         let (extent, region) = (self.extent, self.region());
         crate::memory::same_length(slice.len(), extent.width * extent.height)?;
         let from = Region::new(extent);
-        self.as_mut_slice()
-            .copy_3d_from_slice(extent, region, slice, from)
+        self.as_mut_slice().copy_3d_from_slice(extent, region, slice, from)
     }
 
     /// Copies the array without padding into a new `Vec`. Blocks the host until the copy and all
@@ -175,8 +154,7 @@ impl<T> PitchedBuffer<T> {
         let (extent, region) = (self.extent, self.region());
         let mut plane = vec![T::zeroed(); extent.width * extent.height];
         let to = Region::new(extent);
-        self.as_slice()
-            .copy_3d_to_slice(extent, region, &mut plane, to)?;
+        self.as_slice().copy_3d_to_slice(extent, region, &mut plane, to)?;
         Ok(plane)
     }
 

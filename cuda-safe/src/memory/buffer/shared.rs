@@ -98,10 +98,7 @@ impl<T> DeviceBuffer<T> {
                 let len = self.len();
                 let allocation = self.into_allocation();
                 Ok(SharedBuffer {
-                    memory: Arc::new(Memory {
-                        allocation,
-                        written,
-                    }),
+                    memory: Arc::new(Memory { allocation, written }),
                     len,
                     elements: PhantomData,
                 })
@@ -150,11 +147,7 @@ impl<T> SharedBuffer<T> {
             Some(end)
         };
         Ok(SharedReader {
-            reading: Reading {
-                end,
-                stream: stream.clone(),
-                memory: Arc::clone(&self.memory),
-            },
+            reading: Reading { end, stream: stream.clone(), memory: Arc::clone(&self.memory) },
             len: self.len,
             elements: PhantomData,
         })
@@ -180,11 +173,7 @@ impl<T> SharedBuffer<T> {
         match Arc::try_unwrap(memory) {
             // The stream is ordered after all reads: each reader ensured this when it was dropped.
             Ok(memory) => Ok(DeviceBuffer::of_allocation(memory.allocation, len)),
-            Err(memory) => Err(Self {
-                memory,
-                len,
-                elements: PhantomData,
-            }),
+            Err(memory) => Err(Self { memory, len, elements: PhantomData }),
         }
     }
 
@@ -255,11 +244,7 @@ impl fmt::Debug for Memory {
 
 impl<T> Drop for SharedReader<T> {
     fn drop(&mut self) {
-        let Reading {
-            end,
-            stream,
-            memory,
-        } = &self.reading;
+        let Reading { end, stream, memory } = &self.reading;
         if let Some(end) = end {
             let home = memory.allocation.stream();
             release(Reads::new(end, stream.raw(), home.raw()), &self.reading);
@@ -299,11 +284,7 @@ pub(crate) struct Reads {
 impl Reads {
     /// Returns the right to read on `stream`, which the event `end` will be recorded on.
     pub(crate) fn new(end: &Event, stream: CUstream, home: CUstream) -> Self {
-        Self {
-            end: Handle(end.raw()),
-            stream: Handle(stream),
-            home: Handle(home),
-        }
+        Self { end: Handle(end.raw()), stream: Handle(stream), home: Handle(home) }
     }
 }
 
@@ -342,11 +323,7 @@ impl Destroy for Reads {
 
 impl<T> Clone for SharedBuffer<T> {
     fn clone(&self) -> Self {
-        Self {
-            memory: Arc::clone(&self.memory),
-            len: self.len,
-            elements: PhantomData,
-        }
+        Self { memory: Arc::clone(&self.memory), len: self.len, elements: PhantomData }
     }
 }
 

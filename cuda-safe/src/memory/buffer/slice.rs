@@ -47,12 +47,7 @@ pub struct DeviceSliceMut<'a, T> {
 impl<'a, T> DeviceSlice<'a, T> {
     /// Creates a slice of memory that is valid for `'a` and is used on `stream`.
     pub(crate) fn new(address: CUdeviceptr, len: usize, stream: &'a Stream) -> Self {
-        Self {
-            address,
-            len,
-            stream,
-            elements: PhantomData,
-        }
+        Self { address, len, stream, elements: PhantomData }
     }
 
     /// Returns the device address.
@@ -103,10 +98,7 @@ impl<'a, T> DeviceSlice<'a, T> {
         debug_assert!(middle <= self.len);
         let offset = (middle * size_of::<T>()) as u64;
         let (address, len) = (self.address + offset, self.len - middle);
-        (
-            Self::new(self.address, middle, self.stream),
-            Self::new(address, len, self.stream),
-        )
+        (Self::new(self.address, middle, self.stream), Self::new(address, len, self.stream))
     }
 
     /// Returns an error that names both streams, unless the memory is bound to `stream`.
@@ -126,10 +118,7 @@ impl<'a, T> DeviceSlice<'a, T> {
 impl<'a, T> DeviceSliceMut<'a, T> {
     /// Creates a slice of memory that is valid for `'a`, is not aliased, and is used on `stream`.
     pub(crate) fn new(address: CUdeviceptr, len: usize, stream: &'a Stream) -> Self {
-        Self {
-            whole: DeviceSlice::new(address, len, stream),
-            elements: PhantomData,
-        }
+        Self { whole: DeviceSlice::new(address, len, stream), elements: PhantomData }
     }
 
     /// Returns the device address.
@@ -172,10 +161,7 @@ impl<'a, T> DeviceSliceMut<'a, T> {
     /// # Errors
     /// [`Invalid::Range`] if the range is not within this slice.
     pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
-        Ok(Self {
-            whole: self.whole.slice(range)?,
-            elements: PhantomData,
-        })
+        Ok(Self { whole: self.whole.slice(range)?, elements: PhantomData })
     }
 
     /// Divides the slice into two disjoint slices at `middle`: the elements before `middle`, and
@@ -191,10 +177,7 @@ impl<'a, T> DeviceSliceMut<'a, T> {
 
     /// Takes a slice of memory that is not aliased.
     pub(crate) fn of_whole(whole: DeviceSlice<'a, T>) -> Self {
-        Self {
-            whole,
-            elements: PhantomData,
-        }
+        Self { whole, elements: PhantomData }
     }
 
     pub(crate) fn into_whole(self) -> DeviceSlice<'a, T> {

@@ -53,10 +53,7 @@ impl DeviceSliceMut<'_, u32> {
     #[doc(alias = "cuStreamWriteValue32")]
     pub fn write_value(&mut self, index: usize, value: u32) -> Result<()> {
         let element = self.reborrow().slice(element(index))?;
-        let write = MemoryOperation::Write32 {
-            address: element.as_raw(),
-            value,
-        };
+        let write = MemoryOperation::Write32 { address: element.as_raw(), value };
         // SAFETY: the element belongs to a buffer that is bound to this stream, and that is freed in
         // stream order or after a wait. Any bits are a valid u32, and the driver checks the alignment.
         unsafe { self.stream().memory_operation(write) }
@@ -77,10 +74,7 @@ impl DeviceSliceMut<'_, u64> {
     #[doc(alias = "cuStreamWriteValue64")]
     pub fn write_value(&mut self, index: usize, value: u64) -> Result<()> {
         let element = self.reborrow().slice(element(index))?;
-        let write = MemoryOperation::Write64 {
-            address: element.as_raw(),
-            value,
-        };
+        let write = MemoryOperation::Write64 { address: element.as_raw(), value };
         // SAFETY: see the argument for `u32`; any bits are a valid u64.
         unsafe { self.stream().memory_operation(write) }
     }

@@ -80,11 +80,7 @@ impl CompressionFormat {
 impl<'a> DecompressBatch<'a> {
     /// Creates an empty batch on `stream`.
     pub fn new(stream: &'a Stream) -> Self {
-        Self {
-            stream,
-            operations: Vec::new(),
-            memory: PhantomData,
-        }
+        Self { stream, operations: Vec::new(), memory: PhantomData }
     }
 
     /// Adds the decompression of `source` to `target`. The engine writes the number of decompressed bytes

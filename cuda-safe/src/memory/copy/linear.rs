@@ -72,10 +72,7 @@ impl<T: NoUninit> DeviceSliceMut<'_, T> {
         let (target, stream) = (self.as_raw(), self.stream().raw());
         let count = self.len();
         if !matches!(size_of::<T>(), 1 | 2 | 4) {
-            return Err(Invalid::FillSize {
-                size: size_of::<T>(),
-            }
-            .into());
+            return Err(Invalid::FillSize { size: size_of::<T>() }.into());
         }
         if count == 0 {
             return Ok(());

@@ -186,8 +186,7 @@ impl<T> sealed::Host<T> for PinnedRange<T> {
 
     fn after_copy(&self, stream: &Stream) -> Result<()> {
         // The copy is counted as a call on the stream, so the record is not captured either.
-        self.event()
-            .map_or(Ok(()), |event| event.enqueue_record(stream))
+        self.event().map_or(Ok(()), |event| event.enqueue_record(stream))
     }
 
     fn synchronize(&mut self, _: &Stream) -> Result<()> {
@@ -411,10 +410,7 @@ impl<T, H: Pinned<T>> Pending<T, H> {
 pub(crate) fn leak_in_use<T, H: Pinned<T>>(host: H, stream: Stream, error: &Error) {
     std::mem::forget(host);
     std::mem::forget(stream);
-    report(&Report::Leaked {
-        what: H::NAME,
-        error: error.clone(),
-    });
+    report(&Report::Leaked { what: H::NAME, error: error.clone() });
 }
 
 impl<T, H: Pinned<T>> Drop for Pending<T, H> {

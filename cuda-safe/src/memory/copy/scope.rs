@@ -243,8 +243,6 @@ impl<T> LeakInUse for PinnedBuffer<T> {
 
 impl fmt::Debug for CopyScope<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CopyScope")
-            .field("stream", self.stream)
-            .finish_non_exhaustive()
+        f.debug_struct("CopyScope").field("stream", self.stream).finish_non_exhaustive()
     }
 }

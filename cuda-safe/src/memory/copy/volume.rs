@@ -160,20 +160,12 @@ impl<T> DeviceSliceMut<'_, T> {
                 [a, b] => {
                     let pattern = u16::from_ne_bytes([a, b]);
                     // SAFETY: the rows are within the memory.
-                    unsafe {
-                        call!(cuMemsetD2D16Async(
-                            at, pitch, pattern, width, height, stream
-                        ))
-                    }
+                    unsafe { call!(cuMemsetD2D16Async(at, pitch, pattern, width, height, stream)) }
                 }
                 [a, b, c, d] => {
                     let pattern = u32::from_ne_bytes([a, b, c, d]);
                     // SAFETY: the rows are within the memory.
-                    unsafe {
-                        call!(cuMemsetD2D32Async(
-                            at, pitch, pattern, width, height, stream
-                        ))
-                    }
+                    unsafe { call!(cuMemsetD2D32Async(at, pitch, pattern, width, height, stream)) }
                 }
                 // The size was checked above.
                 _ => Ok(()),

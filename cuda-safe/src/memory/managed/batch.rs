@@ -45,12 +45,7 @@ impl Stream {
     #[doc(alias = "cuMemPrefetchBatchAsync")]
     pub fn prefetch_batch(&self, ranges: &[(ManagedRange<'_>, MemoryLocation)]) -> Result<()> {
         self.enqueue_batch(with_locations(ranges), |batch, stream| {
-            let Batch {
-                addresses,
-                sizes,
-                locations,
-                firsts,
-            } = batch;
+            let Batch { addresses, sizes, locations, firsts } = batch;
             // SAFETY: the lists have the same length. The ranges are managed memory, which stays
             // allocated until this stream has run the prefetch. Migration does not change the
             // contents.
@@ -88,9 +83,7 @@ impl Stream {
     pub unsafe fn discard_batch(&self, ranges: &[ManagedRange<'_>]) -> Result<()> {
         let ranges = ranges.iter().map(|range| (range, None));
         self.enqueue_batch(ranges, |batch, stream| {
-            let Batch {
-                addresses, sizes, ..
-            } = batch;
+            let Batch { addresses, sizes, .. } = batch;
             // SAFETY: the lists have the same length. The ranges are managed memory, which stays
             // allocated until this stream has run the discard. The caller guarantees that discarded
             // contents are not read.
@@ -126,12 +119,7 @@ impl Stream {
         ranges: &[(ManagedRange<'_>, MemoryLocation)],
     ) -> Result<()> {
         self.enqueue_batch(with_locations(ranges), |batch, stream| {
-            let Batch {
-                addresses,
-                sizes,
-                locations,
-                firsts,
-            } = batch;
+            let Batch { addresses, sizes, locations, firsts } = batch;
             // SAFETY: the lists have the same length. The ranges are managed memory, which stays
             // allocated until this stream has run the call. The caller guarantees that discarded
             // contents are not read.

@@ -119,10 +119,7 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
     fn allocate(stream: &Stream, len: usize) -> Result<Self> {
         release::drain();
         let bytes = bytes_of::<T>(len)?;
-        let concurrent = stream
-            .context()
-            .device()
-            .attribute(CONCURRENT_MANAGED_ACCESS)?;
+        let concurrent = stream.context().device().attribute(CONCURRENT_MANAGED_ACCESS)?;
         let mut address = 0;
         let mut release = Release::Nothing;
         let manager = stream.context().memory_manager()?.filter(|_| bytes != 0);
@@ -130,11 +127,8 @@ impl<T: AnyBitPattern> ManagedBuffer<T> {
             let global = initial_attachment() == CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL;
             let block = manager.allocate_managed(bytes, global)?;
             address = block.address;
-            release = Release::Managed(Managed {
-                size: block.size,
-                token: block.token,
-                migrates: true,
-            });
+            release =
+                Release::Managed(Managed { size: block.size, token: block.token, migrates: true });
         } else if bytes != 0 {
             let flags = initial_attachment().0;
             let _current = stream.context().enter()?;
@@ -385,10 +379,7 @@ fn initial_attachment() -> CUmemAttach_flags {
         let devices = Device::all().unwrap_or_default();
         // If a device does not answer, attach the memory to the host, which is correct for all
         // devices.
-        !devices.is_empty()
-            && devices
-                .into_iter()
-                .all(|its| is_concurrent(its).unwrap_or(false))
+        !devices.is_empty() && devices.into_iter().all(|its| is_concurrent(its).unwrap_or(false))
     };
     // No thread waits here for another thread's driver calls.
     let known = ALL_CONCURRENT.get().copied().unwrap_or_else(ask);
@@ -401,10 +392,7 @@ fn initial_attachment() -> CUmemAttach_flags {
 
 /// Returns whether the stream's device and the host may access managed memory concurrently.
 fn concurrent_access(stream: &Stream) -> Result<bool> {
-    stream
-        .context()
-        .device()
-        .attribute(CONCURRENT_MANAGED_ACCESS)
+    stream.context().device().attribute(CONCURRENT_MANAGED_ACCESS)
 }
 
 impl<T> fmt::Debug for ManagedBuffer<T> {

@@ -108,23 +108,13 @@ pub struct PinnedOptions {
 
 impl Default for PinnedOptions {
     fn default() -> Self {
-        Self {
-            portable: true,
-            mapped: false,
-            write_combined: false,
-            _non_exhaustive: (),
-        }
+        Self { portable: true, mapped: false, write_combined: false, _non_exhaustive: () }
     }
 }
 
 impl PinnedOptions {
     fn flags(self) -> PinnedFlags {
-        let Self {
-            portable,
-            mapped,
-            write_combined,
-            _non_exhaustive: (),
-        } = self;
+        let Self { portable, mapped, write_combined, _non_exhaustive: () } = self;
         let mut flags = PinnedFlags::empty();
         flags.set(PinnedFlags::PORTABLE, portable);
         flags.set(PinnedFlags::MAPPED, mapped);
@@ -232,12 +222,7 @@ impl<T> PinnedBuffer<T> {
             without_current(&self.context, || {
                 // SAFETY: the driver allocated the memory, and the other pointer is to a local
                 // variable.
-                unsafe {
-                    answer!(cuMemHostGetFlags(
-                        &raw mut flags,
-                        self.start.as_ptr().cast()
-                    ))
-                }
+                unsafe { answer!(cuMemHostGetFlags(&raw mut flags, self.start.as_ptr().cast())) }
             })?;
         }
         Ok(PinnedFlags::from_bits_retain(flags))

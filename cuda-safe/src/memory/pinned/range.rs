@@ -66,12 +66,7 @@ impl<T> PinnedBuffer<T> {
     /// Converts the buffer into one range with all elements, which [`PinnedRange::split_off`]
     /// divides.
     pub fn into_range(self) -> PinnedRange<T> {
-        PinnedRange {
-            start: self.start,
-            len: self.len,
-            whole: Arc::new(self),
-            copied: None,
-        }
+        PinnedRange { start: self.start, len: self.len, whole: Arc::new(self), copied: None }
     }
 
     /// Divides the buffer into ranges of `len` elements. If the length of the buffer is not a
@@ -140,12 +135,7 @@ impl<T> PinnedRange<T> {
     /// [`Invalid::Range`] if `middle` is greater than the length. The range is then unchanged.
     pub fn split_off(&mut self, middle: usize) -> Result<Self> {
         if middle > self.len {
-            return Err(Invalid::Range {
-                start: middle,
-                end: self.len,
-                len: self.len,
-            }
-            .into());
+            return Err(Invalid::Range { start: middle, end: self.len, len: self.len }.into());
         }
         Ok(self.divide(middle))
     }
@@ -213,10 +203,7 @@ fn can_join<T>(ranges: &[PinnedRange<T>]) -> Result<(), Error> {
     let Some(first) = ranges.first() else {
         return Err(missing(0, 0));
     };
-    if !ranges
-        .iter()
-        .all(|its| Arc::ptr_eq(&its.whole, &first.whole))
-    {
+    if !ranges.iter().all(|its| Arc::ptr_eq(&its.whole, &first.whole)) {
         return Err(Invalid::SeveralBuffers.into());
     }
     // Only a range can make further ranges of its buffer, and all that are counted are here. So the

@@ -31,21 +31,13 @@ pub struct RegisterOptions {
 
 impl Default for RegisterOptions {
     fn default() -> Self {
-        Self {
-            portable: true,
-            mapped: false,
-            _non_exhaustive: (),
-        }
+        Self { portable: true, mapped: false, _non_exhaustive: () }
     }
 }
 
 impl RegisterOptions {
     fn pinned_flags(self) -> PinnedFlags {
-        let Self {
-            portable,
-            mapped,
-            _non_exhaustive: (),
-        } = self;
+        let Self { portable, mapped, _non_exhaustive: () } = self;
         let mut flags = PinnedFlags::empty();
         flags.set(PinnedFlags::PORTABLE, portable);
         flags.set(PinnedFlags::MAPPED, mapped);
@@ -53,11 +45,7 @@ impl RegisterOptions {
     }
 
     fn flags(self) -> u32 {
-        let Self {
-            portable,
-            mapped,
-            _non_exhaustive: (),
-        } = self;
+        let Self { portable, mapped, _non_exhaustive: () } = self;
         let mut flags = 0;
         if portable {
             flags |= CU_MEMHOSTREGISTER_PORTABLE;
@@ -152,9 +140,7 @@ impl<T: Copy> PinnedBuffer<T> {
             start: NonNull::new(vector.as_mut_ptr()).unwrap_or(NonNull::dangling()),
             len: vector.len(),
             source: match pinned {
-                None => Source::Vector {
-                    capacity: vector.capacity(),
-                },
+                None => Source::Vector { capacity: vector.capacity() },
                 Some(block) => Managed::keep(block, Some(vector.capacity())),
             },
             context: context.clone(),

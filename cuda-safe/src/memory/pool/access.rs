@@ -34,10 +34,7 @@ impl MemoryAccess {
 
     /// Returns this access of a location in the driver's format.
     pub(crate) fn at(self, location: MemoryLocation) -> CUmemAccessDesc {
-        CUmemAccessDesc {
-            location: location.raw(),
-            flags: self.raw(),
-        }
+        CUmemAccessDesc { location: location.raw(), flags: self.raw() }
     }
 
     pub(crate) fn from_raw(raw: CUmemAccess_flags) -> Self {

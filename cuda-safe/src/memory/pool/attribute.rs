@@ -71,12 +71,7 @@ impl<T, A> PoolAttribute<T, A> {
     pub(super) fn explain(&self, error: Error) -> Error {
         match (error.code(), init::version()) {
             (Some(CUresult::CUDA_ERROR_INVALID_VALUE), Ok(driver)) if driver < self.since => {
-                Invalid::UnknownAttribute {
-                    attribute: self.name,
-                    since: self.since,
-                    driver,
-                }
-                .into()
+                Invalid::UnknownAttribute { attribute: self.name, since: self.since, driver }.into()
             }
             _ => error,
         }

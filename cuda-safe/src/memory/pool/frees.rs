@@ -72,10 +72,7 @@ struct OfPool {
 
 impl PoolMemory {
     pub(crate) fn new(address: CUdeviceptr, stream: &Stream, pool: &MemoryPool) -> Self {
-        let of = OfPool {
-            stream: stream.clone(),
-            pool: pool.clone(),
-        };
+        let of = OfPool { stream: stream.clone(), pool: pool.clone() };
         Self { address, of }
     }
 

@@ -45,11 +45,7 @@ impl DriverMemory {
         same_context("the pool", pool.context(), self.context())?;
         order.expect_stream("an allocation from a memory pool")?;
         if let Some(raw) = order.raw().filter(|raw| is_default(*raw)) {
-            return Err(Invalid::Handle {
-                what: "non-default stream",
-                value: raw.addr(),
-            }
-            .into());
+            return Err(Invalid::Handle { what: "non-default stream", value: raw.addr() }.into());
         }
         let (mut address, raw) = (0, pool.as_raw());
         let place = &raw mut address;
@@ -61,11 +57,7 @@ impl DriverMemory {
         })
         .map_err(|error| error.with_requested_bytes(size))?;
         pool.retain_for_memory();
-        Ok(Block {
-            address,
-            size,
-            token: address,
-        })
+        Ok(Block { address, size, token: address })
     }
 
     /// Frees memory of a memory pool in stream order. Calls `cuMemFreeAsync`. The free waits for nothing,
@@ -93,18 +85,12 @@ impl DriverMemory {
         if let (Some(pool), Some(stream)) = (&pool, other) {
             return PoolMemory::new(block.address, stream, pool).release();
         }
-        let memory = PoolBlock {
-            address: block.address,
-            stream: stream_of(order).map(Handle),
-            pool,
-        };
+        let memory =
+            PoolBlock { address: block.address, stream: stream_of(order).map(Handle), pool };
         if memory.stream.is_none() {
             return self.free_of_pool(memory, block.size);
         }
-        let owners = OrderOwners {
-            order,
-            context: self.context(),
-        };
+        let owners = OrderOwners { order, context: self.context() };
         release(memory, &owners);
     }
 }

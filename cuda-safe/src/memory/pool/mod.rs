@@ -282,9 +282,7 @@ impl MemoryPool {
     /// [`reclaim_from_memory`](Self::reclaim_from_memory). The frees of this memory are not recorded.
     pub(crate) fn retain_for_memory(&self) {
         if self.is_kept_by_memory() {
-            self.inner
-                .has_unrecorded_frees
-                .store(true, Ordering::Relaxed);
+            self.inner.has_unrecorded_frees.store(true, Ordering::Relaxed);
             std::mem::forget(self.clone());
         }
     }
@@ -465,21 +463,13 @@ impl Drop for Inner {
         if is_foreign && !has_unrecorded_frees && events.is_empty() {
             return;
         }
-        let owners = AfterEvents {
-            events,
-            owner: owner.map(Arc::from),
-            context: self.context.clone(),
-        };
+        let owners =
+            AfterEvents { events, owner: owner.map(Arc::from), context: self.context.clone() };
         if is_foreign {
-            let pool = ForeignPool {
-                has_unrecorded_frees,
-            };
+            let pool = ForeignPool { has_unrecorded_frees };
             return release(pool, &owners);
         }
-        let pool = OwnedPool {
-            raw: Handle(self.raw),
-            has_unrecorded_frees,
-        };
+        let pool = OwnedPool { raw: Handle(self.raw), has_unrecorded_frees };
         release(pool, &owners);
     }
 }
@@ -523,10 +513,7 @@ impl Destroy for ForeignPool {
     }
 
     unsafe fn destroy(&self) -> Answer {
-        Answer {
-            call: "cuEventSynchronize",
-            code: CUresult::CUDA_SUCCESS,
-        }
+        Answer { call: "cuEventSynchronize", code: CUresult::CUDA_SUCCESS }
     }
 
     fn after(&self) -> After {

@@ -59,17 +59,9 @@ impl MemoryPoolOptions {
         for (is_asked_for, what, since) in [
             (!is_on_device, "a memory pool on the host", (12, 2)),
             (max_size != 0, "a size limit for a memory pool", (12, 2)),
-            (
-                hw_decompress,
-                "a memory pool for hardware decompression",
-                (12, 6),
-            ),
+            (hw_decompress, "a memory pool for hardware decompression", (12, 6)),
             (managed, "a memory pool of managed memory", (13, 0)),
-            (
-                gpu_direct_rdma,
-                "a memory pool with GPUDirect RDMA",
-                (13, 4),
-            ),
+            (gpu_direct_rdma, "a memory pool with GPUDirect RDMA", (13, 4)),
         ] {
             if is_asked_for {
                 init::needs(what, CudaVersion::new(since.0, since.1))?;

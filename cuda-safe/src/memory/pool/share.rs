@@ -42,24 +42,12 @@ impl MemoryPool {
         without_current(self.context(), || {
             // SAFETY: the pool is alive, and the pointer is to a local variable of the type that
             // this handle type requires.
-            unsafe {
-                answer!(cuMemPoolExportToShareableHandle(
-                    place,
-                    self.as_raw(),
-                    kind,
-                    0
-                ))
-            }
+            unsafe { answer!(cuMemPoolExportToShareableHandle(place, self.as_raw(), kind, 0)) }
         })
         .map_err(not_of_a_shared_pool)?;
         // SAFETY: the driver has just opened the descriptor for the caller.
         let descriptor = unsafe { descriptor::receive(descriptor) };
-        descriptor.ok_or_else(|| {
-            Invalid::NotShareable {
-                memory: UNSHAREABLE_POOL,
-            }
-            .into()
-        })
+        descriptor.ok_or_else(|| Invalid::NotShareable { memory: UNSHAREABLE_POOL }.into())
     }
 
     /// Returns an [IPC handle](IpcHandle) of memory from this pool, for a process that has
@@ -110,10 +98,7 @@ impl MemoryPool {
     /// Pools cannot be exported on this platform.
     #[cfg(not(unix))]
     fn be_exported(&self) -> Result<()> {
-        Err(Invalid::NotShareable {
-            memory: UNSHAREABLE_POOL,
-        }
-        .into())
+        Err(Invalid::NotShareable { memory: UNSHAREABLE_POOL }.into())
     }
 }
 
@@ -131,10 +116,7 @@ impl IpcHandle {
     pub fn of_pool_memory(pool: &MemoryPool, start: CUdeviceptr, block: &Block) -> Result<Self> {
         match block.address.checked_sub(start) {
             Some(offset) => pool.handle_at(start, offset, block.size),
-            None => Err(Invalid::NotShareable {
-                memory: "another pool's",
-            }
-            .into()),
+            None => Err(Invalid::NotShareable { memory: "another pool's" }.into()),
         }
     }
 }
@@ -278,8 +260,6 @@ impl ImportedPool {
 
 impl fmt::Debug for ImportedPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ImportedPool")
-            .field("raw", &self.as_raw())
-            .finish_non_exhaustive()
+        f.debug_struct("ImportedPool").field("raw", &self.as_raw()).finish_non_exhaustive()
     }
 }

@@ -106,10 +106,7 @@ impl DumpCallback {
         let number = CLOSURES.insert(closure);
         let mut raw = std::ptr::null_mut();
         match call(argument(number), &mut raw) {
-            Ok(moment) => Ok(Self {
-                number,
-                registered: moment(raw),
-            }),
+            Ok(moment) => Ok(Self { number, registered: moment(raw) }),
             Err(error) => {
                 CLOSURES.remove(number);
                 Err(error)
@@ -154,10 +151,7 @@ unsafe extern "C" fn run(data: *mut c_void, pid: c_int, device: CUdevice) {
     let Some(closure) = CLOSURES.get(data) else {
         return;
     };
-    let event = DumpEvent {
-        pid: pid.unsigned_abs(),
-        device: device.unsigned_abs(),
-    };
+    let event = DumpEvent { pid: pid.unsigned_abs(), device: device.unsigned_abs() };
     run_host_function(|| {
         // A panic must not unwind into the driver. The closure is also dropped inside: this may be the
         // last reference.

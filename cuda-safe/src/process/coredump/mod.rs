@@ -185,10 +185,7 @@ impl CoredumpGuard {
 impl Drop for CoredumpGuard {
     fn drop(&mut self) {
         if let Err(error) = self.restore() {
-            report(&Report::Guard {
-                what: "settings of core dumps",
-                error,
-            });
+            report(&Report::Guard { what: "settings of core dumps", error });
         }
     }
 }
@@ -225,14 +222,8 @@ impl Scope {
     }
 
     fn apply(&self, settings: &CoredumpSettings) -> Result<CoredumpGuard> {
-        let CoredumpSettings {
-            on_exception,
-            user_trigger,
-            file,
-            pipe,
-            flags,
-            _non_exhaustive: (),
-        } = settings;
+        let CoredumpSettings { on_exception, user_trigger, file, pipe, flags, _non_exhaustive: () } =
+            settings;
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path_bytes(path)).transpose();
         let flag = |flag: Option<bool>| flag.map(|flag| vec![u8::from(flag)]);
         // Dumps are enabled last, when the other settings are complete, and disabled first when the guard
@@ -244,22 +235,13 @@ impl Scope {
             ),
             (Attribute::CU_COREDUMP_FILE, path(file)?),
             (Attribute::CU_COREDUMP_PIPE, path(pipe)?),
-            (
-                Attribute::CU_COREDUMP_ENABLE_USER_TRIGGER,
-                flag(*user_trigger),
-            ),
-            (
-                Attribute::CU_COREDUMP_ENABLE_ON_EXCEPTION,
-                flag(*on_exception),
-            ),
+            (Attribute::CU_COREDUMP_ENABLE_USER_TRIGGER, flag(*user_trigger)),
+            (Attribute::CU_COREDUMP_ENABLE_ON_EXCEPTION, flag(*on_exception)),
         ];
         // The driver crashes if dumps are enabled before it is initialized.
         init::init()?;
         // If a change fails, the drop of the guard undoes the changes before it.
-        let mut guard = CoredumpGuard {
-            scope: self.clone(),
-            before: Vec::new(),
-        };
+        let mut guard = CoredumpGuard { scope: self.clone(), before: Vec::new() };
         for (attribute, value) in changes {
             if let Some(value) = value {
                 let before = self.get(attribute)?;
@@ -278,13 +260,7 @@ impl Scope {
         match self {
             Self::Process => {
                 // SAFETY: the pointers are to a buffer of `size` bytes and to a local variable.
-                unsafe {
-                    call!(cuCoredumpGetAttributeGlobal(
-                        attribute,
-                        start,
-                        &raw mut size
-                    ))
-                }?;
+                unsafe { call!(cuCoredumpGetAttributeGlobal(attribute, start, &raw mut size)) }?;
             }
             Self::Context(context) => {
                 let _current = context.enter()?;
@@ -306,13 +282,7 @@ impl Scope {
         match self {
             Self::Process => {
                 // SAFETY: the pointers are to a value of `size` bytes and to a local variable.
-                unsafe {
-                    call!(cuCoredumpSetAttributeGlobal(
-                        attribute,
-                        start,
-                        &raw mut size
-                    ))
-                }
+                unsafe { call!(cuCoredumpSetAttributeGlobal(attribute, start, &raw mut size)) }
             }
             Self::Context(context) => {
                 let _current = context.enter()?;
@@ -324,10 +294,7 @@ impl Scope {
 }
 
 fn is_path(attribute: Attribute) -> bool {
-    matches!(
-        attribute,
-        Attribute::CU_COREDUMP_FILE | Attribute::CU_COREDUMP_PIPE
-    )
+    matches!(attribute, Attribute::CU_COREDUMP_FILE | Attribute::CU_COREDUMP_PIPE)
 }
 
 /// Returns the size of an attribute, or the largest size of a path.
@@ -344,11 +311,7 @@ fn path_bytes(path: &std::path::Path) -> Result<Vec<u8>> {
     let bytes = path_text(path)?.into_bytes_with_nul();
     let length = bytes.len() - 1;
     if length > MAX_PATH {
-        return Err(Invalid::PathLength {
-            length,
-            max: MAX_PATH,
-        }
-        .into());
+        return Err(Invalid::PathLength { length, max: MAX_PATH }.into());
     }
     Ok(bytes)
 }

@@ -76,12 +76,7 @@ pub(super) fn make(
         return Err(INVALID);
     }
     let bodies = (0..params.size).map(|_| world.add_graph(Owner::Capture));
-    let node = ConditionalNode {
-        handle: params.handle,
-        form,
-        context,
-        bodies: bodies.collect(),
-    };
+    let node = ConditionalNode { handle: params.handle, form, context, bodies: bodies.collect() };
     let home = super::home(world, pointer(context))?;
     Ok(Made::new(world, Kind::Conditional(Box::new(node)), home))
 }

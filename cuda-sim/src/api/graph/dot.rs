@@ -39,17 +39,9 @@ fn add_graph(world: &World, graph: usize, with_handles: bool, text: &mut String)
     // Writing to a string does not fail.
     let _ = writeln!(text, "subgraph cluster_{} {{", its.id);
     let _ = writeln!(text, "label=\"{name}\" graph[style=\"dashed\"];");
-    let nodes = || {
-        its.nodes
-            .iter()
-            .filter_map(|node| Some((*node, world.nodes.get(*node)?)))
-    };
+    let nodes = || its.nodes.iter().filter_map(|node| Some((*node, world.nodes.get(*node)?)));
     for (handle, node) in nodes() {
-        let _ = write!(
-            text,
-            "\"{name}_node_{}\"[shape=\"record\" label=\"",
-            node.local
-        );
+        let _ = write!(text, "\"{name}_node_{}\"[shape=\"record\" label=\"", node.local);
         let _ = write!(text, "{}\\n{}\\n", node.local, label(world, node));
         if with_handles {
             let _ = write!(text, "{handle:#x}\\n");

@@ -18,9 +18,8 @@ pub(crate) fn add(
     // SAFETY: the caller passes null or `count` nodes.
     let to = unsafe { list(to, count) }?;
     let pairs = from.iter().zip(&to);
-    let mut edges: Vec<_> = pairs
-        .map(|(from, to)| (from.addr(), to.addr(), Default::default()))
-        .collect();
+    let mut edges: Vec<_> =
+        pairs.map(|(from, to)| (from.addr(), to.addr(), Default::default())).collect();
     if !data.is_null() {
         // SAFETY: the caller passes null or `count` elements.
         let data = unsafe { list(data, count) }?;

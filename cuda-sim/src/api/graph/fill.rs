@@ -21,8 +21,7 @@ fn check(world: &World, fill: &FillNode) -> Answer {
     if fill.at % fill.element as u64 != 0 || (fill.is_plane() && fill.pitch < len) {
         return Err(INVALID);
     }
-    fill.rows()
-        .try_for_each(|(at, len)| check_device(world, at, len as u64))
+    fill.rows().try_for_each(|(at, len)| check_device(world, at, len as u64))
 }
 
 /// Returns the node of a fill in a context.

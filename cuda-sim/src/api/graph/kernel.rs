@@ -128,11 +128,7 @@ pub(super) fn make(
     let mut call = prepare(world, function, &shape, (home, green))?;
     // SAFETY: the caller passes the arguments in one of the two forms.
     unsafe { copy_arguments(&mut call, params.kernelParams, params.extra, INVALID) }?;
-    let node = KernelNode {
-        call,
-        is_library: params.func.is_null(),
-        context: params.ctx.addr(),
-    };
+    let node = KernelNode { call, is_library: params.func.is_null(), context: params.ctx.addr() };
     let kind = Kind::Kernel(Box::new(node));
     Ok(Made::new(world, kind, (Some(home), green)))
 }

@@ -64,9 +64,7 @@ fn make(world: &mut World, request: &Request<'_>) -> Answer<Made> {
         return Err(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
     }
     let context = world.primaries[device].0;
-    let address = world
-        .memory
-        .reserve_for_graph(request.size, context, device);
+    let address = world.memory.reserve_for_graph(request.size, context, device);
     let node = AllocateNode {
         address,
         size: request.size,
@@ -85,11 +83,7 @@ pub(super) unsafe fn make_generic(
 ) -> Answer<Made> {
     // SAFETY: the caller guarantees null or this number of descriptions.
     let access = unsafe { super::list(params.accessDescs, params.accessDescCount) }?;
-    let request = Request {
-        props: &params.poolProps,
-        access,
-        size: params.bytesize,
-    };
+    let request = Request { props: &params.poolProps, access, size: params.bytesize };
     make(world, &request)
 }
 
@@ -104,11 +98,7 @@ pub(crate) fn add(
     let params = params.as_mut().ok_or(INVALID)?;
     // SAFETY: the caller passes null or this number of descriptions.
     let access = unsafe { super::list(params.accessDescs, params.accessDescCount) }?;
-    let request = Request {
-        props: &params.poolProps,
-        access,
-        size: params.bytesize,
-    };
+    let request = Request { props: &params.poolProps, access, size: params.bytesize };
     let place = Place::plain(node, graph, nodes, count);
     // SAFETY: the caller passes null or `count` nodes.
     let made = unsafe { place.add(world, |world| make(world, &request)) }?;
@@ -139,11 +129,7 @@ pub(super) fn params_of(world: &mut World, node: usize) -> Answer<CUDA_MEM_ALLOC
     let words = its.access.iter().map(describe).flat_map(|its| {
         // SAFETY: both members of the union are integers.
         let id = unsafe { its.location.__bindgen_anon_1.id };
-        [
-            its.location.type_.0,
-            u32::from_ne_bytes(id.to_ne_bytes()),
-            its.flags.0,
-        ]
+        [its.location.type_.0, u32::from_ne_bytes(id.to_ne_bytes()), its.flags.0]
     });
     let words: Vec<u8> = words.flat_map(u32::to_ne_bytes).collect();
     let params = CUDA_MEM_ALLOC_NODE_PARAMS_v2 {

@@ -29,12 +29,7 @@ pub(super) unsafe fn make(
         described.push(unsafe { operation.pad });
     }
     let home = home(world, params.ctx)?;
-    let node = OperationsNode {
-        context: params.ctx.addr(),
-        flags: params.flags,
-        works,
-        described,
-    };
+    let node = OperationsNode { context: params.ctx.addr(), flags: params.flags, works, described };
     Ok(Made::new(world, Kind::Operations(Box::new(node)), home))
 }
 
@@ -90,9 +85,7 @@ pub(super) fn params_of(
         return Err(INVALID);
     };
     let words = its.described.iter().flatten();
-    node.shown.words = words
-        .map(|word| usize::try_from(*word).unwrap_or(usize::MAX))
-        .collect();
+    node.shown.words = words.map(|word| usize::try_from(*word).unwrap_or(usize::MAX)).collect();
     let count = u32::try_from(its.works.len()).unwrap_or(0);
     let array: *mut CUstreamBatchMemOpParams = node.shown.words.as_mut_ptr().cast();
     Ok(CUDA_BATCH_MEM_OP_NODE_PARAMS_v1 {

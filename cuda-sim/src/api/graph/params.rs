@@ -311,9 +311,7 @@ pub(crate) fn params(
             };
         }
         Kind::Wait(event) => {
-            union.eventWait = CUDA_EVENT_WAIT_NODE_PARAMS {
-                event: pointer(event),
-            };
+            union.eventWait = CUDA_EVENT_WAIT_NODE_PARAMS { event: pointer(event) };
         }
         Kind::Record(event) => {
             // SAFETY: the union is zero, which is valid for every field.

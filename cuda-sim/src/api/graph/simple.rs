@@ -63,10 +63,7 @@ pub(crate) fn host(
 ) -> Answer {
     place.required()?;
     let host = host_of(world.node(node.addr())?)?;
-    place.set(CUDA_HOST_NODE_PARAMS {
-        fn_: host.function,
-        userData: host.data(),
-    });
+    place.set(CUDA_HOST_NODE_PARAMS { fn_: host.function, userData: host.data() });
     Ok(())
 }
 

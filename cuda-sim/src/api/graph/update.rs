@@ -21,10 +21,7 @@ fn kind(world: &World, executable: CUgraphExec, node: CUgraphNode) -> Answer<&Ki
     if world.nodes.get(node.addr()).is_none() {
         return Err(INVALID);
     }
-    its.nodes
-        .get(&node.addr())
-        .map(|its| &its.kind)
-        .ok_or(INVALID)
+    its.nodes.get(&node.addr()).map(|its| &its.kind).ok_or(INVALID)
 }
 
 fn set(world: &mut World, executable: CUgraphExec, node: CUgraphNode, made: Made) -> Answer {
@@ -118,9 +115,7 @@ fn check_event(
     };
     let device = |event: usize| {
         let context = world.event(event).map(|its| its.context);
-        context
-            .and_then(|its| world.context(its))
-            .map(|its| its.device)
+        context.and_then(|its| world.context(its)).map(|its| its.device)
     };
     match (device(before), device(event.addr())) {
         (Ok(before), Ok(new)) if before != new => Err(INVALID),
@@ -201,9 +196,7 @@ pub(crate) fn set_child(
     };
     let mut pairs = Vec::new();
     let its = world.executable(executable.addr())?;
-    world
-        .pair_nodes(its, place, graph.addr(), &mut pairs)
-        .map_err(|_| INVALID)?;
+    world.pair_nodes(its, place, graph.addr(), &mut pairs).map_err(|_| INVALID)?;
     for (old, new) in pairs {
         let new = world.node(new)?;
         let (kind, needs) = (new.kind.clone(), new.needs.clone());

@@ -25,11 +25,7 @@ pub(crate) fn create(
         return Err(INVALID);
     }
     note_given(data);
-    let made = UserObject {
-        data: data.expose_provenance(),
-        destroy,
-        count: count.into(),
-    };
+    let made = UserObject { data: data.expose_provenance(), destroy, count: count.into() };
     object.set(pointer(world.user_objects.insert(made)));
     Ok(())
 }

@@ -103,13 +103,7 @@ unsafe impl Sync for Run {}
 impl Run {
     const fn new() -> Self {
         Self {
-            plan: Plan {
-                seed: 0,
-                serial: None,
-                changes: Vec::new(),
-                walk: 0,
-                eager: 0,
-            },
+            plan: Plan { seed: 0, serial: None, changes: Vec::new(), walk: 0, eager: 0 },
             random: Random(0),
             threads: Vec::new(),
             steps: 0,
@@ -125,9 +119,7 @@ impl Run {
     fn highest(&self) -> Option<usize> {
         let threads = self.threads.iter().enumerate();
         let ready = threads.filter(|(_, thread)| thread.state == State::Ready);
-        ready
-            .max_by_key(|(_, thread)| thread.priority)
-            .map(|(number, _)| number)
+        ready.max_by_key(|(_, thread)| thread.priority).map(|(number, _)| number)
     }
 
     fn drop_priority(&mut self, thread: usize) {
@@ -166,12 +158,7 @@ impl Run {
         let mut text = String::from("deadlock");
         let mut separator = ": ";
         for its in self.threads.iter().filter(|its| its.state != State::Done) {
-            text += &format!(
-                "{separator}{} waits{} at {}",
-                its.name,
-                its.call(),
-                its.place
-            );
+            text += &format!("{separator}{} waits{} at {}", its.name, its.call(), its.place);
             separator = "; ";
         }
         text
@@ -316,9 +303,7 @@ fn evaluate() {
     let waiting: Vec<(usize, Condition)> = {
         let run = run();
         let threads = run.threads.iter().enumerate();
-        threads
-            .filter_map(|(number, its)| Some((number, its.condition?)))
-            .collect()
+        threads.filter_map(|(number, its)| Some((number, its.condition?))).collect()
     };
     for (number, condition) in waiting {
         IN_CONDITION.set(true);
@@ -460,12 +445,7 @@ pub(super) fn end(me: usize, panic: Option<String>) {
 pub(super) fn begin(plan: Plan) {
     let mut run = run();
     let random = Random(plan.seed);
-    *run = Run {
-        plan,
-        random,
-        is_over: false,
-        ..Run::new()
-    };
+    *run = Run { plan, random, is_over: false, ..Run::new() };
 }
 
 /// Gives the baton to the first thread.
@@ -492,12 +472,7 @@ pub(super) fn where_they_are() -> String {
     let turn = TURN.load(Ordering::Acquire);
     let its = run.threads.get(turn);
     its.map_or_else(String::new, |its| {
-        format!(
-            "{} blocks{}, last seen at {}",
-            its.name,
-            its.call(),
-            its.place
-        )
+        format!("{} blocks{}, last seen at {}", its.name, its.call(), its.place)
     })
 }
 

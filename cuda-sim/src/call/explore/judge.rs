@@ -118,23 +118,12 @@ impl Explorer {
     /// The software driver is not installed, an object is alive, or the calling thread is itself
     /// explored.
     pub fn explore(&self, scenario: impl Fn() + Send + Sync + 'static) -> Report {
-        assert!(
-            !baton::is_explored(),
-            "`explore` was called inside an exploration"
-        );
+        assert!(!baton::is_explored(), "`explore` was called inside an exploration");
         let before = alive();
-        assert_eq!(
-            before,
-            account::Alive::default(),
-            "objects are alive before the exploration"
-        );
+        assert_eq!(before, account::Alive::default(), "objects are alive before the exploration");
         clear();
         let scenario: Arc<dyn Fn() + Send + Sync> = Arc::new(scenario);
-        let mut report = Report {
-            schedules: 0,
-            points: 0,
-            violation: None,
-        };
+        let mut report = Report { schedules: 0, points: 0, violation: None };
         let mut longest = 0;
         let serial = [false, true].map(Some).into_iter();
         let seeds = serial.chain((0..self.schedules).map(|_| None));
@@ -142,11 +131,7 @@ impl Explorer {
             // The two serial schedules come first and share the first seed.
             let seed = self.seed.wrapping_add((number as u64).saturating_sub(2));
             let plan = match serial {
-                Some(_) => Plan {
-                    seed,
-                    serial,
-                    ..Plan::default()
-                },
+                Some(_) => Plan { seed, serial, ..Plan::default() },
                 None => self.plan(seed, longest),
             };
             let (steps, calls, broken) = self.run(plan, &scenario);
@@ -156,11 +141,7 @@ impl Explorer {
                 longest = longest.max(steps);
             }
             if let Some(reason) = broken {
-                report.violation = Some(Violation {
-                    seed,
-                    reason,
-                    trace: trace(calls),
-                });
+                report.violation = Some(Violation { seed, reason, trace: trace(calls) });
                 break;
             }
         }
@@ -178,13 +159,7 @@ impl Explorer {
         let mut changes: Vec<u64> = (0..count).map(|_| random.below(longest) + 1).collect();
         changes.sort_unstable();
         changes.dedup();
-        Plan {
-            seed,
-            serial: None,
-            changes,
-            walk,
-            eager: [0, 0, 4, 16][random.below(4) as usize],
-        }
+        Plan { seed, serial: None, changes, walk, eager: [0, 0, 4, 16][random.below(4) as usize] }
     }
 
     /// Runs one schedule. Returns its numbers of steps and calls, and the reason if it violates a rule.
@@ -245,10 +220,7 @@ impl Explorer {
                 clear();
                 None
             }
-            _ => Some(format!(
-                "reported loss: {lost}, still alive: {}",
-                brief(&alive)
-            )),
+            _ => Some(format!("reported loss: {lost}, still alive: {}", brief(&alive))),
         }
     }
 }
@@ -272,10 +244,8 @@ fn wait() -> (u64, Option<String>) {
             (last, since) = (steps, Instant::now());
         }
         if since.elapsed() > TIMEOUT {
-            let text = format!(
-                "a thread blocks outside of the explorer: {}",
-                baton::where_they_are()
-            );
+            let text =
+                format!("a thread blocks outside of the explorer: {}", baton::where_they_are());
             return (steps, Some(text));
         }
         std::thread::park_timeout(Duration::from_secs(1));
@@ -285,10 +255,7 @@ fn wait() -> (u64, Option<String>) {
 /// Lists the counts that are not zero.
 fn brief(alive: &account::Alive) -> String {
     let all = alive.to_string();
-    let some: Vec<&str> = all
-        .split(", ")
-        .filter(|part| !part.starts_with("0 "))
-        .collect();
+    let some: Vec<&str> = all.split(", ").filter(|part| !part.starts_with("0 ")).collect();
     match some.is_empty() {
         true => "no driver objects".to_owned(),
         false => some.join(", "),

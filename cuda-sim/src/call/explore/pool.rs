@@ -133,14 +133,8 @@ pub fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> JoinHandle<T> {
-    assert!(
-        baton::is_explored(),
-        "`explore::spawn` was called outside of an exploration"
-    );
-    let handle = JoinHandle {
-        result: Arc::default(),
-        is_over: Arc::default(),
-    };
+    assert!(baton::is_explored(), "`explore::spawn` was called outside of an exploration");
+    let handle = JoinHandle { result: Arc::default(), is_over: Arc::default() };
     let (result, is_over) = (Arc::clone(&handle.result), Arc::clone(&handle.is_over));
     let number = baton::add(name, false, Location::caller());
     give(

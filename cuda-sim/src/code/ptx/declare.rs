@@ -70,10 +70,7 @@ pub(super) fn variable(text: &str) -> Option<Variable> {
     let align = words.iter().position(|word| *word == ".align");
     let align = align.and_then(|at| words.get(at + 1)?.parse().ok());
     let mut size = element;
-    for extent in extents
-        .split(']')
-        .map(|it| it.trim().trim_start_matches('['))
-    {
+    for extent in extents.split(']').map(|it| it.trim().trim_start_matches('[')) {
         if !extent.is_empty() {
             size = size.checked_mul(extent.trim().parse().ok()?)?;
         }
@@ -114,9 +111,8 @@ fn initial(values: &str, element: usize, size: usize) -> Vec<u8> {
 }
 
 fn number(word: &str) -> Option<u64> {
-    if let Some(hex) = ["0x", "0X", "0f", "0F", "0d", "0D"]
-        .iter()
-        .find_map(|prefix| word.strip_prefix(prefix))
+    if let Some(hex) =
+        ["0x", "0X", "0f", "0F", "0d", "0D"].iter().find_map(|prefix| word.strip_prefix(prefix))
     {
         return u64::from_str_radix(hex, 16).ok();
     }
@@ -160,10 +156,7 @@ pub(super) fn limits(head: &str, body: &str, shared: &[Variable], target: u32) -
         .map(str::trim)
         .filter(|statement| statement.starts_with(".shared"))
         .filter_map(variable);
-    let of_module = shared
-        .iter()
-        .filter(|its| mentions(body, &its.name))
-        .cloned();
+    let of_module = shared.iter().filter(|its| mentions(body, &its.name)).cloned();
     let mut bytes = 0usize;
     for its in of_module.chain(own) {
         bytes = bytes.next_multiple_of(its.align).saturating_add(its.size);

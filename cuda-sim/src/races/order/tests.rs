@@ -34,11 +34,7 @@ impl Driver {
     ) -> (u64, Vec<Conflict>) {
         let id = self.next;
         self.next += 1;
-        let described = Described {
-            what: "a copy",
-            accesses: true,
-            ..Described::default()
-        };
+        let described = Described { what: "a copy", accesses: true, ..Described::default() };
         self.order.enqueue(id, (stream, true), after, described);
         self.log.current = self.order.begin(id);
         let add = |(bytes, access): &(Range<u64>, Access)| self.log.add(bytes.clone(), *access);
@@ -152,12 +148,7 @@ fn the_host_knows_no_lane_after_it_has_waited_for_all_work() {
     assert_eq!(driver.order.host.lanes().len(), 0);
     // Work after the wait, on the same bytes, is no race.
     let all = own(1).start..own(1_000).end;
-    assert!(
-        driver
-            .run(1, &[], &[(all.clone(), Access::Write)])
-            .1
-            .is_empty()
-    );
+    assert!(driver.run(1, &[], &[(all.clone(), Access::Write)]).1.is_empty());
     assert_eq!(driver.run(2, &[], &[(all, Access::Write)]).1.len(), 1);
 }
 
@@ -187,10 +178,7 @@ fn an_access_in_parts_that_meet_is_reported_whole() {
     driver.run(MAIN, &[], &parts);
     let (_, found) = driver.run(1, &[], &[(36..100, Access::Read)]);
     assert_eq!(found.len(), 1);
-    assert_eq!(
-        (found[0].overlap(), &found[0].earlier.bytes),
-        (36..48, &(0..48))
-    );
+    assert_eq!((found[0].overlap(), &found[0].earlier.bytes), (36..48, &(0..48)));
 }
 
 #[test]
@@ -201,9 +189,7 @@ fn the_work_of_a_destroyed_stream_is_ordered_before_that_of_the_legacy_stream() 
     driver.order.retire(MAIN, last);
     driver.destroy(1);
     let id = driver.next;
-    driver
-        .order
-        .enqueue(id, (MAIN, true), &[], Described::default());
+    driver.order.enqueue(id, (MAIN, true), &[], Described::default());
     driver.order.order_after_retired(id, MAIN);
     assert!(driver.order.retired.is_empty());
     driver.next += 1;
@@ -262,9 +248,7 @@ fn random_programs_race_as_a_search_of_all_pairs_says_although_lanes_end() {
         let mut random = |below| random(&mut state, below);
         let mut streams: Vec<usize> = (1..=6).collect();
         for stream in &streams {
-            driver
-                .order
-                .add_stream(*stream, Place::Stream(*stream as u64));
+            driver.order.add_stream(*stream, Place::Stream(*stream as u64));
         }
         let mut next_stream = 7;
         // The operations that the host knows to be complete.
@@ -277,9 +261,7 @@ fn random_programs_race_as_a_search_of_all_pairs_says_although_lanes_end() {
                 0 => {
                     driver.destroy(stream);
                     streams[slot] = next_stream;
-                    driver
-                        .order
-                        .add_stream(next_stream, Place::Stream(next_stream as u64));
+                    driver.order.add_stream(next_stream, Place::Stream(next_stream as u64));
                     next_stream += 1;
                 }
                 1 => driver.events[event] = last,
@@ -322,21 +304,15 @@ fn random_programs_race_as_a_search_of_all_pairs_says_although_lanes_end() {
                         all.iter().enumerate().filter_map(races).collect();
                     let after: Vec<u64> = after.into_iter().collect();
                     let (id, found) = driver.run(stream, &after, &[(bytes.clone(), access)]);
-                    let found: BTreeSet<u64> = found
-                        .iter()
-                        .map(|its| its.earlier.operation.number)
-                        .collect();
+                    let found: BTreeSet<u64> =
+                        found.iter().map(|its| its.earlier.operation.number).collect();
                     assert!(found.is_subset(&expected), "seed {seed}, operation {id}");
                     assert_eq!(
                         found.is_empty(),
                         expected.is_empty(),
                         "seed {seed}, operation {id}"
                     );
-                    all.push(Known {
-                        before,
-                        bytes,
-                        access,
-                    });
+                    all.push(Known { before, bytes, access });
                 }
             }
         }

@@ -30,10 +30,7 @@ impl World {
         callback: CUgraphRecaptureCallback,
         data: *mut c_void,
     ) {
-        let branch = self
-            .streams
-            .get(stream)
-            .and_then(|its| its.capture.as_ref());
+        let branch = self.streams.get(stream).and_then(|its| its.capture.as_ref());
         let Some(capture) = branch.and_then(|branch| self.captures.get_mut(branch.capture)) else {
             return;
         };
@@ -91,10 +88,7 @@ impl World {
             Err(_) => Status::CU_GRAPH_RECAPTURE_INELIGIBLE_FOR_UPDATE,
         };
         // The type is the only parameter that is simulated.
-        let parameters = CUgraphNodeParams {
-            type_: kind.number(),
-            ..CUgraphNodeParams::default()
-        };
+        let parameters = CUgraphNodeParams { type_: kind.number(), ..CUgraphNodeParams::default() };
         let data = core::ptr::with_exposed_provenance_mut(data);
         let raw = core::ptr::with_exposed_provenance_mut(handle);
         let parameters = &raw const parameters;

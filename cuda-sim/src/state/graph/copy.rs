@@ -133,10 +133,7 @@ impl Side {
             Some(MemoryKind::Plain) => false,
             None => memory.is_reserved(start, 1),
         };
-        Class {
-            kind: self.kind,
-            is_of_pool: is_of_pool && self.kind != Type::CU_MEMORYTYPE_HOST,
-        }
+        Class { kind: self.kind, is_of_pool: is_of_pool && self.kind != Type::CU_MEMORYTYPE_HOST }
     }
 }
 
@@ -148,13 +145,7 @@ fn host_address(memory: &Memory, address: u64) -> usize {
 
 impl CopyNode {
     fn line(from: Side, to: Side, len: usize) -> Self {
-        Self {
-            from,
-            to,
-            extent: [len, 1, 1],
-            is_pinned: false,
-            context: 0,
-        }
+        Self { from, to, extent: [len, 1, 1], is_pinned: false, context: 0 }
     }
 
     pub(crate) fn to_device(to: u64, from: usize, len: usize, is_pinned: bool) -> Self {
@@ -228,26 +219,10 @@ impl CopyNode {
                     len,
                     must_be_pinned,
                 },
-                [true, false] if is_pinned => Work::CopyInPinned {
-                    to,
-                    from: host,
-                    len,
-                },
-                [true, false] => Work::CopyInHost {
-                    to,
-                    from: host,
-                    len,
-                },
-                [false, true] if is_pinned => Work::CopyOut {
-                    from,
-                    to: host,
-                    len,
-                },
-                [false, true] => Work::CopyOutHost {
-                    from,
-                    to: host,
-                    len,
-                },
+                [true, false] if is_pinned => Work::CopyInPinned { to, from: host, len },
+                [true, false] => Work::CopyInHost { to, from: host, len },
+                [false, true] if is_pinned => Work::CopyOut { from, to: host, len },
+                [false, true] => Work::CopyOutHost { from, to: host, len },
                 [false, false] => Work::CopyOnDevice { from, to, len },
             }
         };

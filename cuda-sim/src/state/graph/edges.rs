@@ -140,11 +140,7 @@ impl World {
     /// Returns the nodes of a graph in an order in which each node follows those that it depends on, and
     /// otherwise in the order in which they were added. The error is a node of a cycle.
     pub(crate) fn ordered_nodes(&self, graph: usize) -> Result<Vec<usize>, usize> {
-        let nodes = self
-            .graphs
-            .get(graph)
-            .into_iter()
-            .flat_map(|its| &its.nodes);
+        let nodes = self.graphs.get(graph).into_iter().flat_map(|its| &its.nodes);
         let mut missing: BTreeMap<usize, usize> = BTreeMap::new();
         let mut ready = BTreeSet::new();
         for node in nodes {
@@ -160,11 +156,7 @@ impl World {
         let mut ordered = Vec::new();
         while let Some(node) = ready.pop_first() {
             ordered.push(node);
-            let after = self
-                .nodes
-                .get(node)
-                .into_iter()
-                .flat_map(|its| its.before.keys());
+            let after = self.nodes.get(node).into_iter().flat_map(|its| its.before.keys());
             for next in after {
                 if let Some(count) = missing.get_mut(next) {
                     *count -= 1;

@@ -175,12 +175,10 @@ impl World {
                 continue;
             };
             let stale = |code| (code, Outcome::CUDA_GRAPH_INSTANTIATE_ERROR, *handle);
-            self.check_node(&node.kind, &node.needs, "instantiated")
-                .map_err(stale)?;
+            self.check_node(&node.kind, &node.needs, "instantiated").map_err(stale)?;
             self.check_mapped_node(&node.kind).map_err(stale)?;
             if is_body || is_device_launch {
-                self.check_body_node(node)
-                    .map_err(|outcome| (INVALID, outcome, *handle))?;
+                self.check_body_node(node).map_err(|outcome| (INVALID, outcome, *handle))?;
             }
             let is_conditional = matches!(node.kind, Kind::Conditional(_));
             for embedded in node.kind.embedded() {
@@ -213,11 +211,7 @@ impl World {
 
     /// Returns the context or the view of a green context that a kernel node runs in.
     pub(crate) fn view_of(&self, kernel: &super::node::KernelNode) -> usize {
-        let green = kernel
-            .call
-            .partition
-            .as_ref()
-            .and_then(|(id, _)| self.green_ids.get(id));
+        let green = kernel.call.partition.as_ref().and_then(|(id, _)| self.green_ids.get(id));
         let green = green.and_then(|green| self.greens.get(*green));
         green.map_or(kernel.call.context, |green| green.view)
     }
@@ -249,8 +243,7 @@ impl World {
         for (conditional, _) in &executable.conditionals {
             self.memory.forget_conditional(*conditional);
         }
-        self.memory
-            .forget_graph_launch(handle, &executable.footprint);
+        self.memory.forget_graph_launch(handle, &executable.footprint);
         if let Some(graph) = self.graphs.get_mut(executable.root) {
             if graph.executable == Some(handle) {
                 graph.executable = None;
@@ -264,9 +257,7 @@ impl World {
     /// Returns whether destroying an executable graph waits for all work (measured for conditional
     /// nodes, and for a graph that can be launched from the device while it runs itself).
     pub(crate) fn destruction_waits(&self, executable: &Executable) -> bool {
-        let is_running = executable
-            .last
-            .is_some_and(|last| !self.executor.is_done(last));
+        let is_running = executable.last.is_some_and(|last| !self.executor.is_done(last));
         let is_device_launch = executable.has(Flags::CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH);
         !executable.conditionals.is_empty() || (is_device_launch && is_running)
     }

@@ -45,11 +45,7 @@ impl FillNode {
 
     pub(crate) fn work(&self) -> Work {
         let pattern = self.value.to_le_bytes()[..self.element].to_vec();
-        let fill = |(at, _)| Work::Fill {
-            at,
-            pattern: pattern.clone(),
-            count: self.width,
-        };
+        let fill = |(at, _)| Work::Fill { at, pattern: pattern.clone(), count: self.width };
         match self.height {
             1 => fill((self.at, 0)),
             _ => Work::All(self.rows().map(fill).collect()),

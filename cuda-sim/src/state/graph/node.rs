@@ -109,11 +109,7 @@ pub(crate) struct ConditionalNode {
 impl HostNode {
     pub(crate) fn new(function: CUhostFn, data: *mut c_void, mode: u32) -> Self {
         note_given(data);
-        Self {
-            function,
-            data: data.expose_provenance(),
-            mode,
-        }
+        Self { function, data: data.expose_provenance(), mode }
     }
 
     pub(crate) fn data(&self) -> *mut c_void {
@@ -121,10 +117,7 @@ impl HostNode {
     }
 
     pub(crate) fn work(&self) -> Work {
-        Work::HostFn {
-            function: HostFunction::Plain(self.function),
-            data: self.data(),
-        }
+        Work::HostFn { function: HostFunction::Plain(self.function), data: self.data() }
     }
 }
 
@@ -184,11 +177,9 @@ impl Kind {
     /// captured. The parts of a 2-D or 3-D copy are not such work.
     pub(crate) fn of_work(work: Work) -> Option<Self> {
         Some(match work {
-            Work::Kernel(call) => Self::Kernel(Box::new(KernelNode {
-                call: *call,
-                is_library: false,
-                context: 0,
-            })),
+            Work::Kernel(call) => {
+                Self::Kernel(Box::new(KernelNode { call: *call, is_library: false, context: 0 }))
+            }
             Work::CopyInPinned { to, from, len } => {
                 Self::Copy(Box::new(CopyNode::to_device(to, from, len, true)))
             }
@@ -207,10 +198,9 @@ impl Kind {
             Work::Fill { at, pattern, count } => {
                 Self::Fill(Box::new(FillNode::line(at, &pattern, count)))
             }
-            Work::HostFn {
-                function: HostFunction::Plain(function),
-                data,
-            } => Self::Host(HostNode::new(function, data, 0)),
+            Work::HostFn { function: HostFunction::Plain(function), data } => {
+                Self::Host(HostNode::new(function, data, 0))
+            }
             Work::Record { event } => Self::Record(event),
             Work::WaitFor { event } => Self::Wait(event),
             Work::Free(address) => Self::Free(address),
@@ -226,11 +216,6 @@ impl Kind {
 impl OperationsNode {
     pub(crate) fn captured(works: Vec<Work>) -> Self {
         let described = works.iter().map(super::operations::describe).collect();
-        Self {
-            context: 0,
-            flags: 0,
-            works,
-            described,
-        }
+        Self { context: 0, flags: 0, works, described }
     }
 }

@@ -8,13 +8,7 @@ use cuda_sys::{
 
 /// Returns the description of an operation that was captured: its type, address, value and flags.
 pub(super) fn describe(work: &Work) -> [u64; 6] {
-    if let Work::ReduceValue {
-        at,
-        value,
-        size,
-        reduction,
-    } = work
-    {
+    if let Work::ReduceValue { at, value, size, reduction } = work {
         return reduction_words(*at, *value, *size, *reduction);
     }
     let word = |bytes: &[u8]| {
@@ -29,12 +23,7 @@ pub(super) fn describe(work: &Work) -> [u64; 6] {
         Work::WriteValue { at, bytes } => {
             (Type::CU_STREAM_MEM_OP_WRITE_VALUE_64, *at, word(bytes), 0)
         }
-        Work::WaitValue {
-            at,
-            value,
-            size,
-            condition,
-        } => {
+        Work::WaitValue { at, value, size, condition } => {
             let kind = match size {
                 4 => Type::CU_STREAM_MEM_OP_WAIT_VALUE_32,
                 _ => Type::CU_STREAM_MEM_OP_WAIT_VALUE_64,

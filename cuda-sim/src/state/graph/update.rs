@@ -181,19 +181,11 @@ impl World {
             node,
             from: 0,
         })?;
-        let known = nodes
-            .iter()
-            .filter_map(|node| Some((*node, self.nodes.get(*node)?)));
+        let known = nodes.iter().filter_map(|node| Some((*node, self.nodes.get(*node)?)));
         let known: Vec<_> = known.collect();
-        let after = known
-            .iter()
-            .map(|(node, its)| (*node, its.after.keys().copied().collect()));
+        let after = known.iter().map(|(node, its)| (*node, its.after.keys().copied().collect()));
         let kinds = known.iter().map(|(node, its)| (*node, its.kind.number().0));
-        Ok(Topology {
-            after: after.collect(),
-            kinds: kinds.collect(),
-            nodes,
-        })
+        Ok(Topology { after: after.collect(), kinds: kinds.collect(), nodes })
     }
 
     /// Pairs the nodes of an executable graph with those of another graph, and checks each pair. `place`
@@ -206,28 +198,16 @@ impl World {
         pairs: &mut Vec<(usize, usize)>,
     ) -> Result<(), Mismatch> {
         let nodes = executable.orders.get(&place).cloned().unwrap_or_default();
-        let known = nodes
-            .iter()
-            .filter_map(|node| Some((*node, executable.nodes.get(node)?)));
+        let known = nodes.iter().filter_map(|node| Some((*node, executable.nodes.get(node)?)));
         let known: Vec<_> = known.collect();
-        let after = known
-            .iter()
-            .map(|(node, its)| (*node, its.after.iter().copied().collect()));
+        let after = known.iter().map(|(node, its)| (*node, its.after.iter().copied().collect()));
         let kinds = known.iter().map(|(node, its)| (*node, its.kind.number().0));
-        let old = Topology {
-            after: after.collect(),
-            kinds: kinds.collect(),
-            nodes,
-        };
+        let old = Topology { after: after.collect(), kinds: kinds.collect(), nodes };
         for (old, new) in pair(&old, &self.topology(graph)?)? {
             let (Some(its), Some(node)) = (executable.nodes.get(&old), self.nodes.get(new)) else {
                 continue;
             };
-            let fail = |outcome| Mismatch {
-                outcome,
-                node: new,
-                from: 0,
-            };
+            let fail = |outcome| Mismatch { outcome, node: new, from: 0 };
             if its.kind.number() != node.kind.number() {
                 return Err(fail(Outcome::CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED));
             }
@@ -282,25 +262,20 @@ impl World {
         graph: usize,
     ) -> Result<(), (CUresult, Mismatch)> {
         let fail = |code| {
-            let mismatch = Mismatch {
-                outcome: Outcome::CU_GRAPH_EXEC_UPDATE_ERROR,
-                node: 0,
-                from: 0,
-            };
+            let mismatch =
+                Mismatch { outcome: Outcome::CU_GRAPH_EXEC_UPDATE_ERROR, node: 0, from: 0 };
             (code, mismatch)
         };
         self.check_free(graph, INVALID).map_err(fail)?;
         let executable = self.executable(handle).map_err(fail)?;
         let mut pairs = Vec::new();
-        self.pair_nodes(executable, executable.root, graph, &mut pairs)
-            .map_err(|mismatch| {
-                let code = CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-                (code, mismatch)
-            })?;
+        self.pair_nodes(executable, executable.root, graph, &mut pairs).map_err(|mismatch| {
+            let code = CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+            (code, mismatch)
+        })?;
         for (_, new) in &pairs {
             if let Some(node) = self.nodes.get(*new) {
-                self.check_node(&node.kind, &node.needs, "used for an update")
-                    .map_err(fail)?;
+                self.check_node(&node.kind, &node.needs, "used for an update").map_err(fail)?;
             }
         }
         for (old, new) in pairs {

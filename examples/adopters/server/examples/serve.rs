@@ -44,21 +44,9 @@ struct Tenant {
 }
 
 static TENANTS: [Tenant; 3] = [
-    Tenant {
-        name: "search",
-        clients: 2,
-        is_short: true,
-    },
-    Tenant {
-        name: "chat",
-        clients: 1,
-        is_short: true,
-    },
-    Tenant {
-        name: "batch",
-        clients: 4,
-        is_short: false,
-    },
+    Tenant { name: "search", clients: 2, is_short: true },
+    Tenant { name: "chat", clients: 1, is_short: true },
+    Tenant { name: "batch", clients: 4, is_short: false },
 ];
 const WEIGHTS: [u32; 3] = [1, 1, 2];
 /// The weights after the change under load.
@@ -184,9 +172,7 @@ fn run(options: &Options) -> Result<(), Error> {
         phases,
         drain_ms: changed.drain.as_secs_f64() * 1e3,
         split_ms: changed.split.as_secs_f64() * 1e3,
-        partitions_disjoint: pairs
-            .iter()
-            .all(|(a, b)| probed[*a].is_disjoint(&probed[*b])),
+        partitions_disjoint: pairs.iter().all(|(a, b)| probed[*a].is_disjoint(&probed[*b])),
     };
     match options.json {
         true => println!("{}", serde_json::to_string(&report)?),
@@ -215,11 +201,7 @@ struct Client {
 
 impl Load {
     fn of(device: &Device, options: &Options, simulated: bool) -> Result<Self, Error> {
-        let request = |len, rounds| Request {
-            seed: 1,
-            len,
-            rounds,
-        };
+        let request = |len, rounds| Request { seed: 1, len, rounds };
         let sms = device.attribute(attribute::MULTIPROCESSOR_COUNT)? as usize;
         let (requests, short, long) = match simulated {
             true => (200, request(64, 4), request(512, 16)),
@@ -288,12 +270,7 @@ impl Load {
             let us = |nanoseconds: u64| nanoseconds as f64 / 1000.0;
             tenants.push(Measured {
                 name: TENANTS[tenant].name,
-                sms: changed
-                    .sms
-                    .get(tenant)
-                    .or(before.sms.get(tenant))
-                    .copied()
-                    .unwrap_or(0),
+                sms: changed.sms.get(tenant).or(before.sms.get(tenant)).copied().unwrap_or(0),
                 submitted,
                 answered: times.count(),
                 failed,
@@ -386,9 +363,8 @@ impl Report {
             }
         }
         let all = self.phases.iter().flat_map(|phase| &phase.tenants);
-        let lost: usize = all
-            .map(|tenant| tenant.submitted - tenant.answered - tenant.failed)
-            .sum();
+        let lost: usize =
+            all.map(|tenant| tenant.submitted - tenant.answered - tenant.failed).sum();
         println!(
             "\nthe change under load waited {:.2} ms for the requests that were being served, and took \
              {:.2} ms after that; {lost} requests were lost",

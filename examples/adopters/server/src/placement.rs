@@ -105,10 +105,7 @@ impl Placement {
     pub(crate) fn apply(&self, new: &Plan) -> Result<Switch> {
         if let Plan::Weights(weights) = new {
             if weights.len() != self.tenants || weights.contains(&0) {
-                return Err(Error::Weights {
-                    weights: weights.clone(),
-                    tenants: self.tenants,
-                });
+                return Err(Error::Weights { weights: weights.clone(), tenants: self.tenants });
             }
         }
         let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
@@ -125,11 +122,7 @@ impl Placement {
             }
         }
         plan.clone_from(new);
-        Ok(Switch {
-            sms: streams.sms.clone(),
-            drain: drained - start,
-            split: drained.elapsed(),
-        })
+        Ok(Switch { sms: streams.sms.clone(), drain: drained - start, split: drained.elapsed() })
     }
 
     fn create(&self, plan: &Plan) -> Result<Streams> {

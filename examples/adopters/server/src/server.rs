@@ -72,10 +72,7 @@ impl Server {
             let (queue, jobs) = channel();
             let (placement, kernel) = (Arc::clone(&placement), Arc::clone(&kernel));
             let thread = std::thread::spawn(move || serve(tenant, &jobs, &placement, &kernel));
-            Tenant {
-                queue: Some(queue),
-                thread: Some(thread),
-            }
+            Tenant { queue: Some(queue), thread: Some(thread) }
         };
         let tenants = (0..tenants).map(start).collect();
         Ok(Self { placement, tenants })

@@ -32,11 +32,7 @@ fn start() -> (MutexGuard<'static, ()>, Server) {
     (lock, Server::start(&device, 2).expect("a server"))
 }
 
-const REQUEST: Request = Request {
-    seed: 3,
-    len: 300,
-    rounds: 20,
-};
+const REQUEST: Request = Request { seed: 3, len: 300, rounds: 20 };
 
 fn ask(server: &Server, tenant: usize, request: Request) -> Result<u32> {
     server.submit(tenant, request)?.wait()
@@ -62,10 +58,7 @@ fn a_request_whose_call_fails_is_answered_and_others_are_served() -> Result<()> 
     let (_lock, server) = start();
     server.apply(&Plan::Weights(vec![1, 1]))?;
     let limit = cuda_sim::fault::limit_memory(1 << 30);
-    let huge = Request {
-        len: u32::MAX as usize,
-        ..REQUEST
-    };
+    let huge = Request { len: u32::MAX as usize, ..REQUEST };
     let error = ask(&server, 0, huge).expect_err("16 GiB of 1 GiB");
     let is_expected = matches!(&error, Error::Driver(cuda_safe::Error::OutOfMemory(_)));
     assert!(is_expected, "{error}");

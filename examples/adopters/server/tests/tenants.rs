@@ -36,11 +36,7 @@ fn start(tenants: usize) -> Option<(MutexGuard<'static, ()>, Server)> {
 }
 
 fn request(seed: u32) -> Request {
-    Request {
-        seed,
-        len: 300,
-        rounds: 20,
-    }
+    Request { seed, len: 300, rounds: 20 }
 }
 
 #[test]
@@ -63,9 +59,7 @@ fn each_request_is_answered_exactly_once_while_the_plan_changes() {
             });
         }
         for weights in [[1, 1, 2], [2, 1, 1], [1, 1, 2], [1, 2, 1]] {
-            server
-                .apply(&Plan::Weights(weights.to_vec()))
-                .expect("a plan");
+            server.apply(&Plan::Weights(weights.to_vec())).expect("a plan");
         }
         server.apply(&Plan::Shared).expect("a plan");
     });
@@ -75,9 +69,7 @@ fn each_request_is_answered_exactly_once_while_the_plan_changes() {
 fn partitions_share_no_sm_and_have_the_sizes_of_the_plan() {
     let (_lock, server) = need!(start(3));
     for (weights, largest) in [([1, 1, 2], 2), ([2, 1, 1], 0)] {
-        let switch = server
-            .apply(&Plan::Weights(weights.to_vec()))
-            .expect("a plan");
+        let switch = server.apply(&Plan::Weights(weights.to_vec())).expect("a plan");
         let others: Vec<usize> = (0..3).filter(|tenant| *tenant != largest).collect();
         let sizes = others.iter().map(|tenant| switch.sms[*tenant]);
         let largest = switch.sms[largest];
@@ -125,31 +117,20 @@ fn the_old_plan_stays_in_use_if_the_new_one_is_not_possible() {
     const TENANTS: usize = 300;
     let (_lock, server) = need!(start(TENANTS));
     let equal = Plan::Weights(vec![1; TENANTS]);
-    let error = server
-        .apply(&equal)
-        .expect_err("there are not that many SMs");
+    let error = server.apply(&equal).expect_err("there are not that many SMs");
     assert!(matches!(error, Error::Driver(_)), "{error}");
-    let wrong = server
-        .apply(&Plan::Weights(vec![1, 2]))
-        .expect_err("two weights");
+    let wrong = server.apply(&Plan::Weights(vec![1, 2])).expect_err("two weights");
     assert!(wrong.to_string().contains("[1, 2]"), "{wrong}");
     for tenant in [0, TENANTS - 1] {
         let ticket = server.submit(tenant, request(9)).expect("a tenant");
-        assert_eq!(
-            ticket.wait().expect("an answer"),
-            software::answer(request(9))
-        );
+        assert_eq!(ticket.wait().expect("an answer"), software::answer(request(9)));
     }
 }
 
 #[test]
 fn a_server_that_is_dropped_answers_the_requests_in_its_queues() {
     let (_lock, server) = need!(start(2));
-    let submit = |seed| {
-        server
-            .submit(seed as usize % 2, request(seed))
-            .expect("a tenant")
-    };
+    let submit = |seed| server.submit(seed as usize % 2, request(seed)).expect("a tenant");
     let tickets: Vec<Ticket> = (0..40).map(submit).collect();
     drop(server);
     for (seed, ticket) in (0..).zip(tickets) {

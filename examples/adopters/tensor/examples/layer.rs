@@ -95,18 +95,12 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     if replayed != expected {
         return Err(format!("the graph computed {replayed:?} instead of {expected:?}").into());
     }
-    println!(
-        "the sums of {BATCH} rows are equal; the first one is {}",
-        expected[0]
-    );
+    println!("the sums of {BATCH} rows are equal; the first one is {}", expected[0]);
     let p50 = |times: &Rounds| microseconds(times.percentile(50.0));
     println!("operation by operation: {} µs (p50)", p50(&one_by_one));
     println!("as a recorded graph:    {} µs (p50)", p50(&as_graph));
     if let Some(pool) = backend.memory()? {
-        println!(
-            "{} of the allocations came from the cache of the thread",
-            pool.hits
-        );
+        println!("{} of the allocations came from the cache of the thread", pool.hits);
     }
     if line.is_some() {
         println!("the software driver does not model time, so these times are meaningless");

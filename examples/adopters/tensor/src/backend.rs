@@ -103,12 +103,7 @@ impl Backend {
 
     /// Returns the kernels of an element type. The first call compiles them; other threads wait for it.
     pub(crate) fn kernels<T: Element>(&self) -> Result<Arc<Kernels<T>>> {
-        let Shared {
-            context,
-            cache,
-            kernels,
-            ..
-        } = &*self.0;
+        let Shared { context, cache, kernels, .. } = &*self.0;
         let mut kernels = kernels.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = kernels.get(&TypeId::of::<T>()).cloned();
         if let Some(Ok(loaded)) = loaded.map(Arc::downcast) {

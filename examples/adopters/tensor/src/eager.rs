@@ -27,10 +27,7 @@ impl Eager {
     /// [`Error::Length`]; errors of the driver.
     pub fn tensor<T: Element>(&self, shape: &[usize], values: &[T]) -> Result<Tensor<T>> {
         if elements(shape)? as usize != values.len() {
-            return Err(Error::Length {
-                shape: shape.to_vec(),
-                values: values.len(),
-            });
+            return Err(Error::Length { shape: shape.to_vec(), values: values.len() });
         }
         let memory = DeviceBuffer::from_slice(&self.stream, values)?;
         Ok(Tensor::new(shape.to_vec(), memory))

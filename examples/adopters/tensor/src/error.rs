@@ -34,13 +34,9 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Shapes {
-                operation,
-                shapes: [first, second],
-            } => write!(
-                f,
-                "{operation} does not accept the shapes {first:?} and {second:?}"
-            ),
+            Self::Shapes { operation, shapes: [first, second] } => {
+                write!(f, "{operation} does not accept the shapes {first:?} and {second:?}")
+            }
             Self::Length { shape, values } => {
                 write!(f, "the shape {shape:?} does not have {values} elements")
             }

@@ -88,14 +88,7 @@ pub trait Executor: Run + Sized {
         // SAFETY: the kernel reads `rows * columns` elements of `a`, which has this shape, and writes one
         // element for each row.
         unsafe {
-            launch(
-                self,
-                |kernels| &kernels.sum,
-                config,
-                [a, a],
-                outer.to_vec(),
-                [rows, columns, 0],
-            )
+            launch(self, |kernels| &kernels.sum, config, [a, a], outer.to_vec(), [rows, columns, 0])
         }
     }
 
@@ -117,23 +110,10 @@ pub trait Executor: Run + Sized {
         }
         let shape = vec![rows, columns];
         let config = LaunchConfig::linear(elements(&shape)?.div_ceil(THREADS), THREADS);
-        let numbers = [
-            elements(&[rows])?,
-            elements(&[inner])?,
-            elements(&[columns])?,
-        ];
+        let numbers = [elements(&[rows])?, elements(&[inner])?, elements(&[columns])?];
         // SAFETY: the kernel reads matrices of `rows` by `inner` and of `inner` by `columns` elements, which
         // are the shapes of `a` and `b`, and writes one element for each element of `shape`.
-        unsafe {
-            launch(
-                self,
-                |kernels| &kernels.matmul,
-                config,
-                [a, b],
-                shape,
-                numbers,
-            )
-        }
+        unsafe { launch(self, |kernels| &kernels.matmul, config, [a, b], shape, numbers) }
     }
 }
 
@@ -154,16 +134,7 @@ fn elementwise<X: Executor, T: Element>(
     let config = LaunchConfig::linear(n.div_ceil(THREADS), THREADS);
     // SAFETY: the kernel accesses the first `n` elements of `a` and of the result, which has the shape of
     // `a`. It reads as many elements of `b` if the shapes are equal, and otherwise the first one.
-    unsafe {
-        launch(
-            executor,
-            kernel,
-            config,
-            [a, b],
-            a.shape().to_vec(),
-            [n, step, 0],
-        )
-    }
+    unsafe { launch(executor, kernel, config, [a, b], a.shape().to_vec(), [n, step, 0]) }
 }
 
 /// Allocates a tensor and launches the kernel that writes it. Nothing is launched for an empty tensor.
@@ -185,13 +156,7 @@ unsafe fn launch<X: Executor, T: Element>(
         let kernels = executor.backend().kernels::<T>()?;
         // SAFETY: the caller guarantees this for the elements of the tensors, and their memory has as many.
         unsafe {
-            executor.launch(
-                kernel(&kernels),
-                config,
-                [&a.memory, &b.memory],
-                &mut out,
-                numbers,
-            )
+            executor.launch(kernel(&kernels), config, [&a.memory, &b.memory], &mut out, numbers)
         }?;
     }
     Ok(Tensor::new(shape, out))
@@ -201,8 +166,5 @@ fn refused<T: Element, X: Executor>(
     operation: &'static str,
     operands: [&Tensor<T, X>; 2],
 ) -> Error {
-    Error::Shapes {
-        operation,
-        shapes: operands.map(|tensor| tensor.shape().to_vec()),
-    }
+    Error::Shapes { operation, shapes: operands.map(|tensor| tensor.shape().to_vec()) }
 }

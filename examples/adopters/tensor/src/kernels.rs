@@ -54,7 +54,5 @@ fn compile<T: Element>(context: &Context, cache: &Cache) -> cuda_nvrtc::Result<M
         target: Some(Target::of_device(&context.device())?),
         ..Default::default()
     };
-    cache
-        .compile(&Program::new(source), &options)?
-        .load(context)
+    cache.compile(&Program::new(source), &options)?.load(context)
 }

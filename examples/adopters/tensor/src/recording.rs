@@ -96,10 +96,7 @@ impl Replay {
         values: &[T],
     ) -> Result<()> {
         if tensor.len() != values.len() {
-            return Err(Error::Length {
-                shape: tensor.shape().to_vec(),
-                values: values.len(),
-            });
+            return Err(Error::Length { shape: tensor.shape().to_vec(), values: values.len() });
         }
         let mut memory = self.executable.access(&mut tensor.memory, &self.stream)?;
         Ok(memory.as_mut_slice().copy_from_slice(values)?)

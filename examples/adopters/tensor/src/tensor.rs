@@ -45,10 +45,7 @@ impl<T: Element, X: Executor> Tensor<T, X> {
                 shapes: [self.shape, shape.to_vec()],
             });
         }
-        Ok(Self {
-            shape: shape.to_vec(),
-            ..self
-        })
+        Ok(Self { shape: shape.to_vec(), ..self })
     }
 }
 
@@ -66,9 +63,7 @@ impl<T: Element, X: Executor> fmt::Debug for Tensor<T, X> {
 /// # Errors
 /// [`Error::TooManyElements`].
 pub(crate) fn elements(shape: &[usize]) -> Result<u32> {
-    let mut product = shape
-        .iter()
-        .try_fold(1usize, |product, extent| product.checked_mul(*extent));
+    let mut product = shape.iter().try_fold(1usize, |product, extent| product.checked_mul(*extent));
     if shape.contains(&0) {
         // The product of the other extents does not matter.
         product = Some(0);

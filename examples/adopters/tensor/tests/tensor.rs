@@ -26,9 +26,7 @@ fn eager() -> Option<Eager> {
 
 fn matrix<T: Element>(eager: &Eager, rows: usize, columns: usize, f: fn(usize) -> T) -> Tensor<T> {
     let values: Vec<T> = (0..rows * columns).map(f).collect();
-    eager
-        .tensor(&[rows, columns], &values)
-        .expect("as many values")
+    eager.tensor(&[rows, columns], &values).expect("as many values")
 }
 
 #[test]
@@ -57,10 +55,7 @@ fn a_sum_removes_the_last_dimension() -> Result<()> {
     // Rows that are longer than a block has threads.
     let a = matrix(&eager, 3, 1000, |i| (i / 1000 + 1) as f32);
     let rows = eager.sum(&a)?;
-    assert_eq!(
-        (rows.shape(), rows.to_vec()?),
-        (&[3][..], vec![1000.0, 2000.0, 3000.0])
-    );
+    assert_eq!((rows.shape(), rows.to_vec()?), (&[3][..], vec![1000.0, 2000.0, 3000.0]));
     let total = eager.sum(&rows)?;
     assert_eq!((total.shape(), total.to_vec()?), (&[][..], vec![6000.0]));
     assert_eq!(eager.sum(&a.reshape(&[3000])?)?.to_vec()?, [6000.0]);
@@ -106,15 +101,9 @@ fn errors_name_the_operation_and_the_shapes() -> Result<()> {
     let texts = [
         eager.add(&a, &b).expect_err("other shapes").to_string(),
         eager.matmul(&a, &b).expect_err("3 is not 2").to_string(),
-        eager
-            .tensor(&[4], &[1, 2])
-            .expect_err("2 values")
-            .to_string(),
+        eager.tensor(&[4], &[1, 2]).expect_err("2 values").to_string(),
         a.reshape(&[7]).expect_err("6 elements").to_string(),
-        eager
-            .tensor::<i32>(&[1 << 20, 1 << 20], &[])
-            .expect_err("2^40 elements")
-            .to_string(),
+        eager.tensor::<i32>(&[1 << 20, 1 << 20], &[]).expect_err("2^40 elements").to_string(),
     ];
     assert_eq!(
         texts,
@@ -189,14 +178,9 @@ fn threads_have_streams_and_pass_tensors_to_each_other() -> Result<()> {
         made.join().expect("no panic")
     })?;
     let mine = matrix(&eager, 10, 10, |_| 1);
-    let refused = eager
-        .add(&mine, &made)
-        .expect_err("a tensor of another stream");
+    let refused = eager.add(&mine, &made).expect_err("a tensor of another stream");
     let text = refused.to_string();
-    assert!(
-        text.contains("argument 1 (zero-based) of kernel \"add_i32\""),
-        "{text}"
-    );
+    assert!(text.contains("argument 1 (zero-based) of kernel \"add_i32\""), "{text}");
     eager.adopt(&mut made)?;
     let expected: Vec<i32> = (0..100).map(|i| 2 * i + 1).collect();
     assert_eq!(eager.add(&mine, &made)?.to_vec()?, expected);

@@ -394,10 +394,7 @@ unsafe fn allocated(
     };
     let size = dtype.item_size().filter(|size| *size != 0);
     let size = size.ok_or_else(|| {
-        refused(
-            "dtype",
-            format!("elements of {dtype} are not a whole number of bytes"),
-        )
+        refused("dtype", format!("elements of {dtype} are not a whole number of bytes"))
     })?;
     let (names, exchange) = names_of(dtype, size)?;
     let stream = match work_lane(py, ordinal)? {

@@ -35,11 +35,7 @@ impl Graph {
         edit: impl FnOnce(&mut Self) -> Result<R>,
     ) -> Result<R> {
         let (place, body) = self.open_body(node, index)?;
-        let mut open = OpenBody {
-            graph: self,
-            place,
-            body,
-        };
+        let mut open = OpenBody { graph: self, place, body };
         let edited = edit(&mut open.body);
         drop(open);
         if self.raw.is_null() {
@@ -73,12 +69,7 @@ impl Graph {
             }
             .into());
         };
-        let place = BodyPlace {
-            node,
-            index,
-            raw,
-            number: body.number(),
-        };
+        let place = BodyPlace { node, index, raw, number: body.number() };
         let changed = Arc::make_mut(&mut body);
         // The memory of the graph can be used in the body.
         changed.orders.clone_from(&self.slots().orders);
@@ -87,10 +78,7 @@ impl Graph {
         let body = Self {
             raw,
             ownership: Ownership::Borrowed,
-            owners: GraphOwners {
-                slots: body,
-                context: self.context().clone(),
-            },
+            owners: GraphOwners { slots: body, context: self.context().clone() },
         };
         Ok((place, body))
     }
@@ -123,10 +111,7 @@ impl Graph {
             body.conditional = Some(Box::new(Conditional {
                 root,
                 handles: Arc::clone(&handles),
-                body: Some(Body {
-                    raw: RawGraph(*raw),
-                    home: home.clone(),
-                }),
+                body: Some(Body { raw: RawGraph(*raw), home: home.clone() }),
                 nodes: Vec::new(),
             }));
             Arc::new(body)

@@ -147,13 +147,7 @@ impl Graph {
             // SAFETY: the graph is alive and used only by this thread, the context is current, and the
             // pointer refers to a local variable.
             unsafe {
-                call!(cuGraphConditionalHandleCreate(
-                    &raw mut raw,
-                    graph,
-                    current,
-                    value,
-                    flags
-                ))
+                call!(cuGraphConditionalHandleCreate(&raw mut raw, graph, current, value, flags))
             }
         })?;
         // An executable graph claims this order, so there is one at a time.
@@ -162,18 +156,9 @@ impl Graph {
         slots.is_borrowed |= Retained::ExecutionContext(home.clone()).is_borrowed();
         let root = slots.root();
         let conditional = slots.conditional.get_or_insert_with(|| {
-            Box::new(Conditional {
-                root,
-                handles: Arc::default(),
-                body: None,
-                nodes: Vec::new(),
-            })
+            Box::new(Conditional { root, handles: Arc::default(), body: None, nodes: Vec::new() })
         });
-        conditional.handles.lock().push(Handle {
-            raw,
-            home,
-            node: None,
-        });
+        conditional.handles.lock().push(Handle { raw, home, node: None });
         Ok(ConditionalHandle { raw, graph: root })
     }
 
@@ -373,14 +358,7 @@ impl Graph {
                 // edge data, and the node is a local variable. The handle belongs to the graph, and a
                 // context is current.
                 unsafe {
-                    call!(cuGraphAddNode_v2(
-                        node,
-                        graph,
-                        dependencies,
-                        none,
-                        count,
-                        parameters
-                    ))
+                    call!(cuGraphAddNode_v2(node, graph, dependencies, none, count, parameters))
                 }
             })
         })?;
@@ -399,12 +377,7 @@ impl Graph {
 fn require_branches(what: &'static str) -> Result<()> {
     let driver = init::version()?;
     match driver < BRANCHES_SINCE {
-        true => Err(Invalid::NeedsNewerDriver {
-            what,
-            since: BRANCHES_SINCE,
-            driver,
-        }
-        .into()),
+        true => Err(Invalid::NeedsNewerDriver { what, since: BRANCHES_SINCE, driver }.into()),
         false => Ok(()),
     }
 }
@@ -425,10 +398,9 @@ impl Handles {
         let node = found.map(|its| its.node.clone()).unwrap_or_default();
         match (found, node) {
             (Some(its), None) => Ok(its.home.clone()),
-            (_, node) => Err(Invalid::ConditionalHandleUsed {
-                node: node.unwrap_or_default(),
+            (_, node) => {
+                Err(Invalid::ConditionalHandleUsed { node: node.unwrap_or_default() }.into())
             }
-            .into()),
         }
     }
 
@@ -477,11 +449,7 @@ impl Conditional {
             }
             None => return Ok(()),
         };
-        Err(Invalid::NotInBody {
-            node: K::TYPE.to_string(),
-            reason,
-        }
-        .into())
+        Err(Invalid::NotInBody { node: K::TYPE.to_string(), reason }.into())
     }
 }
 

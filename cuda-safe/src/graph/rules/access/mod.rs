@@ -63,17 +63,9 @@ pub(crate) enum Unordered {
     /// The edges form a cycle through this node.
     Cycle(usize),
     /// Two nodes conflict, and no full edges lead from one to the other.
-    Conflict {
-        first: usize,
-        second: usize,
-        buffer: u64,
-    },
+    Conflict { first: usize, second: usize, buffer: u64 },
     /// A node uses memory of an allocation node while it is not allocated.
-    NotAllocated {
-        node: usize,
-        buffer: u64,
-        why: NotAllocated,
-    },
+    NotAllocated { node: usize, buffer: u64, why: NotAllocated },
 }
 
 /// Why memory is not allocated when a node uses it.
@@ -192,10 +184,8 @@ fn check_lifetime(
 
 /// Checks the accesses to one buffer, in topological order.
 fn check_buffer(uses: &[(usize, &Access)], search: &mut Search<'_>) -> Result<(), Unordered> {
-    let mut bounds: Vec<usize> = uses
-        .iter()
-        .flat_map(|(_, access)| [access.bytes.start, access.bytes.end])
-        .collect();
+    let mut bounds: Vec<usize> =
+        uses.iter().flat_map(|(_, access)| [access.bytes.start, access.bytes.end]).collect();
     bounds.sort_unstable();
     bounds.dedup();
     let mut segments: Vec<Segment> = bounds.iter().map(|_| Segment::default()).collect();
@@ -231,11 +221,7 @@ fn check_buffer(uses: &[(usize, &Access)], search: &mut Search<'_>) -> Result<()
                     }
                 });
             }
-            return Err(Unordered::Conflict {
-                first,
-                second: node,
-                buffer: access.buffer,
-            });
+            return Err(Unordered::Conflict { first, second: node, buffer: access.buffer });
         }
         for segment in &mut segments[covered] {
             segment.note(node, access.writes);
@@ -250,12 +236,7 @@ impl Segment {
     fn each_earlier(&self, node: usize, writes: bool, mut visit: impl FnMut(usize)) {
         let others = |its: &usize| *its != node;
         match writes && !self.reads_since.is_empty() {
-            true => self
-                .reads_since
-                .iter()
-                .copied()
-                .filter(others)
-                .for_each(visit),
+            true => self.reads_since.iter().copied().filter(others).for_each(visit),
             false => {
                 if let Some(last) = self.last_write.filter(others) {
                     visit(last);
@@ -363,9 +344,7 @@ fn topological_positions(nodes: &[Checked<'_>]) -> Result<Vec<usize>, Unordered>
         }
     }
     let mut missing: Vec<usize> = nodes.iter().map(|node| node.before.len()).collect();
-    let mut order: Vec<usize> = (0..nodes.len())
-        .filter(|node| missing[*node] == 0)
-        .collect();
+    let mut order: Vec<usize> = (0..nodes.len()).filter(|node| missing[*node] == 0).collect();
     let mut done = 0;
     while let Some(node) = order.get(done).copied() {
         done += 1;

@@ -3,80 +3,47 @@
 use super::{Access, Before, Checked, Lifetime, NotAllocated, Unordered, check, covers};
 
 const fn full(index: u32) -> Before {
-    Before {
-        index,
-        is_full: true,
-    }
+    Before { index, is_full: true }
 }
 
 const fn programmatic(index: u32) -> Before {
-    Before {
-        index,
-        is_full: false,
-    }
+    Before { index, is_full: false }
 }
 
 fn read(buffer: u64) -> Access {
-    Access {
-        buffer,
-        bytes: 0..16,
-        writes: false,
-        lifetime: Lifetime::OfGraph,
-    }
+    Access { buffer, bytes: 0..16, writes: false, lifetime: Lifetime::OfGraph }
 }
 
 fn write(buffer: u64) -> Access {
-    Access {
-        writes: true,
-        ..read(buffer)
-    }
+    Access { writes: true, ..read(buffer) }
 }
 
 fn verdict(nodes: &[(Vec<Before>, Vec<Access>)]) -> Result<(), Unordered> {
-    let nodes: Vec<_> = nodes
-        .iter()
-        .map(|(before, accesses)| Checked { before, accesses })
-        .collect();
+    let nodes: Vec<_> =
+        nodes.iter().map(|(before, accesses)| Checked { before, accesses }).collect();
     check(&nodes, false)
 }
 
 fn conflict(first: usize, second: usize) -> Result<(), Unordered> {
-    Err(Unordered::Conflict {
-        first,
-        second,
-        buffer: 7,
-    })
+    Err(Unordered::Conflict { first, second, buffer: 7 })
 }
 
 #[test]
 fn parallel_readers_do_not_conflict() {
-    assert_eq!(
-        verdict(&[(vec![], vec![read(7)]), (vec![], vec![read(7)])]),
-        Ok(())
-    );
+    assert_eq!(verdict(&[(vec![], vec![read(7)]), (vec![], vec![read(7)])]), Ok(()));
 }
 
 #[test]
 fn a_write_conflicts_with_a_parallel_access() {
-    let pairs = [
-        (write(7), read(7)),
-        (read(7), write(7)),
-        (write(7), write(7)),
-    ];
+    let pairs = [(write(7), read(7)), (read(7), write(7)), (write(7), write(7))];
     for (one, other) in pairs {
-        assert_eq!(
-            verdict(&[(vec![], vec![one]), (vec![], vec![other])]),
-            conflict(0, 1)
-        );
+        assert_eq!(verdict(&[(vec![], vec![one]), (vec![], vec![other])]), conflict(0, 1));
     }
 }
 
 #[test]
 fn writes_of_different_buffers_do_not_conflict() {
-    assert_eq!(
-        verdict(&[(vec![], vec![write(7)]), (vec![], vec![write(8)])]),
-        Ok(())
-    );
+    assert_eq!(verdict(&[(vec![], vec![write(7)]), (vec![], vec![write(8)])]), Ok(()));
 }
 
 #[test]
@@ -90,13 +57,8 @@ fn writes_of_disjoint_bytes_do_not_conflict() {
 
 #[test]
 fn a_path_of_full_edges_orders_two_nodes() {
-    let path = |last| {
-        [
-            (vec![], vec![write(7)]),
-            (vec![full(0)], vec![]),
-            (vec![last], vec![read(7)]),
-        ]
-    };
+    let path =
+        |last| [(vec![], vec![write(7)]), (vec![full(0)], vec![]), (vec![last], vec![read(7)])];
     assert_eq!(verdict(&path(full(1))), Ok(()));
     assert_eq!(verdict(&path(programmatic(1))), conflict(0, 2));
 }
@@ -116,18 +78,11 @@ fn a_write_is_ordered_after_each_read_before_it() {
 }
 
 fn of_node(lifetime: Lifetime) -> Access {
-    Access {
-        lifetime,
-        ..write(7)
-    }
+    Access { lifetime, ..write(7) }
 }
 
 fn not_allocated(node: usize, why: NotAllocated) -> Result<(), Unordered> {
-    Err(Unordered::NotAllocated {
-        node,
-        buffer: 7,
-        why,
-    })
+    Err(Unordered::NotAllocated { node, buffer: 7, why })
 }
 
 #[test]
@@ -135,11 +90,7 @@ fn memory_of_a_node_is_used_between_its_allocation_and_its_free() {
     let [begin, end, used] = [Lifetime::Begin, Lifetime::End, Lifetime::OfNode].map(of_node);
     let chain = |accesses: [&Access; 3]| {
         let [first, second, third] = accesses.map(|its| vec![its.clone()]);
-        verdict(&[
-            (vec![], first),
-            (vec![full(0)], second),
-            (vec![full(1)], third),
-        ])
+        verdict(&[(vec![], first), (vec![full(0)], second), (vec![full(1)], third)])
     };
     assert_eq!(chain([&begin, &used, &end]), Ok(()));
     assert_eq!(chain([&begin, &used, &used]), Ok(()));
@@ -149,32 +100,20 @@ fn memory_of_a_node_is_used_between_its_allocation_and_its_free() {
     assert_eq!(chain([&begin, &end, &used]), anymore);
     let ever = not_allocated(0, NotAllocated::Ever);
     assert_eq!(chain([&used, &used, &end]), ever);
-    let unused = Access {
-        bytes: 4..4,
-        ..used
-    };
+    let unused = Access { bytes: 4..4, ..used };
     assert_eq!(chain([&unused, &begin, &end]), Ok(()), "no bytes");
 }
 
 #[test]
 fn memory_of_a_node_is_not_used_beside_its_allocation() {
     let [begin, used] = [Lifetime::Begin, Lifetime::OfNode].map(of_node);
-    assert_eq!(
-        verdict(&[(vec![], vec![begin]), (vec![], vec![used])]),
-        conflict(0, 1)
-    );
+    assert_eq!(verdict(&[(vec![], vec![begin]), (vec![], vec![used])]), conflict(0, 1));
 }
 
 #[test]
 fn a_nested_graph_may_use_memory_that_the_outer_one_allocates() {
-    let used = [Access {
-        writes: false,
-        ..of_node(Lifetime::OfNode)
-    }];
-    let nodes = [Checked {
-        before: &[],
-        accesses: &used,
-    }];
+    let used = [Access { writes: false, ..of_node(Lifetime::OfNode) }];
+    let nodes = [Checked { before: &[], accesses: &used }];
     let ever = not_allocated(0, NotAllocated::Ever);
     assert_eq!(check(&nodes, false), ever);
     assert_eq!(check(&nodes, true), Ok(()));
@@ -182,19 +121,13 @@ fn a_nested_graph_may_use_memory_that_the_outer_one_allocates() {
 
 #[test]
 fn nodes_may_be_in_any_order() {
-    assert_eq!(
-        verdict(&[(vec![full(1)], vec![read(7)]), (vec![], vec![write(7)])]),
-        Ok(())
-    );
+    assert_eq!(verdict(&[(vec![full(1)], vec![read(7)]), (vec![], vec![write(7)])]), Ok(()));
 }
 
 #[test]
 fn a_node_that_reads_and_writes_does_not_conflict_with_itself() {
     assert_eq!(
-        verdict(&[
-            (vec![], vec![read(7), write(7)]),
-            (vec![full(0)], vec![write(7), read(7)])
-        ]),
+        verdict(&[(vec![], vec![read(7), write(7)]), (vec![full(0)], vec![write(7), read(7)])]),
         Ok(())
     );
 }
@@ -234,15 +167,9 @@ fn many_parts_of_a_buffer_are_checked_in_time_that_grows_with_their_number() {
         writes,
         lifetime: Lifetime::OfGraph,
     };
-    let whole = |writes| Access {
-        buffer: 7,
-        bytes: 0..MANY as usize,
-        writes,
-        lifetime: Lifetime::OfGraph,
-    };
-    let mut nodes: Vec<_> = (0..MANY)
-        .map(|index| (vec![], vec![part(index, true)]))
-        .collect();
+    let whole =
+        |writes| Access { buffer: 7, bytes: 0..MANY as usize, writes, lifetime: Lifetime::OfGraph };
+    let mut nodes: Vec<_> = (0..MANY).map(|index| (vec![], vec![part(index, true)])).collect();
     let all = |from: u32| (from..from + MANY).map(full).collect::<Vec<_>>();
     nodes.push((all(0), vec![whole(false)]));
     nodes.push((vec![full(MANY)], vec![whole(false)]));
@@ -341,12 +268,7 @@ fn random_graphs_agree_with_a_matrix_of_reachable_nodes() {
                 .1
                 .iter()
                 .flat_map(|one| nodes[second].1.iter().map(move |other| (one, other)));
-            assert!(
-                pairs
-                    .into_iter()
-                    .any(|(one, other)| conflicting(one, other)),
-                "{nodes:?}"
-            );
+            assert!(pairs.into_iter().any(|(one, other)| conflicting(one, other)), "{nodes:?}");
         }
         match found {
             Ok(()) => ordered += 1,
@@ -360,17 +282,10 @@ fn random_graphs_agree_with_a_matrix_of_reachable_nodes() {
 fn accesses_cover_parts_of_them_that_do_not_write_more() {
     let part = |bytes, access: Access| Access { bytes, ..access };
     let all = [read(7), write(8)];
-    for covered in [
-        &[][..],
-        &all,
-        &[part(4..8, read(7)), part(0..16, read(8)), write(8)],
-    ] {
+    for covered in [&[][..], &all, &[part(4..8, read(7)), part(0..16, read(8)), write(8)]] {
         assert!(covers(&all, covered), "{covered:?}");
     }
-    let of_node = Access {
-        lifetime: Lifetime::OfNode,
-        ..read(7)
-    };
+    let of_node = Access { lifetime: Lifetime::OfNode, ..read(7) };
     for other in [write(7), read(9), part(8..17, write(8)), of_node] {
         assert!(!covers(&all, &[read(7), other.clone()]), "{other:?}");
     }

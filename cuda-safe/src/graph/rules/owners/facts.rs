@@ -89,15 +89,10 @@ impl Slots {
         });
         let nodes: Vec<_> = nodes.collect();
         check(&nodes, is_nested).map_err(|unordered| match unordered {
-            Unordered::Cycle(node) => Invalid::GraphCycle {
-                node: self.describe_index(node),
+            Unordered::Cycle(node) => {
+                Invalid::GraphCycle { node: self.describe_index(node) }.into()
             }
-            .into(),
-            Unordered::Conflict {
-                first,
-                second,
-                buffer,
-            } => Invalid::UnorderedAccess {
+            Unordered::Conflict { first, second, buffer } => Invalid::UnorderedAccess {
                 first: self.describe_index(first),
                 second: self.describe_index(second),
                 buffer,

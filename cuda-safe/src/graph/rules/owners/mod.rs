@@ -236,10 +236,7 @@ impl Slots {
         before: EdgesBefore,
     ) -> NodeId {
         self.note(&content);
-        let entry = Arc::new(Entry {
-            raw: RawNode(raw),
-            content,
-        });
+        let entry = Arc::new(Entry { raw: RawNode(raw), content });
         let slots = &mut *self.slots;
         let index = self.free.pop().unwrap_or_else(|| {
             slots.push(Slot::default());
@@ -313,20 +310,12 @@ impl Slots {
     /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
     pub(crate) fn get(&self, id: NodeId) -> Result<&Arc<Entry>> {
         if id.graph() != self.number {
-            return Err(Invalid::OtherGraphNode {
-                node: id.to_string(),
-                graph: self.number,
-            }
-            .into());
+            return Err(Invalid::OtherGraphNode { node: id.to_string(), graph: self.number }.into());
         }
         let slot = self.slots.get(id.index());
         let slot = slot.filter(|slot| slot.generation == id.generation());
-        slot.and_then(|slot| slot.node.as_ref()).ok_or_else(|| {
-            Invalid::NoSuchNode {
-                node: id.to_string(),
-            }
-            .into()
-        })
+        slot.and_then(|slot| slot.node.as_ref())
+            .ok_or_else(|| Invalid::NoSuchNode { node: id.to_string() }.into())
     }
 
     /// Returns the node of this graph that was copied from `node` when the graph was cloned.
@@ -334,15 +323,11 @@ impl Slots {
     /// # Errors
     /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
     pub(crate) fn copy_of(&self, node: NodeId) -> Result<NodeId> {
-        let missing = || Invalid::NoSuchNode {
-            node: node.to_string(),
-        };
+        let missing = || Invalid::NoSuchNode { node: node.to_string() };
         if self.original != Some(node.graph()) {
-            return Err(Invalid::OtherGraphNode {
-                node: node.to_string(),
-                graph: self.number,
-            }
-            .into());
+            return Err(
+                Invalid::OtherGraphNode { node: node.to_string(), graph: self.number }.into()
+            );
         }
         let copy = node.in_graph(self.number);
         self.get(copy).map_err(|_| missing())?;

@@ -65,10 +65,7 @@ impl CopyAttributes {
     }
 
     fn with_order(self, order: CUmemcpySrcAccessOrder) -> Access {
-        Access {
-            order,
-            attributes: self,
-        }
+        Access { order, attributes: self }
     }
 }
 

@@ -327,15 +327,7 @@ impl<'a> CopyBatch<'a> {
         let (to, from, bytes) = (self.targets[0], self.sources[0], self.sizes[0]);
         let stream = self.stream.raw();
         // SAFETY: as in `enqueue_newest`.
-        unsafe {
-            call!(cuMemcpyWithAttributesAsync(
-                to,
-                from,
-                bytes,
-                &raw mut *attributes,
-                stream
-            ))
-        }
+        unsafe { call!(cuMemcpyWithAttributesAsync(to, from, bytes, &raw mut *attributes, stream)) }
     }
 
     fn enqueue_newest(
@@ -343,10 +335,7 @@ impl<'a> CopyBatch<'a> {
         attributes: &mut [CUmemcpyAttributes],
         firsts: &mut [usize],
     ) -> Result<()> {
-        let (to, from) = (
-            self.targets.as_ptr().cast_mut(),
-            self.sources.as_ptr().cast_mut(),
-        );
+        let (to, from) = (self.targets.as_ptr().cast_mut(), self.sources.as_ptr().cast_mut());
         let (sizes, count) = (self.sizes.as_ptr().cast_mut(), self.sizes.len());
         let (sets, attributes) = (attributes.len(), attributes.as_mut_ptr());
         let (firsts, stream) = (firsts.as_mut_ptr(), self.stream.raw());
@@ -356,9 +345,7 @@ impl<'a> CopyBatch<'a> {
         // stays borrowed until the driver has read it during the call, or until a wait. Targets do not
         // overlap with any other memory of the batch, because they are borrowed mutably.
         unsafe {
-            call!(cuMemcpyBatchAsync_v2(
-                to, from, sizes, count, attributes, firsts, sets, stream
-            ))
+            call!(cuMemcpyBatchAsync_v2(to, from, sizes, count, attributes, firsts, sets, stream))
         }
     }
 
@@ -367,10 +354,7 @@ impl<'a> CopyBatch<'a> {
         attributes: &mut [CUmemcpyAttributes],
         firsts: &mut [usize],
     ) -> Result<()> {
-        let (to, from) = (
-            self.targets.as_ptr().cast_mut(),
-            self.sources.as_ptr().cast_mut(),
-        );
+        let (to, from) = (self.targets.as_ptr().cast_mut(), self.sources.as_ptr().cast_mut());
         let (sizes, count) = (self.sizes.as_ptr().cast_mut(), self.sizes.len());
         let (sets, attributes) = (attributes.len(), attributes.as_mut_ptr());
         let (firsts, stream) = (firsts.as_mut_ptr(), self.stream.raw());

@@ -137,11 +137,7 @@ impl<'a> CopyBatch<'a> {
             let operation = CUDA_MEMCPY3D_BATCH_OP {
                 src: operand(from, access.source()),
                 dst: operand(to, access.target()),
-                extent: CUextent3D {
-                    width,
-                    height: extent.height,
-                    depth: extent.depth,
-                },
+                extent: CUextent3D { width, height: extent.height, depth: extent.depth },
                 srcAccessOrder: access.order(),
                 flags: access.flags(),
             };
@@ -186,9 +182,9 @@ pub(super) fn enqueue(volumes: &mut [Volume], stream: &Stream) -> Result<()> {
     let mut operations: Vec<_> = volumes.iter().map(|volume| volume.operation).collect();
     match operations.as_mut_slice() {
         [] => Ok(()),
-        [one] => newest_or(enqueue_one(one, stream), || {
-            enqueue_batch(std::slice::from_mut(one), stream)
-        }),
+        [one] => {
+            newest_or(enqueue_one(one, stream), || enqueue_batch(std::slice::from_mut(one), stream))
+        }
         several => enqueue_batch(several, stream),
     }
 }
@@ -197,13 +193,7 @@ fn enqueue_one(operation: &mut CUDA_MEMCPY3D_BATCH_OP, stream: &Stream) -> Resul
     let stream = stream.raw();
     // SAFETY: the region of each side is within its memory. The rest is argued in
     // `CopyBatch::enqueue_newest`.
-    unsafe {
-        call!(cuMemcpy3DWithAttributesAsync(
-            &raw mut *operation,
-            0,
-            stream
-        ))
-    }
+    unsafe { call!(cuMemcpy3DWithAttributesAsync(&raw mut *operation, 0, stream)) }
 }
 
 fn enqueue_batch(operations: &mut [CUDA_MEMCPY3D_BATCH_OP], stream: &Stream) -> Result<()> {
@@ -218,13 +208,7 @@ fn enqueue_batch(operations: &mut [CUDA_MEMCPY3D_BATCH_OP], stream: &Stream) -> 
             // SAFETY: see the previous call. The output for the index of the failed copy is a local
             // variable.
             unsafe {
-                call!(abi::cuMemcpy3DBatchAsync(
-                    count,
-                    operations,
-                    &raw mut failed,
-                    0,
-                    stream
-                ))
+                call!(abi::cuMemcpy3DBatchAsync(count, operations, &raw mut failed, 0, stream))
             }
         },
     )

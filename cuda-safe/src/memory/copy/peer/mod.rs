@@ -106,16 +106,7 @@ impl<T> DeviceSliceMut<'_, T> {
             // SAFETY: both sides hold `bytes`, and each belongs to its context, which is alive.
             // Both are used and freed in the order of this stream; for the source, the reader
             // ensures this.
-            unsafe {
-                answer!(cuMemcpyPeerAsync(
-                    to,
-                    context,
-                    from,
-                    its_context,
-                    bytes,
-                    stream
-                ))
-            }
+            unsafe { answer!(cuMemcpyPeerAsync(to, context, from, its_context, bytes, stream)) }
         })
     }
 }

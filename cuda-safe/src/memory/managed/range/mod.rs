@@ -83,11 +83,7 @@ impl Advice {
 
 impl<'a> ManagedRange<'a> {
     pub(super) fn new(address: CUdeviceptr, bytes: usize, stream: &'a Stream) -> Self {
-        Self {
-            address,
-            bytes,
-            stream,
-        }
+        Self { address, bytes, stream }
     }
 
     /// Returns the address of the first byte.
@@ -188,14 +184,8 @@ impl<'a> ManagedRange<'a> {
         let [preferred_kind, preferred_id] = &mut preferred;
         let [prefetched_kind, prefetched_id] = &mut prefetched;
         let mut asked: Vec<(Attribute, &mut [i32])> = vec![
-            (
-                Attribute::CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY,
-                std::slice::from_mut(&mut read_mostly),
-            ),
-            (
-                Attribute::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY,
-                &mut accessed_by,
-            ),
+            (Attribute::CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, std::slice::from_mut(&mut read_mostly)),
+            (Attribute::CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY, &mut accessed_by),
         ];
         for (device, kind, id, outputs) in [
             (
@@ -226,10 +216,7 @@ impl<'a> ManagedRange<'a> {
         Ok(RangeInfo {
             read_mostly: read_mostly != 0,
             preferred_location: location(preferred),
-            accessed_by: accessed_by
-                .into_iter()
-                .filter_map(MemoryLocation::from_device)
-                .collect(),
+            accessed_by: accessed_by.into_iter().filter_map(MemoryLocation::from_device).collect(),
             last_prefetch: location(prefetched),
         })
     }

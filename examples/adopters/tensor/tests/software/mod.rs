@@ -14,10 +14,7 @@ fn register_for<T: Plain + Default + PartialOrd>(
 ) {
     binary(&format!("add_{suffix}"), add);
     binary(&format!("mul_{suffix}"), mul);
-    binary(
-        &format!("max_{suffix}"),
-        |a: T, b: T| if a > b { a } else { b },
-    );
+    binary(&format!("max_{suffix}"), |a: T, b: T| if a > b { a } else { b });
     register(&format!("sum_{suffix}"), move |launch| {
         let [rows, columns, _] = numbers(launch)?;
         let a = launch.read::<T>(0, rows * columns)?;
