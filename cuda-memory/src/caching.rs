@@ -51,6 +51,7 @@ pub struct CachingOptions {
 }
 
 impl Default for CachingOptions {
+    #[inline]
     fn default() -> Self {
         Self {
             max_bytes: 0,
@@ -124,6 +125,7 @@ impl CachingManager {
     ///
     /// # Errors
     /// See [`DriverManager::new`].
+    #[inline]
     pub fn new(context: &Context) -> Result<Self> {
         Self::with(context, CachingOptions::default())
     }
@@ -132,6 +134,7 @@ impl CachingManager {
     ///
     /// # Errors
     /// See [`DriverManager::new`].
+    #[inline]
     pub fn with(context: &Context, options: CachingOptions) -> Result<Self> {
         let upstream = DriverManager::new(context)?;
         Self::with_upstream(context, upstream, options)
@@ -212,6 +215,7 @@ impl CachingManager {
     /// }
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
+    #[inline]
     pub fn expandable(context: &Context, options: CachingOptions) -> Result<Self> {
         let upstream = DriverManager::new(context)?;
         let segment = Segment::new(upstream.base().context())?;
@@ -223,23 +227,27 @@ impl CachingManager {
     }
 
     /// Returns the upstream manager.
+    #[inline]
     pub fn upstream(&self) -> &dyn MemoryManager {
         self.pool.upstream()
     }
 
     /// Returns the options that the pool was created with.
+    #[inline]
     pub fn options(&self) -> CachingOptions {
         self.pool.options()
     }
 
     /// Returns statistics of the pool. The call inspects every cache and is not meant for hot paths. In
     /// a forked child all values are zero.
+    #[inline]
     pub fn stats(&self) -> CacheStats {
         self.pool.stats(&self.thread_caches)
     }
 
     /// Returns the stream of an order if the pool may keep an entry of its progress, because it will be
     /// notified of the stream's end.
+    #[inline]
     fn tracked(&self, order: Order<'_>) -> Option<(StreamKey, Reach)> {
         let key = persistent(order).filter(|_| !order.is_transient_for(self))?;
         let reach = match order.stream() {
@@ -288,22 +296,27 @@ fn token(id: u32, class: u8) -> u64 {
 // that was freed without a stream is allocated when a wait for the whole context that began later has
 // ended. A slab is returned when all of it is free, without a stream.
 unsafe impl MemoryManager for CachingManager {
+    #[inline]
     fn interface_version() -> u32 {
         INTERFACE
     }
 
+    #[inline]
     fn base(&self) -> &DriverMemory {
         self.pool.upstream().base()
     }
 
+    #[inline]
     fn wrapped(&self) -> Option<&dyn MemoryManager> {
         Some(self.upstream())
     }
 
+    #[inline]
     fn initialize(&self) -> Result<()> {
         self.upstream().initialize()
     }
 
+    #[inline]
     fn reset(&self) {
         // Memory whose work cannot be waited for stays cached.
         let _ = self.pool.trim(&self.thread_caches, 0);
@@ -346,40 +359,48 @@ unsafe impl MemoryManager for CachingManager {
         self.free_shared(id, class, order);
     }
 
+    #[inline]
     fn allocate_host(&self, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
         self.upstream().allocate_host(size, flags)
     }
 
+    #[inline]
     unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
         // SAFETY: the caller's promise.
         unsafe { self.upstream().free_host(block, order) }
     }
 
+    #[inline]
     unsafe fn pin(&self, start: NonNull<u8>, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
         // SAFETY: the caller's promise.
         unsafe { self.upstream().pin(start, size, flags) }
     }
 
+    #[inline]
     unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.upstream().unpin(block) }
     }
 
+    #[inline]
     unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
         // SAFETY: the caller's promise.
         unsafe { self.upstream().release_pin(block, owner, order) }
     }
 
+    #[inline]
     fn allocate_managed(&self, size: usize, global: bool) -> Result<Block> {
         self.upstream().allocate_managed(size, global)
     }
 
+    #[inline]
     unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
         // SAFETY: the caller's promise.
         unsafe { self.upstream().free_managed(block, order) }
     }
 
     /// Returns the memory of the upstream manager, where the cached bytes count as free.
+    #[inline]
     fn memory_info(&self) -> Result<MemoryInfo> {
         let info = self.upstream().memory_info()?;
         let kept = self.pool.cached(&self.thread_caches);
@@ -387,26 +408,31 @@ unsafe impl MemoryManager for CachingManager {
     }
 
     /// Returns the upstream manager's handle of the part of a slab that the block is.
+    #[inline]
     fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
         let slab = self.pool.slab_of(block.token as u32, block)?;
         self.upstream().ipc_handle(&slab)
     }
 
+    #[inline]
     fn defer_cleanup(&self) -> CleanupGuard {
         // The pool asks the base whether a guard is alive.
         self.upstream().defer_cleanup()
     }
 
+    #[inline]
     fn trim(&self, keep: usize) -> Result<usize> {
         self.pool.trim(&self.thread_caches, keep)
     }
 
+    #[inline]
     fn stream_ends(&self, end: &StreamEnd<'_>) {
         self.pool.stream_ends(&self.thread_caches, end);
     }
 }
 
 impl Drop for CachingManager {
+    #[inline]
     fn drop(&mut self) {
         if in_forked_child() {
             return;
@@ -416,6 +442,7 @@ impl Drop for CachingManager {
 }
 
 impl fmt::Debug for CachingManager {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CachingManager")
             .field("upstream", &self.pool.upstream())

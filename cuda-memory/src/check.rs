@@ -17,6 +17,7 @@ pub(crate) fn check_version<M: MemoryManager>() -> Result<()> {
 }
 
 /// Returns an error unless an object belongs to the context of an operation.
+#[inline]
 pub(crate) fn same_context(what: &'static str, its: &Context, expected: &Context) -> Result<()> {
     if its == expected {
         return Ok(());

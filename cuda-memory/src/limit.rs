@@ -55,6 +55,7 @@ struct Used<'a> {
 }
 
 impl Drop for Used<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.used.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -126,6 +127,7 @@ enum Other {
 }
 
 impl Other {
+    #[inline]
     fn address(&self) -> u64 {
         match self {
             Self::Managed(block) => block.address,
@@ -133,6 +135,7 @@ impl Other {
         }
     }
 
+    #[inline]
     fn size(&self) -> usize {
         match self {
             Self::Managed(block) => block.size,
@@ -141,6 +144,7 @@ impl Other {
     }
 
     /// Returns whether `address` lies in this memory.
+    #[inline]
     fn has(&self, address: u64) -> bool {
         let offset = address.checked_sub(self.address());
         offset.is_some_and(|offset| offset < self.size() as u64)

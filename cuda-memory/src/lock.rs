@@ -26,6 +26,7 @@ pub(crate) fn leaf<T: ?Sized + Send>(lock: &Mutex<T>) -> Option<MutexGuard<'_, T
 }
 
 /// Returns a number that no other living thread has.
+#[inline]
 pub(crate) fn this_thread() -> usize {
     thread_local! {
         static PLACE: u8 = const { 0 };

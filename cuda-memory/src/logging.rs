@@ -212,11 +212,13 @@ impl<M> Drop for Taken<'_, M> {
     }
 }
 
+#[inline]
 fn number_of(order: Order<'_>) -> u64 {
     order.key().map_or(Trace::NO_STREAM, |key| key as u64)
 }
 
 /// Returns the message of a panic payload.
+#[inline]
 fn message_of(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned());

@@ -29,6 +29,7 @@ pub struct OrderedManager {
 /// token of synchronous memory is its address, which is a multiple of a larger power of two.
 const OF_POOL: u64 = 1;
 
+#[inline]
 fn is_of_pool(block: &Block) -> bool {
     block.token & OF_POOL != 0
 }
@@ -38,6 +39,7 @@ impl OrderedManager {
     ///
     /// # Errors
     /// The query whether the device supports memory pools fails.
+    #[inline]
     pub fn new(context: &Context) -> Result<Self> {
         let base = DriverMemory::new(context, DeferOptions::default())?;
         let pool = match context.device().attribute(MEMORY_POOLS_SUPPORTED) {
@@ -76,6 +78,7 @@ impl OrderedManager {
     /// let descriptor = manager.pool().expect("the manager has a pool").export()?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
+    #[inline]
     pub fn with(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
         let base = DriverMemory::new(context, DeferOptions::default())?;
         let pool = MemoryPool::new(base.context(), options)?;
@@ -85,12 +88,14 @@ impl OrderedManager {
 
     /// Returns the memory pool, if there is one. Its [attributes](cuda_safe::memory::pool::attribute) control, for
     /// example, how much unused memory it keeps.
+    #[inline]
     pub fn pool(&self) -> Option<&MemoryPool> {
         self.pool.as_ref()
     }
 }
 
 /// Returns an error unless the context's device can read and write the memory of a new pool.
+#[inline]
 fn check_access(
     pool: &MemoryPool,
     location: Option<MemoryLocation>,
@@ -111,6 +116,7 @@ fn check_access(
 
 /// Returns whether memory of an order comes from the pool: if the order has a stream that is not a
 /// default stream.
+#[inline]
 fn has_own_stream(order: Order<'_>) -> bool {
     const PER_THREAD: usize = 2;
     order.key().is_some_and(|key| key > PER_THREAD)
@@ -119,14 +125,17 @@ fn has_own_stream(order: Order<'_>) -> bool {
 // SAFETY: the memory comes from the driver, has the requested size and is aligned to 512 bytes. Pool
 // memory is freed in stream order, or like synchronous memory, by a wait for all work.
 unsafe impl MemoryManager for OrderedManager {
+    #[inline]
     fn interface_version() -> u32 {
         INTERFACE
     }
 
+    #[inline]
     fn base(&self) -> &DriverMemory {
         &self.base
     }
 
+    #[inline]
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         let Some(pool) = self.pool.as_ref().filter(|_| has_own_stream(order)) else {
             return self.base.allocate(size);
@@ -136,6 +145,7 @@ unsafe impl MemoryManager for OrderedManager {
         Ok(Block { token, ..block })
     }
 
+    #[inline]
     unsafe fn free(&self, block: Block, order: Order<'_>) {
         match self.pool.as_ref().filter(|_| is_of_pool(&block)) {
             // SAFETY: the caller's promise; the block was allocated from this pool.
@@ -146,6 +156,7 @@ unsafe impl MemoryManager for OrderedManager {
     }
 
     /// Returns the memory of the device, where the unused bytes of the pool count as free.
+    #[inline]
     fn memory_info(&self) -> Result<MemoryInfo> {
         let info = self.base.context().memory_info()?;
         let kept = match &self.pool {
@@ -162,6 +173,7 @@ unsafe impl MemoryManager for OrderedManager {
     /// # Errors
     /// [`Invalid::NotShareable`](cuda_safe::Invalid::NotShareable) for memory of a pool that is not
     /// [shareable](cuda_safe::memory::MemoryPoolOptions::shareable), such as the device's default pool.
+    #[inline]
     fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
         if !is_of_pool(block) {
             return IpcHandle::of(self.base.context(), block);
@@ -172,10 +184,12 @@ unsafe impl MemoryManager for OrderedManager {
         }
     }
 
+    #[inline]
     fn defer_cleanup(&self) -> CleanupGuard {
         self.base.defer_cleanup()
     }
 
+    #[inline]
     fn trim(&self, keep: usize) -> Result<usize> {
         let (_, pending) = self.base.pending();
         let flushed = if self.base.flush() { pending } else { 0 };

@@ -29,12 +29,14 @@ pub enum Event {
 
 impl Event {
     /// Returns the time of the event since the start of the trace.
+    #[inline]
     pub fn time(&self) -> Duration {
         match self {
             Self::Allocate { time, .. } | Self::Free { time, .. } => *time,
         }
     }
 
+    #[inline]
     fn stream(&self) -> u64 {
         match self {
             Self::Allocate { stream, .. } | Self::Free { stream, .. } => *stream,
@@ -43,6 +45,7 @@ impl Event {
 }
 
 impl fmt::Display for Event {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Allocate { time, number, size, stream } => {
@@ -65,6 +68,7 @@ pub struct TraceError {
 }
 
 impl fmt::Display for TraceError {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {} of the trace: {}", self.line, self.problem)
     }
@@ -84,6 +88,7 @@ impl FromStr for Trace {
     /// # Errors
     /// A line cannot be parsed, an allocation has no bytes or the number of a live allocation, or a
     /// free has a number that is not allocated.
+    #[inline]
     fn from_str(text: &str) -> Result<Self, TraceError> {
         let mut events = Vec::new();
         let mut live = HashMap::new();
@@ -113,6 +118,7 @@ impl FromStr for Trace {
     }
 }
 
+#[inline]
 fn parse(line: &str) -> Option<Event> {
     let mut words = line.split_ascii_whitespace();
     let kind = words.next()?;
@@ -143,11 +149,13 @@ impl Trace {
     pub const NO_STREAM: u64 = u64::MAX;
 
     /// Returns the events in chronological order.
+    #[inline]
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
     /// Returns the high-water mark of the allocated bytes.
+    #[inline]
     pub fn high(&self) -> u64 {
         let (mut usage, mut sizes) = (Usage::default(), HashMap::new());
         for event in &self.events {
@@ -173,6 +181,7 @@ impl Trace {
     /// # Safety
     /// The manager must be [notified when the streams end](MemoryManager::stream_ends): it is the
     /// manager of their context, or is wrapped by it; or the streams outlive the manager.
+    #[inline]
     pub unsafe fn replay(
         &self,
         manager: &dyn MemoryManager,
@@ -230,22 +239,26 @@ struct Usage {
 }
 
 impl Usage {
+    #[inline]
     fn add(&mut self, size: u64) {
         self.used += u128::from(size);
         self.high = self.high.max(self.used);
     }
 
+    #[inline]
     fn remove(&mut self, size: u64) {
         self.used -= u128::from(size);
     }
 
     /// Returns the high-water mark, or the largest number if the mark exceeds it.
+    #[inline]
     fn high(&self) -> u64 {
         u64::try_from(self.high).unwrap_or(u64::MAX)
     }
 }
 
 /// Makes the context of a manager current, if the manager requires that.
+#[inline]
 fn enter(manager: &dyn MemoryManager) -> Result<Option<CurrentContext>> {
     match (manager.needs_current_context(), in_host_function()) {
         (false, _) => Ok(None),
@@ -261,6 +274,7 @@ struct Live<'a> {
 }
 
 impl Drop for Live<'_> {
+    #[inline]
     fn drop(&mut self) {
         for (_, (block, order)) in self.blocks.drain() {
             // SAFETY: the block is of this manager, is freed here exactly once, in the order in which

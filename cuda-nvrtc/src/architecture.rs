@@ -37,33 +37,39 @@ pub enum Features {
 impl Architecture {
     /// Returns the architecture of a compute capability: `new(8, 6)` is `sm_86`. `minor` must be at most 9,
     /// because the name has one digit for it.
+    #[inline]
     pub const fn new(major: u16, minor: u8) -> Self {
         Self { major, minor, features: Features::Portable }
     }
 
     /// Returns this architecture with these features.
     #[must_use]
+    #[inline]
     pub const fn with_features(self, features: Features) -> Self {
         Self { features, ..self }
     }
 
     /// Returns the architecture with the number that NVIDIA's tools use: 86 is compute capability 8.6.
+    #[inline]
     pub(crate) fn from_number(number: u32) -> Option<Self> {
         let minor = u8::try_from(number % 10).ok()?;
         Some(Self::new(u16::try_from(number / 10).ok()?, minor))
     }
 
     /// Returns the compute capability, for example (8, 6).
+    #[inline]
     pub const fn compute_capability(self) -> (u16, u8) {
         (self.major, self.minor)
     }
 
     /// Returns the features that code for this architecture may use.
+    #[inline]
     pub const fn features(self) -> Features {
         self.features
     }
 
     /// Returns whether a device of the architecture `device` can run a cubin for this architecture.
+    #[inline]
     pub(crate) fn runs_cubin_on(self, device: Self) -> bool {
         match self.features {
             Features::Specific => self.compute_capability() == device.compute_capability(),
@@ -72,6 +78,7 @@ impl Architecture {
     }
 
     /// Returns whether a linker for the architecture `output` accepts a cubin for this architecture.
+    #[inline]
     pub(crate) fn links_to(self, output: Self) -> bool {
         match self.features {
             Features::Specific => self == output,
@@ -81,6 +88,7 @@ impl Architecture {
 
     /// Returns whether a driver can compile PTX for this architecture for a device of the architecture
     /// `device`.
+    #[inline]
     pub(crate) fn runs_ptx_on(self, device: Self) -> bool {
         match self.features {
             Features::Portable => self.compute_capability() <= device.compute_capability(),
@@ -90,6 +98,7 @@ impl Architecture {
 }
 
 impl fmt::Display for Architecture {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.major, self.minor)?;
         f.write_str(match self.features {
@@ -105,6 +114,7 @@ impl fmt::Display for Architecture {
 pub struct ParseArchitectureError(String);
 
 impl fmt::Display for ParseArchitectureError {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} is not an architecture like 90a or sm_90a", self.0)
     }
@@ -115,6 +125,7 @@ impl std::error::Error for ParseArchitectureError {}
 impl FromStr for Architecture {
     type Err = ParseArchitectureError;
 
+    #[inline]
     fn from_str(text: &str) -> Result<Self, ParseArchitectureError> {
         let error = || ParseArchitectureError(text.to_owned());
         let name =
@@ -151,6 +162,7 @@ pub enum Target {
 
 impl Target {
     /// Returns the architecture.
+    #[inline]
     pub const fn architecture(self) -> Architecture {
         match self {
             Self::Ptx(architecture) | Self::Cubin(architecture) | Self::LtoIr(architecture) => {
@@ -161,6 +173,7 @@ impl Target {
 }
 
 impl fmt::Display for Target {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ptx(architecture) => write!(f, "compute_{architecture}"),

@@ -80,6 +80,7 @@ pub struct CacheOptions {
 
 /// 1 GiB on disk and 64 MiB in memory, in the default folder.
 impl Default for CacheOptions {
+    #[inline]
     fn default() -> Self {
         Self { folder: None, disk_bytes: 1 << 30, memory_bytes: 64 << 20, _non_exhaustive: () }
     }
@@ -113,6 +114,7 @@ struct Counters {
     failed_writes: AtomicU64,
 }
 
+#[inline]
 fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
@@ -123,12 +125,14 @@ impl Cache {
     ///
     /// # Errors
     /// [`Error::Cache`] if the folder cannot be created or written to, or if it is not private to this user.
+    #[inline]
     pub fn new() -> Result<Self> {
         Self::with(CacheOptions::default())
     }
 
     /// Returns a cache in memory only, with the default limit. It uses no folder, so every process compiles
     /// the program again.
+    #[inline]
     pub fn in_memory() -> Self {
         Self::without_folder(CacheOptions::default().memory_bytes)
     }
@@ -137,6 +141,7 @@ impl Cache {
     ///
     /// # Errors
     /// See [`new`](Self::new).
+    #[inline]
     pub fn with(options: CacheOptions) -> Result<Self> {
         let CacheOptions { folder, disk_bytes, memory_bytes, _non_exhaustive: () } = options;
         let in_memory = Self::without_folder(memory_bytes);
@@ -151,6 +156,7 @@ impl Cache {
         Ok(Self { disk: Some(Disk::open(&folder, disk_bytes)?), ..in_memory })
     }
 
+    #[inline]
     fn without_folder(memory_bytes: usize) -> Self {
         Self {
             memory: Mutex::new(Memory::new(memory_bytes)),
@@ -161,6 +167,7 @@ impl Cache {
 
     /// Returns the folder that a cache uses by default, or `None` if the user has no home folder. It may not
     /// exist yet.
+    #[inline]
     pub fn default_folder() -> Option<PathBuf> {
         use etcetera::BaseStrategy;
         if let Some(folder) = std::env::var_os(VARIABLE).filter(|folder| !folder.is_empty()) {
@@ -171,6 +178,7 @@ impl Cache {
     }
 
     /// Returns the folder of this cache, without links.
+    #[inline]
     pub fn folder(&self) -> Option<&Path> {
         self.disk.as_ref().map(Disk::folder)
     }
@@ -182,6 +190,7 @@ impl Cache {
     ///
     /// # Errors
     /// See [`Program::compile`]. An entry that cannot be read or written is not an error.
+    #[inline]
     pub fn compile(&self, program: &Program, options: &CompileOptions) -> Result<Arc<Compiled>> {
         let target = resolve(options.target)?;
         let resolved = CompileOptions { target: Some(target), ..options.clone() };
@@ -219,12 +228,14 @@ impl Cache {
     ///
     /// # Errors
     /// [`Error::Cache`] if an entry cannot be removed.
+    #[inline]
     pub fn clear(&self) -> Result<()> {
         self.lock_memory().clear();
         self.disk.as_ref().map_or(Ok(()), Disk::clear)
     }
 
     /// Returns what the cache has done since it was created.
+    #[inline]
     pub fn stats(&self) -> CacheStats {
         let Counters { memory_hits, disk_hits, misses, not_cacheable, damaged, failed_writes } =
             &self.counters;
@@ -240,6 +251,7 @@ impl Cache {
     }
 
     /// The lock is held only for look-ups, never while something is compiled, read or written.
+    #[inline]
     fn lock_memory(&self) -> std::sync::MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -16,6 +16,7 @@ macro_rules! nvrtc {
 }
 pub(crate) use nvrtc;
 
+#[inline]
 pub(crate) fn nvrtc_result(
     call: &'static str,
     result: Result<nvrtcResult, SymbolError>,
@@ -29,6 +30,7 @@ pub(crate) fn nvrtc_result(
 
 /// Converts the error of a function that could not be called.
 #[cold]
+#[inline]
 pub(crate) fn absent(library: &'static str, function: &'static str, error: SymbolError) -> Error {
     match error {
         SymbolError::Load(error) => Error::Load { library, error },
@@ -52,6 +54,7 @@ pub(crate) fn absent(library: &'static str, function: &'static str, error: Symbo
 ///
 /// Raw: [`nvrtcVersion`](fn@crate::sys::nvrtcVersion).
 #[doc(alias = "nvrtcVersion")]
+#[inline]
 pub fn version() -> Result<CudaVersion> {
     let (mut major, mut minor) = (0, 0);
     // SAFETY: both pointers are valid for writes.
@@ -67,6 +70,7 @@ pub fn version() -> Result<CudaVersion> {
 ///
 /// Raw: [`nvJitLinkVersion`](fn@crate::sys::nvJitLinkVersion).
 #[doc(alias = "nvJitLinkVersion")]
+#[inline]
 pub fn linker_version() -> Result<CudaVersion> {
     let (mut major, mut minor) = (0, 0);
     // SAFETY: both pointers are valid for writes.
@@ -95,6 +99,7 @@ pub fn linker_version() -> Result<CudaVersion> {
 /// [`nvrtcGetNumSupportedArchs`](fn@crate::sys::nvrtcGetNumSupportedArchs).
 #[doc(alias = "nvrtcGetSupportedArchs")]
 #[doc(alias = "nvrtcGetNumSupportedArchs")]
+#[inline]
 pub fn supported_architectures() -> Result<Vec<Architecture>> {
     let mut count = 0;
     // SAFETY: the pointer is valid for a write.
@@ -115,6 +120,7 @@ pub(crate) fn c_string(text: impl Into<Vec<u8>>, what: impl FnOnce() -> String) 
 }
 
 /// Returns the bytes of a path that C functions expect.
+#[inline]
 pub(crate) fn path_bytes(path: &Path) -> Result<Vec<u8>> {
     #[cfg(unix)]
     return Ok(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_owned());
@@ -126,16 +132,19 @@ pub(crate) fn path_bytes(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// Returns pointers to texts, for a C function.
+#[inline]
 pub(crate) fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).collect()
 }
 
 /// Returns texts as they are displayed.
+#[inline]
 pub(crate) fn displayed(texts: &[CString]) -> Vec<String> {
     texts.iter().map(|text| text.to_string_lossy().into_owned()).collect()
 }
 
 /// Returns the text in a buffer that ends at the first NUL.
+#[inline]
 pub(crate) fn text(buffer: &[u8]) -> String {
     match CStr::from_bytes_until_nul(buffer) {
         Ok(text) => text.to_string_lossy().into_owned(),

@@ -21,6 +21,7 @@ pub struct Compiled {
 
 impl Compiled {
     /// Returns the kind of code and its architecture.
+    #[inline]
     pub fn target(&self) -> Target {
         self.target
     }
@@ -31,6 +32,7 @@ impl Compiled {
     /// [`nvJitLinkGetLinkedPtx`](fn@crate::sys::nvJitLinkGetLinkedPtx).
     #[doc(alias = "nvrtcGetPTX")]
     #[doc(alias = "nvJitLinkGetLinkedPtx")]
+    #[inline]
     pub fn ptx(&self) -> Option<&str> {
         self.ptx.as_deref()
     }
@@ -41,6 +43,7 @@ impl Compiled {
     /// [`nvJitLinkGetLinkedCubin`](fn@crate::sys::nvJitLinkGetLinkedCubin).
     #[doc(alias = "nvrtcGetCUBIN")]
     #[doc(alias = "nvJitLinkGetLinkedCubin")]
+    #[inline]
     pub fn cubin(&self) -> Option<&[u8]> {
         self.cubin.as_deref()
     }
@@ -49,11 +52,13 @@ impl Compiled {
     ///
     /// Since CUDA 12.0. Raw: [`nvrtcGetLTOIR`](fn@crate::sys::nvrtcGetLTOIR).
     #[doc(alias = "nvrtcGetLTOIR")]
+    #[inline]
     pub fn lto_ir(&self) -> Option<&[u8]> {
         self.lto_ir.as_deref()
     }
 
     /// Returns the size of the code and the texts in memory.
+    #[inline]
     pub(crate) fn bytes(&self) -> usize {
         let names = self.names.iter().map(|(expression, name)| expression.len() + name.len());
         self.ptx.as_ref().map_or(0, String::len)
@@ -64,6 +69,7 @@ impl Compiled {
     }
 
     /// Returns the log of the compiler or linker, which contains the warnings.
+    #[inline]
     pub fn log(&self) -> &str {
         &self.log
     }
@@ -76,6 +82,7 @@ impl Compiled {
     ///
     /// Raw: [`nvrtcGetLoweredName`](fn@crate::sys::nvrtcGetLoweredName).
     #[doc(alias = "nvrtcGetLoweredName")]
+    #[inline]
     pub fn lowered_name(&self, expression: &str) -> Result<&str> {
         let name = self.names.get(expression);
         name.map(String::as_str).ok_or_else(|| {
@@ -90,6 +97,7 @@ impl Compiled {
 
 /// Shows the sizes of the code rather than the code.
 impl fmt::Debug for Compiled {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Compiled")
             .field("target", &self.target)

@@ -181,6 +181,7 @@ impl Error {
     ///     }
     /// }
     /// ```
+    #[inline]
     pub fn is_unavailable(&self) -> bool {
         match self {
             Self::Load { .. } | Self::Missing(_) => true,
@@ -195,6 +196,7 @@ impl Error {
 }
 
 impl fmt::Display for Error {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Load { library, error } => write!(
@@ -218,6 +220,7 @@ impl fmt::Display for Error {
 }
 
 impl fmt::Display for NotLoadable {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { target, device, driver, cubin, ptx } = self;
         write!(
@@ -238,6 +241,7 @@ impl fmt::Display for NotLoadable {
 }
 
 impl fmt::Display for MissingFunction {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.function)?;
         if let Some(since) = self.since {
@@ -252,6 +256,7 @@ impl fmt::Display for MissingFunction {
 }
 
 impl fmt::Display for CompileError {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot compile {:?}: {:?}", self.program, self.code)?;
         if !self.options.is_empty() {
@@ -268,6 +273,7 @@ impl fmt::Display for CompileError {
 }
 
 impl fmt::Display for LinkError {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {:?}", self.call, self.code)?;
         if let Some(input) = &self.input {
@@ -278,6 +284,7 @@ impl fmt::Display for LinkError {
     }
 }
 
+#[inline]
 fn log(f: &mut fmt::Formatter<'_>, log: &str) -> fmt::Result {
     match log.trim_end() {
         "" => Ok(()),
@@ -286,6 +293,7 @@ fn log(f: &mut fmt::Formatter<'_>, log: &str) -> fmt::Result {
 }
 
 impl fmt::Display for Invalid {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nul { what, position } => {
@@ -332,12 +340,14 @@ impl fmt::Display for Invalid {
 impl std::error::Error for Error {}
 
 impl From<cuda_safe::Error> for Error {
+    #[inline]
     fn from(error: cuda_safe::Error) -> Self {
         Self::Driver(error)
     }
 }
 
 impl From<Invalid> for Error {
+    #[inline]
     fn from(invalid: Invalid) -> Self {
         Self::Invalid(Box::new(invalid))
     }

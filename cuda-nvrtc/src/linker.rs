@@ -102,11 +102,13 @@ enum Content {
 
 impl Linker {
     /// Returns a linker for code of this architecture, without inputs.
+    #[inline]
     pub fn new(architecture: Architecture) -> Self {
         Self::with(architecture, LinkOptions::default())
     }
 
     /// Returns a linker with options.
+    #[inline]
     pub fn with(architecture: Architecture, options: LinkOptions) -> Self {
         Self { architecture, options, inputs: Vec::new() }
     }
@@ -185,11 +187,13 @@ impl Linker {
 
     /// Adds data. The library ignores the size of PTX and reads the text up to a NUL (nvJitLink of CUDA 13.5), so
     /// a NUL follows the data.
+    #[inline]
     fn with_bytes(self, kind: LinkInput, name: String, mut data: Vec<u8>) -> Self {
         data.push(0);
         self.with_input(kind, name, Content::Bytes(data))
     }
 
+    #[inline]
     fn with_input(mut self, kind: LinkInput, name: String, content: Content) -> Self {
         self.inputs.push(Input { kind, name, content });
         self
@@ -212,6 +216,7 @@ impl Linker {
     /// [`nvJitLinkComplete`](fn@crate::sys::nvJitLinkComplete).
     #[doc(alias = "nvJitLinkCreate")]
     #[doc(alias = "nvJitLinkComplete")]
+    #[inline]
     pub fn link(&self) -> Result<Compiled> {
         for input in &self.inputs {
             self.check_architecture(input)?;
@@ -246,6 +251,7 @@ impl Linker {
     ///
     /// After such an input, nvJitLink (of CUDA 13.5) never unlocks a lock of the process, and every link on another
     /// thread waits forever.
+    #[inline]
     fn check_architecture(&self, input: &Input) -> Result<()> {
         const HEADER: u64 = 64;
         let mut header = Vec::new();
@@ -275,6 +281,7 @@ impl Linker {
         }
     }
 
+    #[inline]
     fn arguments(&self, is_lto: bool) -> Result<Vec<CString>> {
         let LinkOptions {
             ptx,
@@ -302,6 +309,7 @@ impl Linker {
 }
 
 impl LinkInput {
+    #[inline]
     fn as_raw(self) -> nvJitLinkInputType {
         match self {
             Self::Cubin => nvJitLinkInputType::NVJITLINK_INPUT_CUBIN,
@@ -323,6 +331,7 @@ struct Handle<'a> {
 }
 
 impl Drop for Handle<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.raw.is_null() {
             // The library is missing, or has not created a linker.
@@ -339,6 +348,7 @@ type CopyText = unsafe fn(nvJitLinkHandle, *mut c_char) -> Result<nvJitLinkResul
 
 impl<'a> Handle<'a> {
     /// Creates a linker. If the options are wrong, the library creates a linker that has only a log.
+    #[inline]
     fn create(arguments: &'a [CString]) -> Result<Self> {
         let count = u32::try_from(arguments.len())
             .map_err(|_| Invalid::TooMany { what: "linker options", count: arguments.len() })?;
@@ -351,6 +361,7 @@ impl<'a> Handle<'a> {
         Ok(handle)
     }
 
+    #[inline]
     fn add(&self, input: &Input, name: &CString) -> Result<()> {
         let kind = input.kind.as_raw();
         let (call, result) = match &input.content {
@@ -370,6 +381,7 @@ impl<'a> Handle<'a> {
         self.check(call, Some(input), result)
     }
 
+    #[inline]
     fn check(
         &self,
         call: &'static str,
@@ -390,6 +402,7 @@ impl<'a> Handle<'a> {
     }
 
     /// Returns the messages about errors. If they are not available, there are none.
+    #[inline]
     fn error_log(&self) -> String {
         if self.raw.is_null() {
             return String::new();
@@ -409,6 +422,7 @@ impl<'a> Handle<'a> {
         }
     }
 
+    #[inline]
     fn info_log(&self) -> Result<String> {
         let calls = ("nvJitLinkGetInfoLogSize", "nvJitLinkGetInfoLog");
         let (size, copy) = (sys::nvJitLinkGetInfoLogSize, sys::nvJitLinkGetInfoLog);
@@ -416,6 +430,7 @@ impl<'a> Handle<'a> {
         Ok(text(&unsafe { self.output(calls, size, copy) }?))
     }
 
+    #[inline]
     fn ptx(&self) -> Result<String> {
         let calls = ("nvJitLinkGetLinkedPtxSize", "nvJitLinkGetLinkedPtx");
         let (size, copy) = (sys::nvJitLinkGetLinkedPtxSize, sys::nvJitLinkGetLinkedPtx);
@@ -423,6 +438,7 @@ impl<'a> Handle<'a> {
         Ok(text(&unsafe { self.output(calls, size, copy) }?))
     }
 
+    #[inline]
     fn cubin(&self) -> Result<Vec<u8>> {
         let mut size = 0;
         // SAFETY: the linker is valid, and the pointer is valid for a write.
@@ -439,6 +455,7 @@ impl<'a> Handle<'a> {
     ///
     /// # Safety
     /// `copy` must write at most as many bytes as `size` returns.
+    #[inline]
     unsafe fn output(
         &self,
         calls: (&'static str, &'static str),

@@ -13,6 +13,7 @@ impl Architecture {
     ///
     /// # Errors
     /// Only those of every call of the driver.
+    #[inline]
     pub fn of_device(device: &Device) -> Result<Self> {
         let (major, minor) = device.compute_capability()?;
         let architecture = Self::from_number(major.saturating_mul(10).saturating_add(minor));
@@ -31,6 +32,7 @@ impl Target {
     /// # Errors
     /// [`Error::Load`] if NVRTC is not installed; [`Invalid::UnsupportedArchitecture`] if it no longer supports
     /// the device.
+    #[inline]
     pub fn of_device(device: &Device) -> Result<Self> {
         let of_device = Architecture::of_device(device)?;
         let supported = supported_architectures()?;
@@ -53,6 +55,7 @@ impl Compiled {
     /// # Errors
     /// [`Error::NotLoadable`] if the code is for other devices, or needs a newer driver; [`Error::Driver`] with
     /// the errors of [`Module::from_ptx`]; [`Invalid::NoCode`] for LTO-IR.
+    #[inline]
     pub fn load(&self, context: &Context) -> Result<Module> {
         self.load_with(context, &JitOptions::default())
     }
@@ -62,6 +65,7 @@ impl Compiled {
     ///
     /// # Errors
     /// See [`load`](Self::load) and [`Module::from_ptx_with`].
+    #[inline]
     pub fn load_with(&self, context: &Context, options: &JitOptions) -> Result<Module> {
         if self.cubin.is_none() && self.ptx.is_none() {
             return Err(Invalid::NoCode {
@@ -98,6 +102,7 @@ impl Compiled {
 }
 
 /// Returns whether an error says that a driver does not know the format or the architecture of a cubin.
+#[inline]
 fn is_of_another_driver(error: &cuda_safe::Error) -> bool {
     matches!(
         error.code(),

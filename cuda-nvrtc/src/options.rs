@@ -86,6 +86,7 @@ pub enum PrecompiledHeaders {
 
 impl CompileOptions {
     /// Returns the arguments for the library.
+    #[inline]
     pub(crate) fn arguments(&self) -> Result<Vec<CString>> {
         let Self {
             target,
@@ -163,6 +164,7 @@ impl CompileOptions {
 }
 
 impl Standard {
+    #[inline]
     fn name(self) -> &'static str {
         match self {
             Self::Cpp11 => "c++11",

@@ -96,6 +96,7 @@ impl Program {
     #[doc(alias = "nvrtcCreateProgram")]
     #[doc(alias = "nvrtcCompileProgram")]
     #[doc(alias = "nvrtcGetProgramLog")]
+    #[inline]
     pub fn compile(&self, options: &CompileOptions) -> Result<Compiled> {
         let target = resolve(options.target)?;
         let options = CompileOptions { target: Some(target), ..options.clone() };
@@ -103,6 +104,7 @@ impl Program {
     }
 
     /// Compiles the program with these arguments, which contain the target.
+    #[inline]
     pub(crate) fn compile_with(&self, target: Target, arguments: &[CString]) -> Result<Compiled> {
         let expressions = self.name_expressions.iter();
         let expressions: Vec<CString> = expressions
@@ -147,6 +149,7 @@ impl Program {
     }
 
     /// Returns the text of the program or of a header in memory.
+    #[inline]
     fn text_of(&self, file: &str) -> Option<&str> {
         if file == self.name {
             return Some(&self.source);
@@ -155,6 +158,7 @@ impl Program {
         headers.find(|(name, _)| name == file).map(|(_, text)| text.as_str())
     }
 
+    #[inline]
     fn create(&self) -> Result<Handle> {
         let source = c_string(self.source.as_str(), || "the source text".to_owned())?;
         let name = c_string(self.name.as_str(), || "the name of the program".to_owned())?;
@@ -188,6 +192,7 @@ impl Program {
 }
 
 /// Returns the target to compile for, after checking that the library supports it.
+#[inline]
 pub(crate) fn resolve(target: Option<Target>) -> Result<Target> {
     let supported = supported_architectures()?;
     let Some(target) = target else {
@@ -209,6 +214,7 @@ pub(crate) fn resolve(target: Option<Target>) -> Result<Target> {
     }
 }
 
+#[inline]
 fn c_count(what: &'static str, count: usize) -> Result<c_int> {
     c_int::try_from(count).map_err(|_| Invalid::TooMany { what, count }.into())
 }
@@ -217,6 +223,7 @@ fn c_count(what: &'static str, count: usize) -> Result<c_int> {
 struct Handle(nvrtcProgram);
 
 impl Drop for Handle {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: the program is valid, and nothing uses it after this. An error can only say that it is not.
         let _ = unsafe { nvrtc!(nvrtcDestroyProgram(&raw mut self.0)) };
@@ -224,6 +231,7 @@ impl Drop for Handle {
 }
 
 impl Handle {
+    #[inline]
     fn log(&self) -> Result<String> {
         let mut size = 0;
         // SAFETY: the program is valid, and the pointer is valid for a write.
@@ -235,6 +243,7 @@ impl Handle {
     }
 
     /// Returns the PTX, or `None` if there is none. The library has an empty text then.
+    #[inline]
     fn ptx(&self) -> Result<Option<String>> {
         let mut size = 0;
         // SAFETY: the program is valid, and the pointer is valid for a write.
@@ -248,6 +257,7 @@ impl Handle {
         Ok(Some(text(&ptx)))
     }
 
+    #[inline]
     fn cubin(&self) -> Result<Option<Vec<u8>>> {
         let mut size = 0;
         // SAFETY: the program is valid, and the pointer is valid for a write.
@@ -261,6 +271,7 @@ impl Handle {
         Ok(Some(cubin))
     }
 
+    #[inline]
     fn lto_ir(&self) -> Result<Option<Vec<u8>>> {
         let mut size = 0;
         // SAFETY: the program is valid, and the pointer is valid for a write.
@@ -278,6 +289,7 @@ impl Handle {
         Ok(Some(code))
     }
 
+    #[inline]
     fn lowered_name(&self, expression: &CStr) -> Result<String> {
         let mut name = std::ptr::null();
         // SAFETY: the program was compiled, the text ends with a NUL, and the pointer is valid for a write.

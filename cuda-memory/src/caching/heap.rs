@@ -27,6 +27,7 @@ struct Node {
 
 impl Node {
     /// Returns whether it was freed without a stream, and no wait for all work has followed.
+    #[inline]
     fn waits(&self) -> bool {
         self.points.iter().any(|point| point.entry == UNORDERED)
     }
@@ -59,10 +60,12 @@ pub(super) struct Heap {
 const MAX_INSPECTED: usize = 32;
 
 impl Heap {
+    #[inline]
     pub(super) fn address(&self, id: Id) -> u64 {
         self.nodes[id as usize].address
     }
 
+    #[inline]
     pub(super) fn size(&self, id: Id) -> u64 {
         self.nodes[id as usize].size
     }
@@ -81,15 +84,18 @@ impl Heap {
     }
 
     /// Finds the smallest free block of at least `size` bytes, regardless of its last use.
+    #[inline]
     pub(super) fn find_any(&self, size: u64) -> Option<Id> {
         self.free.range((size, 0, 0)..).next().map(|(_, _, id)| *id)
     }
 
+    #[inline]
     pub(super) fn points(&self, id: Id) -> &[SyncPoint] {
         &self.nodes[id as usize].points
     }
 
     /// Allocates a free block, split to `size` bytes.
+    #[inline]
     pub(super) fn take(&mut self, id: Id, size: u64) -> Id {
         self.unlist(id);
         let rest = self.nodes[id as usize].size - size;
@@ -103,6 +109,7 @@ impl Heap {
     }
 
     /// Splits off the part beyond `size` bytes of a block that is in no list, as a free block.
+    #[inline]
     fn split(&mut self, id: Id, size: u64) {
         if let Some(rest) = self.cut(id, size) {
             self.nodes[rest as usize].is_free = true;
@@ -112,6 +119,7 @@ impl Heap {
 
     /// Cuts a block that is in no list in two. The second one, which is in no list either, begins after
     /// `size` bytes. Returns `None` if the block has no more bytes.
+    #[inline]
     fn cut(&mut self, id: Id, size: u64) -> Option<Id> {
         let its = &mut self.nodes[id as usize];
         if its.size == size {
@@ -137,6 +145,7 @@ impl Heap {
     }
 
     /// Frees a block, and merges it with adjacent free blocks.
+    #[inline]
     pub(super) fn give(&mut self, id: Id, points: &[SyncPoint]) {
         let its = &mut self.nodes[id as usize];
         its.is_free = true;
@@ -156,12 +165,14 @@ impl Heap {
     }
 
     /// Returns whether both blocks are free, and either both or neither [wait](Node::waits).
+    #[inline]
     fn are_alike(&self, one: Id, other: Id) -> bool {
         let (one, other) = (&self.nodes[one as usize], &self.nodes[other as usize]);
         one.is_free && other.is_free && one.waits() == other.waits()
     }
 
     /// Merges all adjacent blocks that are alike.
+    #[inline]
     fn merge_alike(&mut self) {
         let firsts: Vec<Id> = self.slabs.iter().flatten().map(|slab| slab.first).collect();
         for mut id in firsts {
@@ -183,6 +194,7 @@ impl Heap {
     }
 
     /// Merges two adjacent blocks into the first one.
+    #[inline]
     fn merge(&mut self, first: Id, second: Id) {
         let gone = &mut self.nodes[second as usize];
         let (size, after) = (gone.size, gone.after);
@@ -214,6 +226,7 @@ impl Heap {
     }
 
     /// Adds a slab, which is one allocated block.
+    #[inline]
     pub(super) fn add(&mut self, memory: Block) -> Id {
         let size = memory.size as u64;
         let place = self.slabs.iter().position(Option::is_none);
@@ -236,6 +249,7 @@ impl Heap {
     }
 
     /// Splits an allocated block to `size` bytes; the rest becomes free.
+    #[inline]
     pub(super) fn shrink(&mut self, id: Id, size: u64) {
         if self.nodes[id as usize].size - size >= GRAIN {
             self.split(id, size);
@@ -243,6 +257,7 @@ impl Heap {
     }
 
     /// Returns the slabs that are entirely free, with their sizes and their sync points.
+    #[inline]
     pub(super) fn idle(&self) -> Vec<(u32, u64, SyncPoints)> {
         let slabs = self.slabs.iter().enumerate();
         let idle = slabs.filter_map(|(place, slab)| {
@@ -255,6 +270,7 @@ impl Heap {
     }
 
     /// Removes a slab, if it is still entirely free.
+    #[inline]
     pub(super) fn remove(&mut self, place: u32) -> Option<Block> {
         let first = self.slabs.get(place as usize)?.as_ref()?.first;
         let node = &self.nodes[first as usize];
@@ -270,12 +286,14 @@ impl Heap {
     }
 
     /// Returns the memory of all slabs, including those in use.
+    #[inline]
     pub(super) fn into_slabs(self) -> impl Iterator<Item = Block> {
         self.slabs.into_iter().flatten().map(|slab| slab.memory)
     }
 
     /// Returns the upstream manager's identifier of the slab that a part of a block lies in, or `None`
     /// if the part is not within the block.
+    #[inline]
     pub(super) fn token_below(&self, id: Id, part: &Block) -> Option<u64> {
         let node = self.nodes.get(id as usize)?;
         let offset = part.address.checked_sub(node.address)?;
@@ -284,14 +302,17 @@ impl Heap {
         slab.filter(|_| is_within && !node.is_free).map(|slab| slab.memory.token)
     }
 
+    #[inline]
     pub(super) fn slab_count(&self) -> usize {
         self.slabs.iter().flatten().count()
     }
 
+    #[inline]
     pub(super) fn largest_free(&self) -> u64 {
         self.free.last().map_or(0, |(size, _, _)| *size)
     }
 
+    #[inline]
     fn insert(&mut self, node: Node) -> Id {
         match self.unused.pop() {
             Some(id) => {
@@ -305,6 +326,7 @@ impl Heap {
         }
     }
 
+    #[inline]
     fn list(&mut self, id: Id) {
         let node = &self.nodes[id as usize];
         match node.waits() {
@@ -314,6 +336,7 @@ impl Heap {
         self.free_bytes += node.size;
     }
 
+    #[inline]
     fn unlist(&mut self, id: Id) {
         let node = &self.nodes[id as usize];
         match node.waits() {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 impl Record {
     /// Records the event, and creates it first if necessary. `named` is the order of the call. A stream
     /// that was kept alive for the recording is pushed to `kept`.
+    #[inline]
     fn make(&mut self, named: Order<'_>, context: &Context, kept: &mut Vec<Stream>) -> Result<()> {
         refuse_in_host_function()?;
         let order = match &self.reach {
@@ -43,6 +44,7 @@ impl Record {
 }
 
 /// Returns an error in a host function, where no event can be recorded.
+#[inline]
 fn refuse_in_host_function() -> Result<()> {
     match in_host_function() {
         true => Err(Error::InHostFunction),
@@ -50,6 +52,7 @@ fn refuse_in_host_function() -> Result<()> {
     }
 }
 
+#[inline]
 fn wait_for_events(events: &[Arc<OrderEvent>], order: Order<'_>, context: &Context) -> Result<()> {
     let mut events = events.iter();
     events.try_for_each(|event| order.wait_event(event, context))
@@ -57,6 +60,7 @@ fn wait_for_events(events: &[Arc<OrderEvent>], order: Order<'_>, context: &Conte
 
 impl Queries {
     /// Returns the number of the last complete event.
+    #[inline]
     fn reached(&self) -> Option<u64> {
         let is_reached = |event: &OrderEvent| event.is_complete().is_ok_and(|done| done);
         let reached = self.events.iter().take_while(|(_, event)| is_reached(event));
@@ -73,6 +77,7 @@ struct Reserved<'a> {
 }
 
 impl Drop for Reserved<'_> {
+    #[inline]
     fn drop(&mut self) {
         if !self.is_used {
             self.pool.lock().heap.give(self.id, &self.points);
@@ -82,6 +87,7 @@ impl Drop for Reserved<'_> {
 
 impl Pool {
     /// Records and queries events to update the progress of the streams.
+    #[inline]
     pub(super) fn poll(&self, named: Order<'_>) {
         let (mut records, mut queries) = self.lock().progress.due(named.key());
         if queries.is_empty() {
@@ -114,6 +120,7 @@ impl Pool {
 
     /// Finds a block whose last use was on other streams, and makes the stream of the request wait for
     /// that use.
+    #[inline]
     pub(super) fn find_after_wait(&self, request: &Request<'_>) -> Option<Idle> {
         let named = request.order.key()?;
         let (mut reserved, events, records) = {
@@ -139,6 +146,7 @@ impl Pool {
 
     /// Makes the stream of an order wait for `events`, and for those of `records`, which are recorded
     /// now.
+    #[inline]
     fn wait_after(
         &self,
         mut events: Vec<Arc<OrderEvent>>,
@@ -165,6 +173,7 @@ impl Pool {
     }
 
     /// Frees a block on a stream that may be destroyed after the call.
+    #[inline]
     pub(super) fn free_passing(&self, id: Id, order: Order<'_>) {
         let is_its = |stream: &Stream| stream.context() == self.context();
         let event = match self.event_after(order) {
@@ -179,6 +188,7 @@ impl Pool {
     }
 
     /// Returns an event after all work that a stream was given up to now.
+    #[inline]
     fn event_after(&self, order: Order<'_>) -> Result<Arc<OrderEvent>> {
         refuse_in_host_function()?;
         let its = order.stream().map(Stream::context);
@@ -203,6 +213,7 @@ impl Pool {
     }
 
     /// Records an event that another stream is waiting for, in a call that received the stream.
+    #[inline]
     pub(super) fn record_wanted(&self, mut record: Record, order: Order<'_>) {
         let mut kept = Vec::new();
         let is_made = record.make(order, self.context(), &mut kept).is_ok();
@@ -212,6 +223,7 @@ impl Pool {
 
     /// Handles the end of a stream: empties its per-thread caches and records the last event of its
     /// entry.
+    #[inline]
     pub(super) fn stream_ends(&self, thread_caches: &ThreadCaches, end: &StreamEnd<'_>) {
         let order = end.order();
         let closed = order.key().and_then(|key| self.close(thread_caches, key));
@@ -226,6 +238,7 @@ impl Pool {
 
     /// Closes the entry and the per-thread caches of a stream. Returns the event to record, if a sync
     /// point needs one.
+    #[inline]
     fn close(&self, thread_caches: &ThreadCaches, stream: StreamKey) -> Option<Record> {
         let mut shared = self.lock();
         let entry = shared.progress.find(stream)?;

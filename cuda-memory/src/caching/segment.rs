@@ -39,6 +39,7 @@ struct Unmapped {
 }
 
 impl From<Error> for Unmapped {
+    #[inline]
     fn from(error: Error) -> Self {
         Self { error, is_abandoned: false }
     }
@@ -46,6 +47,7 @@ impl From<Error> for Unmapped {
 
 impl Segment {
     /// Reserves addresses for the memory of a context's device.
+    #[inline]
     pub(super) fn new(context: &Context) -> Result<Self> {
         let device = context.device();
         let granularity = PhysicalOptions::new(device).granularity()?.max(1);
@@ -54,15 +56,18 @@ impl Segment {
         Ok(Self { reservation: Reservation::new(size)?, device, granularity })
     }
 
+    #[inline]
     pub(super) fn address(&self) -> u64 {
         self.reservation.address()
     }
 
+    #[inline]
     pub(super) fn size(&self) -> u64 {
         self.reservation.size() as u64
     }
 
     /// Maps memory to an address. The context's device can read and write it.
+    #[inline]
     fn map(&self, address: u64, size: u64) -> Result<Mapping, Unmapped> {
         // Both are parts of the reservation, whose size is a `usize`.
         let (offset, size) = ((address - self.address()) as usize, size as usize);
@@ -83,6 +88,7 @@ struct Growing<'a> {
 }
 
 impl Drop for Growing<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Some(growth) = self.growth.take() {
             self.pool.lock().heap.undo_growth(growth);
@@ -93,6 +99,7 @@ impl Drop for Growing<'_> {
 impl Pool {
     /// Maps memory, and takes a block of it. The block begins in the free memory before it, if there is
     /// some.
+    #[inline]
     pub(super) fn grow_segment(&self, segment: &Segment, request: &Request<'_>) -> Result<Idle> {
         let (growth, reserved) = {
             let mut shared = self.lock();
@@ -142,6 +149,7 @@ impl Pool {
 
     /// Unmaps free memory before the pool maps more than ever before, so that fragmented memory is used
     /// elsewhere.
+    #[inline]
     fn move_idle(&self, size: u64) {
         if self.is_held() {
             return;
@@ -159,6 +167,7 @@ impl Pool {
 
     /// Unmaps memory, from the largest free blocks, while more than `keep` bytes are cached. All work that
     /// used the memory must be done. Returns the number of bytes.
+    #[inline]
     pub(super) fn unmap_idle(&self, keep: usize) -> usize {
         let mut free = self.frees.begin();
         let mut taken = Vec::new();
@@ -204,6 +213,7 @@ impl Pool {
     }
 
     /// Unmaps all memory, after all work of the contexts that may use it.
+    #[inline]
     pub(super) fn end_segment(&mut self) {
         let own = self.context().clone();
         let shared = self.shared_mut();

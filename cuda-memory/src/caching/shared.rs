@@ -40,20 +40,24 @@ pub(super) struct Request<'a> {
 }
 
 impl Request<'_> {
+    #[inline]
     fn stream(&self) -> Option<StreamKey> {
         self.stream.as_ref().map(|(stream, _)| *stream)
     }
 
+    #[inline]
     pub(super) fn entry(&self, progress: &StreamProgress) -> Option<u32> {
         self.stream().and_then(|stream| progress.find(stream))
     }
 }
 
 impl Shared {
+    #[inline]
     pub(super) fn idle(&self, id: Id) -> Idle {
         Idle { address: self.heap.address(id), id }
     }
 
+    #[inline]
     pub(super) fn give_unordered(&mut self, id: Id) {
         self.unordered += self.heap.size(id);
         let point = self.progress.sync_point(UNORDERED);
@@ -61,6 +65,7 @@ impl Shared {
     }
 
     /// Frees a block on a stream that has an entry, into a per-thread cache or into the heap.
+    #[inline]
     pub(super) fn give_in_order(
         &mut self,
         thread_caches: &ThreadCaches,
@@ -90,6 +95,7 @@ impl Shared {
         }
     }
 
+    #[inline]
     pub(super) fn settled(&mut self, numbers: &[u64]) {
         self.progress.settled(numbers);
         if self.progress.unordered_pending() == 0 {
@@ -99,6 +105,7 @@ impl Shared {
     }
 
     /// Finds a block that another thread has freed on the stream.
+    #[inline]
     pub(super) fn find_in_thread_caches(
         &self,
         thread_caches: &ThreadCaches,
@@ -115,6 +122,7 @@ impl Shared {
     }
 
     /// Finds a block that the stream may use now.
+    #[inline]
     pub(super) fn find_now(&mut self, request: &Request<'_>) -> Option<Idle> {
         let entry = request.entry(&self.progress);
         let id = self.heap.find(request.bytes, entry, &self.progress)?;
@@ -124,6 +132,7 @@ impl Shared {
 
     /// Opens the thread's cache of the stream. Returns whether the stream has an entry; a request
     /// without a stream needs none.
+    #[inline]
     pub(super) fn open_thread_cache(
         &mut self,
         thread_caches: &ThreadCaches,
@@ -141,6 +150,7 @@ impl Shared {
     }
 
     /// Moves all blocks from the per-thread caches to the heap.
+    #[inline]
     pub(super) fn collect(&mut self, thread_caches: &ThreadCaches) {
         let Self { heap, progress, .. } = self;
         thread_caches.each(None, |cache: &mut ThreadCache| {

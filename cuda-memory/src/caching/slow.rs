@@ -41,6 +41,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
+    #[inline]
     pub(super) fn new(
         context: &Context,
         upstream: Box<dyn MemoryManager>,
@@ -78,26 +79,31 @@ impl Pool {
         })
     }
 
+    #[inline]
     pub(super) fn upstream(&self) -> &dyn MemoryManager {
         &*self.upstream
     }
 
+    #[inline]
     pub(super) fn options(&self) -> CachingOptions {
         self.options
     }
 
     /// Returns the context, without a manager.
+    #[inline]
     pub(super) fn context(&self) -> &Context {
         self.upstream.base().context()
     }
 
     /// Returns whether a guard defers clean-up, so that the host must not wait to free memory.
+    #[inline]
     pub(super) fn is_held(&self) -> bool {
         self.upstream.base().is_cleanup_deferred()
     }
 
     /// Locks the shared state. Not for use in a forked child, where the lock may be held by a thread
     /// that does not exist.
+    #[inline]
     pub(super) fn lock(&self) -> Locked<'_> {
         let shared = self.shared.lock();
         Locked { shared: shared.unwrap_or_else(PoisonError::into_inner), discarded: Vec::new() }
@@ -105,6 +111,7 @@ impl Pool {
 
     /// Allocates a block that the thread's cache does not have. `stream` is the stream of the order, if
     /// the pool may keep an entry of its progress.
+    #[inline]
     pub(super) fn allocate(
         &self,
         thread_caches: &ThreadCaches,
@@ -127,6 +134,7 @@ impl Pool {
         Ok(Block { address: found.address, size, token: token(found.id, class) })
     }
 
+    #[inline]
     fn find(&self, thread_caches: &ThreadCaches, request: &Request<'_>) -> Result<Idle> {
         if let Some(idle) = self.find_kept(thread_caches, request)? {
             return Ok(idle);
@@ -168,6 +176,7 @@ impl Pool {
     }
 
     /// Finds cached memory that can be used without a wait.
+    #[inline]
     fn find_kept(
         &self,
         thread_caches: &ThreadCaches,
@@ -209,6 +218,7 @@ impl Pool {
         Ok(self.lock().find_now(request))
     }
 
+    #[inline]
     fn is_too_much_pending(&self, order: Order<'_>) -> bool {
         if self.is_held() {
             return false;
@@ -219,6 +229,7 @@ impl Pool {
     }
 
     /// Adds a slab from the upstream manager, or maps memory to a segment.
+    #[inline]
     fn grow(&self, request: &Request<'_>) -> Result<Idle> {
         if let Some(segment) = &self.segment {
             return self.grow_segment(segment, request);
@@ -238,6 +249,7 @@ impl Pool {
     }
 
     /// Allocates a slab from the upstream manager, and takes a block of it.
+    #[inline]
     fn add_slab(&self, size: u64, request: &Request<'_>) -> Result<Idle> {
         let taking = self.take(size)?;
         // A size that can be addressed fits in a `usize`.
@@ -254,6 +266,7 @@ impl Pool {
     }
 
     /// Reserves bytes of the limit until they become a slab.
+    #[inline]
     pub(super) fn take(&self, size: u64) -> Result<Taking<'_>> {
         let limit = self.options.max_bytes as u64;
         let mut shared = self.lock();
@@ -268,6 +281,7 @@ impl Pool {
     }
 
     /// Waits for all work of the context, and updates the stream progress.
+    #[inline]
     pub(super) fn settle(&self) -> Result<()> {
         let numbers = {
             let shared = self.lock();
@@ -282,6 +296,7 @@ impl Pool {
 
     /// Frees a block for which there is no per-thread cache, or which has no room there. For `stream`,
     /// see [`allocate`](Self::allocate).
+    #[inline]
     pub(super) fn free(
         &self,
         thread_caches: &ThreadCaches,
@@ -314,6 +329,7 @@ impl Pool {
 
     /// Returns memory to the upstream manager until at most `keep` bytes are cached. Returns the number
     /// of bytes that are no longer cached.
+    #[inline]
     pub(super) fn trim(&self, thread_caches: &ThreadCaches, keep: usize) -> Result<usize> {
         refuse_without_driver()?;
         attempt_deferred_releases();
@@ -341,6 +357,7 @@ impl Pool {
 
     /// Returns slabs to the upstream manager, the largest first, while more than `keep` bytes are
     /// cached. A slab must be entirely free, with all of its work done. Returns the number of bytes.
+    #[inline]
     fn give_slabs_back(&self, keep: usize) -> usize {
         if self.segment.is_some() {
             return self.unmap_idle(keep);
@@ -375,6 +392,7 @@ impl Pool {
     }
 
     /// Returns a block as a part of the upstream manager's memory that it lies in.
+    #[inline]
     pub(super) fn slab_of(&self, id: Id, block: &Block) -> Result<Block> {
         if in_forked_child() {
             return Err(Error::Forked);
@@ -389,6 +407,7 @@ impl Pool {
     }
 
     /// Returns the number of cached bytes.
+    #[inline]
     pub(super) fn cached(&self, thread_caches: &ThreadCaches) -> usize {
         if in_forked_child() {
             return 0;
@@ -398,6 +417,7 @@ impl Pool {
         usize::try_from(kept).unwrap_or(usize::MAX)
     }
 
+    #[inline]
     pub(super) fn stats(&self, thread_caches: &ThreadCaches) -> CacheStats {
         if in_forked_child() {
             return CacheStats::default();
@@ -430,6 +450,7 @@ impl Pool {
     }
 
     /// Returns the shared state of a pool that no other thread uses.
+    #[inline]
     pub(super) fn shared_mut(&mut self) -> &mut Shared {
         let shared = self.shared.get_mut();
         shared.unwrap_or_else(PoisonError::into_inner)
@@ -437,6 +458,7 @@ impl Pool {
 
     /// Returns all slabs without a stream, so that the upstream manager reuses them only after all
     /// work.
+    #[inline]
     pub(super) fn end(&mut self) {
         if self.segment.is_some() {
             return self.end_segment();
@@ -460,18 +482,21 @@ pub(super) struct Locked<'a> {
 impl Deref for Locked<'_> {
     type Target = Shared;
 
+    #[inline]
     fn deref(&self) -> &Shared {
         &self.shared
     }
 }
 
 impl DerefMut for Locked<'_> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut Shared {
         &mut self.shared
     }
 }
 
 impl Drop for Locked<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.discarded = std::mem::take(&mut self.shared.progress.discarded);
     }
@@ -484,6 +509,7 @@ pub(super) struct Taking<'a> {
 }
 
 impl Drop for Taking<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.pool.lock().taking -= self.size;
     }
@@ -496,6 +522,7 @@ struct Giving<'a> {
 }
 
 impl Drop for Giving<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.slabs.is_empty() {
             return;
@@ -510,6 +537,7 @@ impl Drop for Giving<'_> {
 
 /// Fails where the driver cannot be called: in host functions, in forked children, and in the report
 /// hook, which can be called in the middle of any operation.
+#[inline]
 fn refuse_without_driver() -> Result<()> {
     if in_host_function() || in_report_hook() {
         return Err(Error::InHostFunction);
@@ -527,10 +555,12 @@ fn refuse_without_driver() -> Result<()> {
     clippy::cast_sign_loss,
     reason = "a share of memory need not be exact, and casts of floats saturate"
 )]
+#[inline]
 fn bytes_of(options: DeferOptions, context: &Context) -> Result<u64> {
     Ok((context.device().total_memory()? as f64 * options.share) as u64)
 }
 
+#[inline]
 pub(super) fn out_of_memory(limit: u64, used: u64, asked: u64) -> Error {
     Invalid::MemoryLimit { limit, used, asked }.into()
 }

@@ -34,12 +34,14 @@ pub struct CacheStats {
 
 impl CacheStats {
     /// Returns the number of cached bytes, in per-thread caches and in the heap.
+    #[inline]
     pub fn cached(&self) -> usize {
         self.in_thread_caches + self.in_heap
     }
 
     /// Returns the fragmentation of the heap: 0 if its free memory is one block, close to 1 if it is
     /// many small blocks.
+    #[inline]
     pub fn fragmentation(&self) -> f64 {
         if self.in_heap == 0 {
             return 0.0;

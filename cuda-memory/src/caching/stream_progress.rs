@@ -33,6 +33,7 @@ pub(super) struct SyncPoint {
 pub(super) type SyncPoints = Vec<SyncPoint>;
 
 /// Adds the sync points of `other` to `marks`.
+#[inline]
 pub(super) fn unite(points: &mut SyncPoints, other: &[SyncPoint]) {
     for point in other {
         match points.iter_mut().find(|its| its.entry == point.entry) {
@@ -89,6 +90,7 @@ pub(super) trait SyncEvent {
 impl SyncEvent for OrderEvent {
     type Context = Context;
 
+    #[inline]
     fn context(&self) -> &Context {
         self.context()
     }

@@ -65,6 +65,7 @@ impl ThreadCache {
     }
 
     /// Takes half of the blocks of a class, the oldest first.
+    #[inline]
     pub(super) fn take_half(&mut self, class: u8) -> Vec<Idle> {
         let Some(stack) = self.stacks.get_mut(class as usize) else {
             return Vec::new();
@@ -75,20 +76,24 @@ impl ThreadCache {
     }
 
     /// Takes all blocks.
+    #[inline]
     pub(super) fn take_all(&mut self) -> Vec<Idle> {
         self.bytes = 0;
         self.stacks.iter_mut().flat_map(std::mem::take).collect()
     }
 
+    #[inline]
     fn is_of(&self, key: (usize, usize)) -> bool {
         self.key == key
     }
 
     /// Returns the stream, if the cache is in use.
+    #[inline]
     pub(super) fn stream(&self) -> Option<StreamKey> {
         (self.key.1 != 0).then_some(self.key.0)
     }
 
+    #[inline]
     fn open(&mut self, key: (usize, usize)) {
         self.key = key;
         if self.stacks.is_empty() {
@@ -141,6 +146,7 @@ fn thread() -> usize {
 }
 
 impl ThreadCaches {
+    #[inline]
     pub(super) fn new() -> Self {
         Self { places: (0..PLACES).map(|_| Place::default()).collect(), open: Mutex::default() }
     }
@@ -174,6 +180,7 @@ impl ThreadCaches {
 
     /// Returns this thread's cache of a stream, and creates it if necessary. Returns `None` if all of
     /// its places are taken. Only one thread may call this at a time.
+    #[inline]
     pub(super) fn open(&self, stream: StreamKey) -> Option<MutexGuard<'_, ThreadCache>> {
         if let Some(cache) = self.find(stream) {
             return Some(cache);
@@ -190,6 +197,7 @@ impl ThreadCaches {
         Some(cache)
     }
 
+    #[inline]
     fn lock_open(&self) -> MutexGuard<'_, Vec<usize>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -19,6 +19,7 @@ pub struct Sample {
 
 impl Sample {
     /// Returns the number of bytes in use.
+    #[inline]
     pub fn used(&self) -> u64 {
         self.classes.iter().sum()
     }
@@ -38,6 +39,7 @@ impl Timeline {
     /// The maximum number of samples.
     pub const MAX_SAMPLES: usize = 4096;
 
+    #[inline]
     pub(super) fn add(&mut self, sample: Sample) {
         if self.skipped < self.between {
             self.skipped += 1;
@@ -56,6 +58,7 @@ impl Timeline {
     }
 
     /// Returns the samples in chronological order.
+    #[inline]
     pub fn samples(&self) -> &[Sample] {
         &self.samples
     }

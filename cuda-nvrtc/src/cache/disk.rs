@@ -40,6 +40,7 @@ pub(super) enum Found {
 
 impl Disk {
     /// Creates the folder if it does not exist, and checks that it can be used.
+    #[inline]
     pub(super) fn open(folder: &Path, limit: u64) -> Result<Self> {
         let failed = |error: io::Error| refused(folder, error.to_string());
         create(folder).map_err(failed)?;
@@ -55,11 +56,13 @@ impl Disk {
         Ok(disk)
     }
 
+    #[inline]
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Reads an entry.
+    #[inline]
     pub(super) fn read(&self, key: &Key, target: Target) -> Found {
         let path = self.folder.join(key.file_name());
         // An entry is a file. A link may lead to another folder, and opening a pipe waits for its writer.
@@ -97,6 +100,7 @@ impl Disk {
     }
 
     /// Writes an entry, which appears when it is complete, and removes others if the folder is too large.
+    #[inline]
     pub(super) fn write(&self, key: &Key, compiled: &Compiled) -> io::Result<()> {
         let bytes = encode(key, compiled);
         if bytes.len() as u64 > self.limit {
@@ -109,12 +113,14 @@ impl Disk {
         Ok(())
     }
 
+    #[inline]
     fn temporary(&self) -> io::Result<tempfile::NamedTempFile> {
         tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(&self.folder)
     }
 
     /// Removes the entries that were not used for the longest time, until the size is at most the limit. Another
     /// process may do this at the same time: then a few more are removed.
+    #[inline]
     fn trim(&self) {
         let mut entries = self.entries();
         let now = SystemTime::now();
@@ -137,6 +143,7 @@ impl Disk {
     }
 
     /// Removes all entries.
+    #[inline]
     pub(super) fn clear(&self) -> Result<()> {
         for (path, ..) in self.entries() {
             match fs::remove_file(&path) {
@@ -149,6 +156,7 @@ impl Disk {
         Ok(())
     }
 
+    #[inline]
     fn entries(&self) -> Vec<(PathBuf, u64, SystemTime)> {
         self.files(|name| name.ends_with(SUFFIX))
     }
@@ -169,33 +177,39 @@ impl Disk {
     }
 }
 
+#[inline]
 fn refused(folder: &Path, reason: String) -> Error {
     Error::Cache { folder: folder.to_owned(), reason }
 }
 
 #[cfg(unix)]
+#[inline]
 fn create(folder: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 #[cfg(not(unix))]
+#[inline]
 fn create(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)
 }
 
 #[cfg(unix)]
+#[inline]
 fn owner(file: &Metadata) -> u32 {
     std::os::unix::fs::MetadataExt::uid(file)
 }
 
 #[cfg(not(unix))]
+#[inline]
 fn owner(_: &Metadata) -> u32 {
     0
 }
 
 /// Checks that only this user can write to a folder. `probe` is a file that this process has created.
 #[cfg(unix)]
+#[inline]
 fn is_private(folder: &Metadata, probe: &Metadata) -> Result<(), String> {
     use std::os::unix::fs::MetadataExt;
     if folder.uid() != probe.uid() {
@@ -216,6 +230,7 @@ fn is_private(folder: &Metadata, probe: &Metadata) -> Result<(), String> {
 
 /// The folders of users are private on Windows.
 #[cfg(not(unix))]
+#[inline]
 fn is_private(_: &Metadata, _: &Metadata) -> Result<(), String> {
     Ok(())
 }

@@ -11,6 +11,7 @@ const MAGIC: &[u8; 8] = b"cunvrtc1";
 const CHECKSUM: usize = 32;
 
 /// Returns an entry: the magic bytes, a checksum of the key and the rest, and the fields.
+#[inline]
 pub(super) fn encode(key: &Key, compiled: &Compiled) -> Vec<u8> {
     let Compiled { target: _, ptx, cubin, lto_ir, log, names } = compiled;
     let mut bytes = MAGIC.to_vec();
@@ -29,22 +30,26 @@ pub(super) fn encode(key: &Key, compiled: &Compiled) -> Vec<u8> {
     bytes
 }
 
+#[inline]
 fn field(bytes: &mut Vec<u8>, value: &[u8]) {
     bytes.extend((value.len() as u64).to_le_bytes());
     bytes.extend(value);
 }
 
+#[inline]
 fn optional(bytes: &mut Vec<u8>, value: Option<&[u8]>) {
     bytes.push(u8::from(value.is_some()));
     field(bytes, value.unwrap_or_default());
 }
 
 /// The key is a part of the checksum, so that an entry under the name of another one is damaged.
+#[inline]
 fn checksum(key: &Key, fields: &[u8]) -> [u8; CHECKSUM] {
     *blake3::keyed_hash(&key.0, fields).as_bytes()
 }
 
 /// Returns the contents of an entry, or `None` if it is damaged.
+#[inline]
 pub(super) fn decode(key: &Key, target: Target, bytes: &[u8]) -> Option<Compiled> {
     let rest = bytes.strip_prefix(MAGIC)?;
     let (sum, fields) = rest.split_at_checked(CHECKSUM)?;
@@ -67,6 +72,7 @@ pub(super) fn decode(key: &Key, target: Target, bytes: &[u8]) -> Option<Compiled
     reader.0.is_empty().then_some(Compiled { target, ptx, cubin, lto_ir, log, names })
 }
 
+#[inline]
 fn text(bytes: &[u8]) -> Option<String> {
     String::from_utf8(bytes.to_vec()).ok()
 }
@@ -75,21 +81,25 @@ fn text(bytes: &[u8]) -> Option<String> {
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
+    #[inline]
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
         Some(taken)
     }
 
+    #[inline]
     fn number(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 
+    #[inline]
     fn field(&mut self) -> Option<&'a [u8]> {
         let count = usize::try_from(self.number()?).ok()?;
         self.take(count)
     }
 
+    #[inline]
     fn optional(&mut self) -> Option<Option<&'a [u8]>> {
         let is_some = self.take(1)? == [1];
         let value = self.field()?;

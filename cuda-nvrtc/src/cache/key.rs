@@ -16,6 +16,7 @@ pub(super) struct Key(pub(super) [u8; 32]);
 
 impl Key {
     /// Returns the key of a program that is compiled with these options, which have the form of arguments too.
+    #[inline]
     pub(super) fn new(
         program: &Program,
         options: &CompileOptions,
@@ -49,6 +50,7 @@ impl Key {
     }
 
     /// Returns the key as the name of a file.
+    #[inline]
     pub(super) fn file_name(&self) -> String {
         format!("{}{}", blake3::Hash::from_bytes(self.0).to_hex(), super::disk::SUFFIX)
     }
@@ -59,10 +61,12 @@ impl Key {
 struct Hash(blake3::Hasher);
 
 impl Hash {
+    #[inline]
     fn number(&mut self, number: u64) {
         self.0.update(&number.to_le_bytes());
     }
 
+    #[inline]
     fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         self.0.update(bytes);
@@ -71,6 +75,7 @@ impl Hash {
 
 /// Returns what distinguishes two builds of a version of the library: the path, size and time of its file. They are
 /// read once, because another file may replace this one while the process still uses it.
+#[inline]
 fn library() -> &'static [u8] {
     static LIBRARY: OnceLock<Vec<u8>> = OnceLock::new();
     LIBRARY.get_or_init(|| {
@@ -89,6 +94,7 @@ fn library() -> &'static [u8] {
 /// Returns the file of the library. If the dynamic linker has found the library by its name, the file is the one of
 /// its functions.
 #[cfg(unix)]
+#[inline]
 fn file() -> Option<PathBuf> {
     use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
     use std::os::unix::ffi::OsStrExt;
@@ -124,6 +130,7 @@ fn file() -> Option<PathBuf> {
 
 /// Returns the file or the name of the library.
 #[cfg(not(unix))]
+#[inline]
 fn file() -> Option<PathBuf> {
     NVRTC.path().map(ToOwned::to_owned)
 }

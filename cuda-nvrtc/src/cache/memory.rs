@@ -17,10 +17,12 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    #[inline]
     pub(super) fn new(limit: usize) -> Self {
         Self { limit, bytes: 0, uses: 0, entries: HashMap::new() }
     }
 
+    #[inline]
     pub(super) fn get(&mut self, key: &Key) -> Option<Arc<Compiled>> {
         self.uses += 1;
         let (compiled, last) = self.entries.get_mut(key)?;
@@ -30,6 +32,7 @@ impl Memory {
 
     /// Adds an entry, and removes those that were not used for the longest time until the size is at most the
     /// limit. An entry that is larger than the limit is not added.
+    #[inline]
     pub(super) fn insert(&mut self, key: Key, compiled: &Arc<Compiled>) {
         let bytes = compiled.bytes();
         if bytes > self.limit {
@@ -51,6 +54,7 @@ impl Memory {
         }
     }
 
+    #[inline]
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.bytes = 0;

@@ -20,6 +20,7 @@ const HASHES: [&str; 3] = ["#", "%:", "??="];
 
 /// Returns whether the result of a compilation does not depend on any file. The answer may be `false` for a
 /// program that reads no file, but never `true` for one that does.
+#[inline]
 pub(super) fn check(program: &Program, options: &CompileOptions) -> bool {
     if options.precompiled_headers != PrecompiledHeaders::None {
         return false;
@@ -62,6 +63,7 @@ fn may_change<'a>(texts: impl Iterator<Item = &'a String> + Clone) -> bool {
 }
 
 /// Returns whether a name is one of the words, or several of them in a row.
+#[inline]
 fn is_made_of(name: &str, words: &HashSet<&str>) -> bool {
     // Whether the first bytes of the name, as many as the index, are made of words.
     let mut starts = vec![true];
@@ -74,6 +76,7 @@ fn is_made_of(name: &str, words: &HashSet<&str>) -> bool {
 }
 
 /// Returns whether every directive of a text without joined lines that reads a file names a known header.
+#[inline]
 fn reads_only(text: &str, is_known: &impl Fn(&str) -> bool) -> bool {
     // A backslash of old standards, which joins lines. A carriage return alone could end a line.
     if text.contains("??/") || text.contains("\\\r") {
@@ -97,6 +100,7 @@ fn reads_only(text: &str, is_known: &impl Fn(&str) -> bool) -> bool {
 
 /// Returns the text with each line that ends with a backslash joined to the next one. Compilers ignore white space
 /// after the backslash.
+#[inline]
 fn joined(text: &str) -> String {
     let mut joined = String::new();
     for line in text.split_inclusive('\n') {
@@ -108,11 +112,13 @@ fn joined(text: &str) -> String {
     joined
 }
 
+#[inline]
 fn text_reads_nothing(text: &str) -> bool {
     !READS.iter().any(|word| text.contains(word))
 }
 
 /// Returns the name in `#include "name"` or `#include <name>`, if the line has exactly this form.
+#[inline]
 fn included(directive: &str) -> Option<&str> {
     let rest = directive.strip_prefix('#')?.trim_start().strip_prefix("include")?;
     let rest = rest.trim_start();

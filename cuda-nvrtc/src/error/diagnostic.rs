@@ -41,6 +41,7 @@ impl Diagnostic {
 }
 
 /// Splits the first line of an error into file, line and message.
+#[inline]
 fn split(line: &str) -> Option<(&str, u32, &str)> {
     let at = line.find("): error: ").or_else(|| line.find("): catastrophic error: "))?;
     let (place, rest) = line.split_at(at);

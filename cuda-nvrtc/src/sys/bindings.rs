@@ -122,6 +122,7 @@ include!("bindings/layouts.rs");
 
 /// Returns the CUDA version that introduced a function of NVRTC or nvJitLink, or `None` if these bindings do
 /// not have the function.
+#[inline]
 pub fn since(function: &str) -> Option<CudaVersion> {
     let mut all = nvrtc::FUNCTIONS.iter().chain(nvjitlink::FUNCTIONS);
     all.find(|(name, _)| *name == function).map(|(_, since)| *since)

@@ -56,6 +56,7 @@ const LIBRARY_FOLDERS: &[&str] = if cfg!(windows) {
 
 impl Names {
     /// Returns the files to try, in order.
+    #[inline]
     fn candidates(&self) -> Vec<PathBuf> {
         if let Some(path) = variable(self.variable) {
             return vec![path];
@@ -84,6 +85,7 @@ impl Names {
 
     /// Returns the files that exist in a toolkit or package. If there are none, returns the path of the
     /// newest version in its first folder, so that an error mentions the place.
+    #[inline]
     fn in_toolkit(&self, root: &Path) -> Vec<PathBuf> {
         let mut found: Vec<PathBuf> = Vec::new();
         for folder in LIBRARY_FOLDERS {
@@ -98,11 +100,13 @@ impl Names {
 }
 
 /// Returns an environment variable that is not empty.
+#[inline]
 fn variable(name: &str) -> Option<PathBuf> {
     env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 /// Returns the folders of packages of the Python installations that this process would use.
+#[inline]
 fn python_packages() -> Vec<PathBuf> {
     let mut folders = Vec::new();
     let mut prefixes: Vec<PathBuf> = variable("VIRTUAL_ENV").into_iter().collect();
@@ -138,6 +142,7 @@ fn python_packages() -> Vec<PathBuf> {
 }
 
 /// Returns the installation of a Python program: `/usr` for `/usr/bin/python3`.
+#[inline]
 fn prefix(python: PathBuf) -> Option<PathBuf> {
     let folder = python.parent()?;
     match folder.file_name() == Some(OsStr::new("bin")) {
@@ -147,6 +152,7 @@ fn prefix(python: PathBuf) -> Option<PathBuf> {
 }
 
 /// Returns the folders where toolkits are usually installed, newest first.
+#[inline]
 fn toolkits() -> Vec<PathBuf> {
     if cfg!(windows) {
         let programs =
@@ -162,6 +168,7 @@ fn toolkits() -> Vec<PathBuf> {
 }
 
 /// Returns the folders in `parent` whose name is `prefix` and a version, with their versions, newest first.
+#[inline]
 fn versions(parent: &Path, prefix: &str) -> Vec<(PathBuf, Vec<u32>)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {

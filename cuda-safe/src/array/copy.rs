@@ -108,6 +108,7 @@ pub(crate) fn copy<T>(extent: Extent, from: &Side, to: &Side) -> CUDA_MEMCPY3D {
 ///
 /// # Safety
 /// Both sides stay alive, and are not used by other work, until the copy has completed.
+#[inline]
 unsafe fn enqueue(copy: &CUDA_MEMCPY3D, stream: &Stream) -> Result<()> {
     let _call = stream.uncaptured(Operation::ArrayCopy)?;
     let raw = stream.raw();

@@ -11,6 +11,7 @@ use crate::device::attribute::Attribute;
 /// A dimension, its size, and the attribute with the largest size.
 type Bound = (&'static str, usize, Attribute<u32>);
 
+#[inline]
 fn within(device: &Device, bounds: &[Bound]) -> Result<Option<(&'static str, usize, u32)>> {
     for (what, size, attribute) in bounds {
         let most = device.attribute(*attribute)?;
@@ -25,6 +26,7 @@ fn within(device: &Device, bounds: &[Bound]) -> Result<Option<(&'static str, usi
 ///
 /// # Errors
 /// [`Invalid::Array`](crate::Invalid::Array); errors of the driver.
+#[inline]
 pub(super) fn check_array(
     device: &Device,
     shape: ArrayShape,
@@ -56,6 +58,7 @@ pub(super) fn check_array(
     }
 }
 
+#[inline]
 fn textures(shape: ArrayShape, gather: bool, is_mipmapped: bool) -> Vec<Bound> {
     use attribute as most;
     let extent = shape.extent();
@@ -101,6 +104,7 @@ fn textures(shape: ArrayShape, gather: bool, is_mipmapped: bool) -> Vec<Bound> {
     }
 }
 
+#[inline]
 fn flat_volume(shape: ArrayShape) -> [Bound; 3] {
     let extent = shape.extent();
     [
@@ -110,6 +114,7 @@ fn flat_volume(shape: ArrayShape) -> [Bound; 3] {
     ]
 }
 
+#[inline]
 fn surfaces(shape: ArrayShape) -> Vec<Bound> {
     use attribute as most;
     let extent = shape.extent();
@@ -151,6 +156,7 @@ fn surfaces(shape: ArrayShape) -> Vec<Bound> {
 ///
 /// # Errors
 /// [`Invalid::Texture`](crate::Invalid::Texture); errors of the driver.
+#[inline]
 pub(super) fn check_linear(device: &Device, address: u64, len: usize) -> Result<()> {
     if len == 0 {
         let problem = "a texture has at least one element";
@@ -165,6 +171,7 @@ pub(super) fn check_linear(device: &Device, address: u64, len: usize) -> Result<
 ///
 /// # Errors
 /// [`Invalid::Texture`](crate::Invalid::Texture); errors of the driver.
+#[inline]
 pub(super) fn check_pitched(
     device: &Device,
     address: u64,
@@ -189,6 +196,7 @@ pub(super) fn check_pitched(
     exceeds_none(device, &bounds)
 }
 
+#[inline]
 fn check_alignment(device: &Device, address: u64) -> Result<()> {
     let alignment = u64::from(device.attribute(attribute::TEXTURE_ALIGNMENT)?).max(1);
     if address % alignment == 0 {
@@ -201,6 +209,7 @@ fn check_alignment(device: &Device, address: u64) -> Result<()> {
     Err(texture_error("the address", problem))
 }
 
+#[inline]
 fn exceeds_none(device: &Device, bounds: &[Bound]) -> Result<()> {
     match within(device, bounds)? {
         None => Ok(()),

@@ -307,6 +307,7 @@ impl<T> MipmappedArray<T> {
 
 /// # Errors
 /// [`Invalid::Array`](crate::Invalid::Array) if the shape does not have this number of levels.
+#[inline]
 fn check_levels(shape: ArrayShape, levels: u32) -> Result<()> {
     let most = shape.max_levels();
     if (1..=most).contains(&levels) {
@@ -317,16 +318,19 @@ fn check_levels(shape: ArrayShape, levels: u32) -> Result<()> {
 }
 
 impl Destroy for Handle<CUmipmappedArray> {
+    #[inline]
     fn name(&self) -> &'static str {
         "a mipmapped CUDA array"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
         // work on its stream was waited for, and the driver waits for all other work.
         unsafe { answer!(cuMipmappedArrayDestroy(self.0)) }
     }
 
+    #[inline]
     fn after(&self) -> After {
         After::Uses
     }

@@ -48,16 +48,19 @@ impl Object {
         Ok(Self { raw, kind, end, stream: stream.clone() })
     }
 
+    #[inline]
     pub(super) fn raw(&self) -> u64 {
         self.raw
     }
 
+    #[inline]
     pub(super) fn stream(&self) -> &Stream {
         &self.stream
     }
 }
 
 impl Drop for Object {
+    #[inline]
     fn drop(&mut self) {
         let handle = ObjectHandle {
             raw: self.raw,
@@ -78,6 +81,7 @@ struct ObjectHandle {
 }
 
 impl Destroy for ObjectHandle {
+    #[inline]
     fn name(&self) -> &'static str {
         match self.kind {
             Kind::Texture => "a texture object",
@@ -85,6 +89,7 @@ impl Destroy for ObjectHandle {
         }
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         if let Some(obstacle) = self.last_use.obstacle() {
             return obstacle;

@@ -277,6 +277,7 @@ impl<T> Array<T> {
 ///
 /// # Errors
 /// See [`Array::rebind`].
+#[inline]
 pub(super) fn move_between(from: &mut Stream, to: &Stream, is_owned: bool) -> Result<()> {
     if from == to {
         return Ok(());
@@ -306,6 +307,7 @@ pub(super) fn create(stream: &Stream, allocate: impl FnOnce() -> Result<()>) -> 
 
 /// # Safety
 /// The handle is an array.
+#[inline]
 pub(super) unsafe fn descriptor_of(raw: CUarray, stream: &Stream) -> Result<ArrayDescriptor> {
     let mut descriptor = CUDA_ARRAY3D_DESCRIPTOR::default();
     let place = &raw mut descriptor;
@@ -318,16 +320,19 @@ pub(super) unsafe fn descriptor_of(raw: CUarray, stream: &Stream) -> Result<Arra
 }
 
 impl Destroy for Handle<CUarray> {
+    #[inline]
     fn name(&self) -> &'static str {
         "a CUDA array"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
         // work on its stream was waited for, and the driver waits for all other work.
         unsafe { answer!(cuArrayDestroy(self.0)) }
     }
 
+    #[inline]
     fn after(&self) -> After {
         After::Uses
     }

@@ -86,6 +86,7 @@ pub enum ReadMode {
 impl ReadMode {
     /// # Errors
     /// [`Invalid::Texture`](crate::Invalid::Texture).
+    #[inline]
     pub(super) fn check(self, format: TexelFormat) -> Result<()> {
         let is_wide = format.is_integer() && format.size_bytes() == 4;
         if self == Self::Normalized && is_wide {
@@ -96,6 +97,7 @@ impl ReadMode {
     }
 
     /// Returns whether kernels read integers.
+    #[inline]
     fn is_integer(self, format: TexelFormat) -> bool {
         self == Self::Element && format.is_integer()
     }
@@ -109,10 +111,12 @@ impl AddressMode {
         (Self::Border, CUaddress_mode::CU_TR_ADDRESS_MODE_BORDER),
     ];
 
+    #[inline]
     fn raw(self) -> CUaddress_mode {
         Self::ALL[self as usize].1
     }
 
+    #[inline]
     fn from_raw(raw: CUaddress_mode) -> Self {
         let found = Self::ALL.iter().find(|(_, its)| *its == raw);
         // The driver accepts no other value.
@@ -121,6 +125,7 @@ impl AddressMode {
 }
 
 impl FilterMode {
+    #[inline]
     fn raw(self) -> CUfilter_mode {
         match self {
             Self::Point => CUfilter_mode::CU_TR_FILTER_MODE_POINT,
@@ -128,6 +133,7 @@ impl FilterMode {
         }
     }
 
+    #[inline]
     fn from_raw(raw: CUfilter_mode) -> Self {
         match raw == CUfilter_mode::CU_TR_FILTER_MODE_LINEAR {
             true => Self::Linear,
@@ -138,6 +144,7 @@ impl FilterMode {
 
 impl Sampler {
     /// Returns the sampler of linear memory, which kernels read by index.
+    #[inline]
     pub(super) fn of_linear(read: ReadMode) -> Self {
         Self { read, ..Self::default() }
     }
@@ -179,6 +186,7 @@ impl Sampler {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn raw(&self, format: TexelFormat) -> CUDA_TEXTURE_DESC {
         let Self {
             address_modes,
@@ -218,6 +226,7 @@ impl Sampler {
         }
     }
 
+    #[inline]
     pub(super) fn from_raw(raw: &CUDA_TEXTURE_DESC, format: TexelFormat) -> Self {
         let has = |flag: u32| raw.flags & flag != 0;
         let reads_fractions = format.is_integer() && !has(CU_TRSF_READ_AS_INTEGER);

@@ -66,6 +66,7 @@ pub enum ArrayShape {
 impl ArrayShape {
     /// Returns the extent of copies: layers and faces are slices, and a dimension that the shape does not
     /// have is 1.
+    #[inline]
     pub const fn extent(self) -> Extent {
         match self {
             Self::OneD { width } => Extent::new_2d(width, 1),
@@ -82,6 +83,7 @@ impl ArrayShape {
 
     /// Returns the number of levels of a complete mipmapped array: the last level has one texel along
     /// every dimension.
+    #[inline]
     pub const fn max_levels(self) -> u32 {
         let Extent { width, height, depth } = self.extent();
         let mut largest = if width > height { width } else { height };
@@ -101,6 +103,7 @@ impl ArrayShape {
     }
 
     /// Returns the shape of a level of a mipmapped array.
+    #[inline]
     pub(super) fn level(self, level: u32) -> Self {
         let half = |extent: usize| extent.checked_shr(level).unwrap_or(0).max(1);
         match self {
@@ -144,6 +147,7 @@ impl ArrayShape {
         }
     }
 
+    #[inline]
     fn from_raw(raw: &CUDA_ARRAY3D_DESCRIPTOR) -> Self {
         let (width, height, depth) = (raw.Width, raw.Height, raw.Depth);
         let is_layered = raw.Flags & CUDA_ARRAY3D_LAYERED != 0;
@@ -173,6 +177,7 @@ pub struct ArrayOptions {
 }
 
 impl ArrayOptions {
+    #[inline]
     fn flags(self) -> u32 {
         let Self { surface, gather, _non_exhaustive: () } = self;
         let surface = if surface { CUDA_ARRAY3D_SURFACE_LDST } else { 0 };
@@ -180,6 +185,7 @@ impl ArrayOptions {
         surface | gather
     }
 
+    #[inline]
     fn from_raw(flags: u32) -> Self {
         Self {
             surface: flags & CUDA_ARRAY3D_SURFACE_LDST != 0,
@@ -206,6 +212,7 @@ pub struct ArrayDescriptor {
 }
 
 impl ArrayDescriptor {
+    #[inline]
     pub(super) fn from_raw(raw: &CUDA_ARRAY3D_DESCRIPTOR) -> Self {
         Self {
             shape: ArrayShape::from_raw(raw),

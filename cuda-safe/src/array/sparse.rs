@@ -422,21 +422,25 @@ struct SparseHandle {
 }
 
 impl Destroy for SparseHandle {
+    #[inline]
     fn name(&self) -> &'static str {
         "a sparse CUDA array"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
         // work on its stream was waited for, and the driver waits for all other work.
         unsafe { answer!(cuArrayDestroy(self.raw.0)) }
     }
 
+    #[inline]
     fn after(&self) -> After {
         After::Uses
     }
 
     /// Leaks the memory, because tiles of the array are mapped to it.
+    #[inline]
     fn has_leaked(&self, _: &dyn KeepAlive) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         for memory in memory.drain(..) {

@@ -122,6 +122,7 @@ impl TexelFormat {
     ];
 
     /// Returns the size of a channel in bytes.
+    #[inline]
     pub const fn size_bytes(self) -> usize {
         match self {
             Self::Unsigned8 | Self::Signed8 | Self::Unorm8 | Self::Snorm8 => 1,
@@ -132,6 +133,7 @@ impl TexelFormat {
 
     /// Returns whether the channels are integers, which a texture can read as integers or, up to 16 bits,
     /// as fractions.
+    #[inline]
     pub const fn is_integer(self) -> bool {
         matches!(
             self,
@@ -145,11 +147,13 @@ impl TexelFormat {
     }
 
     /// Returns whether the format itself makes integers fractions. Only arrays can have such a format.
+    #[inline]
     pub const fn is_normalized(self) -> bool {
         matches!(self, Self::Unorm8 | Self::Unorm16 | Self::Snorm8 | Self::Snorm16)
     }
 
     /// Returns the value of C for 1, 2 or 4 channels.
+    #[inline]
     pub(super) fn raw(self, channels: u32) -> Raw {
         let index = channels.ilog2() as usize;
         let found = Self::ALL.iter().find(|(its, _)| *its == self);
@@ -158,6 +162,7 @@ impl TexelFormat {
     }
 
     /// Returns the format of a value of C, if it has this number of channels.
+    #[inline]
     pub(super) fn from_raw(raw: Raw, channels: u32) -> Option<Self> {
         if !matches!(channels, 1 | 2 | 4) {
             return None;

@@ -94,6 +94,7 @@ mod sealed {
     }
 }
 
+#[inline]
 fn of_array(array: CUarray) -> CUDA_RESOURCE_DESC {
     let mut resource = CUDA_RESOURCE_DESC::zeroed();
     resource.resType = CUresourcetype::CU_RESOURCE_TYPE_ARRAY;
@@ -110,6 +111,7 @@ pub(super) fn of_part<T>(array: &ArrayRef<'_, T>) -> Result<CUDA_RESOURCE_DESC> 
     Ok(of_array(array.as_raw()))
 }
 
+#[inline]
 fn of_mipmapped(array: CUmipmappedArray) -> CUDA_RESOURCE_DESC {
     let mut resource = CUDA_RESOURCE_DESC::zeroed();
     resource.resType = CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
@@ -118,6 +120,7 @@ fn of_mipmapped(array: CUmipmappedArray) -> CUDA_RESOURCE_DESC {
 }
 
 /// Returns an error for the formats that only arrays can have.
+#[inline]
 fn check_plain(format: TexelFormat) -> Result<()> {
     if format.is_normalized() {
         let problem =
@@ -128,6 +131,7 @@ fn check_plain(format: TexelFormat) -> Result<()> {
 }
 
 /// Returns an error for a mipmapped array whose coordinates are counted in texels.
+#[inline]
 fn check_mipmapped(resource: &CUDA_RESOURCE_DESC, sampler: &Sampler) -> Result<()> {
     let is_mipmapped = resource.resType == CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
     if is_mipmapped && !sampler.normalized_coordinates {

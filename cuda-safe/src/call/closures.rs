@@ -46,6 +46,7 @@ impl<F: ?Sized + Send + Sync> Closures<F> {
 }
 
 /// Returns the argument that the driver passes to a callback.
+#[inline]
 pub(crate) fn argument(number: usize) -> *mut c_void {
     without_provenance_mut(number)
 }

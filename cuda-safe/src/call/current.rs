@@ -90,6 +90,7 @@ pub(crate) fn push(raw: CUcontext) -> Result<()> {
 }
 
 /// Replaces the current context of this thread.
+#[inline]
 pub(crate) fn set_current(raw: CUcontext) -> Result<()> {
     // SAFETY: the context is alive, and the caller keeps it alive while it is on the context stack.
     unsafe { call!(cuCtxSetCurrent(raw)) }

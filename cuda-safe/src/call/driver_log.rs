@@ -21,6 +21,7 @@ const DUMP: &str = "cuLogsDumpToMemory";
 /// Returns the reasons that the driver logged for a call that has just failed on this thread, one on each
 /// line.
 #[cold]
+#[inline]
 pub(crate) fn of_failure(call: &str, code: CUresult) -> Option<Arc<String>> {
     if !may_have_reasons(call, code) {
         return None;
@@ -35,6 +36,7 @@ pub(crate) fn of_failure(call: &str, code: CUresult) -> Option<Arc<String>> {
 }
 
 /// Returns whether the log of a failed call is worth reading, and reading it is safe.
+#[inline]
 fn may_have_reasons(call: &str, code: CUresult) -> bool {
     // Work that is not complete is no failure, and a driver that shuts down must not be called.
     if call == DUMP {
@@ -48,10 +50,12 @@ fn may_have_reasons(call: &str, code: CUresult) -> bool {
 }
 
 /// Returns the entries from `iterator` on, and advances it. Without an iterator, returns all entries.
+#[inline]
 pub(crate) fn dump(iterator: Option<&mut CUlogIterator>) -> Result<String> {
     read(iterator).map_err(|code| fail(DUMP, code))
 }
 
+#[inline]
 fn read(iterator: Option<&mut CUlogIterator>) -> Result<String, CUresult> {
     let iterator = iterator.map_or(std::ptr::null_mut(), std::ptr::from_mut);
     let mut bytes = vec![0_u8; MAX_BYTES];
@@ -70,6 +74,7 @@ fn read(iterator: Option<&mut CUlogIterator>) -> Result<String, CUresult> {
 
 /// Returns the names that an entry may have for the calling thread: its number and its `pthread_t`. Both
 /// forms are documented. On a system other than Linux, the result is empty.
+#[inline]
 fn own_thread() -> Vec<String> {
     #[cfg(target_os = "linux")]
     {
@@ -107,6 +112,7 @@ fn reasons(
 }
 
 /// Returns the code and the function, without its version, that the last entry of a failed call names.
+#[inline]
 fn returned(text: &str) -> Option<(u32, &str)> {
     let (_, rest) = text.split_once("Returning ")?;
     let (code, rest) = rest.split_once(" (")?;
@@ -115,6 +121,7 @@ fn returned(text: &str) -> Option<(u32, &str)> {
 }
 
 /// Removes the suffix of the version, as in `cuMemAlloc_v2`.
+#[inline]
 fn without_version(function: &str) -> &str {
     let version = function.rsplit_once("_v");
     match version {
@@ -129,6 +136,7 @@ struct Entry<'a> {
 }
 
 /// Splits a dump into entries. A line without the four fields continues the entry before it.
+#[inline]
 fn entries(dump: &str) -> Vec<Entry<'_>> {
     let mut entries: Vec<Entry<'_>> = Vec::new();
     for line in dump.lines() {
@@ -144,6 +152,7 @@ fn entries(dump: &str) -> Vec<Entry<'_>> {
 }
 
 /// Splits `[time][thread][CUDA][E] text`.
+#[inline]
 fn thread_and_text(line: &str) -> Option<(&str, &str)> {
     let (_time, rest) = field(line)?;
     let (thread, rest) = field(rest)?;
@@ -153,6 +162,7 @@ fn thread_and_text(line: &str) -> Option<(&str, &str)> {
 }
 
 /// Splits `[field]rest`.
+#[inline]
 fn field(text: &str) -> Option<(&str, &str)> {
     text.strip_prefix('[')?.split_once(']')
 }

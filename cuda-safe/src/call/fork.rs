@@ -34,12 +34,14 @@ pub(crate) fn start<T, E>(start: impl FnOnce() -> Result<T, E>) -> Result<T, E> 
 }
 
 #[cfg(unix)]
+#[inline]
 fn register() {
     type Handler = Option<unsafe extern "C" fn()>;
     unsafe extern "C" {
         // A POSIX function of the C library, which every Rust program on Unix links.
         fn pthread_atfork(prepare: Handler, parent: Handler, child: Handler) -> core::ffi::c_int;
     }
+    #[inline]
     unsafe extern "C" fn forked() {
         if STARTS.load(Ordering::SeqCst) != 0 {
             IN_CHILD.store(true, Ordering::Relaxed);
@@ -52,4 +54,5 @@ fn register() {
 }
 
 #[cfg(not(unix))]
+#[inline]
 fn register() {}

@@ -12,11 +12,13 @@ pub(crate) struct HostPanic(Mutex<Option<String>>);
 
 impl HostPanic {
     /// Takes the panic that has not been returned yet, as an error.
+    #[inline]
     pub(crate) fn take(&self) -> Result<()> {
         let message = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         message.map_or(Ok(()), |message| Err(Error::HostFunctionPanicked(message)))
     }
 
+    #[inline]
     pub(crate) fn keep_first(&self, payload: Box<dyn Any + Send>) {
         let message = panic_message(payload);
         let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -21,6 +21,7 @@ static READY: AtomicBool = AtomicBool::new(false);
 ///
 /// Since CUDA 2.0. Raw: [`cuInit`](fn@cuda_sys::cuInit).
 #[doc(alias = "cuInit")]
+#[inline]
 pub fn init() -> Result<()> {
     if fork::in_child() {
         return Err(Error::Forked);
@@ -40,6 +41,7 @@ pub fn init() -> Result<()> {
 }
 
 /// Returns whether [`init`] has succeeded.
+#[inline]
 pub(crate) fn is_initialized() -> bool {
     READY.load(Ordering::Acquire)
 }
@@ -52,12 +54,14 @@ pub(crate) fn is_initialized() -> bool {
 ///
 /// Since CUDA 2.2. Raw: [`cuDriverGetVersion`](fn@cuda_sys::cuDriverGetVersion).
 #[doc(alias = "cuDriverGetVersion")]
+#[inline]
 pub fn version() -> Result<CudaVersion> {
     cuda_sys::driver_version().map_err(Error::Load)
 }
 
 /// Checks that the driver is new enough for `what`, which an older driver would ignore or reject with a
 /// bare error code.
+#[inline]
 pub(crate) fn needs(what: &'static str, since: CudaVersion) -> Result<()> {
     let driver = version()?;
     if driver < since {

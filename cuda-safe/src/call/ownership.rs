@@ -17,6 +17,7 @@ pub(crate) enum Ownership {
 }
 
 impl Ownership {
+    #[inline]
     pub(crate) fn is_owned(&self) -> bool {
         matches!(self, Self::Owned)
     }
@@ -34,6 +35,7 @@ pub(crate) fn expect_handle<T>(what: &'static str, raw: *mut T) -> Result<()> {
 }
 
 impl fmt::Debug for Ownership {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Owned => "Owned",

@@ -38,16 +38,19 @@ pub struct Region {
 
 impl Extent {
     /// Returns a 2-D extent, with depth 1.
+    #[inline]
     pub const fn new_2d(width: usize, height: usize) -> Self {
         Self::new_3d(width, height, 1)
     }
 
     /// Returns a 3-D extent.
+    #[inline]
     pub const fn new_3d(width: usize, height: usize, depth: usize) -> Self {
         Self { width, height, depth }
     }
 
     /// Returns whether the extent has no elements.
+    #[inline]
     pub const fn is_empty(&self) -> bool {
         self.width == 0 || self.height == 0 || self.depth == 0
     }
@@ -55,12 +58,14 @@ impl Extent {
 
 impl Region {
     /// Returns the region of a whole array of the extent `whole`, without gaps.
+    #[inline]
     pub const fn new(whole: Extent) -> Self {
         Self { offset: 0, pitch: whole.width, rows: whole.height }
     }
 
     /// Returns a region of the same array that starts at element (x, y, z).
     #[must_use]
+    #[inline]
     pub const fn at(self, x: usize, y: usize, z: usize) -> Self {
         let rows = z.saturating_mul(self.rows).saturating_add(y);
         let begin = rows.saturating_mul(self.pitch).saturating_add(x);
@@ -69,6 +74,7 @@ impl Region {
 
     /// Returns the region for an extent, or `None` if the extent has no elements. Returns an error
     /// if the region is not within `len` elements, or if its rows or slices overlap.
+    #[inline]
     pub(crate) fn checked(self, extent: Extent, len: usize) -> Result<Option<Self>> {
         let Extent { width, height, depth } = extent;
         if extent.is_empty() {
@@ -94,6 +100,7 @@ impl Region {
     }
 
     /// Returns the range of the elements from the first to the last one of a checked region.
+    #[inline]
     pub(crate) fn elements(&self, extent: Extent) -> std::ops::Range<usize> {
         let rows = (extent.depth - 1) * self.rows + extent.height - 1;
         self.offset..self.offset + rows * self.pitch + extent.width

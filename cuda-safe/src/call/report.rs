@@ -57,6 +57,7 @@ pub enum Report {
 }
 
 impl fmt::Display for Report {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Leaked { what, error } => write!(f, "{what} was not released: {error}"),
@@ -97,6 +98,7 @@ pub fn set_report_hook(hook: impl Fn(&Report) + Send + Sync + 'static) {
 
 /// Returns the number of driver objects that this process has leaked, by design or because they could
 /// not be released. Host functions also count if it is unknown whether the driver accepted them.
+#[inline]
 pub fn leaked() -> u64 {
     LEAKED.load(Ordering::Relaxed)
 }
@@ -110,6 +112,7 @@ static FREED: std::sync::OnceLock<fn(*const core::ffi::c_void)> = std::sync::Onc
 ///
 /// `cuda_sim::data_freed` reports a misuse if work that is enqueued uses the function.
 #[cfg(feature = "freed-hook")]
+#[inline]
 pub fn set_freed_hook(freed: fn(*const core::ffi::c_void)) {
     // A second call changes nothing.
     let _ = FREED.set(freed);
@@ -117,6 +120,7 @@ pub fn set_freed_hook(freed: fn(*const core::ffi::c_void)) {
 
 /// Calls the hook of [`set_freed_hook`].
 #[cfg(feature = "freed-hook")]
+#[inline]
 pub(crate) fn freed(data: *const core::ffi::c_void) {
     if let Some(freed) = FREED.get() {
         freed(data);
@@ -124,6 +128,7 @@ pub(crate) fn freed(data: *const core::ffi::c_void) {
 }
 
 /// Returns the message of a panic payload.
+#[inline]
 pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
     let text = payload
         .downcast::<String>()
@@ -137,10 +142,12 @@ pub(crate) fn panic_message(payload: Box<dyn Any + Send>) -> String {
 }
 
 /// Counts a leak without a report: a leak by design, or one of the many leaks after a fatal error.
+#[inline]
 pub(crate) fn count_leak() {
     LEAKED.fetch_add(1, Ordering::Relaxed);
 }
 
+#[inline]
 pub(crate) fn report(report: &Report) {
     if matches!(report, Report::Leaked { .. }) {
         count_leak();
@@ -153,6 +160,7 @@ pub(crate) fn report(report: &Report) {
     run_report_hook(|| call_hook(report));
 }
 
+#[inline]
 fn call_hook(report: &Report) {
     let hook = HOOK.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(Arc::clone);
     if let Some(hook) = hook {

@@ -37,6 +37,7 @@ pub(crate) fn run_host_function(function: impl FnOnce()) {
 
 /// Returns whether this thread runs the report hook or the closure of a log callback, which can be inside
 /// any operation of this crate.
+#[inline]
 pub(crate) fn in_report_hook() -> bool {
     IN_REPORT_HOOK.try_with(Cell::get).unwrap_or(false)
 }

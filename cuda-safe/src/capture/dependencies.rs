@@ -36,6 +36,7 @@ impl Capture {
     /// Since CUDA 11.3 (from 12.3 on through `cuStreamGetCaptureInfo_v3`). Raw:
     /// [`cuStreamGetCaptureInfo_v3`](fn@cuda_sys::cuStreamGetCaptureInfo_v3).
     #[doc(alias = "cuStreamGetCaptureInfo")]
+    #[inline]
     pub unsafe fn dependencies(&mut self) -> Result<Vec<CaptureDependency>> {
         let info = self.info()?;
         let (nodes, count) = (info.nodes, info.count);
@@ -71,6 +72,7 @@ impl Capture {
     /// Since CUDA 11.3 (from 12.3 on through `cuStreamUpdateCaptureDependencies_v2`). Raw:
     /// [`cuStreamUpdateCaptureDependencies_v2`](fn@cuda_sys::cuStreamUpdateCaptureDependencies_v2).
     #[doc(alias = "cuStreamUpdateCaptureDependencies")]
+    #[inline]
     pub fn set_dependencies(&mut self, dependencies: &[CaptureDependency]) -> Result<()> {
         self.update(dependencies, Update::CU_STREAM_SET_CAPTURE_DEPENDENCIES)
     }
@@ -84,6 +86,7 @@ impl Capture {
     /// Since CUDA 11.3 (from 12.3 on through `cuStreamUpdateCaptureDependencies_v2`). Raw:
     /// [`cuStreamUpdateCaptureDependencies_v2`](fn@cuda_sys::cuStreamUpdateCaptureDependencies_v2).
     #[doc(alias = "cuStreamUpdateCaptureDependencies")]
+    #[inline]
     pub fn add_dependencies(&mut self, dependencies: &[CaptureDependency]) -> Result<()> {
         self.update(dependencies, Update::CU_STREAM_ADD_CAPTURE_DEPENDENCIES)
     }
@@ -99,6 +102,7 @@ impl Capture {
     /// # Safety
     /// During the call, no other thread may enqueue work in a stream of the capture, because the driver
     /// does not lock the graph.
+    #[inline]
     pub unsafe fn add_child(&mut self, child: &mut Graph) -> Result<Node<kind::Child>> {
         // SAFETY: the caller's promise.
         let dependencies = unsafe { self.dependencies() }?;
@@ -110,6 +114,7 @@ impl Capture {
     }
 
     /// Returns the graph of the capture, whose handle is `raw`.
+    #[inline]
     fn graph(&mut self, raw: CUgraph) -> &mut Graph {
         let stream = &self.stream;
         let destination = self.destination.get_or_insert_with(|| Destination {
@@ -122,6 +127,7 @@ impl Capture {
         &mut destination.graph
     }
 
+    #[inline]
     fn update(&mut self, dependencies: &[CaptureDependency], flags: Update) -> Result<()> {
         let raw = self.info()?.graph;
         let (mut nodes, edges) = self.graph(raw).raw_dependencies(dependencies)?;
@@ -151,6 +157,7 @@ impl Capture {
     /// # Errors
     /// `CUDA_ERROR_STREAM_CAPTURE_INVALIDATED`; `CUDA_ERROR_ILLEGAL_STATE` if other code has ended the
     /// capture; errors of the driver.
+    #[inline]
     fn info(&self) -> Result<Info> {
         let mut status = Status::CU_STREAM_CAPTURE_STATUS_NONE;
         let mut info = Info {
@@ -169,6 +176,7 @@ impl Capture {
     }
 }
 
+#[inline]
 fn ask(stream: &Stream, status: &mut Status, info: &mut Info) -> Result<()> {
     let (raw, status, id) = (stream.raw(), &raw mut *status, std::ptr::null_mut());
     let (graph, nodes) = (&raw mut info.graph, &raw mut info.nodes);

@@ -40,6 +40,7 @@ pub(super) enum OnFailure {
 
 impl Destination {
     /// Returns the graph, which contains the body if the work was captured into one.
+    #[inline]
     pub(super) fn into_graph(self) -> Graph {
         match self.around {
             Some(around) => around.close(&self.graph),
@@ -48,12 +49,14 @@ impl Destination {
     }
 
     /// Returns the graph after the capture has ended, with the objects that the captured work needs.
+    #[inline]
     pub(super) fn ended(mut self, own: Retained, retained: Vec<Arc<dyn Retain>>) -> Graph {
         self.graph = self.graph.with_captured(own, retained);
         self.into_graph()
     }
 
     /// Gives the graph up after the capture has failed.
+    #[inline]
     pub(super) fn fail(self) {
         match self.on_failure {
             OnFailure::Destroyed => {
@@ -71,6 +74,7 @@ impl Destination {
     }
 
     /// Leaks the graph, to which a capture that cannot be ended may still add nodes.
+    #[inline]
     pub(super) fn leak(self) {
         count_leak();
         std::mem::forget(self);
@@ -79,6 +83,7 @@ impl Destination {
 
 impl Around {
     /// Returns the graph, which contains the body.
+    #[inline]
     pub(super) fn close(self, body: &Graph) -> Graph {
         let Self { mut graph, place } = self;
         graph.close_body(&place, body);

@@ -63,6 +63,7 @@ impl Stream {
     ///
     /// Since CUDA 13.1. Raw: [`cuStreamBeginCaptureToCig`](fn@cuda_sys::cuStreamBeginCaptureToCig).
     #[doc(alias = "cuStreamBeginCaptureToCig")]
+    #[inline]
     pub unsafe fn begin_capture_to_graphics(
         &self,
         commands: GraphicsCommands,
@@ -112,6 +113,7 @@ impl Stream {
 
 impl GraphicsCapture {
     /// Returns the captured stream.
+    #[inline]
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -123,10 +125,12 @@ impl GraphicsCapture {
     ///
     /// Since CUDA 13.1. Raw: [`cuStreamEndCaptureToCig`](fn@cuda_sys::cuStreamEndCaptureToCig).
     #[doc(alias = "cuStreamEndCaptureToCig")]
+    #[inline]
     pub fn end(mut self) -> Result<()> {
         self.end_once()
     }
 
+    #[inline]
     fn end_once(&mut self) -> Result<()> {
         if fork::in_child() {
             return Err(Error::Forked);
@@ -143,6 +147,7 @@ impl GraphicsCapture {
 }
 
 impl Drop for GraphicsCapture {
+    #[inline]
     fn drop(&mut self) {
         if self.is_over {
             return;

@@ -75,6 +75,7 @@ impl Stream {
     /// Since CUDA 12.3. Raw:
     /// [`cuStreamBeginCaptureToGraph`](fn@cuda_sys::cuStreamBeginCaptureToGraph).
     #[doc(alias = "cuStreamBeginCaptureToGraph")]
+    #[inline]
     pub fn begin_capture_into(
         &self,
         graph: Graph,
@@ -89,6 +90,7 @@ impl Stream {
     ///
     /// # Errors
     /// See [`begin_capture_into`](Self::begin_capture_into).
+    #[inline]
     pub fn try_begin_capture_into(
         &self,
         graph: Graph,
@@ -172,6 +174,7 @@ impl Stream {
     /// Since CUDA 12.3. Raw:
     /// [`cuStreamBeginCaptureToGraph`](fn@cuda_sys::cuStreamBeginCaptureToGraph).
     #[doc(alias = "cuStreamBeginCaptureToGraph")]
+    #[inline]
     pub fn begin_capture_into_body(
         &self,
         graph: Graph,
@@ -188,6 +191,7 @@ impl Stream {
     ///
     /// # Errors
     /// See [`begin_capture_into_body`](Self::begin_capture_into_body).
+    #[inline]
     pub fn try_begin_capture_into_body(
         &self,
         graph: Graph,
@@ -211,6 +215,7 @@ impl Stream {
     ///
     /// # Errors
     /// See [`begin_capture_into`](Self::begin_capture_into).
+    #[inline]
     fn begin_into(
         &self,
         mut graph: Graph,
@@ -266,6 +271,7 @@ impl Capture {
     ///
     /// Since CUDA 10.0. Raw: [`cuStreamEndCapture`](fn@cuda_sys::cuStreamEndCapture).
     #[doc(alias = "cuStreamEndCapture")]
+    #[inline]
     pub fn end_with_nodes(mut self) -> Result<(Graph, Vec<NodeId>)> {
         let destination = self.destination.as_mut();
         let (before, place) = destination.map_or_else(Default::default, |its| {

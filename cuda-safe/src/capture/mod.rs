@@ -41,6 +41,7 @@ pub enum CaptureStatus {
 }
 
 impl CaptureStatus {
+    #[inline]
     fn from_raw(raw: CUstreamCaptureStatus) -> Self {
         match raw {
             CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => Self::None,
@@ -144,6 +145,7 @@ impl Stream {
     ///
     /// Since CUDA 10.1. Raw: [`cuStreamBeginCapture_v2`](fn@cuda_sys::cuStreamBeginCapture_v2).
     #[doc(alias = "cuStreamBeginCapture")]
+    #[inline]
     pub fn begin_capture(&self, mode: CaptureMode) -> Result<Capture> {
         Ok(self.begin(None, || {
             // SAFETY: the stream is alive.
@@ -236,6 +238,7 @@ impl Stream {
     /// Since CUDA 11.3 (from 12.3 on through `cuStreamGetCaptureInfo_v3`). Raw:
     /// [`cuStreamGetCaptureInfo_v3`](fn@cuda_sys::cuStreamGetCaptureInfo_v3).
     #[doc(alias = "cuStreamGetCaptureInfo")]
+    #[inline]
     pub fn capture_id(&self) -> Result<Option<u64>> {
         Ok(match self.driver_status()? {
             DriverStatus::Active(id) => Some(id),
@@ -246,6 +249,7 @@ impl Stream {
 
 impl Capture {
     /// Returns the captured stream.
+    #[inline]
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -259,6 +263,7 @@ impl Capture {
     ///
     /// Since CUDA 10.0. Raw: [`cuStreamEndCapture`](fn@cuda_sys::cuStreamEndCapture).
     #[doc(alias = "cuStreamEndCapture")]
+    #[inline]
     pub fn end(self) -> Result<Graph> {
         let mut this = self;
         let graph = this.end_capture();
@@ -266,6 +271,7 @@ impl Capture {
         graph
     }
 
+    #[inline]
     fn end_capture(&mut self) -> Result<Graph> {
         if fork::in_child() {
             return Err(Error::Forked);
@@ -290,6 +296,7 @@ impl Capture {
     }
 
     /// Closes the ended capture, and moves the retained objects to the graph, if there is one.
+    #[inline]
     fn close(&mut self, ended: Result<CUgraph>) -> Result<Graph> {
         let retained = self.open.close();
         let own = self.stream.retained().into();
@@ -306,6 +313,7 @@ impl Capture {
         }
     }
 
+    #[inline]
     fn end_once(&self) -> Result<CUgraph> {
         let mut raw = std::ptr::null_mut();
         without_current(self.stream.context(), || {
@@ -318,6 +326,7 @@ impl Capture {
 
 /// Returns whether an error of the begin means that no capture has begun. An error of earlier work does
 /// not tell, but after a fatal error no stream is captured any more.
+#[inline]
 fn has_not_begun(error: &Error) -> bool {
     let is_captured = error.code() == Some(CUresult::CUDA_ERROR_ILLEGAL_STATE);
     is_captured || error.is_refusal() || error.is_fatal()
@@ -325,6 +334,7 @@ fn has_not_begun(error: &Error) -> bool {
 
 /// Returns whether the error means that the capture has ended without a graph, so that it must not be
 /// ended again.
+#[inline]
 fn has_ended(error: &Error) -> bool {
     matches!(
         error.code(),
@@ -340,6 +350,7 @@ fn has_ended(error: &Error) -> bool {
 
 /// Returns whether the error means that the stream no longer exists, because its context was destroyed,
 /// or that the process can no longer use the GPU.
+#[inline]
 fn is_destroyed(error: &Error) -> bool {
     error.is_fatal()
         || matches!(
@@ -349,6 +360,7 @@ fn is_destroyed(error: &Error) -> bool {
 }
 
 impl Drop for Capture {
+    #[inline]
     fn drop(&mut self) {
         if !self.is_over {
             // A failure was already reported, or only means that the captured work is discarded.

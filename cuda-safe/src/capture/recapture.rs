@@ -89,6 +89,7 @@ impl Stream {
     /// Since CUDA 13.3. Raw:
     /// [`cuStreamBeginRecaptureToGraph`](fn@cuda_sys::cuStreamBeginRecaptureToGraph).
     #[doc(alias = "cuStreamBeginRecaptureToGraph")]
+    #[inline]
     pub fn begin_recapture(&self, graph: Graph, mode: CaptureMode) -> Result<Recapture> {
         Ok(self.try_begin_recapture(graph, mode)?)
     }
@@ -98,6 +99,7 @@ impl Stream {
     ///
     /// # Errors
     /// See [`begin_recapture`](Self::begin_recapture).
+    #[inline]
     pub fn try_begin_recapture(
         &self,
         graph: Graph,
@@ -138,6 +140,7 @@ impl Stream {
 
 impl Recapture {
     /// Returns the captured stream.
+    #[inline]
     pub fn stream(&self) -> &Stream {
         self.capture.stream()
     }
@@ -151,6 +154,7 @@ impl Recapture {
     ///
     /// Since CUDA 10.0. Raw: [`cuStreamEndCapture`](fn@cuda_sys::cuStreamEndCapture).
     #[doc(alias = "cuStreamEndCapture")]
+    #[inline]
     pub fn end(self) -> Result<(Graph, Vec<RecapturedNode>)> {
         let destination = self.capture.destination.as_ref();
         let changes = destination.and_then(|its| its.changes.clone());
@@ -168,6 +172,7 @@ impl Recapture {
 }
 
 impl Changes {
+    #[inline]
     fn take(&self) -> Vec<(RawNode, Status)> {
         std::mem::take(&mut *self.nodes.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -178,6 +183,7 @@ impl Changes {
 ///
 /// # Safety
 /// `data` points to [`Changes`], which live until this function returns.
+#[inline]
 unsafe extern "C" fn note(
     data: *mut c_void,
     node: CUgraphNode,

@@ -16,6 +16,7 @@ impl State {
     ///
     /// # Errors
     /// A wait for the event is in progress, or another open capture has marked it.
+    #[inline]
     pub(crate) fn prepare_record(self: &Arc<Self>, stream: &Entry<'_>) -> Result<()> {
         match &stream.captured_by {
             CapturedBy::None => Ok(()),
@@ -83,6 +84,7 @@ pub(crate) fn wait_captured(
 
 /// Stores what the driver reports about a stream after a wait: one of the known captures, another
 /// capture of this crate, or one of foreign code.
+#[inline]
 fn settle(stream: &Member<'_>, known: [Option<Arc<Open>>; 2], status: DriverStatus) {
     let state = stream.state;
     // The driver ID of a capture is set after the capture has begun, so the capture of the mark may not

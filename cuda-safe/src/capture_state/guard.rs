@@ -110,6 +110,7 @@ impl<'a> CallGuard<'a> {
 }
 
 #[cold]
+#[inline]
 fn captured() -> Error {
     Invalid::StreamIsCaptured.into()
 }
@@ -128,6 +129,7 @@ impl Drop for CallGuard<'_> {
 ///
 /// # Safety
 /// See [`is_capturing`].
+#[inline]
 pub(crate) unsafe fn refuse_captured(stream: cuda_sys::CUstream) -> Result<()> {
     // SAFETY: the caller guarantees the conditions of `is_capturing`.
     refuse_capturing(unsafe { is_capturing(stream) }?)
@@ -137,6 +139,7 @@ pub(crate) unsafe fn refuse_captured(stream: cuda_sys::CUstream) -> Result<()> {
 ///
 /// # Errors
 /// [`Invalid::StreamIsCaptured`].
+#[inline]
 pub(super) fn refuse_capturing(status: CUstreamCaptureStatus) -> Result<()> {
     match status {
         CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => Ok(()),

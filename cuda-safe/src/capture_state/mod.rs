@@ -46,6 +46,7 @@ pub(crate) fn any_open() -> bool {
 
 /// Returns whether a capture that a call could invalidate may be open: a capture of this crate, or one
 /// of foreign code, which can know streams of this crate only by a shared handle.
+#[inline]
 pub(crate) fn may_be_open() -> bool {
     open::any() || state::any_shared()
 }
@@ -75,6 +76,7 @@ pub(crate) enum DriverStatus {
 ///
 /// # Safety
 /// The stream must be alive, or a default stream of the current context.
+#[inline]
 pub(crate) unsafe fn is_capturing(stream: CUstream) -> Result<CUstreamCaptureStatus> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     // SAFETY: the caller guarantees that the stream is valid, and the pointer refers to a local
@@ -87,6 +89,7 @@ pub(crate) unsafe fn is_capturing(stream: CUstream) -> Result<CUstreamCaptureSta
 ///
 /// # Safety
 /// See [`is_capturing`].
+#[inline]
 pub(crate) unsafe fn driver_status(stream: CUstream) -> Result<DriverStatus> {
     let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
     let mut id = 0;

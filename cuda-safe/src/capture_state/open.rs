@@ -39,6 +39,7 @@ struct Content {
 }
 
 impl Content {
+    #[inline]
     fn is_closed(&self) -> bool {
         self.phase == Phase::Closed
     }
@@ -57,6 +58,7 @@ pub(crate) struct Member<'a> {
 /// The number of open captures.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
+#[inline]
 pub(super) fn any() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
 }
@@ -64,11 +66,13 @@ pub(super) fn any() -> bool {
 /// All open captures, for streams that join one through foreign code.
 static ALL: Mutex<Vec<Arc<Open>>> = Mutex::new(Vec::new());
 
+#[inline]
 fn all() -> MutexGuard<'static, Vec<Arc<Open>>> {
     ALL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Open {
+    #[inline]
     pub(crate) fn new() -> Arc<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Arc::new(Self {
@@ -78,22 +82,26 @@ impl Open {
         })
     }
 
+    #[inline]
     pub(crate) fn id(&self) -> CaptureId {
         self.id
     }
 
     /// Adds the capture to the list of open captures.
+    #[inline]
     pub(crate) fn list(self: &Arc<Self>) {
         let mut all = all();
         all.push(Arc::clone(self));
         COUNT.store(all.len(), Ordering::Relaxed);
     }
 
+    #[inline]
     pub(crate) fn set_driver_id(&self, id: u64) {
         self.driver_id.store(id, Ordering::Release);
     }
 
     /// Returns whether a stream with this driver status may belong to this capture.
+    #[inline]
     pub(crate) fn may_be(&self, status: DriverStatus) -> bool {
         match status {
             DriverStatus::None => false,
@@ -106,12 +114,14 @@ impl Open {
     }
 
     /// Returns the open capture with this driver ID.
+    #[inline]
     pub(crate) fn with_driver_id(id: u64) -> Option<Arc<Self>> {
         let its = |open: &&Arc<Self>| open.driver_id.load(Ordering::Acquire) == id;
         all().iter().find(its).cloned()
     }
 
     /// Makes the graphs of all open captures retain an object.
+    #[inline]
     pub(crate) fn retain_in_all(retained: &Arc<dyn Retain>) {
         let open: Vec<_> = all().clone();
         open.iter().for_each(|open| open.retain(Arc::clone(retained)));
@@ -119,6 +129,7 @@ impl Open {
 
     /// Registers a state to be cleared when the capture ends. Returns whether the capture is still
     /// open.
+    #[inline]
     pub(super) fn add_state(&self, state: &Arc<State>) -> bool {
         let mut content = self.content();
         if !content.is_closed() && !content.states.iter().any(|its| Arc::ptr_eq(its, state)) {
@@ -129,6 +140,7 @@ impl Open {
 
     /// Adds a stream: its state is cleared when the capture ends, it is not destroyed before that, and
     /// the graph retains the object that its work requires.
+    #[inline]
     pub(crate) fn add(&self, member: &Member<'_>) {
         self.retain(Arc::clone(&member.retained));
         let is_open = self.add_state(member.state);
@@ -143,6 +155,7 @@ impl Open {
 
     /// Makes the graph retain an object, unless the capture was closed. A closed capture records
     /// nothing.
+    #[inline]
     pub(crate) fn retain(&self, retained: Arc<dyn Retain>) {
         let mut content = self.content();
         if content.is_closed() || content.retained.iter().any(|its| retained.is_same(&**its)) {
@@ -154,28 +167,33 @@ impl Open {
         content.retained.push(retained);
     }
 
+    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.content().is_closed()
     }
 
     /// Notes that the driver has begun the capture.
+    #[inline]
     pub(crate) fn has_begun(&self) {
         self.content().phase = Phase::Recording;
     }
 
     /// Notes that the driver is about to end the capture.
+    #[inline]
     pub(crate) fn will_end(&self) {
         self.content().phase = Phase::Ending;
     }
 
     /// Returns whether the driver has begun the capture, and nothing has tried to end it. If this is so before
     /// and after a call on a stream of the capture, the call was captured. Otherwise it may have run for real.
+    #[inline]
     pub(crate) fn is_recording(&self) -> bool {
         self.content().phase == Phase::Recording
     }
 
     /// Clears all states after the driver has ended the capture. Returns the objects that the graph
     /// retains.
+    #[inline]
     pub(crate) fn close(&self) -> Vec<Arc<dyn Retain>> {
         {
             let mut all = all();
@@ -190,6 +208,7 @@ impl Open {
         content.retained
     }
 
+    #[inline]
     fn content(&self) -> MutexGuard<'_, Content> {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -59,6 +59,7 @@ impl Operation {
         (Self::FabricCopy, "a copy over the fabric"),
     ];
 
+    #[inline]
     fn name(number: u8) -> &'static str {
         let found = Self::ALL.iter().find(|(its, _)| *its as u8 == number);
         found.map_or("a call", |(_, name)| name)
@@ -68,10 +69,12 @@ impl Operation {
 /// Whether foreign code has ever known a handle.
 static ANY_SHARED: AtomicBool = AtomicBool::new(false);
 
+#[inline]
 pub(super) fn set_any_shared() {
     ANY_SHARED.store(true, Ordering::Relaxed);
 }
 
+#[inline]
 pub(super) fn any_shared() -> bool {
     ANY_SHARED.load(Ordering::Relaxed)
 }
@@ -97,6 +100,7 @@ pub(crate) struct State {
 }
 
 impl State {
+    #[inline]
     pub(crate) fn new(kind: Kind) -> Arc<Self> {
         Arc::new(Self {
             word: Word::new(),
@@ -145,6 +149,7 @@ impl State {
     }
 
     /// Creates the state of a default stream, whose handle foreign code knows.
+    #[inline]
     pub(crate) fn of_default() -> Arc<Self> {
         let state = Self::new(Kind::Stream);
         state.word.share();
@@ -152,16 +157,19 @@ impl State {
     }
 
     /// Returns the state of a handle that came from foreign code, and creates it if necessary.
+    #[inline]
     pub(crate) fn of_shared(kind: Kind, handle: usize) -> Arc<Self> {
         table::find_or_insert(kind, handle)
     }
 
+    #[inline]
     pub(super) fn share(&self) {
         set_any_shared();
         self.word.share();
     }
 
     /// Returns the open capture with this ID, or `None` if it was closed.
+    #[inline]
     pub(crate) fn open(&self, capture: CaptureId) -> Option<Arc<Open>> {
         let open = self.slot();
         open.as_ref().filter(|its| its.id() == capture).cloned()
@@ -174,6 +182,7 @@ impl State {
     ///
     /// # Errors
     /// The word that prevents the change, after a bounded number of attempts.
+    #[inline]
     pub(crate) fn begin(&self, open: &Arc<Open>) -> Result<CallGuard<'_>, Seen> {
         let seen = self.attempt(|| self.change(open, |word| word.begin(open.id())))?;
         self.last.store(Operation::Begin as u8, Ordering::Relaxed);
@@ -185,6 +194,7 @@ impl State {
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
+    #[inline]
     pub(super) fn enter_unresolved(&self) -> Result<CallGuard<'_>, Seen> {
         let before = self.attempt(|| self.word.enter_unresolved())?;
         self.last.store(Operation::Wait as u8, Ordering::Relaxed);
@@ -195,6 +205,7 @@ impl State {
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
+    #[inline]
     pub(super) fn mark(&self, open: &Arc<Open>) -> Result<Seen, Seen> {
         self.attempt(|| self.change(open, |word| word.mark(open.id())))
     }
@@ -203,11 +214,13 @@ impl State {
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
+    #[inline]
     pub(super) fn share_if_idle(&self) -> Result<Seen, Seen> {
         self.attempt(|| self.word.share_if_idle())
     }
 
     /// Clears a capture if it is still set. Calls in progress stay counted.
+    #[inline]
     pub(crate) fn clear(&self, capture: CaptureId) {
         let mut slot = self.slot();
         self.word.replace(capture, None);
@@ -217,6 +230,7 @@ impl State {
     }
 
     /// Sets the capture that the driver reported for an unresolved stream.
+    #[inline]
     pub(super) fn resolve(&self, open: &Arc<Open>) {
         let mut slot = self.slot();
         self.word.replace(CaptureId::UNRESOLVED, Some(open.id()));
@@ -254,6 +268,7 @@ impl State {
     ///
     /// # Errors
     /// A capture is still unresolved after a bounded number of attempts.
+    #[inline]
     pub(super) fn enter_resolved(&self, operation: Operation) -> Result<CallGuard<'_>, Seen> {
         for _ in 0..ATTEMPTS {
             let call = self.enter(operation);
@@ -268,6 +283,7 @@ impl State {
 
     /// Returns the error of an operation that another capture or calls in progress prevent.
     #[cold]
+    #[inline]
     pub(crate) fn refused(&self, what: &'static str, seen: Seen) -> Error {
         if !is_passing(seen) {
             return Invalid::OtherCapture { what }.into();
@@ -281,17 +297,20 @@ impl State {
     }
 
     /// Locks the open capture. The lock is held for a few instructions and never during a driver call.
+    #[inline]
     fn slot(&self) -> MutexGuard<'_, Option<Arc<Open>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Returns whether calls in progress prevent a change, rather than only an open capture.
+#[inline]
 fn is_passing(seen: Seen) -> bool {
     seen.calls() != 0
 }
 
 impl Drop for State {
+    #[inline]
     fn drop(&mut self) {
         self.unpublish();
     }

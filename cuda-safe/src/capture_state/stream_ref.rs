@@ -24,6 +24,7 @@ impl<'a> StreamRef<'a> {
         Self { raw, state }
     }
 
+    #[inline]
     pub(crate) fn without_state(raw: CUstream) -> Self {
         Self { raw, state: None }
     }
@@ -70,6 +71,7 @@ unsafe impl Send for ForeignStream {}
 unsafe impl Sync for ForeignStream {}
 
 impl ForeignStream {
+    #[inline]
     pub(crate) fn new(raw: CUstream) -> Self {
         let state = match is_default(raw) {
             true => State::of_default(),
@@ -78,10 +80,12 @@ impl ForeignStream {
         Self { raw, state }
     }
 
+    #[inline]
     pub(crate) fn raw(&self) -> CUstream {
         self.raw
     }
 
+    #[inline]
     pub(crate) fn by_ref(&self) -> StreamRef<'_> {
         StreamRef::new(self.raw, &self.state)
     }
@@ -93,6 +97,7 @@ impl ForeignStream {
     ///
     /// # Safety
     /// The stream is alive. If it is a default stream, it is the default stream of `context`.
+    #[inline]
     pub(crate) unsafe fn uncaptured(
         &self,
         operation: Operation,
@@ -126,6 +131,7 @@ pub(crate) unsafe fn uncaptured<'a>(
 /// # Safety
 /// The stream is alive. If it is a default stream, it is the default stream of `context`.
 #[cold]
+#[inline]
 pub(crate) unsafe fn capture_status(
     raw: CUstream,
     context: &(impl ContextHandle + ?Sized),
@@ -145,6 +151,7 @@ pub(crate) unsafe fn capture_status(
 }
 
 /// Returns whether a handle is a default stream, which is a different stream in each context or thread.
+#[inline]
 pub(crate) fn is_default(stream: CUstream) -> bool {
     stream.addr() <= cuda_sys::CU_STREAM_PER_THREAD.addr()
 }

@@ -12,12 +12,14 @@ type Table = BTreeMap<(Kind, usize), Weak<State>>;
 static TABLE: Mutex<Table> = Mutex::new(BTreeMap::new());
 
 /// Locks the table. Returns `None` in a forked child, where the lock may be held forever.
+#[inline]
 fn table() -> Option<MutexGuard<'static, Table>> {
     let lock = || TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     (!fork::in_child()).then(lock)
 }
 
 /// Inserts the state of a handle, and replaces an entry that an earlier object may have left.
+#[inline]
 pub(super) fn insert(state: &Arc<State>, handle: usize) {
     let Some(mut table) = table() else {
         return;
@@ -27,6 +29,7 @@ pub(super) fn insert(state: &Arc<State>, handle: usize) {
 }
 
 /// Removes a state.
+#[inline]
 pub(super) fn remove(state: &State) {
     let Some(mut table) = table() else {
         return;
@@ -40,6 +43,7 @@ pub(super) fn remove(state: &State) {
 }
 
 /// Returns the state of a handle that came from foreign code, and creates it if no object has one.
+#[inline]
 pub(super) fn find_or_insert(kind: Kind, handle: usize) -> Arc<State> {
     let new = State::new(kind);
     new.share();

@@ -20,11 +20,13 @@ impl CaptureId {
     pub(crate) const UNRESOLVED: Self = Self((1 << (64 - CAPTURE_SHIFT)) - 1);
 
     /// Creates an ID from a counter that starts at 1.
+    #[inline]
     pub(crate) fn new(number: u64) -> Self {
         debug_assert!(number != 0 && number < Self::UNRESOLVED.0);
         Self(number)
     }
 
+    #[inline]
     const fn bits(self) -> u64 {
         self.0 << CAPTURE_SHIFT
     }
@@ -41,16 +43,19 @@ impl Seen {
         self.0 <= CALLS
     }
 
+    #[inline]
     pub(crate) fn is_shared(self) -> bool {
         self.0 & SHARED != 0
     }
 
     /// Returns the number of calls in progress.
+    #[inline]
     pub(crate) fn calls(self) -> u32 {
         (self.0 & CALLS) as u32
     }
 
     /// Returns the capture, if any.
+    #[inline]
     pub(crate) fn capture(self) -> Option<CaptureId> {
         match self.0 >> CAPTURE_SHIFT {
             0 => None,
@@ -64,6 +69,7 @@ impl Seen {
 pub(crate) struct Word(AtomicU64);
 
 impl Word {
+    #[inline]
     pub(crate) fn new() -> Self {
         Self(AtomicU64::new(0))
     }
@@ -86,6 +92,7 @@ impl Word {
     }
 
     /// Marks the handle as shared with foreign code.
+    #[inline]
     pub(crate) fn share(&self) {
         self.0.fetch_or(SHARED, Ordering::AcqRel);
     }
@@ -95,6 +102,7 @@ impl Word {
     ///
     /// # Errors
     /// The word that prevents the change.
+    #[inline]
     pub(crate) fn begin(&self, capture: CaptureId) -> Result<Seen, Seen> {
         self.update(|seen| {
             let is_free = seen.calls() == 0 && seen.capture().is_none();
@@ -107,6 +115,7 @@ impl Word {
     ///
     /// # Errors
     /// The word that prevents the change.
+    #[inline]
     pub(crate) fn enter_unresolved(&self) -> Result<Seen, Seen> {
         self.update(|seen| {
             let is_free = seen.calls() == 0 && seen.capture() != Some(CaptureId::UNRESOLVED);
@@ -119,6 +128,7 @@ impl Word {
     ///
     /// # Errors
     /// The word that prevents the change.
+    #[inline]
     pub(crate) fn mark(&self, capture: CaptureId) -> Result<Seen, Seen> {
         self.update(|seen| {
             let is_free = seen.capture().is_none_or(|its| its == capture);
@@ -130,12 +140,14 @@ impl Word {
     ///
     /// # Errors
     /// The word that prevents the change.
+    #[inline]
     pub(crate) fn share_if_idle(&self) -> Result<Seen, Seen> {
         self.update(|seen| (seen.calls() == 0).then_some(seen.0 | SHARED))
     }
 
     /// Replaces or clears a capture. Returns whether that capture was set. Calls in progress stay
     /// counted.
+    #[inline]
     pub(crate) fn replace(&self, capture: CaptureId, by: Option<CaptureId>) -> bool {
         let bits = by.map_or(0, CaptureId::bits);
         self.update(|seen| {

@@ -84,6 +84,7 @@ impl Context {
 }
 
 #[cold]
+#[inline]
 fn inside_guards(guards: usize) -> Error {
     Invalid::OpenGuards { guards }.into()
 }
@@ -112,6 +113,7 @@ impl BoundContexts {
     ///
     /// # Errors
     /// The stack has other contexts on top, and may have bound contexts below them.
+    #[inline]
     fn pop_all(&self) -> Result<()> {
         loop {
             let found = current()?;
@@ -131,6 +133,7 @@ impl BoundContexts {
 impl Drop for BoundContexts {
     /// Runs when the thread ends. Thread-local variables that are destroyed later may still use the
     /// driver, so no destroyed context may be on the stack.
+    #[inline]
     fn drop(&mut self) {
         if self.0.is_empty() {
             return;

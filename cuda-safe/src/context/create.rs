@@ -42,6 +42,7 @@ impl Context {
     /// [`cuCtxDestroy_v2`](fn@cuda_sys::cuCtxDestroy_v2).
     #[doc(alias = "cuCtxCreate")]
     #[doc(alias = "cuCtxDestroy")]
+    #[inline]
     pub fn new(device: &Device, flags: ContextFlags) -> Result<Self> {
         Self::create_and_pop(device, Origin::Other(Ownership::Owned), |raw| {
             let (flags, number) = (flags.bits(), device.as_raw());
@@ -69,6 +70,7 @@ impl Context {
     /// Since CUDA 11.4 (from 12.5 on through `cuCtxCreate_v4`). Raw:
     /// [`cuCtxCreate_v4`](fn@cuda_sys::cuCtxCreate_v4).
     #[doc(alias = "cuCtxCreate")]
+    #[inline]
     pub fn with_affinity(device: &Device, flags: ContextFlags, sm_count: u32) -> Result<Self> {
         let mut affinity = CUexecAffinityParam {
             type_: CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT,
@@ -108,6 +110,7 @@ impl Context {
     ///
     /// Since CUDA 12.5. Raw: [`cuCtxCreate_v4`](fn@cuda_sys::cuCtxCreate_v4).
     #[doc(alias = "cuCtxCreate")]
+    #[inline]
     pub unsafe fn with_graphics_client(
         device: &Device,
         flags: ContextFlags,
@@ -161,6 +164,7 @@ impl Context {
     ///
     /// Since CUDA 11.4. Raw: [`cuCtxGetExecAffinity`](fn@cuda_sys::cuCtxGetExecAffinity).
     #[doc(alias = "cuCtxGetExecAffinity")]
+    #[inline]
     pub fn execution_affinity(&self) -> Result<u32> {
         let mut affinity = CUexecAffinityParam {
             type_: CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT,
@@ -188,6 +192,7 @@ impl Device {
     /// Since CUDA 11.4. Raw:
     /// [`cuDeviceGetExecAffinitySupport`](fn@cuda_sys::cuDeviceGetExecAffinitySupport).
     #[doc(alias = "cuDeviceGetExecAffinitySupport")]
+    #[inline]
     pub fn supports_execution_affinity(&self) -> Result<bool> {
         let mut is_supported = 0;
         let kind = CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT;

@@ -31,6 +31,7 @@ pub(super) enum Origin {
 }
 
 impl Drop for ContextRelease {
+    #[inline]
     fn drop(&mut self) {
         let (own, client) = (Root { is_borrowed: false }, Root { is_borrowed: true });
         match &self.origin {
@@ -43,6 +44,7 @@ impl Drop for ContextRelease {
 }
 
 impl Destroy for Handle<CUcontext> {
+    #[inline]
     fn name(&self) -> &'static str {
         "a context"
     }
@@ -59,6 +61,7 @@ impl Destroy for Handle<CUcontext> {
 struct RetainOfPrimary(CUdevice);
 
 impl Destroy for RetainOfPrimary {
+    #[inline]
     fn name(&self) -> &'static str {
         "a primary context"
     }

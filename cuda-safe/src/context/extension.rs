@@ -77,6 +77,7 @@ fn factory_of<E: Extension>(create: impl Fn() -> E + Send + Sync + 'static) -> F
 
 impl Slot {
     /// Returns the slot of a context, or creates one with the current setting.
+    #[inline]
     pub(super) fn of(raw: CUcontext, id: Option<u64>) -> Arc<Self> {
         let key = (raw.addr(), id);
         let mut slots = lock();
@@ -95,6 +96,7 @@ impl Slot {
         slot
     }
 
+    #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.extension.is_none()
     }
@@ -114,11 +116,13 @@ impl Slot {
     }
 }
 
+#[inline]
 fn lock() -> MutexGuard<'static, Vec<(Key, Weak<Slot>)>> {
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Resets the extension of a device's primary context, before that context is reset.
+#[inline]
 pub(super) fn reset_primary(device: Device) {
     // In a forked child, a lock may be held forever by a thread that does not exist there.
     if fork::in_child() {
@@ -159,6 +163,7 @@ impl Context {
 
     /// Removes the slot from the table, so that a later context with the same handle uses the setting of
     /// that time. (Before CUDA 12.0, no context ID distinguishes the two.)
+    #[inline]
     fn forget_slot(&self) {
         let own_slot = self.slot().map(std::ptr::from_ref);
         lock().retain(|(_, slot)| own_slot != Some(slot.as_ptr()));

@@ -113,10 +113,12 @@ impl CurrentContext {
     }
 
     /// Returns the context of this guard.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.context
     }
 
+    #[inline]
     pub(crate) fn host_panic(&self) -> &Arc<HostPanic> {
         self.host_panic.get_or_init(Arc::default)
     }
@@ -134,11 +136,13 @@ impl CurrentContext {
     ///
     /// On an error nothing is popped. If the guard pushed its context, which is still on the stack, the
     /// context is never released.
+    #[inline]
     pub fn end(mut self) -> Result<()> {
         self.end_now()
     }
 
     /// [`end`](Self::end) by reference. The later drop does nothing.
+    #[inline]
     pub(crate) fn end_now(&mut self) -> Result<()> {
         match self.pushed {
             Some(_) => self.leave(),

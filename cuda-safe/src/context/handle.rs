@@ -17,10 +17,12 @@ impl ContextHandle for Context {
 
     /// The extension of the context is not leaked, because it is not on a context stack.
     #[cold]
+    #[inline]
     fn never_destroy(&self) {
         std::mem::forget(self.without_extension());
     }
 
+    #[inline]
     fn wait_for_all_work(&self) -> Result<()> {
         // A wait for the context invalidates its captures, also in the relaxed mode (measured with driver
         // 580).
@@ -38,25 +40,30 @@ impl ContextHandle for Context {
 }
 
 impl KeepAlive for Context {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self)
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.depends_on_borrowed()
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 }
 
+#[inline]
 fn is_out_of_memory(error: &Error) -> bool {
     error.code() == Some(CUresult::CUDA_ERROR_OUT_OF_MEMORY)
 }
 
 /// Allocates and frees one byte. The driver waits for all work before it frees. The context must be
 /// current.
+#[inline]
 fn allocate_and_free_a_byte(context: &Context) -> Result<()> {
     let mut address = 0;
     // SAFETY: the pointer is to a local, and the context is current.
@@ -67,6 +74,7 @@ fn allocate_and_free_a_byte(context: &Context) -> Result<()> {
 }
 
 /// Allocates and frees one byte of page-locked memory, like [`allocate_and_free_a_byte`].
+#[inline]
 fn allocate_and_free_a_host_byte(context: &Context) -> Result<()> {
     let mut start = std::ptr::null_mut();
     // SAFETY: the pointer is to a local, and the context is current.

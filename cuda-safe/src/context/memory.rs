@@ -9,16 +9,19 @@ use cuda_sys::CUdeviceptr;
 pub(crate) struct SyncMemory(pub(crate) CUdeviceptr);
 
 impl Destroy for SyncMemory {
+    #[inline]
     fn name(&self) -> &'static str {
         "device memory"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: this value stands for the memory, and the caller promises that this is the first call.
         // The events and streams of its uses were waited for, and the driver waits for all other work.
         unsafe { answer!(cuMemFree_v2(self.0)) }
     }
 
+    #[inline]
     fn after(&self) -> After {
         After::Uses
     }
@@ -28,10 +31,12 @@ impl Destroy for SyncMemory {
 pub(crate) struct PinnedMemory(pub(crate) Handle<*mut c_void>);
 
 impl Destroy for PinnedMemory {
+    #[inline]
     fn name(&self) -> &'static str {
         "pinned memory"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: this value stands for the memory, and the caller promises that this is the first call.
         // Safe copies of the memory are complete when they return, the events and streams of its uses
@@ -39,6 +44,7 @@ impl Destroy for PinnedMemory {
         unsafe { answer!(cuMemFreeHost(self.0.0)) }
     }
 
+    #[inline]
     fn after(&self) -> After {
         After::Uses
     }

@@ -85,6 +85,7 @@ enum ReleaseHandle {
 }
 
 impl ReleaseHandle {
+    #[inline]
     fn get(&self) -> &ContextRelease {
         match self {
             Self::Own(release) => release,
@@ -143,6 +144,7 @@ impl Context {
     /// [`cuDevicePrimaryCtxRelease_v2`](fn@cuda_sys::cuDevicePrimaryCtxRelease_v2).
     #[doc(alias = "cuDevicePrimaryCtxRetain")]
     #[doc(alias = "cuDevicePrimaryCtxRelease")]
+    #[inline]
     pub fn primary(device: &Device) -> Result<Self> {
         release::drain();
         let mut raw = std::ptr::null_mut();
@@ -160,6 +162,7 @@ impl Context {
     /// - `raw` is a live context that was created with `cuCtxCreate`.
     /// - No other code destroys the context, or uses its objects after the last clone is dropped.
     /// - When the last clone is dropped, the context is not on the context stack of any thread.
+    #[inline]
     pub unsafe fn from_raw(raw: CUcontext) -> Result<Self> {
         Ok(Self::from_parts(raw, device_of(raw)?, Origin::Other(Ownership::Owned)))
     }
@@ -183,6 +186,7 @@ impl Context {
     /// - When the context is destroyed, it is not on the context stack of any thread. A
     ///   [guard](CurrentContext) that could not pop, or that was forgotten, leaves it there. A thread to
     ///   which a clone is [bound](Self::bind_to_thread) keeps the clone until the thread ends.
+    #[inline]
     pub unsafe fn borrow_raw(raw: CUcontext) -> Result<Self> {
         Ok(Self::from_parts(raw, device_of(raw)?, Origin::Other(Ownership::Borrowed)))
     }
@@ -204,6 +208,7 @@ impl Context {
     }
 
     /// Whether the lifetime of the context depends only on a promise of the caller.
+    #[inline]
     pub(crate) fn depends_on_borrowed(&self) -> bool {
         matches!(
             self.inner.release.get().origin,
@@ -211,6 +216,7 @@ impl Context {
         )
     }
 
+    #[inline]
     fn from_parts(raw: CUcontext, device: Device, origin: Origin) -> Self {
         let release = ContextRelease { raw, device, origin };
         let id = id_of(raw);
@@ -232,6 +238,7 @@ impl Context {
     }
 
     /// Returns the same context for use by its extension: objects in it do not keep the extension alive.
+    #[inline]
     pub(crate) fn without_extension(&self) -> Self {
         let (Some(_), ReleaseHandle::Shared(release)) = (&self.inner.slot, &self.inner.release)
         else {
@@ -281,6 +288,7 @@ impl Context {
     ///
     /// Since CUDA 2.0. Raw: [`cuCtxGetDevice_v2`](fn@cuda_sys::cuCtxGetDevice_v2).
     #[doc(alias = "cuCtxGetDevice")]
+    #[inline]
     pub fn device(&self) -> Device {
         self.inner.device
     }
@@ -290,6 +298,7 @@ impl Context {
     ///
     /// Since CUDA 12.0. Raw: [`cuCtxGetId`](fn@cuda_sys::cuCtxGetId).
     #[doc(alias = "cuCtxGetId")]
+    #[inline]
     pub fn id(&self) -> Option<u64> {
         self.inner.id
     }
@@ -304,6 +313,7 @@ impl Context {
 
     /// Returns the handle and leaks the context: the context and its objects stay alive until the
     /// process ends.
+    #[inline]
     pub fn into_raw(self) -> CUcontext {
         let raw = self.as_raw();
         std::mem::forget(self);
@@ -319,6 +329,7 @@ impl Context {
     /// Since CUDA 2.0 (from 13.0 on through `cuCtxSynchronize_v2`). Raw:
     /// [`cuCtxSynchronize_v2`](fn@cuda_sys::cuCtxSynchronize_v2).
     #[doc(alias = "cuCtxSynchronize")]
+    #[inline]
     pub fn synchronize(&self) -> Result<()> {
         refuse_in_host_function()?;
         release::drain();
@@ -327,6 +338,7 @@ impl Context {
 
     /// [`synchronize`](Self::synchronize) without attempting deferred releases, for use during a
     /// release.
+    #[inline]
     pub(crate) fn wait_for_work(&self) -> Result<()> {
         refuse_in_host_function()?;
         newest_or(
@@ -347,6 +359,7 @@ impl Context {
     ///
     /// Since CUDA 3.2. Raw: [`cuMemGetInfo_v2`](fn@cuda_sys::cuMemGetInfo_v2).
     #[doc(alias = "cuMemGetInfo")]
+    #[inline]
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         let (mut free, mut total) = (0, 0);
         let _current = self.enter()?;
@@ -366,6 +379,7 @@ pub struct MemoryInfo {
 }
 
 /// Returns the ID of a context, or `None` before CUDA 12.0.
+#[inline]
 fn id_of(raw: CUcontext) -> Option<u64> {
     let mut id = 0;
     // SAFETY: the context is alive, and the pointer is to a local. (Before 12.0 there are no IDs, and
@@ -375,6 +389,7 @@ fn id_of(raw: CUcontext) -> Option<u64> {
 }
 
 /// Returns the device of a live context.
+#[inline]
 pub(crate) fn device_of(raw: CUcontext) -> Result<Device> {
     init::init()?;
     expect_handle("context", raw)?;
@@ -402,6 +417,7 @@ impl PartialEq for Context {
 
 impl Context {
     /// Returns whether both are clones of one object.
+    #[inline]
     pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
@@ -426,6 +442,7 @@ impl Hash for Context {
 }
 
 impl fmt::Debug for Context {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.inner.release.get().origin {
             Origin::Primary => "primary",
@@ -444,6 +461,7 @@ impl fmt::Debug for Context {
 
 /// For error texts, for example `the primary context of device 0 (id 1)`.
 impl fmt::Display for Context {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.inner.release.get().origin {
             Origin::Primary => "the primary context",

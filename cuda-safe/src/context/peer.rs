@@ -18,6 +18,7 @@ impl Context {
     ///
     /// Since CUDA 4.0. Raw: [`cuCtxEnablePeerAccess`](fn@cuda_sys::cuCtxEnablePeerAccess).
     #[doc(alias = "cuCtxEnablePeerAccess")]
+    #[inline]
     pub fn enable_peer_access(&self, peer: &Self) -> Result<()> {
         let _current = self.enter()?;
         // SAFETY: both contexts are alive, and this one is current.
@@ -35,6 +36,7 @@ impl Context {
     ///
     /// Since CUDA 4.0. Raw: [`cuCtxDisablePeerAccess`](fn@cuda_sys::cuCtxDisablePeerAccess).
     #[doc(alias = "cuCtxDisablePeerAccess")]
+    #[inline]
     pub unsafe fn disable_peer_access(&self, peer: &Self) -> Result<()> {
         let _current = self.enter()?;
         // SAFETY: both contexts are alive, and this one is current. The caller guarantees that no work

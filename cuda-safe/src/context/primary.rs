@@ -24,6 +24,7 @@ impl Device {
     ///
     /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxGetState`](fn@cuda_sys::cuDevicePrimaryCtxGetState).
     #[doc(alias = "cuDevicePrimaryCtxGetState")]
+    #[inline]
     pub fn primary_state(&self) -> Result<PrimaryState> {
         let (mut flags, mut active) = (0, 0);
         let (flags_out, active_out) = (&raw mut flags, &raw mut active);
@@ -41,6 +42,7 @@ impl Device {
     /// Since CUDA 7.0; before 11.0 only while no code retains the context. Raw:
     /// [`cuDevicePrimaryCtxSetFlags_v2`](fn@cuda_sys::cuDevicePrimaryCtxSetFlags_v2).
     #[doc(alias = "cuDevicePrimaryCtxSetFlags")]
+    #[inline]
     pub fn set_primary_flags(&self, flags: ContextFlags) -> Result<()> {
         // SAFETY: both arguments are integers.
         unsafe { call!(cuDevicePrimaryCtxSetFlags_v2(self.as_raw(), flags.bits())) }
@@ -67,6 +69,7 @@ impl Device {
     ///
     /// Since CUDA 7.0. Raw: [`cuDevicePrimaryCtxReset_v2`](fn@cuda_sys::cuDevicePrimaryCtxReset_v2).
     #[doc(alias = "cuDevicePrimaryCtxReset")]
+    #[inline]
     pub unsafe fn reset_primary(&self) -> Result<()> {
         // Releases must run before the reset destroys the handles.
         release::drain();

@@ -40,6 +40,7 @@ pub enum Limit {
 }
 
 impl Limit {
+    #[inline]
     fn raw(self) -> CUlimit {
         match self {
             Self::StackSize => CUlimit::CU_LIMIT_STACK_SIZE,
@@ -77,6 +78,7 @@ pub enum CachePreference {
 }
 
 impl CachePreference {
+    #[inline]
     pub(crate) fn raw(self) -> CUfunc_cache {
         match self {
             Self::None => CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE,
@@ -87,6 +89,7 @@ impl CachePreference {
         }
     }
 
+    #[inline]
     fn from_raw(raw: CUfunc_cache) -> Self {
         match raw {
             CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE => Self::None,
@@ -124,6 +127,7 @@ impl Context {
     /// [`attribute::GPU_DIRECT_RDMA_WRITES_ORDERING`]: crate::device::attribute::GPU_DIRECT_RDMA_WRITES_ORDERING
     /// [`attribute::GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS`]: crate::device::attribute::GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
     #[doc(alias = "cuFlushGPUDirectRDMAWrites")]
+    #[inline]
     pub fn flush_gpu_direct_rdma_writes(&self, scope: RdmaScope) -> Result<()> {
         let scope = match scope {
             RdmaScope::Owner => Scope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER,
@@ -143,6 +147,7 @@ impl Context {
     ///
     /// Since CUDA 3.1. Raw: [`cuCtxGetLimit`](fn@cuda_sys::cuCtxGetLimit).
     #[doc(alias = "cuCtxGetLimit")]
+    #[inline]
     pub fn limit(&self, limit: Limit) -> Result<usize> {
         let mut value = 0;
         let _current = self.enter()?;
@@ -173,6 +178,7 @@ impl Context {
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     #[doc(alias = "cuCtxSetLimit")]
+    #[inline]
     pub fn set_limit(&self, limit: Limit, value: usize) -> Result<()> {
         let _current = self.enter()?;
         // SAFETY: both arguments are integers, and the current context is this one.
@@ -187,6 +193,7 @@ impl Context {
     ///
     /// Since CUDA 3.2. Raw: [`cuCtxGetCacheConfig`](fn@cuda_sys::cuCtxGetCacheConfig).
     #[doc(alias = "cuCtxGetCacheConfig")]
+    #[inline]
     pub fn cache_preference(&self) -> Result<CachePreference> {
         let mut raw = CUfunc_cache::default();
         let _current = self.enter()?;
@@ -206,6 +213,7 @@ impl Context {
     ///
     /// Since CUDA 3.2. Raw: [`cuCtxSetCacheConfig`](fn@cuda_sys::cuCtxSetCacheConfig).
     #[doc(alias = "cuCtxSetCacheConfig")]
+    #[inline]
     pub fn set_cache_preference(&self, preference: CachePreference) -> Result<()> {
         let _current = self.enter()?;
         // SAFETY: the argument is an integer, and the current context is this one.
@@ -219,6 +227,7 @@ impl Context {
     ///
     /// Since CUDA 7.0. Raw: [`cuCtxGetFlags`](fn@cuda_sys::cuCtxGetFlags).
     #[doc(alias = "cuCtxGetFlags")]
+    #[inline]
     pub fn flags(&self) -> Result<ContextFlags> {
         let mut flags = 0;
         let _current = self.enter()?;
@@ -237,6 +246,7 @@ impl Context {
     ///
     /// Since CUDA 12.1. Raw: [`cuCtxSetFlags`](fn@cuda_sys::cuCtxSetFlags).
     #[doc(alias = "cuCtxSetFlags")]
+    #[inline]
     pub fn set_flags(&self, flags: ContextFlags) -> Result<()> {
         let _current = self.enter()?;
         // SAFETY: the argument is an integer, and the current context is this one.
@@ -251,6 +261,7 @@ impl Context {
     ///
     /// Since CUDA 3.2. Raw: [`cuCtxGetApiVersion`](fn@cuda_sys::cuCtxGetApiVersion).
     #[doc(alias = "cuCtxGetApiVersion")]
+    #[inline]
     pub fn api_version(&self) -> Result<u32> {
         let mut version = 0;
         // SAFETY: the context is alive, and the pointer is to a local.
@@ -266,6 +277,7 @@ impl Context {
     ///
     /// Since CUDA 5.5. Raw: [`cuCtxGetStreamPriorityRange`](fn@cuda_sys::cuCtxGetStreamPriorityRange).
     #[doc(alias = "cuCtxGetStreamPriorityRange")]
+    #[inline]
     pub fn stream_priorities(&self) -> Result<RangeInclusive<i32>> {
         let (mut least, mut greatest) = (0, 0);
         let _current = self.enter()?;
@@ -282,6 +294,7 @@ impl Context {
     ///
     /// Since CUDA 11.0. Raw: [`cuCtxResetPersistingL2Cache`](fn@cuda_sys::cuCtxResetPersistingL2Cache).
     #[doc(alias = "cuCtxResetPersistingL2Cache")]
+    #[inline]
     pub fn reset_persisting_l2(&self) -> Result<()> {
         let _current = self.enter()?;
         // SAFETY: no arguments; the current context is this one.

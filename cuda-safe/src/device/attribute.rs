@@ -61,6 +61,7 @@ impl<T> Attribute<T> {
 
 /// Replaces `CUDA_ERROR_INVALID_VALUE` by [`Invalid::UnknownAttribute`] if the attribute is newer than
 /// the driver, because drivers return that code for unknown attributes.
+#[inline]
 pub(crate) fn explain_newer(
     error: Error,
     attribute: &'static str,
@@ -152,6 +153,7 @@ macro_rules! attributes {
     };
 }
 
+#[inline]
 fn is_unknown(error: &Error) -> bool {
     matches!(error, Error::Invalid(invalid) if matches!(**invalid, Invalid::UnknownAttribute { .. }))
         || error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE)

@@ -37,6 +37,7 @@ pub enum FabricCliqueKind {
 }
 
 impl FabricCliqueKind {
+    #[inline]
     fn from_raw(raw: CUcliqueType) -> Self {
         match raw {
             CUcliqueType::CU_CLIQUE_TYPE_UNICAST_POINTER => Self::UnicastPointer,
@@ -60,6 +61,7 @@ impl Device {
     /// Since CUDA 13.4. Raw:
     /// [`cuDeviceGetFabricClusterUuid`](fn@cuda_sys::cuDeviceGetFabricClusterUuid).
     #[doc(alias = "cuDeviceGetFabricClusterUuid")]
+    #[inline]
     pub fn fabric_cluster(&self) -> Result<Uuid> {
         let mut uuid = CUuuid::default();
         // SAFETY: the pointer is to a local.
@@ -79,6 +81,7 @@ impl Device {
     /// [`cuDeviceGetCliqueInfo`](fn@cuda_sys::cuDeviceGetCliqueInfo).
     #[doc(alias = "cuDeviceGetCliqueCount")]
     #[doc(alias = "cuDeviceGetCliqueInfo")]
+    #[inline]
     pub fn fabric_cliques(&self) -> Result<Vec<FabricClique>> {
         let mut count = 0;
         // SAFETY: the pointer is to a local.

@@ -54,6 +54,7 @@ impl Device {
     ///
     /// Since CUDA 2.0. Raw: [`cuDeviceGetCount`](fn@cuda_sys::cuDeviceGetCount).
     #[doc(alias = "cuDeviceGetCount")]
+    #[inline]
     pub fn count() -> Result<u32> {
         init::init()?;
         let mut count = 0;
@@ -69,6 +70,7 @@ impl Device {
     ///
     /// Since CUDA 2.0. Raw: [`cuDeviceGet`](fn@cuda_sys::cuDeviceGet).
     #[doc(alias = "cuDeviceGet")]
+    #[inline]
     pub fn get(ordinal: u32) -> Result<Self> {
         let count = Self::count()?;
         let refused = Invalid::DeviceOrdinal { ordinal, count };
@@ -88,6 +90,7 @@ impl Device {
     ///
     /// # Errors
     /// See [`init`](crate::init).
+    #[inline]
     pub fn all() -> Result<Vec<Self>> {
         (0..Self::count()?).map(Self::get).collect()
     }
@@ -101,6 +104,7 @@ impl Device {
     ///
     /// Since CUDA 4.1. Raw: [`cuDeviceGetByPCIBusId`](fn@cuda_sys::cuDeviceGetByPCIBusId).
     #[doc(alias = "cuDeviceGetByPCIBusId")]
+    #[inline]
     pub fn by_pci_bus_id(bus_id: &str) -> Result<Self> {
         init::init()?;
         let text = CString::new(bus_id)
@@ -112,16 +116,19 @@ impl Device {
     }
 
     /// Wraps a device handle that the driver returned.
+    #[inline]
     pub(crate) fn unchecked(raw: CUdevice) -> Self {
         Self { raw }
     }
 
     /// Returns the driver handle.
+    #[inline]
     pub fn as_raw(&self) -> CUdevice {
         self.raw
     }
 
     /// Returns the ordinal of the device. (The driver handle has the same value.)
+    #[inline]
     pub fn ordinal(&self) -> u32 {
         u32::try_from(self.raw).unwrap_or(0)
     }
@@ -133,6 +140,7 @@ impl Device {
     ///
     /// Since CUDA 2.0. Raw: [`cuDeviceGetName`](fn@cuda_sys::cuDeviceGetName).
     #[doc(alias = "cuDeviceGetName")]
+    #[inline]
     pub fn name(&self) -> Result<String> {
         let mut name = [0u8; 256];
         let (start, length) = (name.as_mut_ptr().cast(), 256);
@@ -150,6 +158,7 @@ impl Device {
     /// Since CUDA 9.2 (from 11.4 on through `cuDeviceGetUuid_v2`). Raw:
     /// [`cuDeviceGetUuid_v2`](fn@cuda_sys::cuDeviceGetUuid_v2).
     #[doc(alias = "cuDeviceGetUuid")]
+    #[inline]
     pub fn uuid(&self) -> Result<Uuid> {
         let mut uuid = CUuuid::default();
         newest_or(
@@ -168,6 +177,7 @@ impl Device {
     ///
     /// Since CUDA 3.2. Raw: [`cuDeviceTotalMem_v2`](fn@cuda_sys::cuDeviceTotalMem_v2).
     #[doc(alias = "cuDeviceTotalMem")]
+    #[inline]
     pub fn total_memory(&self) -> Result<usize> {
         let mut bytes = 0;
         // SAFETY: the pointer is to a local.
@@ -179,6 +189,7 @@ impl Device {
     ///
     /// # Errors
     /// Only the errors that every call can return. See [`Error`](crate::Error).
+    #[inline]
     pub fn compute_capability(&self) -> Result<(u32, u32)> {
         Ok((
             self.attribute(attribute::COMPUTE_CAPABILITY_MAJOR)?,
@@ -208,6 +219,7 @@ impl Device {
     ///
     /// Since CUDA 10.0. Raw: [`cuDeviceGetLuid`](fn@cuda_sys::cuDeviceGetLuid).
     #[doc(alias = "cuDeviceGetLuid")]
+    #[inline]
     pub fn luid(&self) -> Result<Luid> {
         let (mut bytes, mut node_mask) = ([0_u8; 8], 0);
         let place = bytes.as_mut_ptr().cast();
@@ -223,6 +235,7 @@ impl Device {
     /// `CUDA_ERROR_INVALID_VALUE` if the driver does not know the attribute.
     ///
     /// Since CUDA 2.0.
+    #[inline]
     pub fn attribute_raw(&self, attribute: CUdevice_attribute) -> Result<i32> {
         let mut value = 0;
         // SAFETY: the pointer is to a local.
@@ -232,6 +245,7 @@ impl Device {
 }
 
 impl fmt::Debug for Device {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Device({})", self.raw)
     }
@@ -252,6 +266,7 @@ pub struct Luid {
 pub struct Uuid(pub [u8; 16]);
 
 impl fmt::Display for Uuid {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("GPU-")?;
         for (index, byte) in self.0.iter().enumerate() {
@@ -265,6 +280,7 @@ impl fmt::Display for Uuid {
 }
 
 impl fmt::Debug for Uuid {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }

@@ -23,6 +23,7 @@ pub enum PeerAttribute {
 }
 
 impl PeerAttribute {
+    #[inline]
     fn raw(self) -> CUdevice_P2PAttribute {
         match self {
             Self::PerformanceRank => {
@@ -112,6 +113,7 @@ impl Device {
     ///
     /// Since CUDA 4.0. Raw: [`cuDeviceCanAccessPeer`](fn@cuda_sys::cuDeviceCanAccessPeer).
     #[doc(alias = "cuDeviceCanAccessPeer")]
+    #[inline]
     pub fn can_access_peer(&self, peer: &Self) -> Result<bool> {
         let mut is_supported = 0;
         // SAFETY: the pointer is to a local.
@@ -127,6 +129,7 @@ impl Device {
     ///
     /// Since CUDA 8.0. Raw: [`cuDeviceGetP2PAttribute`](fn@cuda_sys::cuDeviceGetP2PAttribute).
     #[doc(alias = "cuDeviceGetP2PAttribute")]
+    #[inline]
     pub fn peer_attribute(&self, attribute: PeerAttribute, peer: &Self) -> Result<u32> {
         let mut value = 0;
         let (out, attribute) = (&raw mut value, attribute.raw());
@@ -145,6 +148,7 @@ impl Device {
     /// Since CUDA 13.0. Raw:
     /// [`cuDeviceGetP2PAtomicCapabilities`](fn@cuda_sys::cuDeviceGetP2PAtomicCapabilities).
     #[doc(alias = "cuDeviceGetP2PAtomicCapabilities")]
+    #[inline]
     pub fn peer_atomics(
         &self,
         operation: AtomicOperation,
@@ -168,6 +172,7 @@ impl Device {
     /// Since CUDA 13.0. Raw:
     /// [`cuDeviceGetHostAtomicCapabilities`](fn@cuda_sys::cuDeviceGetHostAtomicCapabilities).
     #[doc(alias = "cuDeviceGetHostAtomicCapabilities")]
+    #[inline]
     pub fn host_atomics(&self, operation: AtomicOperation) -> Result<AtomicCapabilities> {
         let (mut capabilities, operation) = (0, CUatomicOperation(operation as u32));
         let (out, operation_pointer) = (&raw mut capabilities, &raw const operation);

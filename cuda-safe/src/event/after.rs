@@ -18,18 +18,22 @@ pub(crate) struct AfterEvents {
 }
 
 impl KeepAlive for AfterEvents {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(&self.context)
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.context.depends_on_borrowed()
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 
+    #[inline]
     fn events(&self) -> Vec<CUevent> {
         self.events.iter().map(Event::raw).collect()
     }

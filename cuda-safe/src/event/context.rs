@@ -17,6 +17,7 @@ impl Context {
     ///
     /// Since CUDA 12.5. Raw: [`cuCtxRecordEvent`](fn@cuda_sys::cuCtxRecordEvent).
     #[doc(alias = "cuCtxRecordEvent")]
+    #[inline]
     pub fn record_event(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self)?;
         without_current(self, || {
@@ -38,6 +39,7 @@ impl Context {
     ///
     /// Since CUDA 12.5. Raw: [`cuCtxWaitEvent`](fn@cuda_sys::cuCtxWaitEvent).
     #[doc(alias = "cuCtxWaitEvent")]
+    #[inline]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         without_current(self, || {
             // SAFETY: the context and the event are alive.

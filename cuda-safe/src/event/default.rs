@@ -21,6 +21,7 @@ impl DefaultStream<'_> {
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
+    #[inline]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let _current = self.context().enter()?;
         let on_event = event.state().enter(Operation::Wait);
@@ -44,6 +45,7 @@ impl DefaultStream<'_> {
     ///
     /// Since CUDA 2.0. Raw: [`cuEventRecord`](fn@cuda_sys::cuEventRecord).
     #[doc(alias = "cuEventRecord")]
+    #[inline]
     pub fn record_event(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self.context())?;
         let _current = self.context().enter()?;
@@ -59,6 +61,7 @@ impl DefaultStream<'_> {
     }
 
     /// The context of the stream must be current.
+    #[inline]
     fn enqueue_record(&self, event: &Event) -> Result<()> {
         // SAFETY: the context of the stream is current, and the event is alive.
         unsafe { call!(cuEventRecord(event.raw(), self.as_raw())) }

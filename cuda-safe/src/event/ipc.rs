@@ -39,17 +39,20 @@ pub struct EventIpcHandle([u8; 64]);
 
 impl EventIpcHandle {
     /// Creates a handle from received bytes. An invalid handle is detected when it is opened.
+    #[inline]
     pub fn from_bytes(bytes: [u8; 64]) -> Self {
         Self(bytes)
     }
 
     /// Returns the bytes to send.
+    #[inline]
     pub fn as_bytes(&self) -> &[u8; 64] {
         &self.0
     }
 }
 
 impl fmt::Debug for EventIpcHandle {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EventIpcHandle").finish_non_exhaustive()
     }
@@ -65,6 +68,7 @@ impl Event {
     ///
     /// Since CUDA 4.1. Raw: [`cuIpcGetEventHandle`](fn@cuda_sys::cuIpcGetEventHandle).
     #[doc(alias = "cuIpcGetEventHandle")]
+    #[inline]
     pub fn ipc_handle(&self) -> Result<EventIpcHandle> {
         let mut handle = CUipcEventHandle::default();
         let out = &raw mut handle;
@@ -96,6 +100,7 @@ impl Context {
     ///
     /// Since CUDA 4.1. Raw: [`cuIpcOpenEventHandle`](fn@cuda_sys::cuIpcOpenEventHandle).
     #[doc(alias = "cuIpcOpenEventHandle")]
+    #[inline]
     pub unsafe fn open_event(&self, handle: &EventIpcHandle) -> Result<Event> {
         release::drain();
         let mut raw = std::ptr::null_mut();

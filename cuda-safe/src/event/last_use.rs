@@ -35,6 +35,7 @@ const COMPLETE: u8 = Progress::Complete as u8;
 
 impl LastUse {
     /// `end` is an event that no other code uses.
+    #[inline]
     pub(crate) fn new(stream: &Stream, end: Event) -> Self {
         Self {
             stream: stream.clone(),
@@ -44,16 +45,19 @@ impl LastUse {
         }
     }
 
+    #[inline]
     pub(crate) fn stream(&self) -> &Stream {
         &self.stream
     }
 
     /// Returns the event that is recorded after the work.
+    #[inline]
     pub(crate) fn end(&self) -> &Event {
         &self.end
     }
 
     /// Returns what earlier calls found out. Calls no driver function.
+    #[inline]
     pub(crate) fn progress(&self) -> Progress {
         match self.progress.load(Ordering::Acquire) {
             RECORDED => Progress::Recorded,
@@ -68,6 +72,7 @@ impl LastUse {
     ///
     /// # Errors
     /// Errors of the driver.
+    #[inline]
     pub(crate) fn record(&self) -> Result<Progress> {
         let known = self.progress();
         if known != Progress::Unknown {
@@ -89,6 +94,7 @@ impl LastUse {
     ///
     /// # Errors
     /// Errors of the driver.
+    #[inline]
     pub(crate) fn is_over(&self, waits: bool) -> Result<bool> {
         match self.record()? {
             Progress::Complete => Ok(true),
@@ -107,6 +113,7 @@ impl LastUse {
     /// nothing is gained, and everything is lost if the driver returned it only once.
     ///
     /// The caller counts a call on the stream, and has set the relaxed capture mode.
+    #[inline]
     pub(crate) fn obstacle(&self) -> Option<Answer> {
         const NOT_READY: Answer =
             Answer { call: "cuEventQuery", code: CUresult::CUDA_ERROR_NOT_READY };

@@ -97,6 +97,7 @@ pub struct EventOptions {
 }
 
 impl EventOptions {
+    #[inline]
     fn flags(self) -> Result<u32> {
         let Self { timing, blocking_sync, interprocess, _non_exhaustive: () } = self;
         let mut flags = CUevent_flags::CU_EVENT_DEFAULT;
@@ -121,6 +122,7 @@ impl Context {
     ///
     /// # Errors
     /// See [`event_with`](Self::event_with).
+    #[inline]
     pub fn event(&self) -> Result<Event> {
         self.event_with(EventOptions::default())
     }
@@ -134,6 +136,7 @@ impl Context {
     /// [`cuEventDestroy_v2`](fn@cuda_sys::cuEventDestroy_v2).
     #[doc(alias = "cuEventCreate")]
     #[doc(alias = "cuEventDestroy")]
+    #[inline]
     pub fn event_with(&self, options: EventOptions) -> Result<Event> {
         let flags = options.flags()?;
         release::drain();
@@ -142,6 +145,7 @@ impl Context {
 
     /// Creates an event for ordering only. Unlike [`event`](Self::event), it may be called during a
     /// release.
+    #[inline]
     pub(crate) fn event_now(&self) -> Result<Event> {
         self.create_event(EventOptions::default().flags()?)
     }
@@ -158,11 +162,13 @@ impl Context {
 
 impl Event {
     /// Takes ownership of a new event, which is destroyed when the last clone is dropped.
+    #[inline]
     fn new_owned(raw: CUevent, context: &Context) -> Self {
         Self { raw, owner: AtomicPtr::default(), context: context.clone() }
     }
 
     /// Wraps an event whose handle foreign code knows.
+    #[inline]
     fn wrap(raw: CUevent, context: &Context, ownership: Ownership) -> Result<Self> {
         expect_handle("event", raw)?;
         let state = State::of_shared(Kind::Event, raw.addr());
@@ -180,6 +186,7 @@ impl Event {
     ///
     /// # Safety
     /// `raw` must be a live event of `context` that no other code destroys.
+    #[inline]
     pub unsafe fn from_raw(raw: CUevent, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Owned)
     }
@@ -192,6 +199,7 @@ impl Event {
     /// # Safety
     /// `raw` must be an event of `context` that stays alive until the last clone of the returned object
     /// is dropped.
+    #[inline]
     pub unsafe fn borrow_raw(raw: CUevent, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Borrowed)
     }
@@ -214,6 +222,7 @@ impl Event {
 
     /// Releases ownership and returns the raw handle. This crate never destroys the event; the event
     /// and its context stay alive until the process exits.
+    #[inline]
     pub fn into_raw(self) -> CUevent {
         let raw = self.as_raw();
         std::mem::forget(self);
@@ -247,11 +256,13 @@ impl Event {
     }
 
     /// Returns whether the event, or its context, is borrowed.
+    #[inline]
     pub(crate) fn is_borrowed(&self) -> bool {
         let is_borrowed = |owner: &Owner| matches!(owner.ownership, Ownership::Borrowed);
         self.owner().is_some_and(is_borrowed) || self.context.depends_on_borrowed()
     }
 
+    #[inline]
     fn owner(&self) -> Option<&Owner> {
         // SAFETY: the pointer is null or comes from `Arc::into_raw`, and this event holds a reference
         // count until it is dropped.
@@ -301,6 +312,7 @@ impl Event {
     ///
     /// # Errors
     /// [`Invalid::StreamIsCaptured`]; errors of the driver.
+    #[inline]
     pub(crate) fn record_uncaptured(&self, stream: &Stream) -> Result<()> {
         let _call = stream.uncaptured(Operation::Record)?;
         self.enqueue_record(stream)
@@ -327,6 +339,7 @@ impl Event {
     ///
     /// Since CUDA 11.1. Raw: [`cuEventRecordWithFlags`](fn@cuda_sys::cuEventRecordWithFlags).
     #[doc(alias = "cuEventRecordWithFlags")]
+    #[inline]
     pub fn record_external(&self, stream: &Stream) -> Result<()> {
         same_context("the event", self.context(), stream.context())?;
         let entry = stream.entry(Operation::Record)?;
@@ -349,6 +362,7 @@ impl Event {
     ///
     /// Since CUDA 2.0. Raw: [`cuEventSynchronize`](fn@cuda_sys::cuEventSynchronize).
     #[doc(alias = "cuEventSynchronize")]
+    #[inline]
     pub fn synchronize(&self) -> Result<()> {
         refuse_in_host_function()?;
         release::drain();
@@ -390,6 +404,7 @@ impl Event {
     /// Since CUDA 2.0 (through `cuEventElapsedTime_v2` since 12.8). Raw:
     /// [`cuEventElapsedTime_v2`](fn@cuda_sys::cuEventElapsedTime_v2).
     #[doc(alias = "cuEventElapsedTime")]
+    #[inline]
     pub fn elapsed_since(&self, start: &Self) -> Result<Duration> {
         let mut milliseconds = 0.0f32;
         let (from, to) = (start.raw(), self.raw());
@@ -410,6 +425,7 @@ impl Event {
 
 impl Owner {
     /// Creates an owner with one reference count.
+    #[inline]
     fn share(
         raw: CUevent,
         context: &Context,
@@ -422,6 +438,7 @@ impl Owner {
 }
 
 impl Destroy for Handle<CUevent> {
+    #[inline]
     fn name(&self) -> &'static str {
         "an event"
     }
@@ -432,12 +449,14 @@ impl Destroy for Handle<CUevent> {
         unsafe { answer!(cuEventDestroy_v2(self.0)) }
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         true
     }
 }
 
 impl Drop for Owner {
+    #[inline]
     fn drop(&mut self) {
         if self.ownership.is_owned() {
             self.state.unpublish();
@@ -447,6 +466,7 @@ impl Drop for Owner {
 }
 
 impl Clone for Event {
+    #[inline]
     fn clone(&self) -> Self {
         let owner = self.shared_owner();
         // SAFETY: the pointer comes from `Arc::into_raw`, and this event holds a reference count.
@@ -507,6 +527,7 @@ impl Drop for Event {
 }
 
 impl fmt::Debug for Event {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Event").field("raw", &self.raw).field("context", self.context()).finish()
     }

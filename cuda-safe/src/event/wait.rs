@@ -25,6 +25,7 @@ impl Stream {
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
+    #[inline]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let state = event.state();
         let on_event = state.enter(Operation::Wait);
@@ -39,6 +40,7 @@ impl Stream {
 
     /// [`wait_event`](Self::wait_event) for an event that no other code knows and that is not part of a
     /// capture.
+    #[inline]
     pub(crate) fn wait_private(&self, event: &Event) -> Result<()> {
         let _call = self.uncaptured(Operation::Wait)?;
         self.enqueue_wait(event, 0)
@@ -56,6 +58,7 @@ impl Stream {
     ///
     /// Since CUDA 11.1. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
+    #[inline]
     pub fn wait_external(&self, event: &Event) -> Result<()> {
         let entry = self.entry(Operation::Wait)?;
         if let CapturedBy::Crate(open) = &entry.captured_by {
@@ -64,6 +67,7 @@ impl Stream {
         self.enqueue_wait(event, CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL.0)
     }
 
+    #[inline]
     fn enqueue_wait(&self, event: &Event, flags: u32) -> Result<()> {
         without_current(self.context(), || {
             // SAFETY: the stream and the event are alive. The driver keeps the state that the wait

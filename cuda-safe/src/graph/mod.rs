@@ -180,6 +180,7 @@ impl Graph {
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphCreate`](fn@cuda_sys::cuGraphCreate).
     #[doc(alias = "cuGraphCreate")]
+    #[inline]
     pub fn new(context: &Context) -> Result<Self> {
         release::drain();
         let mut raw = std::ptr::null_mut();
@@ -189,6 +190,7 @@ impl Graph {
         Ok(Self::of_slots(raw, context, Slots::new(vec![home])))
     }
 
+    #[inline]
     fn of_slots(raw: CUgraph, context: &Context, slots: Slots) -> Self {
         Self {
             raw,
@@ -198,6 +200,7 @@ impl Graph {
     }
 
     /// Takes ownership of a new graph of captured work, whose stream needs `own`.
+    #[inline]
     pub(crate) fn captured(raw: CUgraph, context: &Context, own: Retained) -> Self {
         let mut slots = Slots::new(vec![own]);
         slots.borrows_memory = true;
@@ -207,6 +210,7 @@ impl Graph {
     }
 
     /// Adds objects that the graph needs.
+    #[inline]
     pub(crate) fn with_retained(mut self, others: Vec<Arc<dyn Retain>>) -> Self {
         let slots = self.slots_mut();
         for other in others {
@@ -228,6 +232,7 @@ impl Graph {
     /// or use it. Its work must belong to `context`, or to contexts and green contexts that outlive the
     /// returned object and the executable graphs created from it. The events and modules that it uses
     /// must outlive them too.
+    #[inline]
     pub unsafe fn from_raw(raw: CUgraph, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Owned)
     }
@@ -245,6 +250,7 @@ impl Graph {
     /// be alive as for [`from_raw`](Self::from_raw). The returned object keeps the objects alive that
     /// nodes added or changed through it use, so other code must not use these nodes after it is
     /// dropped.
+    #[inline]
     pub unsafe fn borrow_raw(raw: CUgraph, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Borrowed)
     }
@@ -266,6 +272,7 @@ impl Graph {
     }
 
     /// Wraps a graph that foreign code created.
+    #[inline]
     fn wrap(raw: CUgraph, context: &Context, ownership: Ownership) -> Result<Self> {
         expect_handle("graph", raw)?;
         let home = Retained::ExecutionContext(ExecutionContext::Context(context.clone()));
@@ -282,6 +289,7 @@ impl Graph {
     /// object added or returned.
     ///
     /// The nodes expose the handles of events. See [`Event::as_raw`](crate::Event::as_raw).
+    #[inline]
     pub fn as_raw(&self) -> CUgraph {
         self.slots().publish();
         self.raw
@@ -289,6 +297,7 @@ impl Graph {
 
     /// Releases ownership, and returns the handle with the objects that its nodes use. The caller must
     /// destroy the graph before dropping these objects.
+    #[inline]
     pub fn into_raw(self) -> (CUgraph, RetainedObjects) {
         self.slots().publish();
         let (raw, GraphOwners { slots, context }) = self.into_parts();
@@ -299,6 +308,7 @@ impl Graph {
 
     /// Takes the graph apart without destroying it. A foreign owner keeps it alive until the process
     /// exits.
+    #[inline]
     fn into_parts(mut self) -> (CUgraph, GraphOwners) {
         let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
         std::mem::forget(std::mem::replace(&mut self.ownership, Ownership::Owned));
@@ -306,6 +316,7 @@ impl Graph {
     }
 
     /// Returns the context of the graph: the one that it was created for, or in which it was captured.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.owners.context
     }
@@ -321,6 +332,7 @@ impl Graph {
     /// The conditions of [`ExecutableGraph::launch_unchecked`] must hold for each launch of each
     /// executable graph that is instantiated or updated from this graph from now on, whatever safe code
     /// does.
+    #[inline]
     pub unsafe fn assume_owned(&mut self) {
         self.slots_mut().borrows_memory = false;
     }
@@ -340,6 +352,7 @@ impl Graph {
     #[doc(alias = "cuGraphClone")]
     #[doc(alias = "cuGraphNodeFindInClone")]
     // The driver writes to a graph that it clones, although the handle stays the same.
+    #[inline]
     pub fn try_clone(&mut self) -> Result<Self> {
         self.refuse_owned_memory("be cloned")?;
         let mut raw = std::ptr::null_mut();
@@ -378,11 +391,13 @@ impl Graph {
         self.slots().typed(node)
     }
 
+    #[inline]
     pub(crate) fn slots(&self) -> &Slots {
         &self.owners.slots
     }
 
     /// Returns the slots to change them. They are copied first if an executable graph shares them.
+    #[inline]
     fn slots_mut(&mut self) -> &mut Slots {
         Arc::make_mut(&mut self.owners.slots)
     }
@@ -391,11 +406,13 @@ impl Graph {
     ///
     /// # Errors
     /// See [`Slots::get`].
+    #[inline]
     pub(crate) fn raw_node(&self, id: NodeId) -> Result<CUgraphNode> {
         Ok(self.slots().get(id)?.raw.0)
     }
 
     /// Returns the order of the work on the memory of this graph.
+    #[inline]
     pub(crate) fn memory_order(&mut self) -> Arc<MemoryOrder> {
         let number = self.slots().root();
         let orders = &self.slots().orders;
@@ -408,6 +425,7 @@ impl Graph {
     }
 
     /// Returns an error if the graph owns memory or has conditional handles.
+    #[inline]
     fn refuse_owned_memory(&self, what: &'static str) -> Result<()> {
         self.refuse_conditionals(what)?;
         match self.slots().orders.is_empty() {
@@ -418,24 +436,29 @@ impl Graph {
 }
 
 impl KeepAlive for GraphOwners {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(&self.context)
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.slots.is_borrowed
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 }
 
 impl Destroy for Handle<CUgraph> {
+    #[inline]
     fn name(&self) -> &'static str {
         "a graph"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: the handle stands for the graph, and the caller promises that this is the first call.
         // Executable graphs are copies.
@@ -444,6 +467,7 @@ impl Destroy for Handle<CUgraph> {
 }
 
 impl Drop for Graph {
+    #[inline]
     fn drop(&mut self) {
         if !self.raw.is_null() && self.ownership.is_owned() {
             release(Handle(self.raw), &self.owners);
@@ -452,6 +476,7 @@ impl Drop for Graph {
 }
 
 impl fmt::Debug for Graph {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Graph").field("raw", &self.raw).field("context", self.context()).finish()
     }

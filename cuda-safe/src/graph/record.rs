@@ -76,6 +76,7 @@ impl Graph {
     /// # Errors
     /// [`Invalid::OtherContext`] if the stream does not belong to the context of the graph.
     /// [`try_into_recorder`](Self::try_into_recorder) returns the graph with the error.
+    #[inline]
     pub fn into_recorder(self, stream: &Stream) -> Result<GraphRecorder> {
         Ok(self.try_into_recorder(stream)?)
     }
@@ -85,6 +86,7 @@ impl Graph {
     ///
     /// # Errors
     /// See [`into_recorder`](Self::into_recorder).
+    #[inline]
     pub fn try_into_recorder(mut self, stream: &Stream) -> Result<GraphRecorder, Rejected<Self>> {
         let leaves = same_context("the stream", stream.context(), self.context());
         match leaves.and_then(|()| self.leaves()) {
@@ -101,6 +103,7 @@ impl GraphRecorder {
     ///
     /// # Errors
     /// [`Invalid::RecorderWithoutGraph`] after a failed [`capture`](Self::capture).
+    #[inline]
     pub fn into_graph(self) -> Result<Graph> {
         self.graph.ok_or_else(without_graph)
     }
@@ -110,16 +113,19 @@ impl GraphRecorder {
     ///
     /// # Errors
     /// [`Invalid::RecorderWithoutGraph`].
+    #[inline]
     pub fn graph(&mut self) -> Result<&mut Graph> {
         self.graph.as_mut().ok_or_else(without_graph)
     }
 
     /// Returns the stream that memory is allocated on, and in whose context kernels run.
+    #[inline]
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
     /// Returns the nodes that the next call comes after.
+    #[inline]
     pub fn dependencies(&self) -> &[NodeId] {
         &self.dependencies
     }
@@ -129,6 +135,7 @@ impl GraphRecorder {
     /// # Errors
     /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`]; [`Invalid::RecorderWithoutGraph`]. The
     /// dependencies are then as before.
+    #[inline]
     pub fn set_dependencies(&mut self, nodes: &[NodeId]) -> Result<()> {
         self.change_dependencies(Vec::with_capacity(nodes.len()), nodes)
     }
@@ -137,10 +144,12 @@ impl GraphRecorder {
     ///
     /// # Errors
     /// See [`set_dependencies`](Self::set_dependencies).
+    #[inline]
     pub fn add_dependencies(&mut self, nodes: &[NodeId]) -> Result<()> {
         self.change_dependencies(self.dependencies.clone(), nodes)
     }
 
+    #[inline]
     fn change_dependencies(&mut self, mut all: Vec<NodeId>, nodes: &[NodeId]) -> Result<()> {
         let slots = self.graph()?.slots();
         for node in nodes {
@@ -215,6 +224,7 @@ impl GraphRecorder {
     ///
     /// # Errors
     /// See [`Graph::add_event_record`]; [`Invalid::RecorderWithoutGraph`].
+    #[inline]
     pub fn record_event(&mut self, event: &Event) -> Result<Node<kind::EventRecord>> {
         self.add(|graph, dependencies| graph.add_event_record(dependencies, event))
     }
@@ -223,6 +233,7 @@ impl GraphRecorder {
     ///
     /// # Errors
     /// See [`Graph::add_event_wait`]; [`Invalid::RecorderWithoutGraph`].
+    #[inline]
     pub fn wait_event(&mut self, event: &Event) -> Result<Node<kind::EventWait>> {
         self.add(|graph, dependencies| graph.add_event_wait(dependencies, event))
     }
@@ -231,6 +242,7 @@ impl GraphRecorder {
     ///
     /// # Errors
     /// See [`Graph::add_child`]; [`Invalid::RecorderWithoutGraph`].
+    #[inline]
     pub fn child(&mut self, child: &mut Graph) -> Result<Node<kind::Child>> {
         self.add(|graph, dependencies| graph.add_child(dependencies, child))
     }
@@ -316,6 +328,7 @@ impl GraphRecorder {
 }
 
 #[cold]
+#[inline]
 fn without_graph() -> Error {
     Invalid::RecorderWithoutGraph.into()
 }

@@ -11,35 +11,42 @@ use std::sync::Arc;
 pub(crate) struct UserObject(Arc<dyn Any + Send + Sync>);
 
 impl UserObject {
+    #[inline]
     pub(crate) fn retained(object: Arc<dyn Any + Send + Sync>) -> Arc<dyn Retain> {
         Arc::new(Self(object))
     }
 
     /// Returns whether a graph retains an object only because of [`Graph::retain`] or
     /// [`Stream::enqueue_retaining`](crate::Stream::enqueue_retaining).
+    #[inline]
     pub(super) fn is_in(retained: &Retained) -> bool {
         matches!(retained, Retained::Object(object) if object.as_any().is::<Self>())
     }
 }
 
 impl Retain for UserObject {
+    #[inline]
     fn as_any(&self) -> &dyn Any {
         self
     }
 
+    #[inline]
     fn is_same(&self, other: &dyn Retain) -> bool {
         let other = other.as_any().downcast_ref::<Self>();
         other.is_some_and(|other| Arc::ptr_eq(&self.0, &other.0))
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         false
     }
 
+    #[inline]
     fn publish(&self) {}
 }
 
 impl fmt::Debug for UserObject {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("UserObject").finish_non_exhaustive()
     }
@@ -73,6 +80,7 @@ impl Graph {
     /// stream.synchronize()?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
+    #[inline]
     pub fn retain(&mut self, object: Arc<dyn Any + Send + Sync>) {
         let object = UserObject::retained(object);
         self.slots_mut().common.push(Retained::Object(object));
@@ -85,6 +93,7 @@ impl ExecutableGraph {
     /// Each update replaces objects. They are released in batches, because a release records an event
     /// on each stream that the graph was launched on. Call this function after an update that replaces
     /// much memory.
+    #[inline]
     pub fn release_replaced(&mut self) {
         self.release_retired();
     }

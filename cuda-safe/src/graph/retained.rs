@@ -31,6 +31,7 @@ pub(crate) enum Retained {
 
 impl Retained {
     /// Returns an object that a capture retained.
+    #[inline]
     pub(crate) fn of_capture(object: Arc<dyn Retain>) -> Self {
         let any = object.as_any();
         if let Some(stream) = any.downcast_ref::<RetainedStream>() {
@@ -44,6 +45,7 @@ impl Retained {
         }
     }
 
+    #[inline]
     fn is_same_object(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::ExecutionContext(own), Self::ExecutionContext(other)) => own.is_same(other),
@@ -57,6 +59,7 @@ impl Retained {
 }
 
 impl From<RetainedStream> for Retained {
+    #[inline]
     fn from(stream: RetainedStream) -> Self {
         match stream {
             RetainedStream::Home(home) => Self::ExecutionContext(home),
@@ -66,14 +69,17 @@ impl From<RetainedStream> for Retained {
 }
 
 impl Retain for Retained {
+    #[inline]
     fn as_any(&self) -> &dyn Any {
         self
     }
 
+    #[inline]
     fn is_same(&self, other: &dyn Retain) -> bool {
         other.as_any().downcast_ref().is_some_and(|other| self.is_same_object(other))
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         match self {
             Self::ExecutionContext(execution_context) => execution_context.is_borrowed(),
@@ -85,6 +91,7 @@ impl Retain for Retained {
         }
     }
 
+    #[inline]
     fn publish(&self) {
         match self {
             Self::Event(event) => event.publish(),

@@ -43,6 +43,7 @@ impl CallState {
     ///
     /// # Errors
     /// [`Invalid::CurrentElsewhere`].
+    #[inline]
     pub(super) fn check_thread(&self) -> Result<()> {
         let current = *self.current();
         match current {
@@ -54,6 +55,7 @@ impl CallState {
     }
 
     /// Records a guard of this thread. The caller holds the lock and has checked the thread.
+    #[inline]
     pub(super) fn add_guard(&self) {
         let mut current = self.current();
         let guards = current.map_or(0, |(_, guards)| guards);
@@ -61,6 +63,7 @@ impl CallState {
     }
 
     /// Records that a guard of this thread has ended.
+    #[inline]
     pub(super) fn remove_guard(&self) {
         let mut current = self.current();
         *current = match *current {
@@ -69,6 +72,7 @@ impl CallState {
         };
     }
 
+    #[inline]
     fn current(&self) -> MutexGuard<'_, Option<(ThreadId, usize)>> {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,6 +82,7 @@ impl CallState {
 static LOCKS: Mutex<Vec<(usize, Weak<CallState>)>> = Mutex::new(Vec::new());
 
 /// Returns the lock of a green context that is alive.
+#[inline]
 pub(super) fn lock_of(raw: CUgreenCtx) -> Arc<CallState> {
     // In a forked child, a thread that no longer exists may hold the mutex of the list. A fresh lock is
     // enough there, because no thread of a forked child calls the driver.

@@ -104,6 +104,7 @@ impl GreenContext {
     }
 
     /// Takes ownership of a handle that was just created from `descriptor`.
+    #[inline]
     pub(super) fn own(raw: CUgreenCtx, primary: Context, descriptor: Descriptor) -> Self {
         Self::wrap(raw, Ownership::Owned, primary, descriptor)
     }
@@ -121,6 +122,7 @@ impl GreenContext {
     /// `raw` must be a live green context on the device of `primary`, and `primary` must be that
     /// device's primary context. No other code destroys the green context, or uses its objects after
     /// it is destroyed. It must not be on any thread's context stack by then.
+    #[inline]
     pub unsafe fn from_raw(raw: CUgreenCtx, primary: &Context) -> Result<Self> {
         Self::wrap_foreign(raw, Ownership::Owned, primary)
     }
@@ -135,6 +137,7 @@ impl GreenContext {
     /// `raw` must be a green context on the device of `primary`, and `primary` must be that device's
     /// primary context. `raw` must stay alive until the last clone of the returned object and every
     /// stream created from it are dropped. It must not be on any thread's context stack by then.
+    #[inline]
     pub unsafe fn borrow_raw(raw: CUgreenCtx, primary: &Context) -> Result<Self> {
         Self::wrap_foreign(raw, Ownership::Borrowed, primary)
     }
@@ -158,6 +161,7 @@ impl GreenContext {
     }
 
     /// Wraps a green context that foreign code created.
+    #[inline]
     fn wrap_foreign(raw: CUgreenCtx, ownership: Ownership, primary: &Context) -> Result<Self> {
         expect_handle("green context", raw)?;
         Ok(Self::wrap(raw, ownership, primary.clone(), Descriptor::default()))
@@ -174,6 +178,7 @@ impl GreenContext {
     ///
     /// Since CUDA 12.4. Raw: [`cuStreamGetGreenCtx`](fn@cuda_sys::cuStreamGetGreenCtx).
     #[doc(alias = "cuStreamGetGreenCtx")]
+    #[inline]
     pub fn of_stream(stream: &Stream) -> Result<Option<Self>> {
         if is_leased(stream) {
             return Err(Invalid::StreamOfPool.into());
@@ -183,6 +188,7 @@ impl GreenContext {
 
     /// Returns the green context of any stream, including a stream of a pool. The caller must not
     /// create streams from it, because the pool would not know about them.
+    #[inline]
     pub(super) fn of_any_stream(stream: &Stream) -> Result<Option<Self>> {
         if let Some(green) = stream.green_context() {
             return Ok(Some(green));
@@ -206,6 +212,7 @@ impl GreenContext {
         Ok(Some(green))
     }
 
+    #[inline]
     fn wrap(
         raw: CUgreenCtx,
         ownership: Ownership,
@@ -229,17 +236,20 @@ impl GreenContext {
     }
 
     /// Returns the green context as its streams keep it.
+    #[inline]
     pub(super) fn partition(&self) -> Arc<dyn Partition> {
         Arc::<Inner>::clone(&self.inner)
     }
 
     /// Returns the raw handle without giving up ownership. Do not destroy it.
+    #[inline]
     pub fn as_raw(&self) -> CUgreenCtx {
         self.inner.raw
     }
 
     /// Releases ownership and returns the raw handle. This crate never destroys the green context; the
     /// green context, its groups and its primary context stay alive until the process exits.
+    #[inline]
     pub fn into_raw(self) -> CUgreenCtx {
         let raw = self.as_raw();
         std::mem::forget(self);
@@ -247,6 +257,7 @@ impl GreenContext {
     }
 
     /// Returns the device.
+    #[inline]
     pub fn device(&self) -> Device {
         self.context().device()
     }
@@ -262,11 +273,13 @@ impl GreenContext {
     ///
     /// Since CUDA 12.4. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
+    #[inline]
     pub fn sm_count(&self) -> u32 {
         self.inner.sm_count
     }
 
     /// Queries a resource of the partition. Calls `cuGreenCtxGetDevResource`.
+    #[inline]
     pub(super) fn get_resource(
         &self,
         out: &mut CUdevResource,
@@ -283,6 +296,7 @@ impl GreenContext {
     ///
     /// Since CUDA 12.9. Raw: [`cuGreenCtxGetId`](fn@cuda_sys::cuGreenCtxGetId).
     #[doc(alias = "cuGreenCtxGetId")]
+    #[inline]
     pub fn id(&self) -> Result<u64> {
         let mut id = 0;
         let _lock = self.lock()?;
@@ -295,6 +309,7 @@ impl GreenContext {
     ///
     /// # Errors
     /// See [`stream_with`](Self::stream_with).
+    #[inline]
     pub fn stream(&self) -> Result<Stream> {
         self.stream_with(StreamOptions::default())
     }
@@ -308,6 +323,7 @@ impl GreenContext {
     /// Since CUDA 12.5. On 12.4 the stream is created through the context's view, which is current
     /// during the call. Raw: [`cuGreenCtxStreamCreate`](fn@cuda_sys::cuGreenCtxStreamCreate).
     #[doc(alias = "cuGreenCtxStreamCreate")]
+    #[inline]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
         if options.blocking {
             return Err(Invalid::BlockingGreenStream.into());
@@ -361,6 +377,7 @@ impl GreenContext {
     /// println!("clusters of {blocks} blocks at most");
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
+    #[inline]
     pub fn max_cluster_size(&self, kernel: &Kernel, config: LaunchConfig) -> Result<u32> {
         kernel.max_cluster_size_on(&self.stream()?, config, &LaunchAttributes::default())
     }
@@ -385,16 +402,19 @@ impl Inner {
     }
 
     /// Returns whether the green context, or an object that it depends on, is borrowed.
+    #[inline]
     pub(super) fn is_borrowed(&self) -> bool {
         self.is_borrowed
     }
 
+    #[inline]
     fn get_resource(&self, out: &mut CUdevResource, kind: CUdevResourceType) -> Result<()> {
         let _lock = self.calls.lock()?;
         // SAFETY: the green context is alive, and the pointer refers to a borrowed resource.
         unsafe { call!(cuGreenCtxGetDevResource(self.raw, &raw mut *out, kind)) }
     }
 
+    #[inline]
     fn query_sm_count(&self) -> Option<u32> {
         let mut description = Description::default();
         let kind = CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM;
@@ -404,6 +424,7 @@ impl Inner {
 }
 
 impl Drop for Inner {
+    #[inline]
     fn drop(&mut self) {
         if self.ownership.is_owned() {
             release(Handle(self.raw), &self.retained);
@@ -412,6 +433,7 @@ impl Drop for Inner {
 }
 
 impl Destroy for Handle<CUgreenCtx> {
+    #[inline]
     fn name(&self) -> &'static str {
         "a green context"
     }
@@ -425,14 +447,17 @@ impl Destroy for Handle<CUgreenCtx> {
 }
 
 impl KeepAlive for Arc<Retained> {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(&self.primary)
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.primary.is_borrowed()
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(Self::clone(self))
     }
@@ -440,6 +465,7 @@ impl KeepAlive for Arc<Retained> {
 
 /// Two green contexts are equal if they have the same handle.
 impl PartialEq for GreenContext {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.inner == other.inner
     }
@@ -448,6 +474,7 @@ impl PartialEq for GreenContext {
 impl Eq for GreenContext {}
 
 impl PartialEq for Inner {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         // Both are alive, so equal handles mean the same green context.
         self.raw == other.raw && self.context() == other.context()
@@ -455,12 +482,14 @@ impl PartialEq for Inner {
 }
 
 impl fmt::Debug for GreenContext {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
 impl fmt::Debug for Inner {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GreenContext")
             .field("raw", &self.raw)

@@ -36,12 +36,14 @@ impl GreenContext {
     ///
     /// Since CUDA 12.4. Raw: [`cuCtxFromGreenCtx`](fn@cuda_sys::cuCtxFromGreenCtx).
     #[doc(alias = "cuCtxFromGreenCtx")]
+    #[inline]
     pub fn as_raw_context(&self) -> Result<CUcontext> {
         let _lock = self.lock()?;
         self.view()
     }
 
     /// The caller holds the lock.
+    #[inline]
     fn view(&self) -> Result<CUcontext> {
         let mut view = std::ptr::null_mut();
         // SAFETY: the green context is alive, and the pointer refers to a local variable.
@@ -61,6 +63,7 @@ impl GreenContext {
     ///
     /// Since CUDA 12.4. Raw: [`cuCtxFromGreenCtx`](fn@cuda_sys::cuCtxFromGreenCtx).
     #[doc(alias = "cuCtxFromGreenCtx")]
+    #[inline]
     pub fn make_current(&self) -> Result<CurrentGreenContext> {
         let _lock = self.lock()?;
         self.calls().check_thread()?;
@@ -115,6 +118,7 @@ impl GreenContext {
     ///
     /// Since CUDA 12.4. Raw: [`cuGreenCtxRecordEvent`](fn@cuda_sys::cuGreenCtxRecordEvent).
     #[doc(alias = "cuGreenCtxRecordEvent")]
+    #[inline]
     pub fn record_event(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self.context())?;
         let _lock = self.lock()?;
@@ -135,6 +139,7 @@ impl GreenContext {
     ///
     /// Since CUDA 12.4. Raw: [`cuGreenCtxWaitEvent`](fn@cuda_sys::cuGreenCtxWaitEvent).
     #[doc(alias = "cuGreenCtxWaitEvent")]
+    #[inline]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
         let _lock = self.lock()?;
         captured(without_current(self.context(), || {
@@ -145,6 +150,7 @@ impl GreenContext {
 }
 
 /// Translates the driver's errors about captures.
+#[inline]
 fn captured(done: Result<()>) -> Result<()> {
     match done {
         Err(error)
@@ -164,6 +170,7 @@ fn captured(done: Result<()>) -> Result<()> {
 
 impl CurrentGreenContext {
     /// Returns the green context that is current.
+    #[inline]
     pub fn green_context(&self) -> &GreenContext {
         &self.green
     }
@@ -175,6 +182,7 @@ impl CurrentGreenContext {
     ///
     /// Since CUDA 12.4.
     #[doc(alias = "CU_STREAM_LEGACY")]
+    #[inline]
     pub fn legacy_stream(&self) -> DefaultStream<'_> {
         self.guard.legacy_stream().of_green(&self.partition)
     }
@@ -183,6 +191,7 @@ impl CurrentGreenContext {
     ///
     /// Since CUDA 12.4.
     #[doc(alias = "CU_STREAM_PER_THREAD")]
+    #[inline]
     pub fn per_thread_stream(&self) -> DefaultStream<'_> {
         self.guard.per_thread_stream().of_green(&self.partition)
     }
@@ -192,10 +201,12 @@ impl CurrentGreenContext {
     ///
     /// # Errors
     /// See [`CurrentContext::end`].
+    #[inline]
     pub fn end(mut self) -> Result<()> {
         self.leave()
     }
 
+    #[inline]
     fn leave(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.has_ended, true) {
             return Ok(());
@@ -210,6 +221,7 @@ impl CurrentGreenContext {
 }
 
 impl Drop for CurrentGreenContext {
+    #[inline]
     fn drop(&mut self) {
         match self.leave() {
             // A forked child has nothing to report.

@@ -43,6 +43,7 @@ impl Descriptor {
 
     /// Adds a workqueue resource, which [`create`](Self::create) checks. Since CUDA 13.1.
     #[must_use]
+    #[inline]
     pub fn with_workqueues(mut self, queues: Workqueues) -> Self {
         self.workqueues.push(queues);
         self
@@ -53,16 +54,19 @@ impl Descriptor {
     /// Code that uses the default stream of the current context cannot be used with such a green
     /// context. Since CUDA 13.3.
     #[must_use]
+    #[inline]
     pub fn without_default_stream(self) -> Self {
         Self { has_no_default_stream: true, ..self }
     }
 
     /// Returns the number of SMs in all groups.
+    #[inline]
     pub fn sm_count(&self) -> u32 {
         self.groups.iter().map(SmGroup::sm_count).sum()
     }
 
     /// Returns the groups without the workqueue resource. A new descriptor can be created from them.
+    #[inline]
     pub fn into_groups(self) -> Vec<SmGroup> {
         self.groups
     }
@@ -92,6 +96,7 @@ impl Descriptor {
     #[doc(alias = "cuDevResourceGenerateDesc")]
     #[doc(alias = "cuGreenCtxCreate")]
     #[doc(alias = "cuGreenCtxDestroy")]
+    #[inline]
     pub fn create(self) -> Result<GreenContext> {
         Ok(self.try_create()?)
     }
@@ -100,6 +105,7 @@ impl Descriptor {
     ///
     /// # Errors
     /// See [`create`](Self::create).
+    #[inline]
     pub fn try_create(self) -> Result<GreenContext, Rejected<Self>> {
         match self.create_raw() {
             Ok((raw, primary)) => Ok(GreenContext::own(raw, primary, self)),
@@ -107,6 +113,7 @@ impl Descriptor {
         }
     }
 
+    #[inline]
     fn create_raw(&self) -> Result<(cuda_sys::CUgreenCtx, Context)> {
         let flags = self.flags()?;
         let mut resources = combined_resources(&self.groups)?;
@@ -129,6 +136,7 @@ impl Descriptor {
     }
 
     /// Returns the workqueue resource, if there is one, for a green context on `device`.
+    #[inline]
     fn checked_workqueues(&self, device: Device) -> Result<Option<CUdevResource>> {
         let queues = match &self.workqueues[..] {
             [] => return Ok(None),
@@ -146,6 +154,7 @@ impl Descriptor {
         Ok(Some(queues.raw()))
     }
 
+    #[inline]
     fn flags(&self) -> Result<u32> {
         if !self.has_no_default_stream {
             // Required up to 13.2.

@@ -69,10 +69,12 @@ impl GroupRequest {
     pub const ANY_LOCALITY_DOMAIN: u32 = !0;
 
     /// Creates a request for a group of `sm_count` SMs.
+    #[inline]
     pub fn new(sm_count: u32) -> Self {
         Self { sm_count, ..Self::default() }
     }
 
+    #[inline]
     fn params(self) -> CU_DEV_SM_RESOURCE_GROUP_PARAMS {
         let Self {
             sm_count,
@@ -92,6 +94,7 @@ impl GroupRequest {
         }
     }
 
+    #[inline]
     fn from_params(params: &CU_DEV_SM_RESOURCE_GROUP_PARAMS) -> Self {
         Self {
             sm_count: params.smCount,
@@ -131,6 +134,7 @@ impl SmResource {
     ///
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
+    #[inline]
     pub fn discover(&self, groups: &[GroupRequest]) -> Result<Vec<GroupRequest>> {
         discover(&self.description, check(self.device, &self.description, groups)?)
     }
@@ -147,6 +151,7 @@ impl SmResource {
     ///
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
+    #[inline]
     pub fn split(&self, split: ExactSplit) -> Result<Split> {
         let params = check(self.device, &self.description, &split.groups)?;
         // An impossible request is found before the device is registered as split.
@@ -169,6 +174,7 @@ impl SmGroup {
     ///
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
+    #[inline]
     pub fn discover(&self, groups: &[GroupRequest]) -> Result<Vec<GroupRequest>> {
         let params = check(self.device(), self.description(), groups)?;
         match discover(self.description(), params.clone()) {
@@ -195,6 +201,7 @@ impl SmGroup {
     ///
     /// Since CUDA 13.1. Raw: [`cuDevSmResourceSplit`](fn@cuda_sys::cuDevSmResourceSplit).
     #[doc(alias = "cuDevSmResourceSplit")]
+    #[inline]
     pub fn split(self, split: ExactSplit) -> Result<Split> {
         Ok(self.try_split(split)?)
     }
@@ -203,10 +210,12 @@ impl SmGroup {
     ///
     /// # Errors
     /// See [`split`](Self::split).
+    #[inline]
     pub fn try_split(self, split: ExactSplit) -> Result<Split, Rejected<Self>> {
         self.divide(&split.groups).map_err(|error| Rejected::new(error, self))
     }
 
+    #[inline]
     fn divide(&self, groups: &[GroupRequest]) -> Result<Split> {
         let params = check(self.device(), self.description(), groups)?;
         let origin: KeepAlive = Arc::<Origin>::clone(&self.origin);
@@ -227,6 +236,7 @@ impl SmGroup {
 }
 
 /// Returns whether the driver refuses to split this kind of resource at all, rather than this request.
+#[inline]
 fn cannot_be_split(error: &Error) -> bool {
     let refused = [
         CUresult::CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION,
@@ -238,6 +248,7 @@ fn cannot_be_split(error: &Error) -> bool {
 type GroupParams = Vec<CU_DEV_SM_RESOURCE_GROUP_PARAMS>;
 
 /// Returns the groups that the driver would choose for these requests in a split of `part`.
+#[inline]
 fn discover(description: &Description, mut params: GroupParams) -> Result<Vec<GroupRequest>> {
     let count = u32::try_from(params.len()).unwrap_or(u32::MAX);
     let (source, requests) = (&raw const *description.raw(), params.as_mut_ptr());
@@ -249,6 +260,7 @@ fn discover(description: &Description, mut params: GroupParams) -> Result<Vec<Gr
 }
 
 /// Splits `part` and stores the guard in the result.
+#[inline]
 fn split_exactly(
     device: Device,
     description: &Description,
@@ -268,6 +280,7 @@ fn split_exactly(
 }
 
 /// Checks the rules that can be checked before the driver is called.
+#[inline]
 fn check(
     device: Device,
     description: &Description,
@@ -311,6 +324,7 @@ fn check(
 }
 
 /// Checks the flags, because drivers are known to ignore flags that they do not know.
+#[inline]
 fn check_flags(index: usize, group: &GroupRequest, driver: CudaVersion) -> Result<()> {
     let flags = group.flags;
     let single_domain = GroupFlags::LOCALITY_DOMAIN_ID;

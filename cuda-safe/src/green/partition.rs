@@ -73,6 +73,7 @@ pub struct Part {
 
 impl Part {
     /// Returns the number of SMs in the partition.
+    #[inline]
     pub fn sm_count(&self) -> u32 {
         self.groups.iter().map(SmGroup::sm_count).sum()
     }
@@ -82,6 +83,7 @@ impl Part {
     /// # Errors
     /// See [`GreenContext::new`]. On an error, the groups are dropped. [`GreenContext::try_new`] of
     /// [`groups`](Self::groups) returns them with the error.
+    #[inline]
     pub fn create(self) -> Result<GreenContext> {
         GreenContext::new(self.groups)
     }
@@ -122,6 +124,7 @@ impl SmResource {
     /// }
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
+    #[inline]
     pub fn partition(&self, partitioning: &PartitionRequest) -> Result<Partitions> {
         let plan = self.plan(partitioning)?;
         match plan.method {
@@ -130,6 +133,7 @@ impl SmResource {
         }
     }
 
+    #[inline]
     fn partition_exactly(
         &self,
         plan: &Plan,
@@ -159,6 +163,7 @@ impl SmResource {
         })
     }
 
+    #[inline]
     fn compose(
         &self,
         plan: &Plan,

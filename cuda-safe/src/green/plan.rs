@@ -37,6 +37,7 @@ pub struct Plan {
 }
 
 impl PlannedPart {
+    #[inline]
     fn new(size: Option<u32>, sm_count: u32) -> Self {
         Self { asked: size, sm_count, size }
     }
@@ -44,6 +45,7 @@ impl PlannedPart {
 
 impl Plan {
     /// Stores the requested numbers of SMs, because percentages may have been rounded down.
+    #[inline]
     fn with_requested_sizes(mut self, sizes: &[PartitionSize], asked: &[Option<u32>]) -> Self {
         for (part, (size, asked)) in self.parts.iter_mut().zip(sizes.iter().zip(asked)) {
             if matches!(size, PartitionSize::Percent(_)) {
@@ -54,6 +56,7 @@ impl Plan {
     }
 
     /// Returns whether both plans create the same partitions. The requested sizes may differ.
+    #[inline]
     pub(super) fn has_same_partitions(&self, other: &Self) -> bool {
         let sizes = |plan: &Self| plan.parts.iter().map(|part| part.sm_count).collect::<Vec<_>>();
         self.method == other.method && sizes(self) == sizes(other)
@@ -92,10 +95,12 @@ struct EqualSplits<'a> {
 }
 
 impl<'a> EqualSplits<'a> {
+    #[inline]
     fn new(resource: &'a SmResource, flags: SplitFlags) -> Self {
         Self { resource, flags, queried: None }
     }
 
+    #[inline]
     fn get(&mut self) -> Result<&[EqualSplit]> {
         let queried = match self.queried.take() {
             Some(queried) => queried,
@@ -127,6 +132,7 @@ struct Shared {
 
 impl Shared {
     /// Returns the share of a weight.
+    #[inline]
     fn share(self, weight: u32) -> u32 {
         let share = u64::from(self.sms) * u64::from(weight) / self.weights.max(1);
         let share = u32::try_from(share).unwrap_or(u32::MAX);
@@ -136,6 +142,7 @@ impl Shared {
 
 impl PartitionSize {
     /// Returns the weight, or `None` if the size does not depend on the other sizes, or is the rest.
+    #[inline]
     fn weight(&self) -> Option<u32> {
         match self {
             Self::Weight(weight) => Some(*weight),
@@ -146,6 +153,7 @@ impl PartitionSize {
 }
 
 /// Checks the rules that hold on every device.
+#[inline]
 fn check(sizes: &[PartitionSize]) -> Result<()> {
     if sizes.is_empty() {
         return Err(Invalid::NoGroups.into());
@@ -171,6 +179,7 @@ impl SmResource {
     ///
     /// # Errors
     /// See [`count_groups`](Self::count_groups).
+    #[inline]
     pub fn equal_splits(&self, flags: SplitFlags) -> Result<Vec<EqualSplit>> {
         let step = self.step(flags)?;
         let mut splits = Vec::new();
@@ -208,6 +217,7 @@ impl SmResource {
     /// println!("{urgent} SMs for urgent work, {rest} for the rest");
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
+    #[inline]
     pub fn plan(&self, partitioning: &PartitionRequest) -> Result<Plan> {
         let PartitionRequest { sizes, flags, .. } = partitioning;
         check(sizes)?;
@@ -230,6 +240,7 @@ impl SmResource {
 
     /// Returns the sizes to try, best first: the minimum number of SMs of each partition, or `None` for
     /// the rest.
+    #[inline]
     fn attempts<'a>(
         &'a self,
         sizes: &'a [PartitionSize],
@@ -275,6 +286,7 @@ impl SmResource {
 
     /// Returns whether a size is a percentage and all sizes would fit if every number of SMs were
     /// possible.
+    #[inline]
     fn may_be_rounded_down(&self, sizes: &[PartitionSize]) -> bool {
         let all = u64::from(self.sm_count());
         let hundredths = |size: &PartitionSize| match size {
@@ -288,6 +300,7 @@ impl SmResource {
     }
 
     /// Returns the number of SMs for each requested size, or `None` for the rest.
+    #[inline]
     fn counts(
         &self,
         sizes: &[PartitionSize],
@@ -316,6 +329,7 @@ impl SmResource {
         sizes.iter().map(size).collect()
     }
 
+    #[inline]
     fn plan_sizes(&self, sizes: &[Option<u32>], splits: &mut EqualSplits<'_>) -> Result<Plan> {
         if let Some(plan) = self.plan_exact(sizes)? {
             return Ok(plan);
@@ -324,12 +338,14 @@ impl SmResource {
     }
 
     /// Returns the difference between consecutive partition sizes.
+    #[inline]
     fn step(&self, flags: SplitFlags) -> Result<u32> {
         // Measured: without co-scheduling, sizes are multiples of two SMs.
         let ignores_coscheduling = flags.contains(SplitFlags::IGNORE_SM_COSCHEDULING);
         Ok(if ignores_coscheduling { 2 } else { self.granularity()?.multiple.max(1) })
     }
 
+    #[inline]
     fn smallest(&self, flags: SplitFlags) -> Result<u32> {
         let ignores_coscheduling = flags.contains(SplitFlags::IGNORE_SM_COSCHEDULING);
         let min = if ignores_coscheduling { 2 } else { self.granularity()?.min };
@@ -338,6 +354,7 @@ impl SmResource {
 
     /// Returns a plan for an exact split, or `None` if the driver does not support exact splits or
     /// cannot create this one.
+    #[inline]
     fn plan_exact(&self, sizes: &[Option<u32>]) -> Result<Option<Plan>> {
         let requests = self.requests(sizes)?;
         let groups = match self.discover(&requests) {
@@ -374,6 +391,7 @@ impl SmResource {
     }
 
     /// Returns the requests for an exact split: the sizes rounded up, and the rest at the end.
+    #[inline]
     pub(super) fn requests(&self, sizes: &[Option<u32>]) -> Result<Vec<GroupRequest>> {
         let multiple = self.granularity()?.multiple.max(2);
         let rounded = |size: u32| {
@@ -387,6 +405,7 @@ impl SmResource {
 
     /// Returns a plan of groups of one size: the size that exceeds the requested SMs the least, and the
     /// largest of these.
+    #[inline]
     fn plan_composed(&self, sizes: &[Option<u32>], splits: &[EqualSplit]) -> Result<Plan> {
         let driver = init::version()?;
         let allow_several = driver >= CudaVersion::new(12, 5);
@@ -418,6 +437,7 @@ impl SmResource {
     /// Returns the partitions that can be composed of groups of one size, or `None` if there are too
     /// few groups. A partition may have more than one group only if `allow_several` is set. With
     /// `require_equal`, the remainder of the split is not used.
+    #[inline]
     fn compose_from(
         &self,
         split: &EqualSplit,

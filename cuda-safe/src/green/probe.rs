@@ -162,6 +162,7 @@ impl SmProbe {
     ///
     /// # Errors
     /// See [`Module::from_ptx`].
+    #[inline]
     pub fn new(context: &Context) -> Result<Self> {
         let device = context.device();
         let sms = device.attribute(attribute::MULTIPROCESSOR_COUNT)?;
@@ -174,6 +175,7 @@ impl SmProbe {
     }
 
     /// Returns the context whose streams can be probed, including streams of its green contexts.
+    #[inline]
     pub fn context(&self) -> &Context {
         self.kernel.kernel().context()
     }
@@ -184,6 +186,7 @@ impl SmProbe {
     /// # Errors
     /// The stream belongs to another context or is being captured. See also [`DeviceBuffer::zeroed`].
     /// Errors of a kernel launch.
+    #[inline]
     pub fn start(&self, stream: &Stream) -> Result<SmProbing> {
         let given = match GreenContext::of_any_stream(stream) {
             Ok(green) => green.map(|green| green.sm_count()),
@@ -205,6 +208,7 @@ impl SmProbe {
     ///
     /// # Errors
     /// See [`start`](Self::start) and [`synchronize`](SmProbing::synchronize).
+    #[inline]
     pub fn trace(&self, stream: &Stream) -> Result<SmTrace> {
         self.start(stream)?.synchronize()
     }
@@ -214,6 +218,7 @@ impl SmProbe {
     ///
     /// # Errors
     /// See [`trace`](Self::trace).
+    #[inline]
     pub fn sms(&self, stream: &Stream) -> Result<BTreeSet<u32>> {
         Ok(self.trace(stream)?.sms)
     }
@@ -223,6 +228,7 @@ impl SmProbe {
     ///
     /// # Errors
     /// See [`trace`](Self::trace).
+    #[inline]
     pub fn compare(&self, first: &Stream, second: &Stream) -> Result<SmOverlap> {
         let probing = [self.start(first)?, self.start(second)?];
         let [first_trace, second_trace] = probing.map(SmProbing::synchronize);
@@ -237,6 +243,7 @@ impl SmProbe {
 }
 
 /// Returns whether this process is an MPS client, as far as the driver reports it.
+#[inline]
 fn may_be_mps(device: &Device) -> Result<bool> {
     match device.attribute(attribute::MPS_ENABLED) {
         Ok(enabled) => Ok(enabled),
@@ -252,6 +259,7 @@ impl SmProbing {
     ///
     /// # Errors
     /// See [`DeviceBuffer::to_vec`].
+    #[inline]
     pub fn synchronize(self) -> Result<SmTrace> {
         let sms = self.sm_ids.to_vec()?.into_iter().collect();
         Ok(SmTrace::new(sms, self.given, self.reasons))
@@ -259,6 +267,7 @@ impl SmProbing {
 }
 
 impl SmTrace {
+    #[inline]
     fn new(sms: BTreeSet<u32>, given: Option<u32>, reasons: Reasons) -> Self {
         let used_sms = u32::try_from(sms.len()).unwrap_or(u32::MAX);
         let count = given.map_or(0, |given| used_sms.saturating_sub(given));
@@ -274,6 +283,7 @@ impl SmTrace {
     ///
     /// Traces do not contain the green context, so two streams of one green context are reported as
     /// [`Given`](SmOverlapCause::Given).
+    #[inline]
     pub fn compare(&self, second: &Self) -> SmOverlap {
         let (first, second) = (self.clone(), second.clone());
         let shared: BTreeSet<u32> = first.sms.intersection(&second.sms).copied().collect();
@@ -283,6 +293,7 @@ impl SmTrace {
 }
 
 /// Returns why two streams share SMs.
+#[inline]
 fn cause(first: &SmTrace, second: &SmTrace, shared: usize) -> SmOverlapCause {
     if first.given.is_none() || second.given.is_none() {
         return SmOverlapCause::NotPartitioned;
@@ -303,12 +314,14 @@ fn cause(first: &SmTrace, second: &SmTrace, shared: usize) -> SmOverlapCause {
 
 impl SmOverlap {
     /// Returns whether the hardware added the shared SMs. The device was then split correctly.
+    #[inline]
     pub fn is_by_hardware(&self) -> bool {
         matches!(self.cause, Some(SmOverlapCause::Mps | SmOverlapCause::DynamicParallelism))
     }
 }
 
 impl fmt::Display for SmOverlap {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(cause) = self.cause else {
             return f.write_str("the streams share no SMs");
@@ -318,6 +331,7 @@ impl fmt::Display for SmOverlap {
 }
 
 impl fmt::Display for SmOverlapCause {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotPartitioned => "at least one stream belongs to no green context",
@@ -335,6 +349,7 @@ impl fmt::Display for SmOverlapCause {
 }
 
 impl fmt::Display for AddedSms {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} more SMs than given; possible reason: ", self.count)?;
         f.write_str(match (self.by_dynamic_parallelism, self.by_mps) {
@@ -350,6 +365,7 @@ impl fmt::Display for AddedSms {
 }
 
 impl fmt::Debug for SmProbe {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SmProbe")
             .field("kernel", self.kernel.kernel())

@@ -58,16 +58,19 @@ unsafe impl Sync for Description {}
 
 impl Description {
     /// Returns whether the driver has described SMs here. An empty remainder has no type.
+    #[inline]
     pub(super) fn is_of_sms(&self) -> bool {
         self.raw.type_ == CUdevResourceType::CU_DEV_RESOURCE_TYPE_SM
     }
 
     /// Returns the memory that the driver fills in.
+    #[inline]
     pub(super) fn as_mut_raw(&mut self) -> &mut CUdevResource {
         &mut self.raw
     }
 
     /// Returns empty descriptions for the groups, followed by one for the remainder.
+    #[inline]
     pub(super) fn new_array(groups: usize) -> Vec<Self> {
         let mut descriptions = Vec::with_capacity(groups + 1);
         descriptions.resize_with(groups, Self::default);
@@ -76,24 +79,29 @@ impl Description {
     }
 
     /// Returns a pointer to the first of several descriptions.
+    #[inline]
     pub(super) fn first_raw(descriptions: &mut [Self]) -> *mut CUdevResource {
         descriptions.as_mut_ptr().cast()
     }
 
+    #[inline]
     pub(super) fn raw(&self) -> &CUdevResource {
         &self.raw
     }
 
+    #[inline]
     fn sm(&self) -> CUdevSmResource {
         // SAFETY: the field is a struct of integers, and all bytes of the union are initialized, by the
         // driver or as zeros.
         unsafe { self.raw.__bindgen_anon_1.sm }
     }
 
+    #[inline]
     pub(super) fn sm_count(&self) -> u32 {
         self.sm().smCount
     }
 
+    #[inline]
     fn properties(&self) -> SmProperties {
         let sm = self.sm();
         let driver = init::version().ok();
@@ -139,6 +147,7 @@ impl SmResource {
     ///
     /// Since CUDA 12.4. Raw: [`cuDeviceGetDevResource`](fn@cuda_sys::cuDeviceGetDevResource).
     #[doc(alias = "cuDeviceGetDevResource")]
+    #[inline]
     pub fn of_device(device: &Device) -> Result<Self> {
         init::init()?;
         Self::query(*device, None, "cuDeviceGetDevResource", |out, kind| {
@@ -157,6 +166,7 @@ impl SmResource {
     ///
     /// Since CUDA 12.4. Raw: [`cuCtxGetDevResource`](fn@cuda_sys::cuCtxGetDevResource).
     #[doc(alias = "cuCtxGetDevResource")]
+    #[inline]
     pub fn of_context(context: &Context) -> Result<Self> {
         let keep_alive: KeepAlive = Arc::new(context.clone());
         Self::query(context.device(), Some(keep_alive), "cuCtxGetDevResource", |out, kind| {
@@ -175,6 +185,7 @@ impl SmResource {
     ///
     /// Since CUDA 12.4. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
+    #[inline]
     pub fn of_green_context(green: &GreenContext) -> Result<Self> {
         let keep_alive: KeepAlive = Arc::new(green.clone());
         Self::query(green.device(), Some(keep_alive), "cuGreenCtxGetDevResource", |out, kind| {
@@ -191,6 +202,7 @@ impl SmResource {
     ///
     /// Since CUDA 13.1. Raw: [`cuStreamGetDevResource`](fn@cuda_sys::cuStreamGetDevResource).
     #[doc(alias = "cuStreamGetDevResource")]
+    #[inline]
     pub fn of_stream(stream: &Stream) -> Result<Self> {
         let device = stream.context().device();
         let keep_alive: KeepAlive = Arc::new(stream.clone());
@@ -217,16 +229,19 @@ impl SmResource {
     }
 
     /// Returns the device.
+    #[inline]
     pub fn device(&self) -> Device {
         self.device
     }
 
     /// Returns the number of SMs.
+    #[inline]
     pub fn sm_count(&self) -> u32 {
         self.description.sm_count()
     }
 
     /// Returns the other properties that the driver reports.
+    #[inline]
     pub fn properties(&self) -> SmProperties {
         self.description.properties()
     }
@@ -236,6 +251,7 @@ impl SmResource {
     ///
     /// # Errors
     /// The query of the compute capability failed.
+    #[inline]
     pub fn granularity(&self) -> Result<Granularity> {
         let properties = self.properties();
         let reported = properties.min_partition_size.zip(properties.coscheduled_alignment);
@@ -256,6 +272,7 @@ impl SmResource {
 
 /// The error for a call that succeeded but did not return the requested resource.
 #[cold]
+#[inline]
 pub(super) fn unexpected_resource(call: &'static str) -> Error {
     let code = cuda_sys::CUresult::CUDA_ERROR_UNKNOWN;
     crate::call::error::DriverError::new(code, call).into()
@@ -263,30 +280,36 @@ pub(super) fn unexpected_resource(call: &'static str) -> Error {
 
 impl SmGroup {
     /// Returns the device.
+    #[inline]
     pub fn device(&self) -> Device {
         self.origin.device
     }
 
+    #[inline]
     pub(super) fn description(&self) -> &Description {
         &self.origin.descriptions[self.index]
     }
 
     /// Returns the number of SMs in the group.
+    #[inline]
     pub fn sm_count(&self) -> u32 {
         self.description().sm_count()
     }
 
     /// Returns the other properties that the driver reports.
+    #[inline]
     pub fn properties(&self) -> SmProperties {
         self.description().properties()
     }
 
     /// Returns the same group again, for a green context that is split in its place.
+    #[inline]
     pub(super) fn duplicate(&self) -> Self {
         Self { origin: Arc::clone(&self.origin), index: self.index }
     }
 
     /// Returns whether both groups belong to one split, which a green context requires.
+    #[inline]
     fn is_of_same_split(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.origin, &other.origin)
     }
@@ -298,6 +321,7 @@ pub(super) const EQUAL_GROUPS_SINCE: CudaVersion = CudaVersion::new(13, 1);
 
 /// Returns the resource descriptions of a green context's groups, after the checks that the driver
 /// omits.
+#[inline]
 pub(super) fn combined_resources(groups: &[SmGroup]) -> Result<Vec<CUdevResource>> {
     const SEVERAL_GROUPS_SINCE: CudaVersion = CudaVersion::new(12, 5);
     let first = groups.first().ok_or(Invalid::NoGroups)?;
@@ -317,6 +341,7 @@ pub(super) fn combined_resources(groups: &[SmGroup]) -> Result<Vec<CUdevResource
 }
 
 /// Checks rules that newer drivers enforce without an explanation.
+#[inline]
 fn check_equal_properties(first: &SmGroup, groups: &[SmGroup], driver: CudaVersion) -> Result<()> {
     type Field = fn(&SmProperties) -> Option<u32>;
     let rules: [(&str, CudaVersion, Field); 2] = [
@@ -340,6 +365,7 @@ fn check_equal_properties(first: &SmGroup, groups: &[SmGroup], driver: CudaVersi
 }
 
 impl fmt::Debug for SmResource {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SmResource")
             .field("device", &self.device)
@@ -349,6 +375,7 @@ impl fmt::Debug for SmResource {
 }
 
 impl fmt::Debug for SmGroup {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SmGroup")
             .field("device", &self.device())

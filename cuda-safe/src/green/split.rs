@@ -63,6 +63,7 @@ impl SmResource {
     /// See [`split_by_count`](Self::split_by_count).
     ///
     /// Since CUDA 12.4.
+    #[inline]
     pub fn count_groups(&self, min: u32, flags: SplitFlags) -> Result<u32> {
         count_groups(&self.description, min, flags)
     }
@@ -79,6 +80,7 @@ impl SmResource {
     ///
     /// Since CUDA 12.4. Raw: [`cuDevSmResourceSplitByCount`](fn@cuda_sys::cuDevSmResourceSplitByCount).
     #[doc(alias = "cuDevSmResourceSplitByCount")]
+    #[inline]
     pub fn split_by_count(&self, split: SplitByCount) -> Result<Split> {
         let checked = CheckedSplit::new(&self.description, &split)?;
         let split_guard = self.acquire_split_guard(&split.label, split.overlap)?;
@@ -103,6 +105,7 @@ impl SmGroup {
     ///
     /// Since CUDA 12.4. Raw: [`cuDevSmResourceSplitByCount`](fn@cuda_sys::cuDevSmResourceSplitByCount).
     #[doc(alias = "cuDevSmResourceSplitByCount")]
+    #[inline]
     pub fn split_by_count(self, split: SplitByCount) -> Result<Split> {
         Ok(self.try_split_by_count(split)?)
     }
@@ -111,10 +114,12 @@ impl SmGroup {
     ///
     /// # Errors
     /// See [`split_by_count`](Self::split_by_count).
+    #[inline]
     pub fn try_split_by_count(self, split: SplitByCount) -> Result<Split, Rejected<Self>> {
         self.divide_by_count(&split).map_err(|error| Rejected::new(error, self))
     }
 
+    #[inline]
     fn divide_by_count(&self, split: &SplitByCount) -> Result<Split> {
         // An impossible split is found before a green context is created.
         CheckedSplit::new(self.description(), split)?;
@@ -132,6 +137,7 @@ struct CheckedSplit<'a> {
 }
 
 impl<'a> CheckedSplit<'a> {
+    #[inline]
     fn new(source: &Description, split: &'a SplitByCount) -> Result<Self> {
         if split.max_groups == Some(0) {
             return Err(Invalid::NoGroups.into());
@@ -143,6 +149,7 @@ impl<'a> CheckedSplit<'a> {
         Ok(Self { count, split })
     }
 
+    #[inline]
     fn split(self, source: &SmResource, split_guard: SplitGuard) -> Result<Split> {
         let Self { mut count, split } = self;
         let mut descriptions = Description::new_array(count as usize);
@@ -172,6 +179,7 @@ impl<'a> CheckedSplit<'a> {
 impl Split {
     /// Creates a split from the driver's results: `group_count` groups at the beginning, and the
     /// remainder at the end.
+    #[inline]
     pub(super) fn new(
         device: Device,
         split_guard: SplitGuard,
@@ -196,6 +204,7 @@ impl Split {
     }
 }
 
+#[inline]
 fn count_groups(source: &Description, min: u32, flags: SplitFlags) -> Result<u32> {
     check(source, min, flags)?;
     let mut count = 0;
@@ -217,6 +226,7 @@ fn count_groups(source: &Description, min: u32, flags: SplitFlags) -> Result<u32
 }
 
 /// Checks the rules that real drivers do not check, or for which they return only an error code.
+#[inline]
 fn check(source: &Description, min: u32, flags: SplitFlags) -> Result<()> {
     const FLAGS_SINCE: CudaVersion = CudaVersion::new(12, 5);
     let sm_count = source.sm_count();

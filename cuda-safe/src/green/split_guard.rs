@@ -46,6 +46,7 @@ struct Registration {
 impl SplitGuard {
     /// Creates a guard for a split of SMs whose device is already registered: those of a green context,
     /// or of a part of a split.
+    #[inline]
     pub(super) fn within(keep_alive: KeepAlive) -> Self {
         Self { registration: None, keep_alive: Some(keep_alive) }
     }
@@ -53,6 +54,7 @@ impl SplitGuard {
 
 impl SmResource {
     /// Registers a split of this resource.
+    #[inline]
     pub(super) fn acquire_split_guard(&self, label: &str, overlap: Overlap) -> Result<SplitGuard> {
         // A green context whose release is deferred still uses these SMs.
         release::drain();
@@ -77,11 +79,13 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry { number: 0, entries: Vec
 
 /// Locks the list. The lock is held briefly and never during a driver call, because drops on any thread
 /// take it.
+#[inline]
 fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Registers a split of all SMs of a device, or of the SMs of the object `keep_alive`.
+#[inline]
 pub(super) fn acquire(
     device: Device,
     label: &str,
@@ -110,6 +114,7 @@ pub(super) fn acquire(
 }
 
 impl Drop for Registration {
+    #[inline]
     fn drop(&mut self) {
         // In a forked child, a thread that no longer exists may hold the lock.
         if !fork::in_child() {

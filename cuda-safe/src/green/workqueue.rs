@@ -57,6 +57,7 @@ pub enum WorkqueueScope {
 }
 
 impl WorkqueueScope {
+    #[inline]
     fn raw(self) -> CUdevWorkqueueConfigScope {
         match self {
             Self::DeviceContexts => CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX,
@@ -67,6 +68,7 @@ impl WorkqueueScope {
         }
     }
 
+    #[inline]
     fn from_raw(raw: CUdevWorkqueueConfigScope) -> Self {
         match raw {
             CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX => Self::DeviceContexts,
@@ -89,6 +91,7 @@ impl Workqueues {
     ///
     /// Since CUDA 13.1. Raw: [`cuDeviceGetDevResource`](fn@cuda_sys::cuDeviceGetDevResource).
     #[doc(alias = "cuDeviceGetDevResource")]
+    #[inline]
     pub fn of_device(device: &Device) -> Result<Self> {
         init::init()?;
         Self::query(*device, CONFIG, |out| {
@@ -107,6 +110,7 @@ impl Workqueues {
     ///
     /// Since CUDA 13.1. Raw: [`cuCtxGetDevResource`](fn@cuda_sys::cuCtxGetDevResource).
     #[doc(alias = "cuCtxGetDevResource")]
+    #[inline]
     pub fn of_context(context: &Context) -> Result<Self> {
         Self::query_context(context, CONFIG)
     }
@@ -118,6 +122,7 @@ impl Workqueues {
     ///
     /// Since CUDA 13.1. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
+    #[inline]
     pub fn of_green_context(green: &GreenContext) -> Result<Self> {
         Self::query(green.device(), CONFIG, |out| green.get_resource(out, CONFIG))
     }
@@ -132,6 +137,7 @@ impl Workqueues {
     ///
     /// Since CUDA 13.1. Raw: [`cuGreenCtxGetDevResource`](fn@cuda_sys::cuGreenCtxGetDevResource).
     #[doc(alias = "cuGreenCtxGetDevResource")]
+    #[inline]
     pub fn shared_with(green: &GreenContext) -> Result<Self> {
         let queues = Self::query(green.device(), QUEUES, |out| green.get_resource(out, QUEUES))?;
         Ok(queues.kept_alive_by(Arc::new(green.clone())))
@@ -147,11 +153,13 @@ impl Workqueues {
     ///
     /// Since CUDA 13.1. Raw: [`cuCtxGetDevResource`](fn@cuda_sys::cuCtxGetDevResource).
     #[doc(alias = "cuCtxGetDevResource")]
+    #[inline]
     pub fn shared_with_context(context: &Context) -> Result<Self> {
         let queues = Self::query_context(context, QUEUES)?;
         Ok(queues.kept_alive_by(Arc::new(context.clone())))
     }
 
+    #[inline]
     fn query_context(context: &Context, kind: CUdevResourceType) -> Result<Self> {
         let raw = context.as_raw();
         Self::query(context.device(), kind, |out| {
@@ -178,20 +186,24 @@ impl Workqueues {
         })
     }
 
+    #[inline]
     fn kept_alive_by(mut self, owner: KeepAlive) -> Self {
         self.inner.shared_with = Some(owner);
         self
     }
 
     /// Returns the device.
+    #[inline]
     pub fn device(&self) -> Device {
         self.device
     }
 
+    #[inline]
     pub(super) fn raw(&self) -> CUdevResource {
         self.inner.raw
     }
 
+    #[inline]
     fn config(&self) -> Option<CUdevWorkqueueConfigResource> {
         if self.inner.raw.type_ != CONFIG {
             return None;
@@ -203,11 +215,13 @@ impl Workqueues {
 
     /// Returns how many streams are expected to have work at the same time, or `None` for queues that
     /// are [shared](Self::shared_with).
+    #[inline]
     pub fn concurrency_limit(&self) -> Option<u32> {
         Some(self.config()?.wqConcurrencyLimit)
     }
 
     /// Returns the sharing scope, or `None` for queues that are [shared](Self::shared_with).
+    #[inline]
     pub fn scope(&self) -> Option<WorkqueueScope> {
         Some(WorkqueueScope::from_raw(self.config()?.sharingScope))
     }
@@ -215,12 +229,14 @@ impl Workqueues {
     /// Sets how many streams are expected to have work at the same time. This has no effect on queues
     /// that are [shared](Self::shared_with).
     #[must_use]
+    #[inline]
     pub fn with_concurrency_limit(self, limit: u32) -> Self {
         self.with_config(|config| config.wqConcurrencyLimit = limit)
     }
 
     /// Sets the sharing scope. This has no effect on queues that are [shared](Self::shared_with).
     #[must_use]
+    #[inline]
     pub fn with_scope(self, scope: WorkqueueScope) -> Self {
         let mut queues = self.with_config(|config| config.sharingScope = scope.raw());
         queues.inner.has_driver_scope = false;
@@ -228,6 +244,7 @@ impl Workqueues {
     }
 
     /// Checks for settings that a driver would refuse with only an error code, or ignore.
+    #[inline]
     pub(super) fn check(&self) -> Result<()> {
         let refused = |setting, given, possible| {
             let refused = Invalid::WorkqueueSetting { setting, given, possible };
@@ -252,6 +269,7 @@ impl Workqueues {
 }
 
 impl fmt::Debug for Workqueues {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workqueues")
             .field("device", &self.device)

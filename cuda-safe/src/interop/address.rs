@@ -17,6 +17,7 @@ impl ArrayInterface {
     /// Returns the address at which `context` accesses the first element, or 0 if the array is empty.
     /// Checks that the address is aligned to `align` and, if the driver knows the allocation, that
     /// memory exists for the whole array.
+    #[inline]
     pub(super) fn checked_address(&self, context: &Context, align: usize) -> Result<u64> {
         let layout = self.layout();
         if layout.is_empty() {
@@ -58,12 +59,14 @@ impl ArrayInterface {
     }
 }
 
+#[inline]
 fn unmapped(address: u64) -> Error {
     let problem = format!("{address:#x} is reserved, but no memory is mapped there");
     refused("data", problem).into()
 }
 
 /// Returns the allocation or mapping that contains an address.
+#[inline]
 fn allocation_at(context: &Context, address: u64) -> Result<Option<Range<u64>>> {
     match context.address_range(address) {
         Err(error) if error.code().is_some_and(|code| UNKNOWN_ADDRESS.contains(&code)) => Ok(None),
@@ -71,6 +74,7 @@ fn allocation_at(context: &Context, address: u64) -> Result<Option<Range<u64>>> 
     }
 }
 
+#[inline]
 fn is_within(array: &Range<u64>, memory: &Range<u64>) -> bool {
     memory.start <= array.start && array.end <= memory.end
 }
@@ -79,6 +83,7 @@ fn is_within(array: &Range<u64>, memory: &Range<u64>) -> bool {
 /// expandable segments. `mapping` is the mapping at the first element. For memory that is not in a
 /// reservation, `info.range` equals `mapping`. Pool memory is excluded, because the neighboring
 /// allocations in the pool do not belong to the array.
+#[inline]
 fn is_mapped_in_parts(array: &Range<u64>, mapping: &Range<u64>, info: &PointerInfo) -> bool {
     info.pool.is_null()
         && !info.managed

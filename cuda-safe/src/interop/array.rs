@@ -84,6 +84,7 @@ impl RawInterface {
     /// # Errors
     /// [`Invalid::ArrayInterface`] with the key that is missing or invalid. This includes a mask
     /// unless `options.masks` is set, and the stream 0 unless `options.ignore_stream` is set.
+    #[inline]
     pub fn check(&self, options: ReadOptions) -> Result<ArrayInterface, Invalid> {
         let version = self.version.ok_or_else(|| missing("version"))?;
         let version = u32::try_from(version)
@@ -124,6 +125,7 @@ impl RawInterface {
         })
     }
 
+    #[inline]
     fn layout(&self, item_size: usize) -> Result<Layout, Invalid> {
         let shape = self.shape.as_ref().ok_or_else(|| missing("shape"))?;
         let unsigned_shape: Option<Vec<usize>> =
@@ -141,6 +143,7 @@ impl RawInterface {
         Layout::strided(&unsigned_shape, &signed_strides, item_size)
     }
 
+    #[inline]
     fn mask(
         &self,
         version: u32,
@@ -172,6 +175,7 @@ impl RawInterface {
     }
 }
 
+#[inline]
 fn missing(key: &'static str) -> Invalid {
     refused(key, "the key is missing")
 }
@@ -210,6 +214,7 @@ impl ArrayInterface {
 
     /// Marks the array as read-only.
     #[must_use]
+    #[inline]
     pub fn read_only(self) -> Self {
         Self { read_only: true, ..self }
     }
@@ -217,55 +222,65 @@ impl ArrayInterface {
     /// Sets the stream with which consumers must order their work. `None` means that there is no
     /// work to wait for.
     #[must_use]
+    #[inline]
     pub fn with_stream(self, stream: Option<ExportedStream>) -> Self {
         Self { stream, ..self }
     }
 
     /// Sets a mask. Its shape must be that of the array, or be broadcastable to it.
     #[must_use]
+    #[inline]
     pub fn with_mask(self, mask: Option<Self>) -> Self {
         Self { mask: mask.map(Box::new), ..self }
     }
 
     /// Returns the version of the interface from which it was read. It may be newer than version 3,
     /// the newest one that this crate knows.
+    #[inline]
     pub fn version(&self) -> u32 {
         self.version
     }
 
     /// Returns the type of the elements.
+    #[inline]
     pub fn dtype(&self) -> &Dtype {
         &self.dtype
     }
 
     /// Returns the arrangement of the elements, relative to the address.
+    #[inline]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// Returns the address of the first element. The value has no meaning for an empty array.
+    #[inline]
     pub fn address(&self) -> u64 {
         self.address
     }
 
     /// Returns whether the array must not be written.
+    #[inline]
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
 
     /// Returns the mask, which marks the valid elements.
+    #[inline]
     pub fn mask(&self) -> Option<&Self> {
         self.mask.as_deref()
     }
 
     /// Returns the stream with which a consumer must order its work. `None` means that there is no
     /// work to wait for, or that the stream was ignored when reading.
+    #[inline]
     pub fn stream(&self) -> Option<ExportedStream> {
         self.stream
     }
 
     /// Returns the interface in version 3 for export. C-contiguous arrays have no strides, and
     /// empty arrays have the address 0.
+    #[inline]
     pub fn to_raw(&self) -> RawInterface {
         let is_plain = self.layout.is_c_contiguous();
         let widened = |stride: &isize| *stride as i128;

@@ -76,6 +76,7 @@ fn refused(problem: impl Into<String>) -> Invalid {
 
 impl Dtype {
     /// Returns the size of an element in bytes.
+    #[inline]
     pub fn item_size(&self) -> usize {
         match self {
             Self::Plain(ty) => ty.item_size(),
@@ -84,6 +85,7 @@ impl Dtype {
     }
 
     /// Returns the `typestr`. For a record this is a `V` type of its size.
+    #[inline]
     pub fn typestr(&self) -> String {
         match self {
             Self::Plain(ty) => ty.to_string(),
@@ -92,6 +94,7 @@ impl Dtype {
     }
 
     /// Returns the `descr` of a record.
+    #[inline]
     pub fn descr(&self) -> Option<Vec<DescrEntry>> {
         match self {
             Self::Plain(_) => None,
@@ -104,6 +107,7 @@ impl Dtype {
     ///
     /// # Errors
     /// [`Invalid::ArrayInterface`] with the invalid key.
+    #[inline]
     pub fn read(typestr: &str, descr: Option<&[DescrEntry]>) -> Result<Self, Invalid> {
         let plain: TypeString = typestr.parse()?;
         let entries = match descr {
@@ -128,6 +132,7 @@ impl Dtype {
 
 impl Field {
     /// Returns the size of the whole field in bytes.
+    #[inline]
     fn size(&self) -> Option<usize> {
         self.shape.iter().try_fold(self.dtype.item_size(), |size, extent| size.checked_mul(*extent))
     }
@@ -139,6 +144,7 @@ impl Record {
     /// # Errors
     /// [`Invalid::ArrayInterface`] if fields overlap, are out of order or exceed the element, or if
     /// a name is empty or occurs twice.
+    #[inline]
     pub fn new(fields: Vec<Field>, size: usize) -> Result<Self, Invalid> {
         let mut names = BTreeSet::new();
         let mut end = 0;
@@ -168,11 +174,13 @@ impl Record {
     }
 
     /// Returns the fields.
+    #[inline]
     pub fn fields(&self) -> &[Field] {
         &self.fields
     }
 
     /// Returns the size of an element in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         self.size
     }
@@ -182,10 +190,12 @@ impl Record {
     /// # Errors
     /// [`Invalid::ArrayInterface`] if a name occurs twice, a type string is invalid, a field or the
     /// record is too large, or records are nested too deeply.
+    #[inline]
     pub fn from_descr(entries: &[DescrEntry]) -> Result<Self, Invalid> {
         Self::from_entries(entries, MAX_DEPTH)
     }
 
+    #[inline]
     fn from_entries(entries: &[DescrEntry], depth: usize) -> Result<Self, Invalid> {
         let depth = depth
             .checked_sub(1)
@@ -230,6 +240,7 @@ impl Record {
     }
 
     /// Returns the entries of `descr`, with padding for gaps.
+    #[inline]
     pub fn to_descr(&self) -> Vec<DescrEntry> {
         let padding = |bytes: usize| DescrEntry {
             name: String::new(),
@@ -263,12 +274,14 @@ impl Record {
 }
 
 impl From<TypeString> for Dtype {
+    #[inline]
     fn from(ty: TypeString) -> Self {
         Self::Plain(ty)
     }
 }
 
 impl From<Record> for Dtype {
+    #[inline]
     fn from(record: Record) -> Self {
         Self::Record(record)
     }
@@ -276,6 +289,7 @@ impl From<Record> for Dtype {
 
 /// Writes the type string, or the fields of a record.
 impl fmt::Display for Dtype {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain(ty) => ty.fmt(f),

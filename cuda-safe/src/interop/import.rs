@@ -306,6 +306,7 @@ impl ArrayInterface {
 
     /// Returns the producer's stream if the interface names one that is neither a default stream
     /// nor `stream`. The result does not keep the stream alive.
+    #[inline]
     fn foreign_producer_stream(&self, stream: &Stream) -> Result<Option<Stream>> {
         let Some(exported @ ExportedStream::Handle(_)) = self.stream() else {
             return Ok(None);
@@ -323,6 +324,7 @@ impl ArrayInterface {
 
     /// Makes later work on `stream` wait for the producer's work. Returns how the producer's later work
     /// is ordered.
+    #[inline]
     fn order_after_producer(&self, stream: &Stream, sync: StreamSync) -> Result<ProducerOrder> {
         drop(stream.uncaptured(Operation::Wait)?);
         if sync == StreamSync::Ignore {
@@ -383,21 +385,25 @@ fn call_in_context(
 impl Imported {
     /// Returns the address at which the stream's context accesses the first element, or 0 if the
     /// array is empty.
+    #[inline]
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
     /// Returns the type of the elements that the interface names.
+    #[inline]
     pub fn dtype(&self) -> &Dtype {
         &self.dtype
     }
 
     /// Returns the shape and the strides.
+    #[inline]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// Returns whether the array must not be written.
+    #[inline]
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -406,10 +412,12 @@ impl Imported {
     /// whose nonzero elements mark the valid elements. It is ordered on the same stream, and its
     /// shape can be broadcast to the shape of this array. [`mask_view`](Self::mask_view) is the
     /// usual way to read it.
+    #[inline]
     pub fn mask(&self) -> Option<&Self> {
         self.mask.as_deref()
     }
 
+    #[inline]
     pub(super) fn check_writable(&self) -> Result<(), Invalid> {
         match self.read_only {
             true => Err(refused("data", "the array is read-only")),
@@ -418,6 +426,7 @@ impl Imported {
     }
 
     /// Returns the stream on which work on the array must run.
+    #[inline]
     pub fn stream(&self) -> &Stream {
         &self.access.stream
     }
@@ -493,6 +502,7 @@ impl<'a, T> From<&'a ImportedArray<T>> for DeviceSlice<'a, T> {
 }
 
 impl Drop for Imported {
+    #[inline]
     fn drop(&mut self) {
         let stream = &self.access.stream;
         match &self.access.producer_order {
@@ -515,18 +525,22 @@ impl Drop for Imported {
 }
 
 impl KeepAlive for Access {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.stream.context())
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.stream.is_borrowed()
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 
+    #[inline]
     fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
         let producer = match &self.producer_order {
             ProducerOrder::Event(_, producer) => Some(producer.by_ref()),
@@ -537,6 +551,7 @@ impl KeepAlive for Access {
 }
 
 impl fmt::Debug for Imported {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Imported")
             .field("address", &format_args!("{:#x}", self.address))

@@ -41,6 +41,7 @@ const GRANT_FUNCTION: &str = "cuMemPoolSetAccess";
 /// [`ArrayInterface::new`]: super::ArrayInterface::new
 /// [`Export::new`]: super::dlpack::Export::new
 #[doc(alias = "cuMemPoolSetAccess")]
+#[inline]
 pub unsafe fn grant_peer_access(context: &Context, address: CUdeviceptr) -> Result<()> {
     let count = Device::count()?;
     if count <= 1 || address == 0 {
@@ -59,6 +60,7 @@ pub unsafe fn grant_peer_access(context: &Context, address: CUdeviceptr) -> Resu
 }
 
 /// Grants access to a pool to each device that can have it.
+#[inline]
 fn grant(context: &Context, count: u32, pool: CUmemoryPool) -> Result<()> {
     // SAFETY: memory that is allocated from the pool keeps it alive, and the caller of
     // `grant_peer_access` promised that the memory is not freed during the call. No memory is
@@ -80,6 +82,7 @@ fn grant(context: &Context, count: u32, pool: CUmemoryPool) -> Result<()> {
 ///
 /// # Safety
 /// See [`grant_peer_access`].
+#[inline]
 pub(super) unsafe fn grant_for_export(context: &Context, address: CUdeviceptr) -> Result<()> {
     // SAFETY: the caller's promise.
     match unsafe { grant_peer_access(context, address) } {

@@ -18,12 +18,14 @@ use crate::call::invalid::Invalid;
 impl TryFrom<String> for TypeString {
     type Error = Invalid;
 
+    #[inline]
     fn try_from(text: String) -> Result<Self, Invalid> {
         text.parse()
     }
 }
 
 impl From<TypeString> for String {
+    #[inline]
     fn from(ty: TypeString) -> Self {
         ty.to_string()
     }
@@ -32,6 +34,7 @@ impl From<TypeString> for String {
 impl TryFrom<DescrType> for Dtype {
     type Error = Invalid;
 
+    #[inline]
     fn try_from(ty: DescrType) -> Result<Self, Invalid> {
         Ok(match ty {
             DescrType::Text(text) => Self::Plain(text.parse()?),
@@ -41,6 +44,7 @@ impl TryFrom<DescrType> for Dtype {
 }
 
 impl From<Dtype> for DescrType {
+    #[inline]
     fn from(dtype: Dtype) -> Self {
         match dtype {
             Dtype::Plain(ty) => Self::Text(ty.to_string()),
@@ -52,12 +56,14 @@ impl From<Dtype> for DescrType {
 impl TryFrom<Vec<DescrEntry>> for Record {
     type Error = Invalid;
 
+    #[inline]
     fn try_from(entries: Vec<DescrEntry>) -> Result<Self, Invalid> {
         Self::from_descr(&entries)
     }
 }
 
 impl From<Record> for Vec<DescrEntry> {
+    #[inline]
     fn from(record: Record) -> Self {
         record.to_descr()
     }
@@ -74,6 +80,7 @@ pub(super) struct LayoutFields {
 impl TryFrom<LayoutFields> for Layout {
     type Error = Invalid;
 
+    #[inline]
     fn try_from(fields: LayoutFields) -> Result<Self, Invalid> {
         Self::strided(&fields.shape, &fields.strides, fields.item_size)
     }
@@ -82,12 +89,14 @@ impl TryFrom<LayoutFields> for Layout {
 impl TryFrom<i128> for ExportedStream {
     type Error = Invalid;
 
+    #[inline]
     fn try_from(number: i128) -> Result<Self, Invalid> {
         Self::from_number(number)
     }
 }
 
 impl From<ExportedStream> for i128 {
+    #[inline]
     fn from(stream: ExportedStream) -> Self {
         stream.number().into()
     }
@@ -96,12 +105,14 @@ impl From<ExportedStream> for i128 {
 impl TryFrom<RawInterface> for ArrayInterface {
     type Error = Invalid;
 
+    #[inline]
     fn try_from(raw: RawInterface) -> Result<Self, Invalid> {
         raw.check(ReadOptions { masks: true, ..ReadOptions::default() })
     }
 }
 
 impl From<ArrayInterface> for RawInterface {
+    #[inline]
     fn from(array: ArrayInterface) -> Self {
         array.to_raw()
     }

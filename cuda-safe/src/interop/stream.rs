@@ -24,6 +24,7 @@ impl ExportedStream {
     /// # Errors
     /// [`Invalid::ArrayInterface`] for 0, which the specification forbids, and for numbers that are
     /// not handles. [`ReadOptions::ignore_stream`](super::ReadOptions::ignore_stream) accepts 0.
+    #[inline]
     pub fn from_number(number: i128) -> Result<Self, Invalid> {
         let refused = |problem: String| super::refused("stream", problem);
         match number {
@@ -45,6 +46,7 @@ impl ExportedStream {
 
     /// Returns the value for a stream of this crate on which all work on an array runs. The stream
     /// must live as long as the exported array.
+    #[inline]
     pub fn of(stream: &Stream) -> Self {
         Self::Handle(stream.as_raw().expose_provenance() as u64)
     }
@@ -96,6 +98,7 @@ impl ExportedStream {
     }
 
     /// Returns the number for the interface.
+    #[inline]
     pub fn number(&self) -> u64 {
         match *self {
             Self::Legacy => 1,
@@ -105,11 +108,13 @@ impl ExportedStream {
     }
 
     /// Returns whether the stream is a different one in each context or on each thread.
+    #[inline]
     pub(super) fn is_default(&self) -> bool {
         !matches!(self, Self::Handle(_))
     }
 
     /// Returns the handle.
+    #[inline]
     pub(super) fn raw(&self) -> Result<CUstream, Invalid> {
         match *self {
             Self::Legacy => Ok(CU_STREAM_LEGACY),

@@ -47,6 +47,7 @@ impl ByteOrder {
     /// The byte order of this machine.
     pub const NATIVE: Self = if cfg!(target_endian = "little") { Self::Little } else { Self::Big };
 
+    #[inline]
     fn symbol(self) -> char {
         match self {
             Self::Little => '<',
@@ -100,11 +101,13 @@ const KINDS: [(Kind, char, Option<&[usize]>); 11] = [
 ];
 
 impl Kind {
+    #[inline]
     fn from_letter(letter: char) -> Option<Self> {
         let row = KINDS.iter().find(|(_, row_letter, _)| *row_letter == letter)?;
         Some(row.0)
     }
 
+    #[inline]
     fn row(self) -> (char, Option<&'static [usize]>) {
         // Each kind is in the table.
         let row = KINDS.iter().find(|(kind, ..)| *kind == self);
@@ -112,6 +115,7 @@ impl Kind {
     }
 
     /// Returns whether elements of this kind and `count` have a byte order.
+    #[inline]
     fn has_order(self, count: usize) -> bool {
         match self {
             Self::Bool | Self::Bytes | Self::Void | Self::BitField => false,
@@ -134,16 +138,19 @@ const UNITS: [&str; 14] =
 
 impl DatetimeUnit {
     /// Returns `Y`, `M`, `W`, `D`, `h`, `m`, `s`, `ms`, `us`, `ns`, `ps`, `fs`, `as` or `generic`.
+    #[inline]
     pub fn name(&self) -> &'static str {
         self.name
     }
 
     /// Returns the number of units per step, for example 25 for `[25s]`.
+    #[inline]
     pub fn count(&self) -> u32 {
         self.count
     }
 
     /// Parses the text between the brackets.
+    #[inline]
     fn parse(text: &str) -> Result<Self, &'static str> {
         let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
         let (count, name) = text.split_at(digits);
@@ -170,6 +177,7 @@ impl TypeString {
     ///
     /// # Errors
     /// [`Invalid::ArrayInterface`] if the kind does not have this size.
+    #[inline]
     pub fn native(kind: Kind, size: usize) -> Result<Self, Invalid> {
         let count = match kind {
             Kind::Unicode if size % 4 != 0 => {
@@ -182,6 +190,7 @@ impl TypeString {
         Self::new(ByteOrder::NATIVE, kind, count, None).map_err(|problem| refused(size, problem))
     }
 
+    #[inline]
     fn new(
         order: ByteOrder,
         kind: Kind,
@@ -206,21 +215,25 @@ impl TypeString {
     }
 
     /// Returns the byte order.
+    #[inline]
     pub fn byte_order(&self) -> ByteOrder {
         self.order
     }
 
     /// Returns whether the elements have native byte order, or none.
+    #[inline]
     pub fn is_native(&self) -> bool {
         matches!(self.order, ByteOrder::None) || self.order == ByteOrder::NATIVE
     }
 
     /// Returns the kind.
+    #[inline]
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
     /// Returns the size of an element in bytes.
+    #[inline]
     pub fn item_size(&self) -> usize {
         match self.kind {
             Kind::Unicode => self.count * 4,
@@ -230,11 +243,13 @@ impl TypeString {
     }
 
     /// Returns the number of bits of a [bit field](Kind::BitField).
+    #[inline]
     pub fn bits(&self) -> Option<usize> {
         (self.kind == Kind::BitField).then_some(self.count)
     }
 
     /// Returns the unit of times, if they have one.
+    #[inline]
     pub fn unit(&self) -> Option<DatetimeUnit> {
         self.unit
     }
@@ -247,11 +262,13 @@ fn refused(what: impl fmt::Display, problem: &str) -> Invalid {
 impl FromStr for TypeString {
     type Err = Invalid;
 
+    #[inline]
     fn from_str(text: &str) -> Result<Self, Invalid> {
         parse(text).map_err(|problem| refused(text, problem))
     }
 }
 
+#[inline]
 fn parse(text: &str) -> Result<TypeString, &'static str> {
     let mut rest = text.chars();
     let order = match rest.next() {
@@ -290,6 +307,7 @@ fn parse(text: &str) -> Result<TypeString, &'static str> {
 }
 
 impl fmt::Display for TypeString {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (letter, _) = self.kind.row();
         write!(f, "{}{letter}{}", self.order.symbol(), self.count)?;

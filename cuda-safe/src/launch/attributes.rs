@@ -160,6 +160,7 @@ impl LaunchAttributes<'_> {
     /// # Errors
     /// An event of another context; [`Invalid::LaunchAttribute`]; an attribute that is newer than the
     /// driver, which might ignore it.
+    #[inline]
     pub(crate) fn fill(&self, list: &mut List, context: &Context) -> Result<()> {
         let Self {
             cooperative,
@@ -318,6 +319,7 @@ impl List {
         }
     }
 
+    #[inline]
     fn check_driver(&self) -> Result<()> {
         let Some((attribute, since)) = self.newest else {
             return Ok(());
@@ -331,6 +333,7 @@ impl List {
     }
 
     /// Returns the launch configuration with these attributes. It points into this list.
+    #[inline]
     pub(crate) fn config(&mut self, config: LaunchConfig, stream: CUstream) -> CUlaunchConfig {
         let [grid_x, grid_y, grid_z] = config.grid;
         let [block_x, block_y, block_z] = config.block;
@@ -350,6 +353,7 @@ impl List {
 }
 
 impl AccessPolicyWindow {
+    #[inline]
     pub(crate) fn from_raw(raw: CUaccessPolicyWindow) -> Self {
         Self {
             // A device address, which is never dereferenced here.
@@ -365,6 +369,7 @@ impl AccessPolicyWindow {
     ///
     /// # Errors
     /// [`Invalid::LaunchAttribute`].
+    #[inline]
     pub(crate) fn checked(self) -> Result<CUaccessPolicyWindow> {
         let Self { address, bytes, hit_ratio, hit, miss } = self;
         // NaN is outside the range too.
@@ -384,6 +389,7 @@ impl AccessPolicyWindow {
 }
 
 /// Checks that no dimension of the cluster is zero.
+#[inline]
 fn extents(attribute: &'static str, cluster: [u32; 3]) -> Result<[u32; 3]> {
     if cluster.contains(&0) {
         let given = format!("{cluster:?}");

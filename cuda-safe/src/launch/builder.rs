@@ -110,6 +110,7 @@ pub trait LaunchArgument: Argument<<Self as LaunchArgument>::Param> {
 
 impl Kernel {
     /// Returns a launch on a stream, to which arguments are added one by one.
+    #[inline]
     pub fn launch_builder<'a>(&'a self, stream: &'a Stream) -> LaunchBuilder<'a> {
         LaunchBuilder {
             kernel: self,
@@ -137,11 +138,13 @@ impl<'a> LaunchBuilder<'a> {
 
     /// Adds an argument by its bytes, for a parameter that is passed by value and whose type is known
     /// only at run time. The bytes are copied.
+    #[inline]
     pub fn arg_bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.arguments.push_bytes(bytes);
         self
     }
 
+    #[inline]
     fn count(&self) -> usize {
         self.arguments.sizes().len()
     }
@@ -176,6 +179,7 @@ impl<'a> LaunchBuilder<'a> {
     ///
     /// Since CUDA 4.0. Raw: [`cuLaunchKernel`](fn@cuda_sys::cuLaunchKernel).
     #[doc(alias = "cuLaunchKernel")]
+    #[inline]
     pub unsafe fn launch(&self, config: LaunchConfig) -> Result<()> {
         self.with_pointers(|pointers| {
             // SAFETY: the caller guarantees the conditions of `launch`. The pointers refer to the
@@ -198,6 +202,7 @@ impl<'a> LaunchBuilder<'a> {
     /// Since CUDA 11.6 (documented since 11.8). Raw:
     /// [`cuLaunchKernelEx`](fn@cuda_sys::cuLaunchKernelEx).
     #[doc(alias = "cuLaunchKernelEx")]
+    #[inline]
     pub unsafe fn launch_with(
         &self,
         config: LaunchConfig,
@@ -220,6 +225,7 @@ impl<'a> LaunchBuilder<'a> {
 }
 
 impl fmt::Debug for LaunchBuilder<'_> {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LaunchBuilder")
             .field("kernel", self.kernel)

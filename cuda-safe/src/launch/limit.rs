@@ -60,6 +60,7 @@ const AXES: [char; 3] = ['x', 'y', 'z'];
 
 impl Launch<'_> {
     /// Returns a limit that the launch exceeds.
+    #[inline]
     fn exceeded(&self) -> Option<LaunchLimit> {
         // A query that fails does not prevent the next check.
         let checks = [
@@ -73,11 +74,13 @@ impl Launch<'_> {
         checks.iter().find_map(|check| check(self).unwrap_or_default())
     }
 
+    #[inline]
     fn threads(&self) -> u64 {
         // `LaunchConfig::check` has ensured that the product fits in 32 bits.
         self.config.block.map(u64::from).iter().product()
     }
 
+    #[inline]
     fn block(&self) -> Result<Option<LaunchLimit>> {
         let device = self.kernel.context().device();
         let max = device.attribute(attribute::MAX_THREADS_PER_BLOCK)?;
@@ -96,6 +99,7 @@ impl Launch<'_> {
         Ok(None)
     }
 
+    #[inline]
     fn grid(&self) -> Result<Option<LaunchLimit>> {
         let device = self.kernel.context().device();
         let limits =
@@ -109,6 +113,7 @@ impl Launch<'_> {
         Ok(None)
     }
 
+    #[inline]
     fn kernel_threads(&self) -> Result<Option<LaunchLimit>> {
         let max = self.kernel.attribute(kernel_attribute::MAX_THREADS_PER_BLOCK)?;
         let threads = self.threads();
@@ -122,6 +127,7 @@ impl Launch<'_> {
         }))
     }
 
+    #[inline]
     fn shared_memory(&self) -> Result<Option<LaunchLimit>> {
         let kernel = self.kernel;
         let given = self.config.shared_bytes;
@@ -139,6 +145,7 @@ impl Launch<'_> {
         }))
     }
 
+    #[inline]
     fn cluster(&self) -> Result<Option<LaunchLimit>> {
         let kernel = self.kernel;
         let given = self.attributes.and_then(|attributes| attributes.cluster);
@@ -173,6 +180,7 @@ impl Launch<'_> {
     }
 
     /// Returns the number of blocks in the largest cluster that this launch could have.
+    #[inline]
     fn largest_cluster(&self) -> Result<u32> {
         // The query rejects what the launch rejects, so it gets a grid of one cluster and no attribute
         // but the one that it needs.
@@ -186,6 +194,7 @@ impl Launch<'_> {
         self.kernel.max_cluster_size_on(self.stream, config, &attributes)
     }
 
+    #[inline]
     fn cooperative(&self) -> Result<Option<LaunchLimit>> {
         if !self.attributes.is_some_and(|its| its.cooperative) {
             return Ok(None);

@@ -46,11 +46,13 @@ pub struct LaunchConfig {
 
 impl LaunchConfig {
     /// Returns a configuration without dynamic shared memory.
+    #[inline]
     pub const fn new(grid: [u32; 3], block: [u32; 3]) -> Self {
         Self { grid, block, shared_bytes: 0 }
     }
 
     /// Returns a one-dimensional configuration.
+    #[inline]
     pub const fn linear(blocks: u32, threads: u32) -> Self {
         Self::new([blocks, 1, 1], [threads, 1, 1])
     }
@@ -83,6 +85,7 @@ impl LaunchConfig {
     /// # Errors
     /// [`Invalid::LaunchConfig`] if there are no elements (the driver rejects an empty grid, so skip the
     /// launch) or no threads, or if the number of blocks does not fit into a `u32`.
+    #[inline]
     pub fn for_elements(elements: usize, threads: u32) -> Result<Self> {
         let blocks = match elements.div_ceil(threads.max(1) as usize) {
             blocks if threads == 0 || blocks == 0 => None,
@@ -95,6 +98,7 @@ impl LaunchConfig {
 
     /// Sets the dynamic shared memory per block, in bytes.
     #[must_use]
+    #[inline]
     pub const fn with_shared_bytes(self, shared_bytes: u32) -> Self {
         Self { shared_bytes, ..self }
     }

@@ -37,6 +37,7 @@ pub struct OccupancyOptions {
 }
 
 impl OccupancyOptions {
+    #[inline]
     fn flags(keep_caching: bool) -> u32 {
         match keep_caching {
             false => CUoccupancy_flags::CU_OCCUPANCY_DEFAULT.0,
@@ -59,6 +60,7 @@ impl Kernel {
     /// [`cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags`](fn@cuda_sys::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags).
     #[doc(alias = "cuOccupancyMaxActiveBlocksPerMultiprocessor")]
     #[doc(alias = "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags")]
+    #[inline]
     pub fn max_active_blocks(&self, threads: u32, options: OccupancyOptions) -> Result<u32> {
         let OccupancyOptions { shared_bytes, max_threads: _, keep_caching, _non_exhaustive: () } =
             options;
@@ -104,6 +106,7 @@ impl Kernel {
     /// ```
     #[doc(alias = "cuOccupancyMaxPotentialBlockSize")]
     #[doc(alias = "cuOccupancyMaxPotentialBlockSizeWithFlags")]
+    #[inline]
     pub fn suggested_block(&self, options: OccupancyOptions) -> Result<SuggestedBlock> {
         let limit = options.max_threads.unwrap_or(0);
         self.potential_block(None, limit, options)
@@ -134,6 +137,7 @@ impl Kernel {
         self.potential_block(Some(&table), limit, options)
     }
 
+    #[inline]
     fn potential_block(
         &self,
         table: Option<&[(u32, usize)]>,
@@ -179,6 +183,7 @@ impl Kernel {
     /// Since CUDA 10.2. Raw:
     /// [`cuOccupancyAvailableDynamicSMemPerBlock`](fn@cuda_sys::cuOccupancyAvailableDynamicSMemPerBlock).
     #[doc(alias = "cuOccupancyAvailableDynamicSMemPerBlock")]
+    #[inline]
     pub fn available_shared_bytes(&self, blocks: u32, threads: u32) -> Result<usize> {
         let (blocks, threads) = (at_least_one(blocks)?, at_least_one(threads)?);
         let mut bytes = 0;
@@ -204,6 +209,7 @@ impl Kernel {
     /// Since CUDA 11.7. Raw:
     /// [`cuOccupancyMaxPotentialClusterSize`](fn@cuda_sys::cuOccupancyMaxPotentialClusterSize).
     #[doc(alias = "cuOccupancyMaxPotentialClusterSize")]
+    #[inline]
     pub fn max_cluster_size(
         &self,
         config: LaunchConfig,
@@ -224,6 +230,7 @@ impl Kernel {
     /// another context.
     ///
     /// Since CUDA 11.7.
+    #[inline]
     pub fn max_cluster_size_on(
         &self,
         stream: &Stream,
@@ -234,6 +241,7 @@ impl Kernel {
         self.potential_cluster(Some(stream), config, attributes)
     }
 
+    #[inline]
     fn potential_cluster(
         &self,
         stream: Option<&Stream>,
@@ -262,6 +270,7 @@ impl Kernel {
     ///
     /// Since CUDA 11.7. Raw: [`cuOccupancyMaxActiveClusters`](fn@cuda_sys::cuOccupancyMaxActiveClusters).
     #[doc(alias = "cuOccupancyMaxActiveClusters")]
+    #[inline]
     pub fn max_active_clusters(
         &self,
         config: LaunchConfig,
@@ -296,12 +305,14 @@ impl Kernel {
 const WARP: u32 = 32;
 
 /// Converts a number from the driver that is never negative.
+#[inline]
 fn unsigned(number: c_int) -> u32 {
     u32::try_from(number).unwrap_or(0)
 }
 
 /// Converts a number of blocks or threads to the driver's type. A number above the range of the type
 /// exceeds what the driver allows.
+#[inline]
 fn at_least_one(number: u32) -> Result<c_int> {
     if number == 0 {
         return Err(Error::from(Invalid::LaunchConfig { grid: [1; 3], block: [0, 1, 1] }));
@@ -325,6 +336,7 @@ struct TableGuard<'a> {
 }
 
 impl<'a> TableGuard<'a> {
+    #[inline]
     fn start(table: &'a SharedBytesTable) -> Self {
         let previous = CURRENT_TABLE.try_with(|current| current.replace(Some(table)));
         let previous = previous.unwrap_or(None);
@@ -333,6 +345,7 @@ impl<'a> TableGuard<'a> {
 }
 
 impl Drop for TableGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         let _ = CURRENT_TABLE.try_with(|current| current.set(self.previous));
     }
@@ -343,6 +356,7 @@ impl Drop for TableGuard<'_> {
 ///
 /// # Safety
 /// There are no conditions; `unsafe` is part of the type of C's callback.
+#[inline]
 unsafe extern "C" fn shared_bytes_of(threads: c_int) -> usize {
     let Some(table) = CURRENT_TABLE.try_with(Cell::get).ok().flatten() else {
         return 0;

@@ -31,6 +31,7 @@ impl PackedArguments {
     }
 
     /// Returns the size of each argument, in bytes.
+    #[inline]
     pub(super) fn sizes(&self) -> &[usize] {
         self.sizes.as_slice()
     }
@@ -44,6 +45,7 @@ impl PackedArguments {
     }
 
     /// Adds a value by its bytes.
+    #[inline]
     pub(super) fn push_bytes(&mut self, bytes: &[u8]) {
         let place = self.reserve(bytes.len()).as_mut_ptr().cast::<u8>();
         // SAFETY: the place has at least as many bytes, and nothing else refers to it.
@@ -78,6 +80,7 @@ impl PackedArguments {
 }
 
 /// Returns the number of words of a value of `size` bytes.
+#[inline]
 const fn words_of(size: usize) -> usize {
     size.div_ceil(size_of::<Word>())
 }

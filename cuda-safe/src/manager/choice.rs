@@ -96,6 +96,7 @@ fn check_version<M: MemoryManager>() -> Result<()> {
 
 /// Removes the memory manager of contexts that are created from now on. Their memory comes directly
 /// from the driver.
+#[inline]
 pub fn clear_memory_manager() {
     set_factory(None::<fn() -> ManagerSlot>);
 }
@@ -112,6 +113,7 @@ pub(crate) struct ManagerSlot {
 }
 
 impl ManagerSlot {
+    #[inline]
     fn new(make: Make) -> Self {
         Self { make, made: OnceLock::new(), making: Mutex::new(()) }
     }
@@ -134,6 +136,7 @@ impl ManagerSlot {
     }
 
     #[cold]
+    #[inline]
     fn make(&self, context: &Context) -> Result<Option<&dyn MemoryManager>> {
         // In a forked child, a lock may be held forever by a thread that does not exist there.
         if fork::in_child() {
@@ -166,6 +169,7 @@ impl ManagerSlot {
 
 impl Drop for ManagerSlot {
     /// The last object of the context has been dropped.
+    #[inline]
     fn drop(&mut self) {
         if let Some(manager) = self.made().filter(|_| !fork::in_child()) {
             manager.reset();
@@ -179,16 +183,19 @@ impl Extension for ManagerSlot {
         self.made().is_some()
     }
 
+    #[inline]
     fn stream_ends(&self, stream: &CUstream) {
         if let Some(manager) = self.made() {
             StreamEnd::of(stream).notify(manager);
         }
     }
 
+    #[inline]
     fn device_to_reset(&self) -> Option<Device> {
         self.made().map(|manager| manager.base().context().device())
     }
 
+    #[inline]
     fn reset(&self) {
         if let Some(manager) = self.made() {
             manager.reset();
@@ -200,6 +207,7 @@ impl Extension for ManagerSlot {
 struct Making;
 
 impl Making {
+    #[inline]
     fn new() -> Self {
         MAKING.with(|making| making.set(true));
         Self
@@ -207,6 +215,7 @@ impl Making {
 }
 
 impl Drop for Making {
+    #[inline]
     fn drop(&mut self) {
         MAKING.with(|making| making.set(false));
     }
@@ -248,6 +257,7 @@ impl Context {
     }
 
     /// Returns whether both contexts have the same manager.
+    #[inline]
     pub(crate) fn has_manager_of(&self, other: &Self) -> bool {
         match (self.choice(), other.choice()) {
             (Some(its), Some(others)) => std::ptr::eq(its, others),
@@ -256,6 +266,7 @@ impl Context {
     }
 
     /// Returns the manager, or [`Invalid::NoMemoryManager`].
+    #[inline]
     pub(crate) fn expect_manager(&self) -> Result<&dyn MemoryManager> {
         self.memory_manager()?.ok_or_else(|| Invalid::NoMemoryManager.into())
     }

@@ -28,6 +28,7 @@ pub fn in_host_function() -> bool {
 /// Returns whether this thread runs the [report hook](crate::set_report_hook) or the closure of a
 /// [`LogCallback`](crate::process::logs::LogCallback), which can be called in the middle of any operation, also of
 /// the manager itself. Makes no driver call.
+#[inline]
 pub fn in_report_hook() -> bool {
     zone::in_report_hook()
 }
@@ -36,6 +37,7 @@ pub fn in_report_hook() -> bool {
 /// in another callback of the driver or in the report hook might never end.
 ///
 /// May call `cuCtxGetCurrent`, which the driver refuses in its callbacks.
+#[inline]
 pub fn may_block() -> bool {
     release::may_block()
 }
@@ -46,6 +48,7 @@ pub fn may_block() -> bool {
 /// `what` is the kind of object, such as `"device memory"`, and `error` the reason. Leaks after a
 /// [fatal](Error::is_fatal) error and in a forked child are only counted.
 #[cold]
+#[inline]
 pub fn report_leak(what: &'static str, error: Error) {
     if error.is_fatal() {
         return count_leak();

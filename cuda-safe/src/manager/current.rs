@@ -18,6 +18,7 @@ use std::ptr::NonNull;
 ///
 /// # Errors
 /// The caller is a host function; the driver refuses, as it does on its callback threads.
+#[inline]
 fn enter(manager: &dyn MemoryManager) -> Result<Option<CurrentContext>> {
     if !manager.needs_current_context() {
         return Ok(None);
@@ -28,6 +29,7 @@ fn enter(manager: &dyn MemoryManager) -> Result<Option<CurrentContext>> {
 
 /// Makes the context of a manager current for a call that cannot fail. Where that is not possible, the
 /// manager is called without it.
+#[inline]
 pub(crate) fn try_enter(manager: &dyn MemoryManager) -> Option<CurrentContext> {
     if !manager.needs_current_context() || in_host_function() || fork::in_child() {
         return None;
@@ -42,6 +44,7 @@ pub(crate) fn try_enter(manager: &dyn MemoryManager) -> Option<CurrentContext> {
 /// [`set_memory_manager`](super::set_memory_manager) does this with the manager of a context. A manager
 /// that rarely calls an inner one does it with the inner manager, and need not have the context current
 /// in its own methods.
+#[inline]
 pub fn with_current_context(manager: Box<dyn MemoryManager>) -> Box<dyn MemoryManager> {
     match manager.needs_current_context() {
         false => manager,
@@ -50,6 +53,7 @@ pub fn with_current_context(manager: Box<dyn MemoryManager>) -> Box<dyn MemoryMa
 }
 
 /// Returns the manager that was given to [`with_current_context`].
+#[inline]
 pub(crate) fn without_current(manager: &dyn MemoryManager) -> &dyn MemoryManager {
     match manager.as_any().downcast_ref::<WithCurrent>() {
         Some(its) => &**its.inner,
@@ -63,6 +67,7 @@ struct WithCurrent {
 }
 
 impl WithCurrent {
+    #[inline]
     fn inner(&self) -> &dyn MemoryManager {
         &**self.inner
     }
@@ -81,95 +86,116 @@ impl WithCurrent {
 
 // SAFETY: all memory is that of the inner manager.
 unsafe impl MemoryManager for WithCurrent {
+    #[inline]
     fn interface_version() -> u32 {
         // The version of the inner manager was checked before it was boxed.
         super::INTERFACE_VERSION
     }
 
+    #[inline]
     fn needs_current_context(&self) -> bool {
         true
     }
 
+    #[inline]
     fn base(&self) -> &DriverMemory {
         self.inner().base()
     }
 
+    #[inline]
     fn wrapped(&self) -> Option<&dyn MemoryManager> {
         Some(self.inner())
     }
 
+    #[inline]
     fn initialize(&self) -> Result<()> {
         self.call(|inner| inner.initialize())
     }
 
+    #[inline]
     fn reset(&self) {
         self.call_always(|inner| inner.reset());
     }
 
+    #[inline]
     fn allocate(&self, size: usize, order: Order<'_>) -> Result<Block> {
         self.call(|inner| inner.allocate(size, order))
     }
 
+    #[inline]
     unsafe fn free(&self, block: Block, order: Order<'_>) {
         // SAFETY: the caller's promise; the block is of the inner manager.
         self.call_always(|inner| unsafe { inner.free(block, order) });
     }
 
+    #[inline]
     fn allocate_host(&self, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
         self.call(|inner| inner.allocate_host(size, flags))
     }
 
+    #[inline]
     unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
         // SAFETY: the caller's promise; the block is of the inner manager.
         self.call_always(|inner| unsafe { inner.free_host(block, order) });
     }
 
+    #[inline]
     unsafe fn pin(&self, start: NonNull<u8>, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
         // SAFETY: the caller's promise.
         self.call(|inner| unsafe { inner.pin(start, size, flags) })
     }
 
+    #[inline]
     unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
         // SAFETY: the caller's promise; the block is of the inner manager.
         self.call(|inner| unsafe { inner.unpin(block) })
     }
 
+    #[inline]
     unsafe fn release_pin(&self, block: HostBlock, owner: Box<dyn Any + Send>, order: Order<'_>) {
         // SAFETY: the caller's promise; the block is of the inner manager.
         self.call_always(|inner| unsafe { inner.release_pin(block, owner, order) });
     }
 
+    #[inline]
     fn allocate_managed(&self, size: usize, global: bool) -> Result<Block> {
         self.call(|inner| inner.allocate_managed(size, global))
     }
 
+    #[inline]
     unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
         // SAFETY: the caller's promise; the block is of the inner manager.
         self.call_always(|inner| unsafe { inner.free_managed(block, order) });
     }
 
+    #[inline]
     fn memory_info(&self) -> Result<MemoryInfo> {
         self.call(|inner| inner.memory_info())
     }
 
+    #[inline]
     fn ipc_handle(&self, block: &Block) -> Result<IpcHandle> {
         self.call(|inner| inner.ipc_handle(block))
     }
 
+    #[inline]
     fn defer_cleanup(&self) -> CleanupGuard {
         self.call_always(|inner| inner.defer_cleanup())
     }
 
+    #[inline]
     fn trim(&self, keep: usize) -> Result<usize> {
         self.call(|inner| inner.trim(keep))
     }
 
     /// Does nothing: the inner manager is [wrapped](MemoryManager::wrapped), and so is notified
     /// directly.
+    #[inline]
     fn stream_ends(&self, _: &StreamEnd<'_>) {}
 }
 
 impl Drop for WithCurrent {
+    #[inline]
     fn drop(&mut self) {
         let _current = try_enter(self.inner());
         // SAFETY: this is the only place where it is dropped, once, and it is not used afterwards.
@@ -178,6 +204,7 @@ impl Drop for WithCurrent {
 }
 
 impl fmt::Debug for WithCurrent {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self.inner(), f)
     }

@@ -35,6 +35,7 @@ pub struct DeferOptions {
 }
 
 impl Default for DeferOptions {
+    #[inline]
     fn default() -> Self {
         Self { count: 10, share: 0.2, _non_exhaustive: () }
     }
@@ -48,6 +49,7 @@ impl DeferOptions {
         clippy::cast_sign_loss,
         reason = "a share of memory need not be exact, and casts of floats saturate"
     )]
+    #[inline]
     pub(crate) fn bytes_of(&self, device: Device) -> Result<usize> {
         Ok((device.total_memory()? as f64 * self.share) as usize)
     }
@@ -66,12 +68,14 @@ impl CleanupGuard {
     }
 
     /// Combines two guards into one.
+    #[inline]
     pub fn and(self, other: Self) -> Self {
         Self::holding((self, other))
     }
 }
 
 impl fmt::Debug for CleanupGuard {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CleanupGuard").finish_non_exhaustive()
     }
@@ -82,10 +86,12 @@ impl fmt::Debug for CleanupGuard {
 pub(super) struct Held(Arc<AtomicUsize>);
 
 impl Held {
+    #[inline]
     pub(crate) fn is_held(&self) -> bool {
         self.0.load(Ordering::Acquire) != 0
     }
 
+    #[inline]
     pub(crate) fn guard(&self) -> CleanupGuard {
         self.0.fetch_add(1, Ordering::AcqRel);
         CleanupGuard::holding(End(self.clone()))
@@ -96,6 +102,7 @@ impl Held {
 struct End(Held);
 
 impl Drop for End {
+    #[inline]
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -111,6 +118,7 @@ pub(super) enum What {
 }
 
 impl What {
+    #[inline]
     pub(super) fn release(self, owners: &impl KeepAlive) {
         match self {
             Self::Device(memory) => release(memory, owners),
@@ -147,6 +155,7 @@ pub(super) struct Deferral {
 }
 
 impl Deferral {
+    #[inline]
     pub(super) fn new(context: &Context, options: DeferOptions) -> Result<Self> {
         let limit = options.bytes_of(context.device())?;
         Ok(Self {
@@ -159,21 +168,25 @@ impl Deferral {
         })
     }
 
+    #[inline]
     pub(crate) fn guard(&self) -> CleanupGuard {
         self.held.guard()
     }
 
+    #[inline]
     pub(crate) fn is_held(&self) -> bool {
         self.held.is_held()
     }
 
     /// Returns the number of pending frees and the number of their bytes of device memory.
+    #[inline]
     pub(super) fn pending(&self) -> (usize, usize) {
         leaf(&self.pending).map_or((0, 0), |pending| (pending.items.len(), pending.bytes))
     }
 
     /// Defers a free. If the limit is exceeded, all pending frees are done, unless another thread is
     /// doing them already.
+    #[inline]
     pub(super) fn push(&self, item: Item) {
         let is_over = match leaf(&self.pending) {
             None => return count_leak(),
@@ -190,6 +203,7 @@ impl Deferral {
 
     /// Does all pending frees, unless a guard is alive, and returns whether there were any. Does not
     /// wait for frees that another thread is doing.
+    #[inline]
     pub(super) fn flush(&self) -> bool {
         // A host function cannot wait. The next free on another thread does the pending ones.
         if self.held.is_held() || in_host_function() || fork::in_child() {
@@ -227,6 +241,7 @@ impl Deferral {
 
     /// Unregisters the pending pinned memory, even while a guard is alive. Returns whether there was
     /// any.
+    #[inline]
     pub(super) fn unregister_all(&self) -> bool {
         if in_host_function() || fork::in_child() {
             return false;
@@ -244,6 +259,7 @@ impl Deferral {
         is_some
     }
 
+    #[inline]
     fn free(&self, pending: Pending) {
         let mut rest = Rest { deferral: self, items: pending.items.into_iter() };
         for item in rest.items.by_ref() {
@@ -264,6 +280,7 @@ struct Rest<'a> {
 }
 
 impl Drop for Rest<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.items.as_slice().is_empty() {
             return;
@@ -279,6 +296,7 @@ impl Drop for Rest<'_> {
 
 impl Drop for Deferral {
     /// Does all pending frees, even if a guard is still alive, as the manager ends here.
+    #[inline]
     fn drop(&mut self) {
         let pending = self.pending.get_mut();
         let pending = std::mem::take(pending.unwrap_or_else(PoisonError::into_inner));
@@ -287,6 +305,7 @@ impl Drop for Deferral {
 }
 
 impl fmt::Debug for Deferral {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, bytes) = self.pending();
         f.debug_struct("Deferral")

@@ -22,6 +22,7 @@ impl DriverManager {
     ///
     /// # Errors
     /// The device's total memory cannot be queried.
+    #[inline]
     pub fn new(context: &Context) -> Result<Self> {
         Self::with(context, DeferOptions::default())
     }
@@ -30,6 +31,7 @@ impl DriverManager {
     ///
     /// # Errors
     /// The device's total memory cannot be queried.
+    #[inline]
     pub fn with(context: &Context, options: DeferOptions) -> Result<Self> {
         Ok(Self { base: DriverMemory::new(context, options)? })
     }
@@ -38,27 +40,33 @@ impl DriverManager {
 // SAFETY: the memory comes from the driver, has the requested size, is aligned to 512 bytes, and is
 // freed after the event of the order and all running work.
 unsafe impl MemoryManager for DriverManager {
+    #[inline]
     fn interface_version() -> u32 {
         INTERFACE_VERSION
     }
 
+    #[inline]
     fn base(&self) -> &DriverMemory {
         &self.base
     }
 
+    #[inline]
     fn allocate(&self, size: usize, _: Order<'_>) -> Result<Block> {
         self.base.allocate(size)
     }
 
+    #[inline]
     unsafe fn free(&self, block: Block, order: Order<'_>) {
         // SAFETY: the caller's promise.
         unsafe { self.base.free(block, order) }
     }
 
+    #[inline]
     fn memory_info(&self) -> Result<MemoryInfo> {
         self.base.context().memory_info()
     }
 
+    #[inline]
     fn trim(&self, _: usize) -> Result<usize> {
         let (_, bytes) = self.base.pending();
         Ok(if self.base.flush() { bytes } else { 0 })

@@ -45,6 +45,7 @@ impl OrderEvent {
     ///
     /// Since CUDA 2.0. Raw: [`cuEventCreate`](fn@cuda_sys::cuEventCreate).
     #[doc(alias = "cuEventCreate")]
+    #[inline]
     pub fn new(context: &Context) -> Result<Self> {
         let event = context.without_extension().event_now()?;
         Ok(Self { event })
@@ -68,6 +69,7 @@ impl OrderEvent {
     ///
     /// Since CUDA 2.0. Raw: [`cuEventRecord`](fn@cuda_sys::cuEventRecord).
     #[doc(alias = "cuEventRecord")]
+    #[inline]
     pub fn record(&self, order: Order<'_>, context: &Context) -> Result<()> {
         order.expect_stream("an event record")?;
         let its = order.stream().map_or(context, Stream::context);
@@ -87,6 +89,7 @@ impl OrderEvent {
     ///
     /// Since CUDA 2.0. Raw: [`cuEventQuery`](fn@cuda_sys::cuEventQuery).
     #[doc(alias = "cuEventQuery")]
+    #[inline]
     pub fn is_complete(&self) -> Result<bool> {
         self.event.is_complete()
     }
@@ -106,6 +109,7 @@ impl Order<'_> {
     ///
     /// Since CUDA 3.2. Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
+    #[inline]
     pub fn wait_event(self, event: &OrderEvent, context: &Context) -> Result<()> {
         self.expect_stream("a wait for an event")?;
         let event = event.event.raw();
@@ -117,6 +121,7 @@ impl Order<'_> {
     }
 
     /// Returns an error if the order has no stream.
+    #[inline]
     pub(crate) fn expect_stream(self, what: &'static str) -> Result<()> {
         match self.raw() {
             Some(_) => Ok(()),

@@ -56,23 +56,27 @@ pub struct FreeInProgress<'a> {
 impl FreeCounter {
     /// Registers this thread. Call it before taking the memory from the place where other threads would
     /// find it.
+    #[inline]
     pub fn begin(&self) -> FreeInProgress<'_> {
         self.in_progress.fetch_add(1, Ordering::SeqCst);
         FreeInProgress { frees: self, has_freed: false }
     }
 
     /// Returns the number of completed frees that freed something.
+    #[inline]
     pub fn completed(&self) -> u64 {
         self.completed.load(Ordering::SeqCst)
     }
 
     /// Returns whether a thread is freeing memory now.
+    #[inline]
     pub(super) fn are_in_progress(&self) -> bool {
         self.in_progress.load(Ordering::SeqCst) != 0
     }
 
     /// Returns whether a thread is freeing memory now, or has freed some since
     /// [`completed`](Self::completed) returned `count`.
+    #[inline]
     pub fn has_freed_since(&self, count: u64) -> bool {
         self.are_in_progress() || self.completed() != count
     }
@@ -106,12 +110,14 @@ impl FreeCounter {
 
 impl FreeInProgress<'_> {
     /// Notes that this thread has something to free.
+    #[inline]
     pub fn mark_freed(&mut self) {
         self.has_freed = true;
     }
 }
 
 impl Drop for FreeInProgress<'_> {
+    #[inline]
     fn drop(&mut self) {
         if self.has_freed {
             self.frees.completed.fetch_add(1, Ordering::SeqCst);
@@ -127,12 +133,14 @@ mod tests {
     use crate::call::error::{Error, Result};
     use crate::call::invalid::Invalid;
 
+    #[inline]
     fn out_of_memory() -> Error {
         let (limit, used, asked) = (1, 1, 1);
         Invalid::MemoryLimit { limit, used, asked }.into()
     }
 
     #[test]
+    #[inline]
     fn a_free_counts_when_it_has_ended_and_has_freed_something() {
         let frees = FreeCounter::default();
         assert!(!frees.are_in_progress() && !frees.has_freed_since(0));
@@ -155,6 +163,7 @@ mod tests {
 
     /// The last attempt follows the last free.
     #[test]
+    #[inline]
     fn an_allocation_is_repeated_until_no_other_thread_frees_memory() {
         let frees = FreeCounter::default();
         let mut free = Some(frees.begin());
@@ -171,6 +180,7 @@ mod tests {
     }
 
     #[test]
+    #[inline]
     fn an_allocation_that_succeeds_is_not_repeated() {
         let frees = FreeCounter::default();
         let _free = frees.begin();
@@ -187,6 +197,7 @@ mod tests {
     }
 
     #[test]
+    #[inline]
     fn an_allocation_that_fails_for_another_reason_is_not_repeated() {
         let frees = FreeCounter::default();
         let _free = frees.begin();

@@ -40,6 +40,7 @@ enum End {
 }
 
 impl HostPointer {
+    #[inline]
     fn allocate(context: &Context, size: usize, flags: PinnedFlags) -> Result<Arc<Self>> {
         let manager = context.expect_manager()?;
         let block = manager.allocate_host(size, flags)?;
@@ -66,6 +67,7 @@ impl HostPointer {
         Ok(Self::of(context, block, is_mapped, owner, End::Manager))
     }
 
+    #[inline]
     fn of(
         context: &Context,
         block: HostBlock,
@@ -77,27 +79,32 @@ impl HostPointer {
     }
 
     /// Returns the host address of the first byte.
+    #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.block.start.as_ptr()
     }
 
     /// Returns the requested size in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         self.block.size
     }
 
     /// Returns a number that is unique among all memory of the process, past and future.
+    #[inline]
     pub fn id(&self) -> u64 {
         self.id
     }
 
     /// Returns the context that the memory is pinned in.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.context
     }
 
     /// Returns the owner that is kept alive, if there is one: the owner of memory that was registered,
     /// or the one given to [`PinnedMemory::from_raw`].
+    #[inline]
     pub fn owner(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.owner.as_deref()
     }
@@ -106,6 +113,7 @@ impl HostPointer {
 impl HostPointer {
     /// Releases the memory. The caller must then drop the returned value: the owner, unless the manager
     /// has received it.
+    #[inline]
     fn finish(&mut self) -> Option<Owner> {
         let (end, owner) = (std::mem::replace(&mut self.end, End::Nothing), self.owner.take());
         match end {
@@ -139,6 +147,7 @@ impl HostPointer {
 }
 
 impl Drop for HostPointer {
+    #[inline]
     fn drop(&mut self) {
         if fork::in_child() {
             // The driver may still have the pages registered, and the child must not call it.
@@ -151,6 +160,7 @@ impl Drop for HostPointer {
 }
 
 impl fmt::Debug for HostPointer {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostPointer")
             .field("id", &self.id)
@@ -186,6 +196,7 @@ impl PinnedMemory {
     /// `start` points to `size` bytes of page-locked memory, which stay valid until the finalizer runs
     /// or the owner is dropped; if there is neither, forever. The finalizer may run on any thread, also
     /// where the driver refuses calls.
+    #[inline]
     pub unsafe fn from_raw(
         context: &Context,
         start: NonNull<u8>,
@@ -202,6 +213,7 @@ impl PinnedMemory {
     /// # Errors
     /// [`Invalid::NoMemoryManager`](crate::Invalid::NoMemoryManager); the errors of
     /// [`MemoryManager::allocate_host`](super::MemoryManager::allocate_host).
+    #[inline]
     pub fn allocate(context: &Context, size: usize, flags: PinnedFlags) -> Result<Self> {
         let flags = flags.difference(PinnedFlags::MAPPED);
         HostPointer::allocate(context, size, flags).map(Self)
@@ -240,6 +252,7 @@ impl MappedMemory {
     /// # Safety
     /// See [`PinnedMemory::from_raw`]. In addition, the memory is accessible to the context at `address` for
     /// the same time.
+    #[inline]
     pub unsafe fn from_raw(
         context: &Context,
         start: NonNull<u8>,
@@ -256,6 +269,7 @@ impl MappedMemory {
     ///
     /// # Errors
     /// See [`PinnedMemory::allocate`].
+    #[inline]
     pub fn allocate(context: &Context, size: usize, flags: PinnedFlags) -> Result<Self> {
         let flags = flags | PinnedFlags::MAPPED;
         HostPointer::allocate(context, size, flags).map(Self)
@@ -282,6 +296,7 @@ impl MappedMemory {
     }
 
     /// Returns the device address of the first byte.
+    #[inline]
     pub fn as_raw(&self) -> CUdeviceptr {
         self.0.block.address
     }
@@ -289,6 +304,7 @@ impl MappedMemory {
 
 /// Returns a pointer to memory that no manager of this crate allocated. It is mapped if `address` is
 /// not 0.
+#[inline]
 fn foreign(
     context: &Context,
     start: NonNull<u8>,
@@ -305,6 +321,7 @@ fn foreign(
 impl Deref for PinnedMemory {
     type Target = HostPointer;
 
+    #[inline]
     fn deref(&self) -> &HostPointer {
         &self.0
     }
@@ -313,6 +330,7 @@ impl Deref for PinnedMemory {
 impl Deref for MappedMemory {
     type Target = HostPointer;
 
+    #[inline]
     fn deref(&self) -> &HostPointer {
         &self.0
     }

@@ -63,6 +63,7 @@ pub enum IpcKind {
 }
 
 impl IpcKind {
+    #[inline]
     fn number(self) -> u64 {
         match self {
             Self::Synchronous => 0,
@@ -71,6 +72,7 @@ impl IpcKind {
         }
     }
 
+    #[inline]
     fn of_number(number: u64) -> Self {
         match number {
             0 => Self::Synchronous,
@@ -80,6 +82,7 @@ impl IpcKind {
     }
 
     /// Returns the name of the driver function that opens such memory.
+    #[inline]
     pub(crate) fn opens(self) -> &'static str {
         match self {
             Self::Pool => "cuMemPoolImportPointer",
@@ -90,6 +93,7 @@ impl IpcKind {
 
 /// The text for error messages.
 impl fmt::Display for IpcKind {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Synchronous => f.write_str("synchronous memory"),
@@ -113,6 +117,7 @@ impl IpcHandle {
     ///
     /// Since CUDA 4.1. Raw: [`cuIpcGetMemHandle`](fn@cuda_sys::cuIpcGetMemHandle).
     #[doc(alias = "cuIpcGetMemHandle")]
+    #[inline]
     pub fn of(context: &Context, block: &Block) -> Result<Self> {
         let range = context.address_range(block.address)?;
         let mut raw = CUipcMemHandle::default();
@@ -133,6 +138,7 @@ impl IpcHandle {
 
     /// Returns the handle of the memory at `offset` in the allocation that begins at `start`, of a pool
     /// that was exported.
+    #[inline]
     pub(crate) fn of_exported_memory(
         context: &Context,
         start: CUdeviceptr,
@@ -156,10 +162,12 @@ impl IpcHandle {
     }
 
     /// Returns the kind of memory, which determines how it is opened.
+    #[inline]
     pub fn kind(&self) -> IpcKind {
         self.kind
     }
 
+    #[inline]
     pub(crate) fn check_kind(&self, expected: IpcKind) -> Result<()> {
         if self.kind == expected {
             return Ok(());
@@ -168,21 +176,25 @@ impl IpcHandle {
     }
 
     /// Returns the driver's handle of the allocation.
+    #[inline]
     pub fn as_bytes(&self) -> &[u8; 64] {
         &self.handle
     }
 
     /// Returns the offset of the memory in the allocation, in bytes.
+    #[inline]
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
     /// Returns the size of the memory in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         usize::try_from(self.size).unwrap_or(usize::MAX)
     }
 
     /// Returns the UUID of the device that the memory is on.
+    #[inline]
     pub fn device_uuid(&self) -> Uuid {
         Uuid(self.device)
     }
@@ -192,6 +204,7 @@ impl IpcHandle {
     ///
     /// # Errors
     /// Errors of the queries for the UUID of each device.
+    #[inline]
     pub fn device(&self) -> Result<Option<Device>> {
         for device in Device::all()? {
             if device.uuid()? == self.device_uuid() {
@@ -202,6 +215,7 @@ impl IpcHandle {
     }
 
     /// Returns the handle as bytes, to be sent to another process.
+    #[inline]
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..64].copy_from_slice(&self.handle);
@@ -213,6 +227,7 @@ impl IpcHandle {
     }
 
     /// Creates a handle from received bytes. They are validated only when the handle is opened.
+    #[inline]
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         let number = |start: usize| {
             let mut number = [0; 8];
@@ -233,6 +248,7 @@ impl IpcHandle {
 }
 
 impl From<IpcHandle> for Vec<u8> {
+    #[inline]
     fn from(handle: IpcHandle) -> Self {
         handle.to_bytes().to_vec()
     }
@@ -241,6 +257,7 @@ impl From<IpcHandle> for Vec<u8> {
 impl TryFrom<Vec<u8>> for IpcHandle {
     type Error = &'static str;
 
+    #[inline]
     fn try_from(bytes: Vec<u8>) -> Result<Self, &'static str> {
         let bytes = <[u8; Self::BYTES]>::try_from(bytes);
         let bytes = bytes.map_err(|_| "an IPC handle of memory has 104 bytes")?;
@@ -249,6 +266,7 @@ impl TryFrom<Vec<u8>> for IpcHandle {
 }
 
 /// Converts a `c_char`, which is signed on some targets.
+#[inline]
 fn byte(byte: c_char) -> u8 {
     let [byte] = byte.to_ne_bytes();
     byte
@@ -258,6 +276,7 @@ fn byte(byte: c_char) -> u8 {
 pub(crate) const UNSHAREABLE_POOL: &str = "an unshareable pool's";
 
 /// Translates the error that the driver returns for pools that are not shareable.
+#[inline]
 pub(crate) fn not_of_a_shared_pool(error: Error) -> Error {
     match error.code() {
         Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
@@ -267,6 +286,7 @@ pub(crate) fn not_of_a_shared_pool(error: Error) -> Error {
     }
 }
 
+#[inline]
 fn not_shareable(error: Error) -> Error {
     match error.code() {
         Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
@@ -277,6 +297,7 @@ fn not_shareable(error: Error) -> Error {
 }
 
 impl fmt::Debug for IpcHandle {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IpcHandle")
             .field("kind", &self.kind)
@@ -296,11 +317,13 @@ pub struct ExportedMemory {
 
 impl ExportedMemory {
     /// Returns the handle, for another process.
+    #[inline]
     pub fn handle(&self) -> &IpcHandle {
         &self.handle
     }
 
     /// Returns the memory in this process.
+    #[inline]
     pub fn memory(&self) -> &AutoFreePointer {
         &self.memory
     }
@@ -317,6 +340,7 @@ impl AutoFreePointer {
     /// # Errors
     /// See [`MemoryManager::ipc_handle`](crate::manager::MemoryManager::ipc_handle). [`Invalid::NotShareable`]
     /// if this is not device memory of a manager.
+    #[inline]
     pub fn export(&self) -> Result<ExportedMemory> {
         let no_block = Invalid::NotShareable { memory: "managed or foreign-owned" };
         let all = self.memory().block().ok_or(no_block)?;

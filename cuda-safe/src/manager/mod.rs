@@ -369,12 +369,14 @@ impl dyn MemoryManager {
 
 /// Iterates over the manager and those that it [wraps](MemoryManager::wrapped), from the outermost to
 /// the innermost.
+#[inline]
 fn with_wrapped(manager: &dyn MemoryManager) -> impl Iterator<Item = &dyn MemoryManager> {
     std::iter::successors(Some(manager), |its| its.wrapped())
 }
 
 /// Returns whether an allocation failed because there was not enough memory, of the driver or within
 /// the limit of a manager.
+#[inline]
 pub fn is_out_of_memory(error: &Error) -> bool {
     match error {
         Error::Driver(error) => error::is_out_of_memory(error),

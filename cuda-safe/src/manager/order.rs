@@ -50,6 +50,7 @@ impl<'a> Order<'a> {
     /// either has been [notified](StreamEnd::of_raw) that the stream ends, or has been dropped. It is
     /// not captured while a manager is called with it. (A manager uses the handle only within calls
     /// that receive it.)
+    #[inline]
     pub unsafe fn persistent(stream: CUstream) -> Self {
         capture::handle_is_shared();
         match stream.addr() == CU_STREAM_PER_THREAD.addr() {
@@ -64,6 +65,7 @@ impl<'a> Order<'a> {
     /// # Safety
     /// The handle is 2, or a stream of the manager's context that is alive during the call. It is not
     /// captured.
+    #[inline]
     pub unsafe fn transient(stream: CUstream) -> Self {
         capture::handle_is_shared();
         Self(Kind::Passing(stream))
@@ -71,6 +73,7 @@ impl<'a> Order<'a> {
 
     /// Returns the handle of the stream, if there is one. Other code can then capture the stream; see
     /// [`Stream::as_raw`]. To compare streams, use [`key`](Self::key).
+    #[inline]
     pub fn as_raw(self) -> Option<CUstream> {
         match self.0 {
             Kind::Of(stream) => Some(stream.as_raw()),
@@ -123,6 +126,7 @@ impl<'a> Order<'a> {
     /// context whose manager neither is `manager` nor [wraps](MemoryManager::wrapped) it.
     ///
     /// A manager keeps nothing about such a stream beyond the call.
+    #[inline]
     pub fn is_transient_for(self, manager: &dyn MemoryManager) -> bool {
         if self.is_transient() {
             return true;
@@ -156,6 +160,7 @@ impl<'a> Order<'a> {
 
 /// Returns whether both are the same object. A wrapper may have the same address as its inner manager,
 /// so their types are compared too.
+#[inline]
 fn is_same(one: &dyn MemoryManager, other: &dyn MemoryManager) -> bool {
     std::ptr::addr_eq(one, other) && one.as_any().type_id() == other.as_any().type_id()
 }
@@ -172,6 +177,7 @@ pub struct StreamEnd<'a> {
 
 impl<'a> StreamEnd<'a> {
     /// Returns the end of a stream, given by its handle, that is alive for the lifetime of the borrow.
+    #[inline]
     pub(crate) fn of(raw: &'a CUstream) -> Self {
         let stream = PhantomData;
         Self { raw: *raw, stream }
@@ -183,12 +189,14 @@ impl<'a> StreamEnd<'a> {
     /// # Safety
     /// The stream stays alive until this value is dropped, is not captured, and no other thread uses it
     /// in an order meanwhile.
+    #[inline]
     pub unsafe fn of_raw(raw: CUstream) -> Self {
         let stream = PhantomData;
         Self { raw, stream }
     }
 
     /// Notifies a manager, and every manager that it [wraps](MemoryManager::wrapped).
+    #[inline]
     pub fn notify(&self, manager: &dyn MemoryManager) {
         for its in with_wrapped(manager) {
             let _current = current::try_enter(its);
@@ -198,18 +206,21 @@ impl<'a> StreamEnd<'a> {
 
     /// Returns the order of the stream, for work that must be enqueued on it before it ends. The order is
     /// [transient](Order::is_transient).
+    #[inline]
     pub fn order(&self) -> Order<'_> {
         Order(Kind::Passing(self.raw))
     }
 
     /// Returns the handle of the stream. After the stream has ended, it may be the handle of another
     /// stream.
+    #[inline]
     pub fn as_raw(&self) -> CUstream {
         self.raw
     }
 }
 
 impl fmt::Debug for Order<'_> {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, raw) = match self.0 {
             Kind::None => return f.write_str("None"),
@@ -228,10 +239,12 @@ pub(crate) struct OrderOwners<'a> {
 }
 
 impl KeepAlive for OrderOwners<'_> {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.context)
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         match self.order.0 {
             Kind::Of(stream) => stream.is_borrowed() || self.context.is_borrowed(),
@@ -241,6 +254,7 @@ impl KeepAlive for OrderOwners<'_> {
         }
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         match self.order.0 {
             Kind::Of(stream) => Box::new((stream.clone(), self.context.clone())),
@@ -250,6 +264,7 @@ impl KeepAlive for OrderOwners<'_> {
         }
     }
 
+    #[inline]
     fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
         let stream = match self.order.0 {
             Kind::Of(stream) => Some(stream.by_ref()),

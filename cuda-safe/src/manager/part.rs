@@ -43,6 +43,7 @@ impl DriverMemory {
     ///
     /// # Errors
     /// The device's total memory cannot be queried.
+    #[inline]
     pub fn new(context: &Context, options: DeferOptions) -> Result<Self> {
         // A deferred free must not hold the manager, so the context is stored without it.
         let context = context.without_extension();
@@ -50,17 +51,20 @@ impl DriverMemory {
     }
 
     /// Returns the context, without a manager.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.context
     }
 
     /// Returns the number of deferred frees and the number of their bytes of device memory.
+    #[inline]
     pub fn pending(&self) -> (usize, usize) {
         self.deferral.pending()
     }
 
     /// Does all deferred frees, unless a [guard](Self::defer_cleanup) is alive, and returns whether
     /// there were any. Waits for all running work.
+    #[inline]
     pub fn flush(&self) -> bool {
         self.deferral.flush()
     }
@@ -70,11 +74,13 @@ impl DriverMemory {
     ///
     /// # Errors
     /// Errors of earlier work; [`Error::InHostFunction`].
+    #[inline]
     pub fn synchronize(&self) -> Result<()> {
         self.context.wait_for_all_work()
     }
 
     /// See [`MemoryManager::reset`](super::MemoryManager::reset).
+    #[inline]
     pub fn reset(&self) {
         self.deferral.flush();
     }
@@ -82,12 +88,14 @@ impl DriverMemory {
     /// See [`MemoryManager::defer_cleanup`](super::MemoryManager::defer_cleanup). While the guard is
     /// alive, no memory is freed or [unregistered](Self::release_pin), and the owners of pinned memory
     /// stay alive.
+    #[inline]
     pub fn defer_cleanup(&self) -> CleanupGuard {
         self.deferral.guard()
     }
 
     /// Returns whether a [guard](Self::defer_cleanup) is alive. A manager that caches memory must not
     /// wait for work then to free some.
+    #[inline]
     pub fn is_cleanup_deferred(&self) -> bool {
         self.deferral.is_held()
     }
@@ -99,6 +107,7 @@ impl DriverMemory {
     ///
     /// Since CUDA 3.2. Raw: [`cuMemAlloc_v2`](fn@cuda_sys::cuMemAlloc_v2).
     #[doc(alias = "cuMemAlloc")]
+    #[inline]
     pub fn allocate(&self, size: usize) -> Result<Block> {
         let mut address = 0;
         let place = &raw mut address;
@@ -119,6 +128,7 @@ impl DriverMemory {
     ///
     /// Since CUDA 3.2. Raw: [`cuMemFree_v2`](fn@cuda_sys::cuMemFree_v2).
     #[doc(alias = "cuMemFree")]
+    #[inline]
     pub unsafe fn free(&self, block: Block, order: Order<'_>) {
         self.defer_free(What::Device(SyncMemory(block.address)), block.size, order);
     }
@@ -131,6 +141,7 @@ impl DriverMemory {
     ///
     /// Since CUDA 6.0. Raw: [`cuMemAllocManaged`](fn@cuda_sys::cuMemAllocManaged).
     #[doc(alias = "cuMemAllocManaged")]
+    #[inline]
     pub fn allocate_managed(&self, size: usize, global: bool) -> Result<Block> {
         let flags = match global {
             true => CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL,
@@ -150,6 +161,7 @@ impl DriverMemory {
     ///
     /// # Safety
     /// See [`free`](Self::free). `block` was returned by [`allocate_managed`](Self::allocate_managed).
+    #[inline]
     pub unsafe fn free_managed(&self, block: Block, order: Order<'_>) {
         self.defer_free(What::Device(SyncMemory(block.address)), block.size, order);
     }
@@ -161,6 +173,7 @@ impl DriverMemory {
     ///
     /// Since CUDA 2.2. Raw: [`cuMemHostAlloc`](fn@cuda_sys::cuMemHostAlloc).
     #[doc(alias = "cuMemHostAlloc")]
+    #[inline]
     pub fn allocate_host(&self, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
         let mut start = std::ptr::null_mut::<c_void>();
         let place = &raw mut start;
@@ -183,6 +196,7 @@ impl DriverMemory {
     ///
     /// Since CUDA 2.0. Raw: [`cuMemFreeHost`](fn@cuda_sys::cuMemFreeHost).
     #[doc(alias = "cuMemFreeHost")]
+    #[inline]
     pub unsafe fn free_host(&self, block: HostBlock, order: Order<'_>) {
         let memory = PinnedMemory(Handle(block.start.as_ptr().cast()));
         self.defer_free(What::Host(memory), 0, order);
@@ -201,6 +215,7 @@ impl DriverMemory {
     ///
     /// Since CUDA 4.0. Raw: [`cuMemHostRegister_v2`](fn@cuda_sys::cuMemHostRegister_v2).
     #[doc(alias = "cuMemHostRegister")]
+    #[inline]
     pub unsafe fn pin(
         &self,
         start: NonNull<u8>,
@@ -245,6 +260,7 @@ impl DriverMemory {
     ///
     /// Since CUDA 4.0. Raw: [`cuMemHostUnregister`](fn@cuda_sys::cuMemHostUnregister).
     #[doc(alias = "cuMemHostUnregister")]
+    #[inline]
     pub unsafe fn unpin(&self, block: HostBlock) -> Result<()> {
         refuse_in_host_function()?;
         let start = block.start.as_ptr().cast();
@@ -260,6 +276,7 @@ impl DriverMemory {
     /// # Safety
     /// See [`MemoryManager::release_pin`](super::MemoryManager::release_pin). `block` was returned by
     /// [`pin`](Self::pin).
+    #[inline]
     pub unsafe fn release_pin(
         &self,
         block: HostBlock,
@@ -280,6 +297,7 @@ impl DriverMemory {
 
     /// Defers a free. Releases the memory at once instead if no event can be recorded after its last
     /// use.
+    #[inline]
     fn defer_free(&self, what: What, size: usize, order: Order<'_>) {
         if fork::in_child() {
             return count_leak();
@@ -294,6 +312,7 @@ impl DriverMemory {
         self.deferral.push(Item { what, size, end });
     }
 
+    #[inline]
     fn owners<'a>(&'a self, order: Order<'a>) -> OrderOwners<'a> {
         OrderOwners { order, context: &self.context }
     }
@@ -311,6 +330,7 @@ impl DriverMemory {
     }
 
     /// Returns the device address of host memory if it is mapped, otherwise 0.
+    #[inline]
     fn address_of(&self, start: *mut c_void, flags: PinnedFlags) -> Result<CUdeviceptr> {
         let mut address = 0;
         if flags.contains(PinnedFlags::MAPPED) {
@@ -324,11 +344,13 @@ impl DriverMemory {
 }
 
 /// Returns whether the driver refused to register memory because a part of it is already registered.
+#[inline]
 fn is_registered(error: &Error) -> bool {
     error.code() == Some(CUresult::CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED)
 }
 
 /// Records an event after all work that the stream of an order was given.
+#[inline]
 pub(super) fn mark(order: Order<'_>, context: &Context) -> Result<Event> {
     let mut made = None;
     enqueue_now(order, Operation::Record, context, |raw| {
@@ -347,11 +369,13 @@ fn in_context(context: &Context, allocate: impl FnOnce() -> Result<()>) -> Resul
     without_invalidating_captures(allocate)
 }
 
+#[inline]
 fn block(address: CUdeviceptr, size: usize) -> Block {
     let token = address;
     Block { address, size, token }
 }
 
+#[inline]
 fn host_block(start: *mut c_void, size: usize, address: CUdeviceptr) -> HostBlock {
     HostBlock {
         start: NonNull::new(start.cast()).unwrap_or(NonNull::dangling()),
@@ -362,6 +386,7 @@ fn host_block(start: *mut c_void, size: usize, address: CUdeviceptr) -> HostBloc
 }
 
 impl fmt::Debug for DriverMemory {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DriverMemory")
             .field("deferral", &self.deferral)

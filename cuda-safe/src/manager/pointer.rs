@@ -75,6 +75,7 @@ unsafe impl Send for Raw {}
 unsafe impl Sync for Raw {}
 
 impl OwnedOrder {
+    #[inline]
     fn of(order: Order<'_>) -> Self {
         match (order.stream(), order.raw()) {
             (Some(stream), _) => Self::Of(stream.clone()),
@@ -83,6 +84,7 @@ impl OwnedOrder {
         }
     }
 
+    #[inline]
     fn order(&self) -> Order<'_> {
         match self {
             Self::None => Order::NONE,
@@ -94,6 +96,7 @@ impl OwnedOrder {
 }
 
 /// Returns a new number for memory.
+#[inline]
 pub(super) fn new_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -105,6 +108,7 @@ impl MemoryPointer {
     /// # Errors
     /// [`Invalid::NoMemoryManager`](crate::Invalid::NoMemoryManager); the errors of
     /// [`MemoryManager::allocate`](super::MemoryManager::allocate).
+    #[inline]
     pub fn allocate(context: &Context, size: usize) -> Result<Self> {
         Self::allocate_in(context, size, Order::NONE)
     }
@@ -115,6 +119,7 @@ impl MemoryPointer {
     /// # Errors
     /// See [`allocate`](Self::allocate).
     /// [`Invalid::StreamIsCaptured`](crate::Invalid::StreamIsCaptured).
+    #[inline]
     pub fn allocate_on(stream: &Stream, size: usize) -> Result<Self> {
         Self::allocate_in(stream.context(), size, Order::of(stream))
     }
@@ -127,6 +132,7 @@ impl MemoryPointer {
     /// See [`allocate`](Self::allocate) and [`allocate_on`](Self::allocate_on). The stream belongs to
     /// another context; [`Invalid::OtherManager`] if it belongs to the same context without its
     /// manager.
+    #[inline]
     pub fn allocate_in(context: &Context, size: usize, order: Order<'_>) -> Result<Self> {
         if let Some(stream) = order.stream() {
             same_context("the stream", stream.context(), context)?;
@@ -147,12 +153,14 @@ impl MemoryPointer {
     ///
     /// # Errors
     /// See [`allocate`](Self::allocate). `CUDA_ERROR_NOT_SUPPORTED`.
+    #[inline]
     pub fn allocate_managed(context: &Context, size: usize, global: bool) -> Result<Self> {
         let manager = context.expect_manager()?;
         let block = manager.allocate_managed(size, global)?;
         Ok(Self::of(context, block, OwnedOrder::None, true))
     }
 
+    #[inline]
     fn of(context: &Context, block: Block, order: OwnedOrder, migrates: bool) -> Self {
         Self {
             address: block.address,
@@ -175,6 +183,7 @@ impl MemoryPointer {
     /// There are `size` bytes at `address`, accessible to the context, until the finalizer runs or the
     /// owner is dropped. The finalizer may run on any thread, at any time, also where the driver
     /// refuses calls.
+    #[inline]
     pub unsafe fn from_raw(
         context: &Context,
         address: CUdeviceptr,
@@ -197,31 +206,37 @@ impl MemoryPointer {
     ///
     /// Work that uses the memory must be enqueued before this is dropped: on the stream that the memory
     /// was allocated on, or on any stream if it was allocated without one.
+    #[inline]
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
     /// Returns the requested size in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         self.size
     }
 
     /// Returns a number that is unique among all memory of the process, past and future.
+    #[inline]
     pub fn id(&self) -> u64 {
         self.id
     }
 
     /// Returns the context that the memory belongs to.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.context
     }
 
     /// Returns the owner that is kept alive, if there is one.
+    #[inline]
     pub fn owner(&self) -> Option<&(dyn Any + Send + Sync)> {
         self.owner.as_deref()
     }
 
     /// Returns the manager's block if this is device memory of a manager.
+    #[inline]
     pub fn block(&self) -> Option<Block> {
         match self.end {
             End::Manager { block, migrates: false, .. } => Some(block),
@@ -235,10 +250,12 @@ impl MemoryPointer {
     /// The memory is used only by work that was enqueued before, on the stream of `order`; or on any
     /// stream, if `order` has none. The stream of `order` is ordered after the stream that the memory
     /// was allocated on.
+    #[inline]
     pub unsafe fn free_in(mut self, order: Order<'_>) {
         self.finish(Some(order));
     }
 
+    #[inline]
     fn finish(&mut self, other: Option<Order<'_>>) {
         if fork::in_child() {
             return self.leak_in_child();
@@ -273,6 +290,7 @@ impl MemoryPointer {
     /// Leaks the memory in a forked child, with the finalizer and the owner: their code may call the
     /// driver, which does not work there.
     #[cold]
+    #[inline]
     fn leak_in_child(&mut self) {
         let end = std::mem::replace(&mut self.end, End::Nothing);
         if !matches!(end, End::Nothing) {
@@ -284,12 +302,14 @@ impl MemoryPointer {
 }
 
 impl Drop for MemoryPointer {
+    #[inline]
     fn drop(&mut self) {
         self.finish(None);
     }
 }
 
 impl fmt::Debug for MemoryPointer {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryPointer")
             .field("id", &self.id)
@@ -310,26 +330,31 @@ pub struct AutoFreePointer {
 
 impl AutoFreePointer {
     /// Returns the device address of the first byte of this part.
+    #[inline]
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
     /// Returns the size of this part in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         self.size
     }
 
     /// Returns the entire memory.
+    #[inline]
     pub fn memory(&self) -> &MemoryPointer {
         &self.memory
     }
 
     /// Returns the number of clones and parts that share the memory.
+    #[inline]
     pub fn references(&self) -> usize {
         Arc::strong_count(&self.memory)
     }
 
     /// Returns a part, which keeps the entire memory alive. Returns `None` if it exceeds this one.
+    #[inline]
     pub fn part(&self, offset: usize, size: usize) -> Option<Self> {
         let end = offset.checked_add(size)?;
         (end <= self.size).then(|| Self {
@@ -341,6 +366,7 @@ impl AutoFreePointer {
 }
 
 impl From<MemoryPointer> for AutoFreePointer {
+    #[inline]
     fn from(memory: MemoryPointer) -> Self {
         Self { address: memory.address, size: memory.size, memory: Arc::new(memory) }
     }

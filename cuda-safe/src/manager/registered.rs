@@ -80,6 +80,7 @@ impl VectorMemory {
 }
 
 impl Drop for VectorMemory {
+    #[inline]
     fn drop(&mut self) {
         // SAFETY: the global allocator allocated the memory with this layout, and no other code
         // frees it (see `new`).

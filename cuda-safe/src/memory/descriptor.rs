@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 ///
 /// # Safety
 /// The driver has opened the descriptor for the caller.
+#[inline]
 pub(crate) unsafe fn receive(descriptor: c_int) -> Option<OwnedFd> {
     if descriptor < 0 {
         return None;
@@ -26,6 +27,7 @@ pub(crate) struct DescriptorArgument<'a> {
 impl<'a> DescriptorArgument<'a> {
     /// Drivers reject a null pointer, which descriptor 0 (the standard input) would be. A duplicate, which
     /// has another number, is passed instead.
+    #[inline]
     pub(crate) fn new(descriptor: &'a impl AsFd) -> Self {
         let given = descriptor.as_fd();
         let duplicate = match given.as_raw_fd() {
@@ -36,6 +38,7 @@ impl<'a> DescriptorArgument<'a> {
     }
 
     /// Returns the pointer. The descriptor is open until this object is dropped.
+    #[inline]
     pub(crate) fn as_ptr(&self) -> *mut c_void {
         let passed = self.duplicate.as_ref().map_or(self.given, OwnedFd::as_fd);
         let number = usize::try_from(passed.as_raw_fd()).unwrap_or(usize::MAX);

@@ -37,6 +37,7 @@ static CHANGED: Condvar = Condvar::new();
 const TIMEOUT: Duration = Duration::from_secs(5);
 const MOMENT: Duration = Duration::from_millis(25);
 
+#[inline]
 fn lock() -> MutexGuard<'static, Option<HashMap<Key, Weak<Opened>>>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -45,6 +46,7 @@ fn lock() -> MutexGuard<'static, Option<HashMap<Key, Weak<Opened>>>> {
 struct Place(Key);
 
 impl Drop for Place {
+    #[inline]
     fn drop(&mut self) {
         // The lock may be held forever by a thread that does not exist in the child.
         if fork::in_child() {
@@ -73,6 +75,7 @@ enum By {
 }
 
 impl By {
+    #[inline]
     fn context(&self) -> &Context {
         match self {
             Self::Context(context) => context,
@@ -82,10 +85,12 @@ impl By {
 }
 
 impl KeepAlive for By {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.context())
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         match self {
             Self::Context(context) => context.is_borrowed(),
@@ -93,12 +98,14 @@ impl KeepAlive for By {
         }
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 }
 
 impl Drop for Opened {
+    #[inline]
     fn drop(&mut self) {
         let (base, place) = (self.base, self.place.take());
         match &self.by {
@@ -119,10 +126,12 @@ struct OpenedByContext {
 }
 
 impl Destroy for OpenedByContext {
+    #[inline]
     fn name(&self) -> &'static str {
         "memory of another process"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: this value stands for the open memory, and the caller promises that this is the first
         // call. All code that used the memory by its address has waited.
@@ -139,10 +148,12 @@ struct OpenedByPool {
 }
 
 impl Destroy for OpenedByPool {
+    #[inline]
     fn name(&self) -> &'static str {
         "pool memory of another process"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: this value stands for the open memory, and the caller promises that this is the first
         // call. This free waits for nothing, but all code that used the memory by its address has
@@ -150,10 +161,12 @@ impl Destroy for OpenedByPool {
         unsafe { answer!(cuMemFree_v2(self.base)) }
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
 
+    #[inline]
     fn has_leaked(&self, _owners: &dyn KeepAlive) {
         self.pool.never_destroy();
     }
@@ -170,22 +183,26 @@ pub struct IpcMemory {
 
 impl IpcMemory {
     /// Returns the address in this process.
+    #[inline]
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
     /// Returns the size in bytes, as exported by the other process.
+    #[inline]
     pub fn size(&self) -> usize {
         self.size
     }
 
     /// Returns the context that the memory is open in.
+    #[inline]
     pub fn context(&self) -> &Context {
         self.opened.by.context()
     }
 }
 
 impl fmt::Debug for IpcMemory {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IpcMemory")
             .field("address", &format_args!("{:#x}", self.address))
@@ -220,6 +237,7 @@ impl Context {
     /// [`cuIpcCloseMemHandle`](fn@cuda_sys::cuIpcCloseMemHandle).
     #[doc(alias = "cuIpcOpenMemHandle")]
     #[doc(alias = "cuIpcCloseMemHandle")]
+    #[inline]
     pub unsafe fn open_memory(&self, handle: &IpcHandle) -> Result<IpcMemory> {
         handle.check_kind(IpcKind::Synchronous)?;
         let own = self.device().uuid()?;
@@ -264,6 +282,7 @@ impl ImportedPool {
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolImportPointer`](fn@cuda_sys::cuMemPoolImportPointer).
     #[doc(alias = "cuMemPoolImportPointer")]
+    #[inline]
     pub unsafe fn open_memory(&self, handle: &IpcHandle) -> Result<IpcMemory> {
         handle.check_kind(IpcKind::Pool)?;
         self.check_access(self.context().device())?;
@@ -313,6 +332,7 @@ enum Found {
     Reserved(Place),
 }
 
+#[inline]
 fn find_or_reserve(key: Key) -> Result<Found> {
     let begin = Instant::now();
     while begin.elapsed() < TIMEOUT {

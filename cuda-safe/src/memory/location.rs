@@ -38,6 +38,7 @@ pub enum MemoryLocation {
 }
 
 impl MemoryLocation {
+    #[inline]
     pub(crate) fn raw(self) -> CUmemLocation {
         let (kind, id) = match self {
             Self::Device(device) => {
@@ -56,6 +57,7 @@ impl MemoryLocation {
     }
 
     /// Converts a location that the driver returns. Returns `None` if there is no location.
+    #[inline]
     pub(crate) fn from_raw(raw: CUmemLocation) -> Option<Self> {
         // SAFETY: all fields of the union are integers of the same size.
         Self::from_numbers(raw.type_.0, unsafe { raw.__bindgen_anon_1.id })
@@ -63,6 +65,7 @@ impl MemoryLocation {
 
     /// Converts a location that the driver returns as two numbers. Returns `None` if there is no
     /// location.
+    #[inline]
     pub(crate) fn from_numbers(kind: u32, id: i32) -> Option<Self> {
         Some(match CUmemLocationType(kind) {
             CUmemLocationType::CU_MEM_LOCATION_TYPE_INVALID => return None,
@@ -81,6 +84,7 @@ impl MemoryLocation {
 
     /// Converts to a device ordinal or the CPU, for functions before CUDA 12.2. Returns `None` for
     /// other kinds of location.
+    #[inline]
     pub(super) fn as_device(self) -> Option<CUdevice> {
         match self {
             Self::Device(device) => Some(device.as_raw()),
@@ -90,6 +94,7 @@ impl MemoryLocation {
     }
 
     /// Converts from a device ordinal or the CPU. Returns `None` if there is no location.
+    #[inline]
     pub(super) fn from_device(device: CUdevice) -> Option<Self> {
         match device {
             CU_DEVICE_CPU => Some(Self::Host),
@@ -101,6 +106,7 @@ impl MemoryLocation {
 
 /// Returns the number that the union of a location has as an `int`: the device and the domain are its first
 /// two bytes. Every device that has locality domains has a number below 256.
+#[inline]
 fn domain_id(device: CUdevice, domain: u8) -> i32 {
     let device = u8::try_from(device).unwrap_or(u8::MAX);
     i32::from_ne_bytes([device, domain, 0, 0])
@@ -108,6 +114,7 @@ fn domain_id(device: CUdevice, domain: u8) -> i32 {
 
 /// Formats the location for error messages.
 impl fmt::Display for MemoryLocation {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Device(device) => write!(f, "device {}", device.ordinal()),
@@ -122,6 +129,7 @@ impl fmt::Display for MemoryLocation {
 }
 
 impl From<Device> for MemoryLocation {
+    #[inline]
     fn from(device: Device) -> Self {
         Self::Device(device)
     }

@@ -87,6 +87,7 @@ pub enum MemoryType {
 }
 
 impl MemoryType {
+    #[inline]
     fn from_raw(raw: CUmemorytype) -> Self {
         match raw {
             CUmemorytype::CU_MEMORYTYPE_HOST => Self::Host,
@@ -110,6 +111,7 @@ impl Context {
     ///
     /// Since CUDA 7.0. Raw: [`cuPointerGetAttributes`](fn@cuda_sys::cuPointerGetAttributes).
     #[doc(alias = "cuPointerGetAttributes")]
+    #[inline]
     pub fn pointer_info(&self, address: CUdeviceptr) -> Result<Option<PointerInfo>> {
         let mut known = known_attributes(init::version()?);
         let _current = self.enter()?;
@@ -132,6 +134,7 @@ impl Context {
     ///
     /// Since CUDA 3.2. Raw: [`cuMemGetAddressRange_v2`](fn@cuda_sys::cuMemGetAddressRange_v2).
     #[doc(alias = "cuMemGetAddressRange")]
+    #[inline]
     pub fn address_range(&self, address: CUdeviceptr) -> Result<Range<CUdeviceptr>> {
         let (mut start, mut size) = (0, 0);
         let _current = self.enter()?;
@@ -174,10 +177,12 @@ const NEWER: [CudaVersion; 2] = [CudaVersion::new(12, 8), CudaVersion::new(13, 4
 const OLDEST: usize = QUERIED.len() - NEWER.len();
 
 /// Returns the number of queried attributes that a driver knows. It rejects a query of other ones.
+#[inline]
 fn known_attributes(driver: CudaVersion) -> usize {
     QUERIED.len() - NEWER.iter().filter(|since| driver < **since).count()
 }
 
+#[inline]
 fn is_of_unknown_attribute(error: &Error) -> bool {
     error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE)
 }
@@ -192,6 +197,7 @@ struct Values {
 
 impl Values {
     /// Queries the first `count` attributes, in the current context.
+    #[inline]
     fn of_first(count: usize, address: CUdeviceptr) -> Result<Self> {
         let mut values = [0_u64; QUERIED.len()];
         let mut queried = QUERIED;
@@ -212,21 +218,25 @@ impl Values {
     }
 
     /// Returns the value of an attribute, or 0 if it was not queried.
+    #[inline]
     fn of(&self, attribute: Attribute) -> u64 {
         let place = QUERIED.iter().position(|queried| *queried == attribute);
         place.map_or(0, |place| self.values[place])
     }
 
+    #[inline]
     fn has(&self, attribute: Attribute) -> bool {
         QUERIED[..self.count].contains(&attribute)
     }
 
     /// Returns the value of an attribute that the driver writes as an `int`.
+    #[inline]
     fn small(&self, attribute: Attribute) -> u32 {
         u32::try_from(self.of(attribute) & u64::from(u32::MAX)).unwrap_or(0)
     }
 
     /// Converts the values, or returns `None` if they are those of an unknown address.
+    #[inline]
     fn info(&self) -> Option<PointerInfo> {
         let memory_type = CUmemorytype(self.small(Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE));
         if memory_type == CUmemorytype::default() {

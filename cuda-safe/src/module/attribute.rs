@@ -265,6 +265,7 @@ impl Kernel {
     ///
     /// Since CUDA 3.0. Raw: [`cuFuncSetCacheConfig`](fn@cuda_sys::cuFuncSetCacheConfig).
     #[doc(alias = "cuFuncSetCacheConfig")]
+    #[inline]
     pub fn set_cache_preference(&self, preference: CachePreference) -> Result<()> {
         without_current(self.context(), || {
             // SAFETY: the function is alive. The other argument is a number.
@@ -281,6 +282,7 @@ impl Kernel {
     ///
     /// Since CUDA 12.4. Raw: [`cuFuncLoad`](fn@cuda_sys::cuFuncLoad).
     #[doc(alias = "cuFuncLoad")]
+    #[inline]
     pub fn load(&self) -> Result<()> {
         without_current(self.context(), || {
             // SAFETY: the function is alive.
@@ -295,6 +297,7 @@ impl Kernel {
     ///
     /// Since CUDA 12.4. Raw: [`cuFuncIsLoaded`](fn@cuda_sys::cuFuncIsLoaded).
     #[doc(alias = "cuFuncIsLoaded")]
+    #[inline]
     pub fn is_loaded(&self) -> Result<bool> {
         let mut state = CUfunctionLoadingState::default();
         let place = &raw mut state;

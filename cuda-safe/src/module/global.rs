@@ -41,21 +41,25 @@ pub struct Global {
 
 impl Global {
     /// Returns the device address.
+    #[inline]
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
     /// Returns the size in bytes.
+    #[inline]
     pub fn size_bytes(&self) -> usize {
         self.size
     }
 
     /// Returns the variable's name in the module.
+    #[inline]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// Returns the context to which this instance of the variable belongs.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -71,6 +75,7 @@ impl Module {
     ///
     /// Since CUDA 3.2. Raw: [`cuModuleGetGlobal_v2`](fn@cuda_sys::cuModuleGetGlobal_v2).
     #[doc(alias = "cuModuleGetGlobal")]
+    #[inline]
     pub fn global(&self, name: &str) -> Result<Global> {
         let c_name = image::name(name)?;
         let (mut address, mut size) = (0, 0);
@@ -100,6 +105,7 @@ impl Library {
     ///
     /// Since CUDA 12.0. Raw: [`cuLibraryGetGlobal`](fn@cuda_sys::cuLibraryGetGlobal).
     #[doc(alias = "cuLibraryGetGlobal")]
+    #[inline]
     pub fn global(&self, context: &Context, name: &str) -> Result<Global> {
         self.find(context, name, |address_out, size_out, text| {
             // SAFETY: the library is alive, the name ends with a NUL, and the pointers refer to local
@@ -118,6 +124,7 @@ impl Library {
     ///
     /// Since CUDA 12.0. Raw: [`cuLibraryGetManaged`](fn@cuda_sys::cuLibraryGetManaged).
     #[doc(alias = "cuLibraryGetManaged")]
+    #[inline]
     pub fn managed(&self, context: &Context, name: &str) -> Result<Global> {
         self.find(context, name, |address_out, size_out, text| {
             // SAFETY: the library is alive, the name ends with a NUL, and the pointers refer to local
@@ -149,6 +156,7 @@ impl Library {
     }
 }
 
+#[inline]
 fn explain_missing(result: Result<()>, name: &str) -> Result<()> {
     result.map_err(|error| match error {
         Error::Driver(driver_error) if driver_error.code == CUresult::CUDA_ERROR_NOT_FOUND => {
@@ -159,6 +167,7 @@ fn explain_missing(result: Result<()>, name: &str) -> Result<()> {
 }
 
 impl fmt::Debug for Global {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Global")
             .field("name", &self.name)

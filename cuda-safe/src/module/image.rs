@@ -12,6 +12,7 @@ use std::ffi::CString;
 ///
 /// The driver distinguishes formats by their first bytes. Some of the binary formats, which it trusts,
 /// can be valid UTF-8, so the text must begin as PTX does.
+#[inline]
 pub(super) fn ptx(text: &str) -> Result<CString> {
     if text.trim().is_empty() {
         return Err(Invalid::EmptyImage.into());
@@ -28,12 +29,14 @@ pub(super) fn ptx(text: &str) -> Result<CString> {
 }
 
 /// Returns whether text that is not PTX is probably CUDA C++.
+#[inline]
 fn is_cuda_source(text: &str) -> bool {
     const WORDS: [&str; 5] = ["__global__", "__device__", "#include", "#define", "extern \"C\""];
     WORDS.iter().any(|word| text.contains(word))
 }
 
 /// Returns the text after the white space and comments at the start of PTX.
+#[inline]
 fn after_comments(mut text: &str) -> &str {
     loop {
         text = text.trim_start_matches([' ', '\t', '\r', '\n']);
@@ -50,6 +53,7 @@ fn after_comments(mut text: &str) -> &str {
 }
 
 /// Converts text without a NUL to a C string.
+#[inline]
 pub(super) fn name(text: &str) -> Result<CString> {
     CString::new(text).map_err(|error| Invalid::NulInText { position: error.nul_position() }.into())
 }
@@ -59,6 +63,7 @@ const FATBIN: [u8; 4] = 0xba55_ed50_u32.to_le_bytes();
 
 /// Rejects data that is obviously not a complete cubin or fatbin. The driver trusts the rest, so this
 /// is a convenience and not a guarantee.
+#[inline]
 pub(super) fn check(image: &[u8]) -> Result<()> {
     if image.is_empty() {
         return Err(Invalid::EmptyImage.into());
@@ -79,6 +84,7 @@ pub(super) fn check(image: &[u8]) -> Result<()> {
 }
 
 /// Returns the length that an ELF file's headers imply, in bytes.
+#[inline]
 fn elf_length(image: &[u8]) -> u64 {
     const HEADER: u64 = 64;
     const NO_BITS: u64 = 8;
@@ -102,6 +108,7 @@ fn elf_length(image: &[u8]) -> u64 {
 }
 
 /// Returns the length that a fatbin's header implies, in bytes: the header and the images after it.
+#[inline]
 fn fatbin_length(image: &[u8]) -> u64 {
     const HEADER: u64 = 16;
     match (number(image, 6, 2), number(image, 8, 8)) {
@@ -112,6 +119,7 @@ fn fatbin_length(image: &[u8]) -> u64 {
 
 /// Adds the architectures of the image, or the driver that its cubins need, to the error of an image without
 /// code for a device.
+#[inline]
 pub(super) fn explain(error: Error, image: &[u8], context: &Context) -> Error {
     let (mut error, codes) = match (error, image::codes(image)) {
         (Error::Compile(error), Ok(codes)) => (error, codes),
@@ -151,6 +159,7 @@ pub(super) fn explain(error: Error, image: &[u8], context: &Context) -> Error {
 }
 
 /// Returns the little-endian number of `size` bytes at `offset`, or `None` if the image ends before.
+#[inline]
 fn number(image: &[u8], offset: u64, size: usize) -> Option<u64> {
     let start = usize::try_from(offset).ok()?;
     let bytes = image.get(start..start.checked_add(size)?)?;
@@ -160,6 +169,7 @@ fn number(image: &[u8], offset: u64, size: usize) -> Option<u64> {
 }
 
 /// Returns the version that PTX text declares: `.version 8.3` is (8, 3).
+#[inline]
 pub(super) fn ptx_version(text: &str) -> Option<(u32, u32)> {
     let rest = after_comments(text).strip_prefix(".version")?;
     let version = rest.split_whitespace().next()?;

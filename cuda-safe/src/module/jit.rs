@@ -99,6 +99,7 @@ struct Entry {
 
 impl JitOptions {
     /// Returns all options that are set, except the logs.
+    #[inline]
     fn entries(&self) -> Result<Vec<Entry>> {
         let Self {
             max_registers,
@@ -189,6 +190,7 @@ impl JitOptions {
     }
 }
 
+#[inline]
 fn refused(option: &'static str, given: String, possible: &'static str) -> Error {
     Invalid::JitOption { option, given, possible }.into()
 }
@@ -216,6 +218,7 @@ impl Request {
 
     /// # Errors
     /// An option has an invalid value, or is newer than the driver.
+    #[inline]
     pub(super) fn new(options: &JitOptions) -> Result<Self> {
         let mut request = Self {
             keys: Vec::new(),
@@ -242,12 +245,14 @@ impl Request {
         Ok(request)
     }
 
+    #[inline]
     fn add(&mut self, key: Key, number: usize) {
         self.keys.push(key);
         // The API passes numbers in place of pointers.
         self.values.push(std::ptr::without_provenance_mut(number));
     }
 
+    #[inline]
     fn add_log(&mut self, [buffer, size]: [Key; 2], start: *mut u8) {
         self.keys.push(buffer);
         self.values.push(start.cast());
@@ -255,16 +260,19 @@ impl Request {
     }
 
     /// Returns the number of options, the keys and the values.
+    #[inline]
     pub(super) fn options(&mut self) -> (u32, *mut Key, *mut *mut c_void) {
         let count = u32::try_from(self.keys.len()).unwrap_or(0);
         (count, self.keys.as_mut_ptr(), self.values.as_mut_ptr())
     }
 
     /// Returns the info log.
+    #[inline]
     pub(super) fn info(&self) -> String {
         text(&self.info)
     }
 
+    #[inline]
     fn full_log(&self) -> String {
         let (errors, info) = (self.errors(), self.info());
         match info.is_empty() {
@@ -274,11 +282,13 @@ impl Request {
     }
 
     /// Adds the log to a compiler error.
+    #[inline]
     pub(super) fn with_log(&self, done: Result<()>) -> Result<()> {
         self.with_log_if(done, is_compile_error)
     }
 
     /// Returns the error log written so far.
+    #[inline]
     pub(super) fn errors(&self) -> String {
         text(&self.errors)
     }
@@ -286,6 +296,7 @@ impl Request {
     /// Adds the log to an error of a linker. Unlike [`attach`](Self::attach), this does not depend on
     /// the error code, because the linker may have written the reason to the log. It ignores a log that
     /// equals `before`, which is about an earlier error.
+    #[inline]
     pub(super) fn with_new_log(&self, done: Result<()>, log_before: &str) -> Result<()> {
         self.with_log_if(done, |code| is_compile_error(code) || self.errors() != log_before)
     }
@@ -302,6 +313,7 @@ impl Request {
 }
 
 /// Returns a log up to its NUL.
+#[inline]
 fn text(log: &[u8]) -> String {
     let end = log.iter().position(|byte| *byte == 0);
     let text = &log[..end.unwrap_or(log.len())];
@@ -309,6 +321,7 @@ fn text(log: &[u8]) -> String {
 }
 
 /// Returns an error that names the option if the driver is too old for it.
+#[inline]
 fn check_driver(entry: &Entry) -> Result<()> {
     let Some((major, minor)) = entry.since else {
         return Ok(());
@@ -320,6 +333,7 @@ fn check_driver(entry: &Entry) -> Result<()> {
     Ok(())
 }
 
+#[inline]
 pub(super) fn is_compile_error(code: CUresult) -> bool {
     matches!(
         code,
@@ -337,6 +351,7 @@ pub(super) fn is_compile_error(code: CUresult) -> bool {
 }
 
 /// Names both versions in the error if the PTX is newer than the compiler.
+#[inline]
 pub(super) fn explain_ptx(error: Error, text: &CStr) -> Error {
     match (error.code(), init::version()) {
         (Some(CUresult::CUDA_ERROR_UNSUPPORTED_PTX_VERSION), Ok(driver)) => {

@@ -58,12 +58,14 @@ pub(super) enum Code {
 }
 
 impl From<Module> for Code {
+    #[inline]
     fn from(module: Module) -> Self {
         Self::Module(module)
     }
 }
 
 impl From<Library> for Code {
+    #[inline]
     fn from(library: Library) -> Self {
         Self::Library(library)
     }
@@ -112,11 +114,13 @@ impl Kernel {
     }
 
     /// Returns whether both are clones of one object.
+    #[inline]
     pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Returns the kernel's name in the module.
+    #[inline]
     pub fn name(&self) -> &str {
         &self.inner.name
     }
@@ -141,6 +145,7 @@ impl Kernel {
     /// [`cuFuncGetParamCount`](fn@cuda_sys::cuFuncGetParamCount).
     #[doc(alias = "cuFuncGetParamInfo")]
     #[doc(alias = "cuFuncGetParamCount")]
+    #[inline]
     pub fn parameters(&self) -> Result<Option<&[Parameter]>> {
         let known = &self.inner.parameters;
         let parameters = match known.get() {
@@ -155,6 +160,7 @@ impl Kernel {
         Ok(parameters.as_deref())
     }
 
+    #[inline]
     fn query_parameters(&self) -> Result<Option<Box<[Parameter]>>> {
         let known = self.parameter_count()?;
         let mut parameters = Vec::new();
@@ -183,6 +189,7 @@ impl Kernel {
     }
 
     /// Checks the number and the sizes of arguments, in bytes, if the driver can report the parameters.
+    #[inline]
     pub(crate) fn check_sizes(&self, given: &[usize]) -> Result<()> {
         let Some(parameters) = self.parameters()? else {
             return Ok(());
@@ -211,6 +218,7 @@ impl Kernel {
 
     /// Returns the number of parameters, or `None` on drivers before CUDA 13.2. Calls
     /// `cuFuncGetParamCount`.
+    #[inline]
     fn parameter_count(&self) -> Result<Option<usize>> {
         let mut count = 0;
         let counted = without_current(self.context(), || {
@@ -226,6 +234,7 @@ impl Kernel {
 }
 
 impl fmt::Debug for Kernel {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kernel")
             .field("name", &self.name())

@@ -75,6 +75,7 @@ impl Library {
     /// [`cuLibraryUnload`](fn@cuda_sys::cuLibraryUnload).
     #[doc(alias = "cuLibraryLoadData")]
     #[doc(alias = "cuLibraryUnload")]
+    #[inline]
     pub fn from_ptx(ptx: &str) -> Result<Self> {
         Self::from_ptx_with(ptx, &JitOptions::default())
     }
@@ -90,6 +91,7 @@ impl Library {
     /// Since CUDA 12.0; some options are newer. Raw:
     /// [`cuLibraryLoadData`](fn@cuda_sys::cuLibraryLoadData).
     #[doc(alias = "cuLibraryLoadData")]
+    #[inline]
     pub fn from_ptx_with(ptx: &str, options: &JitOptions) -> Result<Self> {
         let text = image::ptx(ptx)?;
         let code = text.as_ptr().cast();
@@ -114,6 +116,7 @@ impl Library {
     /// contents.
     ///
     /// Since CUDA 12.0.
+    #[inline]
     pub unsafe fn from_image(image: &[u8]) -> Result<Self> {
         // SAFETY: the caller guarantees the conditions of this function.
         unsafe { Self::from_image_with(image, &JitOptions::default()) }
@@ -131,6 +134,7 @@ impl Library {
     /// Since CUDA 12.0; some options are newer. Raw:
     /// [`cuLibraryLoadData`](fn@cuda_sys::cuLibraryLoadData).
     #[doc(alias = "cuLibraryLoadData")]
+    #[inline]
     pub unsafe fn from_image_with(image: &[u8], options: &JitOptions) -> Result<Self> {
         image::check(image)?;
         // SAFETY: the caller guarantees the conditions of this function.
@@ -142,6 +146,7 @@ impl Library {
     ///
     /// # Safety
     /// `code` must be a complete image, or text that ends with a NUL.
+    #[inline]
     unsafe fn load(code: *const c_void, options: &JitOptions) -> Result<(CUlibrary, Request)> {
         init::init()?;
         release::drain();
@@ -162,6 +167,7 @@ impl Library {
         Ok((raw, request))
     }
 
+    #[inline]
     fn from_parts(
         raw: CUlibrary,
         ownership: Ownership,
@@ -185,6 +191,7 @@ impl Library {
     /// `raw` must be a loaded library that no other code unloads. Memory that the loading code passed
     /// to the driver to keep (log buffers, or a binary that the driver uses in place) must stay valid
     /// until the library is unloaded, or until the process exits if unloading fails.
+    #[inline]
     pub unsafe fn from_raw(raw: CUlibrary) -> Result<Self> {
         Self::wrap(raw, Ownership::Owned)
     }
@@ -197,6 +204,7 @@ impl Library {
     /// # Safety
     /// `raw` must be a library that stays loaded until the last clone of the returned object and its
     /// last kernel are dropped.
+    #[inline]
     pub unsafe fn borrow_raw(raw: CUlibrary) -> Result<Self> {
         Self::wrap(raw, Ownership::Borrowed)
     }
@@ -214,6 +222,7 @@ impl Library {
     }
 
     /// Wraps a library that foreign code loaded.
+    #[inline]
     fn wrap(raw: CUlibrary, ownership: Ownership) -> Result<Self> {
         expect_handle("library", raw)?;
         Ok(Self::from_parts(raw, ownership, None, None))
@@ -221,6 +230,7 @@ impl Library {
 
     /// Releases ownership and returns the raw handle. This crate never unloads the library; it stays
     /// loaded until the process exits.
+    #[inline]
     pub fn into_raw(self) -> CUlibrary {
         let raw = self.as_raw();
         std::mem::forget(self);
@@ -228,6 +238,7 @@ impl Library {
     }
 
     /// Returns the raw handle without giving up ownership. Do not unload it.
+    #[inline]
     pub fn as_raw(&self) -> CUlibrary {
         self.inner.raw
     }
@@ -244,6 +255,7 @@ impl Library {
     /// [`cuKernelGetFunction`](fn@cuda_sys::cuKernelGetFunction).
     #[doc(alias = "cuLibraryGetKernel")]
     #[doc(alias = "cuKernelGetFunction")]
+    #[inline]
     pub fn kernel(&self, context: &Context, name: &str) -> Result<Kernel> {
         let c_name = image::name(name)?;
         let mut kernel = std::ptr::null_mut();
@@ -267,6 +279,7 @@ impl Library {
 
     /// Returns the error with the compiler's log for PTX whose compilation failed on first use. This
     /// compiles the PTX again, as a module.
+    #[inline]
     pub(super) fn explain_compilation(&self, context: &Context, error: Error) -> Error {
         match (&self.inner.code.ptx, error.code()) {
             (Some((ptx, options)), Some(code)) if jit::is_compile_error(code) => {
@@ -290,6 +303,7 @@ impl Library {
     #[doc(alias = "cuLibraryEnumerateKernels")]
     #[doc(alias = "cuLibraryGetKernelCount")]
     #[doc(alias = "cuKernelGetName")]
+    #[inline]
     pub fn kernel_names(&self) -> Result<Vec<String>> {
         let mut count = 0;
         // SAFETY: the library is alive, and the pointer refers to a local variable.
@@ -312,6 +326,7 @@ impl Library {
 }
 
 impl Drop for Inner {
+    #[inline]
     fn drop(&mut self) {
         if self.ownership.is_owned() {
             release(Handle(self.raw), &self.code);
@@ -320,10 +335,12 @@ impl Drop for Inner {
 }
 
 impl Destroy for Handle<CUlibrary> {
+    #[inline]
     fn name(&self) -> &'static str {
         "a library"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: the handle stands for the library, and the caller promises that this is the first
         // call. The driver waits for kernels of the library.
@@ -332,26 +349,31 @@ impl Destroy for Handle<CUlibrary> {
 
     /// A library that is still loaded may be compiled for a context that is created later, from the
     /// code that the owners hold.
+    #[inline]
     fn has_leaked(&self, owners: &dyn KeepAlive) {
         owners.leak();
     }
 }
 
 impl KeepAlive for Arc<Code> {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         None
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         false
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(Self::clone(self))
     }
 }
 
 impl fmt::Debug for Library {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Library").field("raw", &self.inner.raw).finish()
     }

@@ -65,6 +65,7 @@ pub enum LinkInput {
 }
 
 impl LinkInput {
+    #[inline]
     fn raw(self) -> CUjitInputType {
         match self {
             Self::Ptx => CUjitInputType::CU_JIT_INPUT_PTX,
@@ -85,11 +86,13 @@ pub struct Linked {
 
 impl Linked {
     /// Returns the image, a cubin. It is a copy of the driver's image.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         &self.image
     }
 
     /// Returns the info log of the compiler and the linker, if [requested](JitOptions::info_log).
+    #[inline]
     pub fn log(&self) -> &str {
         &self.log
     }
@@ -100,6 +103,7 @@ impl Linker {
     ///
     /// # Errors
     /// See [`with`](Self::with).
+    #[inline]
     pub fn new(context: &Context) -> Result<Self> {
         Self::with(context, &JitOptions::default())
     }
@@ -115,6 +119,7 @@ impl Linker {
     /// [`cuLinkDestroy`](fn@cuda_sys::cuLinkDestroy).
     #[doc(alias = "cuLinkCreate")]
     #[doc(alias = "cuLinkDestroy")]
+    #[inline]
     pub fn with(context: &Context, options: &JitOptions) -> Result<Self> {
         release::drain();
         let mut request = Request::new(options)?;
@@ -140,6 +145,7 @@ impl Linker {
     ///
     /// Since CUDA 6.5. Raw: [`cuLinkAddData_v2`](fn@cuda_sys::cuLinkAddData_v2).
     #[doc(alias = "cuLinkAddData")]
+    #[inline]
     pub fn add_ptx(&mut self, name: &str, ptx: &str) -> Result<()> {
         let text = image::ptx(ptx)?;
         let bytes = text.as_bytes_with_nul();
@@ -160,6 +166,7 @@ impl Linker {
     ///
     /// Since CUDA 6.5. Raw: [`cuLinkAddData_v2`](fn@cuda_sys::cuLinkAddData_v2).
     #[doc(alias = "cuLinkAddData")]
+    #[inline]
     pub unsafe fn add_data(&mut self, kind: LinkInput, name: &str, data: &[u8]) -> Result<()> {
         match kind {
             LinkInput::Ptx => {
@@ -179,6 +186,7 @@ impl Linker {
 
     /// # Safety
     /// `data` must be a complete input of that format. PTX must end with a NUL.
+    #[inline]
     unsafe fn add(&mut self, kind: LinkInput, name: &str, data: &[u8]) -> Result<()> {
         let name = image::name(name)?;
         let start = data.as_ptr().cast_mut().cast::<c_void>();
@@ -235,6 +243,7 @@ impl Linker {
     ///
     /// Since CUDA 5.5. Raw: [`cuLinkComplete`](fn@cuda_sys::cuLinkComplete).
     #[doc(alias = "cuLinkComplete")]
+    #[inline]
     pub fn complete(self) -> Result<Linked> {
         let (mut image, mut size) = (std::ptr::null_mut(), 0);
         let (image_out, size_out) = (&raw mut image, &raw mut size);
@@ -257,11 +266,13 @@ impl Linker {
     }
 
     /// Returns the context for whose device the linker links.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.retained.context
     }
 
     /// Returns the raw handle without giving up ownership. Do not destroy it.
+    #[inline]
     pub fn as_raw(&self) -> CUlinkState {
         self.raw
     }
@@ -274,6 +285,7 @@ impl Module {
     /// `CUDA_ERROR_NO_BINARY_FOR_GPU` if it was linked for another device.
     ///
     /// Since CUDA 2.1.
+    #[inline]
     pub fn from_linked(context: &Context, linked: &Linked) -> Result<Self> {
         // SAFETY: the image is complete and was made by the driver.
         unsafe { Self::from_image(context, linked.bytes()) }
@@ -287,6 +299,7 @@ impl Library {
     /// See [`Module::from_linked`]. That error appears when a context first uses the code.
     ///
     /// Since CUDA 12.0.
+    #[inline]
     pub fn from_linked(linked: &Linked) -> Result<Self> {
         // SAFETY: the image is complete and was made by the driver.
         unsafe { Self::from_image(linked.bytes()) }
@@ -294,16 +307,19 @@ impl Library {
 }
 
 impl Drop for Linker {
+    #[inline]
     fn drop(&mut self) {
         release(Handle(self.raw), &self.retained);
     }
 }
 
 impl Destroy for Handle<CUlinkState> {
+    #[inline]
     fn name(&self) -> &'static str {
         "a linker"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: the handle stands for the linker, and the caller promises that this is the first call.
         // The owners keep the memory alive to which the linker writes.
@@ -312,26 +328,31 @@ impl Destroy for Handle<CUlinkState> {
 }
 
 impl KeepAlive for Arc<Retained> {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(&self.context)
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.context.is_borrowed()
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(Self::clone(self))
     }
 }
 
 impl fmt::Debug for Linker {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Linker").field("raw", &self.raw).field("context", self.context()).finish()
     }
 }
 
 impl fmt::Debug for Linked {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Linked").field("bytes", &self.image.len()).field("log", &self.log).finish()
     }

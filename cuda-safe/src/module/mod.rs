@@ -95,6 +95,7 @@ impl Module {
     #[doc(alias = "cuModuleLoadData")]
     #[doc(alias = "cuModuleLoadDataEx")]
     #[doc(alias = "cuModuleUnload")]
+    #[inline]
     pub fn from_ptx(context: &Context, ptx: &str) -> Result<Self> {
         Self::from_ptx_with(context, ptx, &JitOptions::default())
     }
@@ -108,11 +109,13 @@ impl Module {
     /// Since CUDA 2.1; some options are newer. Raw:
     /// [`cuModuleLoadDataEx`](fn@cuda_sys::cuModuleLoadDataEx).
     #[doc(alias = "cuModuleLoadDataEx")]
+    #[inline]
     pub fn from_ptx_with(context: &Context, ptx: &str, options: &JitOptions) -> Result<Self> {
         Self::from_checked_ptx(context, &image::ptx(ptx)?, options)
     }
 
     /// Compiles text that was checked to begin as PTX does.
+    #[inline]
     fn from_checked_ptx(context: &Context, ptx: &CStr, options: &JitOptions) -> Result<Self> {
         // SAFETY: the driver recognizes such text as PTX and reads it up to the NUL. Its compiler
         // checks the rest.
@@ -132,6 +135,7 @@ impl Module {
     /// contents.
     ///
     /// Since CUDA 2.1.
+    #[inline]
     pub unsafe fn from_image(context: &Context, image: &[u8]) -> Result<Self> {
         // SAFETY: the caller guarantees the conditions of this function.
         unsafe { Self::from_image_with(context, image, &JitOptions::default()) }
@@ -149,6 +153,7 @@ impl Module {
     /// Since CUDA 2.1; some options are newer. Raw:
     /// [`cuModuleLoadDataEx`](fn@cuda_sys::cuModuleLoadDataEx).
     #[doc(alias = "cuModuleLoadDataEx")]
+    #[inline]
     pub unsafe fn from_image_with(
         context: &Context,
         image: &[u8],
@@ -162,6 +167,7 @@ impl Module {
 
     /// # Safety
     /// `image` must be a complete image, or text that ends with a NUL.
+    #[inline]
     unsafe fn load(context: &Context, image: *const c_void, options: &JitOptions) -> Result<Self> {
         release::drain();
         let mut raw = std::ptr::null_mut();
@@ -186,6 +192,7 @@ impl Module {
     ///
     /// # Safety
     /// `raw` must be a loaded module of `context` that no other code unloads.
+    #[inline]
     pub unsafe fn from_raw(raw: CUmodule, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Owned)
     }
@@ -198,6 +205,7 @@ impl Module {
     /// # Safety
     /// `raw` must be a module of `context` that stays loaded until the last clone of the returned
     /// object and its last kernel are dropped.
+    #[inline]
     pub unsafe fn borrow_raw(raw: CUmodule, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Borrowed)
     }
@@ -219,11 +227,13 @@ impl Module {
     }
 
     /// Wraps a module that foreign code loaded.
+    #[inline]
     fn wrap(raw: CUmodule, context: &Context, ownership: Ownership) -> Result<Self> {
         expect_handle("module", raw)?;
         Ok(Self::from_parts(raw, context, ownership, None))
     }
 
+    #[inline]
     fn from_parts(
         raw: CUmodule,
         context: &Context,
@@ -243,6 +253,7 @@ impl Module {
 
     /// Releases ownership and returns the raw handle. This crate never unloads the module; the module
     /// and its context stay alive until the process exits.
+    #[inline]
     pub fn into_raw(self) -> CUmodule {
         let raw = self.as_raw();
         std::mem::forget(self);
@@ -250,12 +261,14 @@ impl Module {
     }
 
     /// Returns the raw handle without giving up ownership. Do not unload it.
+    #[inline]
     pub fn as_raw(&self) -> CUmodule {
         self.inner.raw
     }
 
     /// Returns the compiler's info log, if [requested](JitOptions::info_log). The log has no output
     /// about code that was in the driver's cache.
+    #[inline]
     pub fn log(&self) -> &str {
         &self.inner.log
     }
@@ -276,6 +289,7 @@ impl Module {
     ///
     /// Since CUDA 11.7. Raw: [`cuModuleGetLoadingMode`](fn@cuda_sys::cuModuleGetLoadingMode).
     #[doc(alias = "cuModuleGetLoadingMode")]
+    #[inline]
     pub fn loading_mode() -> Result<LoadingMode> {
         init::init()?;
         let mut mode = CUmoduleLoadingMode::default();
@@ -298,6 +312,7 @@ impl Module {
     ///
     /// Since CUDA 2.0. Raw: [`cuModuleGetFunction`](fn@cuda_sys::cuModuleGetFunction).
     #[doc(alias = "cuModuleGetFunction")]
+    #[inline]
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let c_name = image::name(name)?;
         let mut raw = std::ptr::null_mut();
@@ -322,6 +337,7 @@ impl Module {
     #[doc(alias = "cuModuleEnumerateFunctions")]
     #[doc(alias = "cuModuleGetFunctionCount")]
     #[doc(alias = "cuFuncGetName")]
+    #[inline]
     pub fn kernel_names(&self) -> Result<Vec<String>> {
         let mut count = 0;
         // SAFETY: the module is alive, and the pointer refers to a local variable.
@@ -362,6 +378,7 @@ fn explain_missing(
 ///
 /// # Safety
 /// `text` must be null or a live string that ends with a NUL.
+#[inline]
 unsafe fn owned_string(text: *const c_char, call: &'static str) -> Result<String> {
     if text.is_null() {
         let code = CUresult::CUDA_ERROR_UNKNOWN;
@@ -373,6 +390,7 @@ unsafe fn owned_string(text: *const c_char, call: &'static str) -> Result<String
 }
 
 impl Drop for Inner {
+    #[inline]
     fn drop(&mut self) {
         if self.ownership.is_owned() {
             release(Handle(self.raw), &self.context);
@@ -381,10 +399,12 @@ impl Drop for Inner {
 }
 
 impl Destroy for Handle<CUmodule> {
+    #[inline]
     fn name(&self) -> &'static str {
         "a module"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: the handle stands for the module, and the caller promises that this is the first call.
         // The driver waits for kernels of the module.
@@ -393,6 +413,7 @@ impl Destroy for Handle<CUmodule> {
 }
 
 impl fmt::Debug for Module {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Module")
             .field("raw", &self.inner.raw)

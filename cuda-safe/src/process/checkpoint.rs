@@ -77,6 +77,7 @@ pub enum ProcessState {
 }
 
 impl From<CUprocessState> for ProcessState {
+    #[inline]
     fn from(state: CUprocessState) -> Self {
         match state {
             CUprocessState::CU_PROCESS_STATE_RUNNING => Self::Running,
@@ -101,6 +102,7 @@ impl ProcessState {
     /// Since CUDA 12.8. Raw:
     /// [`cuCheckpointProcessGetState`](fn@cuda_sys::cuCheckpointProcessGetState).
     #[doc(alias = "cuCheckpointProcessGetState")]
+    #[inline]
     pub fn of(pid: u32) -> Result<Self> {
         let pid = raw_pid(pid)?;
         let mut state = CUprocessState::default();
@@ -109,6 +111,7 @@ impl ProcessState {
         Ok(state.into())
     }
 
+    #[inline]
     fn name(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -122,6 +125,7 @@ impl ProcessState {
     }
 
     /// Checks that a process is in this state, and returns its id as the driver receives it.
+    #[inline]
     fn check(self, pid: u32) -> Result<c_int> {
         let state = Self::of(pid)?;
         if state != self {
@@ -142,6 +146,7 @@ impl ProcessState {
 /// Since CUDA 12.8. Raw:
 /// [`cuCheckpointProcessGetRestoreThreadId`](fn@cuda_sys::cuCheckpointProcessGetRestoreThreadId).
 #[doc(alias = "cuCheckpointProcessGetRestoreThreadId")]
+#[inline]
 pub fn restore_thread_of(pid: u32) -> Result<u32> {
     let pid = raw_pid(pid)?;
     let mut thread = 0;
@@ -181,12 +186,14 @@ impl RunningProcess {
     /// Since CUDA 12.8. Raw:
     /// [`cuCheckpointProcessGetState`](fn@cuda_sys::cuCheckpointProcessGetState).
     #[doc(alias = "cuCheckpointProcessGetState")]
+    #[inline]
     pub fn of(pid: u32) -> Result<Self> {
         let pid = ProcessState::Running.check(pid)?;
         Ok(Self { pid })
     }
 
     /// Returns the process id.
+    #[inline]
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
     }
@@ -200,6 +207,7 @@ impl RunningProcess {
     ///
     /// Since CUDA 12.8. Raw: [`cuCheckpointProcessLock`](fn@cuda_sys::cuCheckpointProcessLock).
     #[doc(alias = "cuCheckpointProcessLock")]
+    #[inline]
     pub fn lock(self, timeout: Option<Duration>) -> Result<LockedProcess> {
         Ok(self.try_lock(timeout)?)
     }
@@ -211,6 +219,7 @@ impl RunningProcess {
     ///
     /// Since CUDA 12.8. Raw: [`cuCheckpointProcessLock`](fn@cuda_sys::cuCheckpointProcessLock).
     #[doc(alias = "cuCheckpointProcessLock")]
+    #[inline]
     pub fn try_lock(self, timeout: Option<Duration>) -> Result<LockedProcess, Rejected<Self>> {
         let mut options = CUcheckpointLockArgs {
             // Zero would mean no limit.
@@ -226,6 +235,7 @@ impl RunningProcess {
 }
 
 impl LockedProcess {
+    #[inline]
     fn new(pid: c_int) -> Self {
         Self { lock: ProcessLock { pid } }
     }
@@ -239,11 +249,13 @@ impl LockedProcess {
     /// Since CUDA 12.8. Raw:
     /// [`cuCheckpointProcessGetState`](fn@cuda_sys::cuCheckpointProcessGetState).
     #[doc(alias = "cuCheckpointProcessGetState")]
+    #[inline]
     pub fn of(pid: u32) -> Result<Self> {
         Ok(Self::new(ProcessState::Locked.check(pid)?))
     }
 
     /// Returns the process id.
+    #[inline]
     pub fn pid(&self) -> u32 {
         self.lock.pid.unsigned_abs()
     }
@@ -261,6 +273,7 @@ impl LockedProcess {
     /// Since CUDA 12.8. Raw:
     /// [`cuCheckpointProcessCheckpoint`](fn@cuda_sys::cuCheckpointProcessCheckpoint).
     #[doc(alias = "cuCheckpointProcessCheckpoint")]
+    #[inline]
     pub fn checkpoint(self) -> Result<CheckpointedProcess> {
         Ok(self.try_checkpoint()?)
     }
@@ -274,6 +287,7 @@ impl LockedProcess {
     /// Since CUDA 12.8. Raw:
     /// [`cuCheckpointProcessCheckpoint`](fn@cuda_sys::cuCheckpointProcessCheckpoint).
     #[doc(alias = "cuCheckpointProcessCheckpoint")]
+    #[inline]
     pub fn try_checkpoint(self) -> Result<CheckpointedProcess, Rejected<Self>> {
         // SAFETY: null stands for no options.
         match unsafe { call!(cuCheckpointProcessCheckpoint(self.lock.pid, null_mut())) } {
@@ -289,6 +303,7 @@ impl LockedProcess {
     ///
     /// Since CUDA 12.8. Raw: [`cuCheckpointProcessUnlock`](fn@cuda_sys::cuCheckpointProcessUnlock).
     #[doc(alias = "cuCheckpointProcessUnlock")]
+    #[inline]
     pub fn unlock(self) -> Result<RunningProcess> {
         Ok(self.try_unlock()?)
     }
@@ -300,6 +315,7 @@ impl LockedProcess {
     ///
     /// Since CUDA 12.8. Raw: [`cuCheckpointProcessUnlock`](fn@cuda_sys::cuCheckpointProcessUnlock).
     #[doc(alias = "cuCheckpointProcessUnlock")]
+    #[inline]
     pub fn try_unlock(self) -> Result<RunningProcess, Rejected<Self>> {
         // SAFETY: null stands for no options.
         match unsafe { call!(cuCheckpointProcessUnlock(self.lock.pid, null_mut())) } {
@@ -309,10 +325,12 @@ impl LockedProcess {
     }
 
     /// Leaves the process locked and returns its id. [`LockedProcess::of`] finds the process again.
+    #[inline]
     pub fn keep_locked(self) -> u32 {
         self.into_raw_pid().unsigned_abs()
     }
 
+    #[inline]
     fn into_raw_pid(self) -> c_int {
         let pid = self.lock.pid;
         std::mem::forget(self);
@@ -329,12 +347,14 @@ impl CheckpointedProcess {
     /// Since CUDA 12.8. Raw:
     /// [`cuCheckpointProcessGetState`](fn@cuda_sys::cuCheckpointProcessGetState).
     #[doc(alias = "cuCheckpointProcessGetState")]
+    #[inline]
     pub fn of(pid: u32) -> Result<Self> {
         let pid = ProcessState::Checkpointed.check(pid)?;
         Ok(Self { pid })
     }
 
     /// Returns the process id.
+    #[inline]
     pub fn pid(&self) -> u32 {
         self.pid.unsigned_abs()
     }
@@ -353,6 +373,7 @@ impl CheckpointedProcess {
     ///
     /// Since CUDA 12.8. Raw: [`cuCheckpointProcessRestore`](fn@cuda_sys::cuCheckpointProcessRestore).
     #[doc(alias = "cuCheckpointProcessRestore")]
+    #[inline]
     pub fn restore(self) -> Result<LockedProcess> {
         Ok(self.try_restore_on(&[])?)
     }
@@ -370,6 +391,7 @@ impl CheckpointedProcess {
     /// Since CUDA 12.8; other GPUs since CUDA 13.0. Raw:
     /// [`cuCheckpointProcessRestore`](fn@cuda_sys::cuCheckpointProcessRestore).
     #[doc(alias = "cuCheckpointProcessRestore")]
+    #[inline]
     pub fn try_restore_on(self, gpus: &[GpuPair]) -> Result<LockedProcess, Rejected<Self>> {
         // The driver needs it, or a GPU in persistence mode.
         let mut ready = init::init();
@@ -406,6 +428,7 @@ pub struct GpuPair {
 }
 
 impl GpuPair {
+    #[inline]
     fn raw(&self) -> CUcheckpointGpuPair {
         let raw = |uuid: Uuid| CUuuid { bytes: uuid.0.map(|byte| byte as _) };
         CUcheckpointGpuPair { oldUuid: raw(self.old), newUuid: raw(self.new) }
@@ -419,10 +442,12 @@ struct ProcessLock {
 }
 
 impl Destroy for ProcessLock {
+    #[inline]
     fn name(&self) -> &'static str {
         "the lock of a process"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: null stands for no options.
         unsafe { answer!(cuCheckpointProcessUnlock(self.pid, null_mut())) }
@@ -430,18 +455,21 @@ impl Destroy for ProcessLock {
 }
 
 impl Drop for LockedProcess {
+    #[inline]
     fn drop(&mut self) {
         release_now(self.lock, &Root { is_borrowed: false });
     }
 }
 
 /// Converts a process id.
+#[inline]
 fn raw_pid(pid: u32) -> Result<c_int> {
     let raw = c_int::try_from(pid).ok().filter(|raw| *raw != 0);
     raw.ok_or_else(|| Invalid::ProcessId { pid }.into())
 }
 
 /// Converts a duration to milliseconds, rounded up.
+#[inline]
 fn milliseconds(duration: Duration) -> u32 {
     let milliseconds = duration.as_nanos().div_ceil(1_000_000);
     u32::try_from(milliseconds).unwrap_or(u32::MAX)

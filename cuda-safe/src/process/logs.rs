@@ -47,6 +47,7 @@ pub enum LogLevel {
 }
 
 impl From<CUlogLevel> for LogLevel {
+    #[inline]
     fn from(level: CUlogLevel) -> Self {
         match level {
             CUlogLevel::CU_LOG_LEVEL_ERROR => Self::Error,
@@ -120,6 +121,7 @@ impl LogCallback {
     /// # Errors
     /// See [`new`](Self::new).
     #[cfg(feature = "tracing")]
+    #[inline]
     pub fn to_tracing() -> Result<Self> {
         Self::new(|level, text| match level {
             LogLevel::Error => tracing::error!(target: "cuda", "{text}"),
@@ -130,12 +132,14 @@ impl LogCallback {
 }
 
 impl fmt::Debug for LogCallback {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LogCallback").finish_non_exhaustive()
     }
 }
 
 impl Drop for LogCallback {
+    #[inline]
     fn drop(&mut self) {
         // A forked child may have inherited the table in a locked state.
         let closure = (!fork::in_child()).then(|| CLOSURES.remove(self.number));
@@ -147,20 +151,24 @@ impl Drop for LogCallback {
 
 // The driver crashes if a callback is unregistered twice, so its handle is passed to one release.
 impl Destroy for Handle<CUlogsCallbackHandle> {
+    #[inline]
     fn name(&self) -> &'static str {
         "a log callback"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: the caller guarantees that the callback is still registered.
         unsafe { answer!(cuLogsUnregisterCallback(self.0)) }
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         true
     }
 }
 
+#[inline]
 unsafe extern "C" fn run(
     data: *mut c_void,
     level: CUlogLevel,
@@ -198,6 +206,7 @@ unsafe extern "C" fn run(
 ///
 /// Since CUDA 12.9. Raw: [`cuLogsDumpToMemory`](fn@cuda_sys::cuLogsDumpToMemory).
 #[doc(alias = "cuLogsDumpToMemory")]
+#[inline]
 pub fn entries() -> Result<String> {
     driver_log::dump(None)
 }
@@ -225,6 +234,7 @@ impl LogPosition {
     ///
     /// Since CUDA 12.9. Raw: [`cuLogsCurrent`](fn@cuda_sys::cuLogsCurrent).
     #[doc(alias = "cuLogsCurrent")]
+    #[inline]
     pub fn end() -> Result<Self> {
         let mut iterator = 0;
         // SAFETY: the pointer is to a local variable.
@@ -240,6 +250,7 @@ impl LogPosition {
     ///
     /// Since CUDA 12.9. Raw: [`cuLogsDumpToMemory`](fn@cuda_sys::cuLogsDumpToMemory).
     #[doc(alias = "cuLogsDumpToMemory")]
+    #[inline]
     pub fn read(&mut self) -> Result<String> {
         driver_log::dump(Some(&mut self.iterator))
     }
@@ -262,6 +273,7 @@ impl LogPosition {
 }
 
 /// Returns a path as the driver receives it.
+#[inline]
 pub(crate) fn path_text(path: &Path) -> Result<CString, Error> {
     #[cfg(unix)]
     let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());

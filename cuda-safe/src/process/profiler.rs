@@ -43,6 +43,7 @@ impl Context {
     /// See [`Error`](crate::Error).
     #[doc(alias = "cuProfilerStart")]
     #[doc(alias = "cuProfilerStop")]
+    #[inline]
     pub fn profiler_range(&self) -> Result<ProfilerRange> {
         let _current = self.enter()?;
         // SAFETY: the function takes no argument.
@@ -59,6 +60,7 @@ impl ProfilerRange {
     /// # Errors
     /// See [`Error`](crate::Error).
     #[doc(alias = "cuProfilerStop")]
+    #[inline]
     pub fn end(self) -> Result<()> {
         let mut range = ManuallyDrop::new(self);
         let done = range.stop();
@@ -67,6 +69,7 @@ impl ProfilerRange {
         done
     }
 
+    #[inline]
     fn stop(&self) -> Result<()> {
         let _current = self.context.enter()?;
         // SAFETY: the function takes no argument.
@@ -75,6 +78,7 @@ impl ProfilerRange {
 }
 
 impl Drop for ProfilerRange {
+    #[inline]
     fn drop(&mut self) {
         if let Err(error) = self.stop() {
             report(&Report::Guard { what: "profiling", error });

@@ -188,6 +188,7 @@ fn accept(answer: Answer) -> Result<(), Failure> {
     }
 }
 
+#[inline]
 fn wait_for_events(owners: &(impl KeepAlive + ?Sized)) -> Result<(), Failure> {
     owners.events().into_iter().try_for_each(|event| {
         // SAFETY: the owners keep the event alive.
@@ -195,6 +196,7 @@ fn wait_for_events(owners: &(impl KeepAlive + ?Sized)) -> Result<(), Failure> {
     })
 }
 
+#[inline]
 fn wait_for_streams(owners: &(impl KeepAlive + ?Sized)) -> Result<(), Failure> {
     let mut streams = owners.streams().into_iter().flatten();
     streams.try_for_each(|stream| {
@@ -204,6 +206,7 @@ fn wait_for_streams(owners: &(impl KeepAlive + ?Sized)) -> Result<(), Failure> {
 }
 
 #[cold]
+#[inline]
 fn wait_for_all_work(owners: &(impl KeepAlive + ?Sized)) -> Result<(), Failure> {
     let answer = match owners.context().map(ContextHandle::wait_for_all_work) {
         Some(Ok(())) => return Ok(()),
@@ -234,6 +237,7 @@ fn check_callback(handle: &(impl Destroy + ?Sized)) -> Result<(), Failure> {
 
 /// Returns an error if the driver refuses calls on this thread because it runs a driver callback, or if
 /// that is unknown. A wait on such a thread might never end.
+#[inline]
 fn check_callback_thread() -> Result<(), Failure> {
     match current() {
         Ok(_) => Ok(()),
@@ -244,6 +248,7 @@ fn check_callback_thread() -> Result<(), Failure> {
 /// Returns whether a wait on this thread can end: the thread runs neither a host function, nor a driver
 /// callback of other code, nor the report hook.
 #[cold]
+#[inline]
 pub(crate) fn may_block() -> bool {
     !in_host_function() && !in_report_hook() && check_callback_thread().is_ok()
 }

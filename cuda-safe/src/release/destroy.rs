@@ -47,31 +47,38 @@ pub(crate) trait Destroy: Send + 'static {
 }
 
 impl Destroy for Box<dyn Destroy> {
+    #[inline]
     fn name(&self) -> &'static str {
         (**self).name()
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: the caller promises what the object in the box needs.
         unsafe { (**self).destroy() }
     }
 
+    #[inline]
     fn after(&self) -> After {
         (**self).after()
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         (**self).is_quiet()
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         (**self).leftover()
     }
 
+    #[inline]
     fn has_been_destroyed(&mut self) {
         (**self).has_been_destroyed();
     }
 
+    #[inline]
     fn has_leaked(&self, owners: &dyn KeepAlive) {
         (**self).has_leaked(owners);
     }

@@ -37,6 +37,7 @@ impl Failure {
 
     /// Decides whether a release that was retried `retries` times is deferred. Returns the new number of
     /// retries then. Otherwise leaks the object and returns `None`.
+    #[inline]
     pub(super) fn retries_or_leak(
         self,
         handle: &dyn Destroy,
@@ -54,6 +55,7 @@ impl Failure {
     }
 
     /// Returns the number of retries after one more, or `None` if another retry is useless.
+    #[inline]
     fn retried(self, retries: u32) -> Option<u32> {
         match self {
             Self::Obstacle => Some(retries),
@@ -69,6 +71,7 @@ impl Failure {
     }
 
     /// Reports or counts the leak of an object.
+    #[inline]
     fn record_leak(self, handle: &dyn Destroy) {
         let leaked = |error| {
             report(&Report::Leaked { what: handle.name(), error });
@@ -95,6 +98,7 @@ impl Failure {
 
 /// Returns whether an error code is only temporary: it is about a callback thread, or about a capture
 /// that began after the check.
+#[inline]
 pub(super) fn is_temporary(code: CUresult) -> bool {
     let captures = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED.0
         ..=CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD.0;
@@ -117,6 +121,7 @@ pub(super) fn continue_after(error: Error) -> Result<(), Failure> {
 }
 
 /// Decides whether an attempt continues after a query failed with this code.
+#[inline]
 pub(super) fn continue_after_answer(answer: Answer) -> Result<(), Failure> {
     match answer.code {
         // The driver is too old, or will refuse the release for the same reason.

@@ -39,14 +39,17 @@ pub(crate) struct Root {
 }
 
 impl KeepAlive for Root {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         None
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.is_borrowed
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(*self)
     }

@@ -24,6 +24,7 @@ static QUEUED: AtomicUsize = AtomicUsize::new(0);
 ///
 /// A release is deferred during a capture of its stream, or on a driver callback thread. The next call
 /// that creates, copies or synchronizes retries it, and so does [`attempt_deferred_releases`].
+#[inline]
 pub fn deferred_releases() -> usize {
     QUEUED.load(Ordering::Acquire)
 }
@@ -32,16 +33,19 @@ pub fn deferred_releases() -> usize {
 /// deferred. The call may block, as the drop of each object may ([`reference::releases`]).
 ///
 /// [`reference::releases`]: crate::reference::releases
+#[inline]
 pub fn attempt_deferred_releases() {
     drain();
 }
 
+#[inline]
 pub(super) fn push(release: Deferred) {
     let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
     queue.push_back(release);
     QUEUED.store(queue.len(), Ordering::Release);
 }
 
+#[inline]
 fn pop() -> Option<Deferred> {
     let mut queue = QUEUE.lock().unwrap_or_else(PoisonError::into_inner);
     let first = queue.pop_front();
@@ -59,6 +63,7 @@ pub(crate) fn drain() {
 }
 
 #[cold]
+#[inline]
 fn drain_queue() {
     // Only the releases that are queued now are retried, because a release that is deferred again is
     // appended to the queue. They are dequeued one by one, so that a foreign owner that panics when it
@@ -71,6 +76,7 @@ fn drain_queue() {
     }
 }
 
+#[inline]
 fn retry(mut release: Deferred) {
     let (handle, owners) = (&mut *release.handle, &*release.owners);
     let Err(failure) = attempt(handle, owners) else {

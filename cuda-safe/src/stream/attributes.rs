@@ -105,6 +105,7 @@ pub struct AccessWindow {
 
 impl Default for AccessWindow {
     /// All accesses are normal hits.
+    #[inline]
     fn default() -> Self {
         Self {
             hit_ratio: 1.0,
@@ -134,6 +135,7 @@ impl Stream {
     ///
     /// Since CUDA 5.5. Raw: [`cuStreamGetFlags`](fn@cuda_sys::cuStreamGetFlags).
     #[doc(alias = "cuStreamGetFlags")]
+    #[inline]
     pub fn is_blocking(&self) -> Result<bool> {
         let mut flags = 0;
         without_current(self.context(), || {
@@ -153,6 +155,7 @@ impl Stream {
     ///
     /// Since CUDA 11.0. Raw: [`cuStreamGetAttribute`](fn@cuda_sys::cuStreamGetAttribute).
     #[doc(alias = "cuStreamGetAttribute")]
+    #[inline]
     pub fn synchronization_policy(&self) -> Result<Option<SynchronizationPolicy>> {
         let value = self.attribute(POLICY)?;
         // SAFETY: the driver has filled in this field of a zeroed value, and the field is an integer.
@@ -171,6 +174,7 @@ impl Stream {
     ///
     /// Since CUDA 11.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
+    #[inline]
     pub fn set_synchronization_policy(&self, policy: SynchronizationPolicy) -> Result<()> {
         self.set_attribute(POLICY, |value| value.syncPolicy = policy.raw())
     }
@@ -185,6 +189,7 @@ impl Stream {
     ///
     /// Since CUDA 11.8. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
+    #[inline]
     pub fn set_priority(&self, priority: i32) -> Result<()> {
         self.set_attribute(PRIORITY, |value| value.priority = priority)
     }
@@ -197,6 +202,7 @@ impl Stream {
     ///
     /// Since CUDA 12.0. Raw: [`cuStreamGetAttribute`](fn@cuda_sys::cuStreamGetAttribute).
     #[doc(alias = "cuStreamGetAttribute")]
+    #[inline]
     pub fn memory_sync_domain(&self) -> Result<MemorySyncDomain> {
         let value = self.attribute(DOMAIN)?;
         // SAFETY: the driver has filled in this field of a zeroed value, and the field is an integer.
@@ -214,6 +220,7 @@ impl Stream {
     ///
     /// Since CUDA 12.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
+    #[inline]
     pub fn set_memory_sync_domain(&self, domain: MemorySyncDomain) -> Result<()> {
         self.set_attribute(DOMAIN, |value| value.memSyncDomain = domain.raw())
     }
@@ -226,6 +233,7 @@ impl Stream {
     ///
     /// Since CUDA 12.0. Raw: [`cuStreamGetAttribute`](fn@cuda_sys::cuStreamGetAttribute).
     #[doc(alias = "cuStreamGetAttribute")]
+    #[inline]
     pub fn memory_sync_domain_map(&self) -> Result<MemorySyncDomainMap> {
         let value = self.attribute(DOMAIN_MAP)?;
         // SAFETY: the driver has filled in this field of a zeroed value, and the field is two integers.
@@ -241,6 +249,7 @@ impl Stream {
     ///
     /// Since CUDA 12.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
+    #[inline]
     pub fn set_memory_sync_domain_map(&self, map: MemorySyncDomainMap) -> Result<()> {
         let MemorySyncDomainMap { default, remote } = map;
         self.set_attribute(DOMAIN_MAP, |value| {
@@ -256,6 +265,7 @@ impl Stream {
     ///
     /// Since CUDA 11.0. Raw: [`cuStreamGetAttribute`](fn@cuda_sys::cuStreamGetAttribute).
     #[doc(alias = "cuStreamGetAttribute")]
+    #[inline]
     pub fn access_window(&self) -> Result<Option<(Range<CUdeviceptr>, AccessWindow)>> {
         let value = self.attribute(WINDOW)?;
         // SAFETY: the driver has filled in this field of a zeroed value. It consists of numbers and a
@@ -273,6 +283,7 @@ impl Stream {
     }
 
     /// Sets the access policy for `size` bytes from `address`.
+    #[inline]
     pub(crate) fn set_access_window_of(
         &self,
         (address, size): (CUdeviceptr, usize),
@@ -306,6 +317,7 @@ impl Stream {
     ///
     /// Since CUDA 11.0. Raw: [`cuStreamSetAttribute`](fn@cuda_sys::cuStreamSetAttribute).
     #[doc(alias = "cuStreamSetAttribute")]
+    #[inline]
     pub fn clear_access_window(&self) -> Result<()> {
         // A value of zeros is a window of zero bytes with normal properties.
         self.set_attribute(WINDOW, |_| {})
@@ -318,6 +330,7 @@ impl Stream {
     ///
     /// Since CUDA 11.0. Raw: [`cuStreamCopyAttributes`](fn@cuda_sys::cuStreamCopyAttributes).
     #[doc(alias = "cuStreamCopyAttributes")]
+    #[inline]
     pub fn copy_attributes_from(&self, source: &Self) -> Result<()> {
         same_context("the source", source.context(), self.context())?;
         without_current(self.context(), || {
@@ -326,6 +339,7 @@ impl Stream {
         })
     }
 
+    #[inline]
     fn attribute(&self, attribute: CUstreamAttrID) -> Result<CUstreamAttrValue> {
         let mut value = CUstreamAttrValue::default();
         let pointer = &raw mut value;

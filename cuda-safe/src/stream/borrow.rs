@@ -28,6 +28,7 @@ impl Stream {
     /// [`cuStreamGetGreenCtx`](fn@cuda_sys::cuStreamGetGreenCtx).
     #[doc(alias = "cuStreamGetCtx")]
     #[doc(alias = "cuStreamGetGreenCtx")]
+    #[inline]
     pub unsafe fn borrow_checked(raw: CUstream, context: &Context) -> Result<Self> {
         refuse_default(raw)?;
         let actual = context_of(raw)?;
@@ -55,6 +56,7 @@ impl Stream {
     ///
     /// Since CUDA 9.2. Raw: [`cuStreamGetCtx`](fn@cuda_sys::cuStreamGetCtx).
     #[doc(alias = "cuStreamGetCtx")]
+    #[inline]
     pub unsafe fn device_of_raw(raw: CUstream) -> Result<Device> {
         refuse_default(raw)?;
         init::init()?;
@@ -65,6 +67,7 @@ impl Stream {
 impl Stream {
     /// Returns whether the stream may belong to a green context. Calls `cuStreamGetGreenCtx` only for a
     /// stream that was not created here.
+    #[inline]
     pub(crate) fn may_have_green_context(&self) -> bool {
         if self.is_own() {
             return self.partition().is_some();
@@ -81,6 +84,7 @@ impl Stream {
 
 /// Returns the context of a live stream. For a stream of a green context this is the view of that green
 /// context (`cuCtxFromGreenCtx`).
+#[inline]
 fn context_of(stream: CUstream) -> Result<CUcontext> {
     let mut actual = std::ptr::null_mut();
     // SAFETY: the stream is alive, and the pointer is to a local.
@@ -107,6 +111,7 @@ fn context_of(stream: CUstream) -> Result<CUcontext> {
 ///
 /// # Safety
 /// The stream is alive.
+#[inline]
 unsafe fn has_green_context(stream: CUstream) -> Result<bool> {
     let mut green = std::ptr::null_mut();
     // SAFETY: the stream is alive, and the pointer is to a local.
@@ -119,6 +124,7 @@ unsafe fn has_green_context(stream: CUstream) -> Result<bool> {
 
 /// Returns whether a stream with this view belongs to a green context on the device of `primary`, and
 /// `primary` is a primary context.
+#[inline]
 fn is_green_of(raw: CUstream, view: CUcontext, primary: &Context) -> Result<bool> {
     // SAFETY: the stream is alive.
     if !unsafe { has_green_context(raw) }? || device_of(view)? != primary.device() {

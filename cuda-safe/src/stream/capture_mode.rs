@@ -24,6 +24,7 @@ pub enum CaptureMode {
 }
 
 impl CaptureMode {
+    #[inline]
     pub(crate) fn raw(self) -> CUstreamCaptureMode {
         match self {
             Self::Global => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
@@ -50,6 +51,7 @@ impl CaptureMode {
         /// The previous mode, which `Drop` restores.
         struct RestoreMode(CUstreamCaptureMode);
         impl Drop for RestoreMode {
+            #[inline]
             fn drop(&mut self) {
                 // In a forked child the driver cannot be called.
                 if !fork::in_child() {

@@ -75,6 +75,7 @@ impl Stream {
     ///
     /// Since CUDA 5.0. Raw: [`cuStreamAddCallback`](fn@cuda_sys::cuStreamAddCallback).
     #[doc(alias = "cuStreamAddCallback")]
+    #[inline]
     pub fn completion(&self) -> Result<StreamFuture> {
         release::drain();
         let _call = self.uncaptured(Operation::HostFunction)?;
@@ -110,6 +111,7 @@ impl Stream {
 ///
 /// # Safety
 /// `data` is a reference from `Arc::into_raw` to a [`State`], which no other code releases.
+#[inline]
 unsafe extern "C" fn on_completion(_stream: CUstream, result: CUresult, data: *mut c_void) {
     // SAFETY: the caller guarantees that `data` is an owned reference to a `State`.
     let state = unsafe { Arc::from_raw(data.cast_const().cast::<State>()) };
@@ -123,11 +125,13 @@ unsafe extern "C" fn on_completion(_stream: CUstream, result: CUresult, data: *m
 }
 
 impl State {
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, Progress> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces the waker. Returns the result of the work if the callback has already run.
+    #[inline]
     fn set_waker(&self, waker: Option<Waker>) -> Option<CUresult> {
         let (ended, _dropped_outside_of_the_lock) = match &mut *self.lock() {
             Progress::Waiting(current) => (None, std::mem::replace(current, waker)),
@@ -139,6 +143,7 @@ impl State {
 
 impl StreamFuture {
     /// Returns the stream.
+    #[inline]
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -147,6 +152,7 @@ impl StreamFuture {
 impl Future for StreamFuture {
     type Output = Result<()>;
 
+    #[inline]
     fn poll(self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<Result<()>> {
         // In a forked child the lock may be held forever by a thread that does not exist there.
         if fork::in_child() {
@@ -163,6 +169,7 @@ impl Future for StreamFuture {
 }
 
 impl Drop for StreamFuture {
+    #[inline]
     fn drop(&mut self) {
         if !fork::in_child() {
             // No task waits any more.
@@ -172,6 +179,7 @@ impl Drop for StreamFuture {
 }
 
 impl fmt::Debug for StreamFuture {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StreamFuture").field("stream", &self.stream).finish_non_exhaustive()
     }

@@ -97,6 +97,7 @@ impl CurrentContext {
     ///
     /// Since CUDA 7.0.
     #[doc(alias = "CU_STREAM_LEGACY")]
+    #[inline]
     pub fn legacy_stream(&self) -> DefaultStream<'_> {
         DefaultStream { raw: CU_STREAM_LEGACY, guard: self, green: None }
     }
@@ -106,6 +107,7 @@ impl CurrentContext {
     ///
     /// Since CUDA 7.0.
     #[doc(alias = "CU_STREAM_PER_THREAD")]
+    #[inline]
     pub fn per_thread_stream(&self) -> DefaultStream<'_> {
         DefaultStream { raw: CU_STREAM_PER_THREAD, guard: self, green: None }
     }
@@ -113,6 +115,7 @@ impl CurrentContext {
 
 impl<'guard> DefaultStream<'guard> {
     /// Returns the same default stream for a green context whose view is the context of the guard.
+    #[inline]
     pub(crate) fn of_green(mut self, green: &'guard Arc<dyn Partition>) -> Self {
         self.green = Some(green);
         self
@@ -120,12 +123,14 @@ impl<'guard> DefaultStream<'guard> {
 
     /// Returns the handle, 1 or 2. It means this stream only on this thread and while its context is
     /// current.
+    #[inline]
     pub fn as_raw(&self) -> CUstream {
         self.raw
     }
 
     /// Returns the context of events and memory for this stream. For a default stream of a green
     /// context this is the primary context.
+    #[inline]
     pub fn context(&self) -> &Context {
         match self.green {
             Some(green) => green.context(),
@@ -134,6 +139,7 @@ impl<'guard> DefaultStream<'guard> {
     }
 
     /// Returns the green context, if the guard makes its view current.
+    #[inline]
     pub(crate) fn partition(&self) -> Option<&'guard Arc<dyn Partition>> {
         self.green
     }
@@ -146,6 +152,7 @@ impl<'guard> DefaultStream<'guard> {
     ///
     /// Since CUDA 2.0. Raw: [`cuStreamSynchronize`](fn@cuda_sys::cuStreamSynchronize).
     #[doc(alias = "cuStreamSynchronize")]
+    #[inline]
     pub fn synchronize(&self) -> Result<()> {
         refuse_in_host_function()?;
         release::drain();
@@ -165,6 +172,7 @@ impl<'guard> DefaultStream<'guard> {
     ///
     /// Since CUDA 2.0. Raw: [`cuStreamQuery`](fn@cuda_sys::cuStreamQuery).
     #[doc(alias = "cuStreamQuery")]
+    #[inline]
     pub fn is_complete(&self) -> Result<bool> {
         let _current = self.guard.context().enter()?;
         // SAFETY: as in `synchronize`.
@@ -198,6 +206,7 @@ impl<'guard> DefaultStream<'guard> {
     }
 
     /// Returns the object that a graph of this stream's work retains.
+    #[inline]
     pub(crate) fn retained(&self) -> RetainedStream {
         RetainedStream::Home(match self.green {
             Some(green) => ExecutionContext::Green(Arc::clone(green)),
@@ -207,6 +216,7 @@ impl<'guard> DefaultStream<'guard> {
 
     /// Returns the capture state. The per-thread default stream has one for each thread and context.
     /// The legacy default stream is never captured.
+    #[inline]
     pub(crate) fn state(&self) -> Arc<State> {
         type States = Vec<(usize, Option<u64>, Arc<State>)>;
         thread_local! {
@@ -233,12 +243,14 @@ impl<'guard> DefaultStream<'guard> {
         state.unwrap_or_else(|_| State::of_default())
     }
 
+    #[inline]
     fn host_panic(&self) -> &Arc<HostPanic> {
         self.guard.host_panic()
     }
 }
 
 impl fmt::Debug for DefaultStream<'_> {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DefaultStream")
             .field("raw", &self.raw)

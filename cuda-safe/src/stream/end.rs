@@ -13,6 +13,7 @@ use cuda_sys::{CUresult, CUstream};
 use std::sync::Arc;
 
 impl Drop for Inner {
+    #[inline]
     fn drop(&mut self) {
         let extension = self.context.any_extension();
         if extension.is_some_and(Extension::refers_to_streams) && self.notify_extension() {
@@ -47,6 +48,7 @@ impl Inner {
 
     /// Defers the destruction: puts another object of the stream into the release queue. In a driver
     /// callback the manager might have to wait for a thread that waits for the callback.
+    #[inline]
     fn destroy_later(&mut self) {
         let again = Stream {
             inner: Arc::new(Self {
@@ -64,6 +66,7 @@ impl Inner {
 }
 
 impl Destroy for Handle<CUstream> {
+    #[inline]
     fn name(&self) -> &'static str {
         "a stream"
     }
@@ -75,6 +78,7 @@ impl Destroy for Handle<CUstream> {
         unsafe { answer!(cuStreamDestroy_v2(self.0)) }
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         true
     }
@@ -85,24 +89,29 @@ impl Destroy for Handle<CUstream> {
 struct LastClone;
 
 impl Destroy for LastClone {
+    #[inline]
     fn name(&self) -> &'static str {
         "the last clone of a stream"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         Answer { call: "cuStreamDestroy_v2", code: CUresult::CUDA_SUCCESS }
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         true
     }
 }
 
 impl KeepAlive for ExecutionContext {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.context())
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         match self {
             Self::Context(context) => context.is_borrowed(),
@@ -110,12 +119,14 @@ impl KeepAlive for ExecutionContext {
         }
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 }
 
 impl KeepAlive for Stream {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.context())
     }
@@ -125,10 +136,12 @@ impl KeepAlive for Stream {
         self.inner.is_borrowed
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 
+    #[inline]
     fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
         [Some(self.by_ref()), None]
     }

@@ -40,11 +40,13 @@ impl Stream {
     ///
     /// # Errors
     /// For a shared stream, the errors of the driver call.
+    #[inline]
     pub(crate) fn entry(&self, operation: Operation) -> Result<Entry<'_>> {
         self.enter(operation).resolve(operation, || self.ask_driver())
     }
 
     /// Asks the driver whether the stream is captured.
+    #[inline]
     pub(crate) fn ask_driver(&self) -> Result<CUstreamCaptureStatus> {
         // SAFETY: the stream is alive, and it is not a default stream.
         unsafe { capture_status(self.raw(), self.context()) }

@@ -88,6 +88,7 @@ pub(super) fn launch(
 ///
 /// # Safety
 /// `data` is a raw box of a [`Job`], which no other code owns.
+#[inline]
 unsafe extern "C" fn run(data: *mut c_void) {
     // SAFETY: the caller guarantees that `data` is an owned raw box of a `Job`.
     let job = unsafe { Box::from_raw(data.cast::<Job>()) };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 impl Stream {
     /// Returns this stream as a member of a capture.
+    #[inline]
     pub(crate) fn member(&self) -> Member<'_> {
         Member {
             state: self.state(),
@@ -17,6 +18,7 @@ impl Stream {
     }
 
     /// Asks the driver which capture the stream belongs to.
+    #[inline]
     pub(crate) fn driver_status(&self) -> Result<DriverStatus> {
         let mut status = DriverStatus::None;
         without_current(self.context(), || {

@@ -113,6 +113,7 @@ pub enum AtomicReduction {
 }
 
 impl AtomicReduction {
+    #[inline]
     fn raw(self) -> ReductionType {
         match self {
             Self::Add => ReductionType::CU_STREAM_ATOMIC_REDUCTION_OP_ADD,
@@ -121,6 +122,7 @@ impl AtomicReduction {
         }
     }
 
+    #[inline]
     fn from_raw(raw: ReductionType) -> Option<Self> {
         let all = [Self::Add, Self::And, Self::Or];
         all.into_iter().find(|its| its.raw() == raw)
@@ -152,6 +154,7 @@ pub enum BarrierScope {
 }
 
 impl WaitCondition {
+    #[inline]
     fn flags(self, flush: bool) -> u32 {
         let condition = match self {
             Self::AtLeast => WaitFlags::CU_STREAM_WAIT_VALUE_GEQ,
@@ -163,6 +166,7 @@ impl WaitCondition {
     }
 
     /// Returns the condition of a wait with these flags, or `None` if it is not known.
+    #[inline]
     fn of_flags(flags: u32) -> Option<Self> {
         let conditions = [Self::AtLeast, Self::Equal, Self::AnyBit, Self::Nor];
         let flags = flags & !WaitFlags::CU_STREAM_WAIT_VALUE_FLUSH.0;
@@ -215,6 +219,7 @@ impl Stream {
     #[doc(alias = "cuStreamWriteValue64")]
     #[doc(alias = "cuStreamWaitValue32")]
     #[doc(alias = "cuStreamWaitValue64")]
+    #[inline]
     pub unsafe fn memory_operation(&self, operation: MemoryOperation) -> Result<()> {
         let stream = self.raw();
         let done = without_current(self.context(), || match operation {
@@ -282,6 +287,7 @@ impl Stream {
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     #[doc(alias = "cuStreamBatchMemOp")]
+    #[inline]
     pub unsafe fn memory_operations(&self, operations: &[MemoryOperation]) -> Result<()> {
         if operations.is_empty() {
             return Ok(());
@@ -301,6 +307,7 @@ impl Stream {
 ///
 /// # Errors
 /// [`Invalid::TooManyOperations`]; [`Invalid::NeedsNewerDriver`].
+#[inline]
 pub(crate) fn batch(
     operations: &[MemoryOperation],
 ) -> Result<(Vec<CUstreamBatchMemOpParams>, u32)> {
@@ -317,6 +324,7 @@ pub(crate) fn batch(
 
 /// Finds the memory that the driver rejected, which the error code does not name.
 #[cold]
+#[inline]
 pub(crate) fn explain(context: &Context, error: Error, operations: &[MemoryOperation]) -> Error {
     if error.code() != Some(CUresult::CUDA_ERROR_INVALID_VALUE) {
         return error;
@@ -343,6 +351,7 @@ pub(crate) fn explain(context: &Context, error: Error, operations: &[MemoryOpera
 
 impl MemoryOperation {
     /// Returns the address of the word and its size in bytes.
+    #[inline]
     fn target(&self) -> Option<(CUdeviceptr, u64)> {
         match *self {
             Self::Write32 { address, .. }
@@ -355,12 +364,14 @@ impl MemoryOperation {
         }
     }
 
+    #[inline]
     fn is_reduction(&self) -> bool {
         matches!(self, Self::Reduce32 { .. } | Self::Reduce64 { .. })
     }
 }
 
 /// Converts an operation to the C type. The field `alias`, which is for the driver, stays 0.
+#[inline]
 fn to_raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
     let mut raw = CUstreamBatchMemOpParams::default();
     match *operation {
@@ -410,6 +421,7 @@ fn to_raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
     raw
 }
 
+#[inline]
 fn reduce(address: CUdeviceptr, value: u64, reduction: AtomicReduction, word: Word) -> Reduction {
     Reduction {
         operation: Type::CU_STREAM_MEM_OP_ATOMIC_REDUCTION,
@@ -426,6 +438,7 @@ fn reduce(address: CUdeviceptr, value: u64, reduction: AtomicReduction, word: Wo
 ///
 /// # Errors
 /// [`Invalid::UnknownMemoryOperation`].
+#[inline]
 pub(crate) fn from_raw(raw: &CUstreamBatchMemOpParams) -> Result<MemoryOperation> {
     // SAFETY: each variant begins with the type.
     let operation = unsafe { raw.operation };
@@ -470,6 +483,7 @@ pub(crate) fn from_raw(raw: &CUstreamBatchMemOpParams) -> Result<MemoryOperation
 }
 
 /// Returns the atomic operation, or `None` if it is not known.
+#[inline]
 fn from_reduction(its: &Reduction) -> Option<MemoryOperation> {
     let (address, value) = (its.address, its.value);
     let reduction = AtomicReduction::from_raw(its.reductionOp)?;

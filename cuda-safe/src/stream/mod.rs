@@ -127,6 +127,7 @@ pub struct StreamOptions {
 }
 
 impl StreamOptions {
+    #[inline]
     pub(crate) fn flags(self) -> u32 {
         if self.blocking {
             CUstream_flags::CU_STREAM_DEFAULT.0
@@ -141,6 +142,7 @@ impl Context {
     ///
     /// # Errors
     /// See [`stream_with`](Self::stream_with).
+    #[inline]
     pub fn stream(&self) -> Result<Stream> {
         self.stream_with(StreamOptions::default())
     }
@@ -156,6 +158,7 @@ impl Context {
     #[doc(alias = "cuStreamCreate")]
     #[doc(alias = "cuStreamCreateWithPriority")]
     #[doc(alias = "cuStreamDestroy")]
+    #[inline]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
         release::drain();
         let mut raw = std::ptr::null_mut();
@@ -175,6 +178,7 @@ impl Context {
 }
 
 impl Stream {
+    #[inline]
     fn from_parts(
         raw: CUstream,
         execution_context: ExecutionContext,
@@ -196,6 +200,7 @@ impl Stream {
     }
 
     /// Takes ownership of a stream that was just created in a green context.
+    #[inline]
     pub(crate) fn own_green(raw: CUstream, green: Arc<dyn Partition>) -> Self {
         Self::from_parts(
             raw,
@@ -218,6 +223,7 @@ impl Stream {
     }
 
     /// Returns the owner of a foreign-owned stream.
+    #[inline]
     pub(crate) fn owner(&self) -> Option<&(dyn Any + Send + Sync)> {
         match &self.inner.ownership {
             Ownership::Foreign(owner) => Some(&**owner),
@@ -234,6 +240,7 @@ impl Stream {
     /// # Safety
     /// `raw` is a live stream of `context`, but not of a green context. It is not being captured, and
     /// no other code destroys it.
+    #[inline]
     pub unsafe fn from_raw(raw: CUstream, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Owned)
     }
@@ -252,6 +259,7 @@ impl Stream {
     /// - The stream stays alive until its last clone and every object that owns a clone is dropped.
     ///   Such objects are buffers that are bound to it, readers, pending copies and graphs of its work.
     ///   (Objects that this crate has leaked are not used any more.)
+    #[inline]
     pub unsafe fn borrow_raw(raw: CUstream, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Borrowed)
     }
@@ -275,12 +283,14 @@ impl Stream {
         Self::wrap(raw, context, Ownership::Foreign(Box::new(owner)))
     }
 
+    #[inline]
     fn wrap(raw: CUstream, context: &Context, ownership: Ownership) -> Result<Self> {
         refuse_default(raw)?;
         Ok(Self::shared(raw, context, ownership))
     }
 
     /// Wraps a stream whose handle is known to other code.
+    #[inline]
     fn shared(raw: CUstream, context: &Context, ownership: Ownership) -> Self {
         let state = State::of_shared(Kind::Stream, raw.addr());
         Self::from_parts(raw, ExecutionContext::Context(context.clone()), ownership, state)
@@ -321,6 +331,7 @@ impl Stream {
 
     /// Returns the handle and leaks the stream: the stream and its context stay alive until the process
     /// ends.
+    #[inline]
     pub fn into_raw(self) -> CUstream {
         let raw = self.as_raw();
         std::mem::forget(self);
@@ -335,11 +346,13 @@ impl Stream {
     }
 
     /// Returns whether this crate owns the stream, so that its recorded properties are reliable.
+    #[inline]
     pub(crate) fn is_own(&self) -> bool {
         self.inner.ownership.is_owned()
     }
 
     /// Returns the context or green context in which the work of the stream runs.
+    #[inline]
     pub(crate) fn execution_context(&self) -> &ExecutionContext {
         &self.inner.execution_context
     }
@@ -351,6 +364,7 @@ impl Stream {
     }
 
     /// Returns the green context of the stream, if it was created in one.
+    #[inline]
     pub(crate) fn partition(&self) -> Option<&Arc<dyn Partition>> {
         match &self.inner.execution_context {
             ExecutionContext::Context(_) => None,
@@ -366,6 +380,7 @@ impl Stream {
     ///
     /// Since CUDA 2.0. Raw: [`cuStreamSynchronize`](fn@cuda_sys::cuStreamSynchronize).
     #[doc(alias = "cuStreamSynchronize")]
+    #[inline]
     pub fn synchronize(&self) -> Result<()> {
         release::drain();
         self.wait_for_work()?;
@@ -408,6 +423,7 @@ impl Stream {
 
     /// Repeats a failed wait, unless the work will never run. Returns whether the work is complete.
     #[cold]
+    #[inline]
     fn wait_again(&self) -> bool {
         for _ in 0..MAX_RETRIES {
             match relaxed(|| self.wait_for_work()) {
@@ -441,6 +457,7 @@ impl Stream {
     ///
     /// Since CUDA 5.5. Raw: [`cuStreamGetPriority`](fn@cuda_sys::cuStreamGetPriority).
     #[doc(alias = "cuStreamGetPriority")]
+    #[inline]
     pub fn priority(&self) -> Result<i32> {
         let mut priority = 0;
         // SAFETY: the stream is alive, and the pointer is to a local.
@@ -458,6 +475,7 @@ impl Stream {
     ///
     /// Since CUDA 12.0. Raw: [`cuStreamGetId`](fn@cuda_sys::cuStreamGetId).
     #[doc(alias = "cuStreamGetId")]
+    #[inline]
     pub fn id(&self) -> Result<u64> {
         let mut id = 0;
         // SAFETY: the stream is alive, and the pointer is to a local.
@@ -469,6 +487,7 @@ impl Stream {
 }
 
 /// Rejects the handles of the default streams, which mean a different stream in each context or thread.
+#[inline]
 fn refuse_default(raw: CUstream) -> Result<()> {
     if is_default(raw) {
         return Err(Invalid::Handle { what: "non-default stream", value: raw.addr() }.into());
@@ -487,6 +506,7 @@ pub(crate) fn query_result(answer: Result<()>) -> Result<bool> {
 
 impl ExecutionContext {
     /// Returns whether both are clones of one object.
+    #[inline]
     pub(crate) fn is_clone_of(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Context(own), Self::Context(other)) => own.is_clone_of(other),
@@ -540,6 +560,7 @@ impl Inner {
 }
 
 impl fmt::Debug for Stream {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stream")
             .field("raw", &self.inner.raw)
@@ -551,6 +572,7 @@ impl fmt::Debug for Stream {
 
 /// For error texts: the handle and the context.
 impl fmt::Display for Stream {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:p} of {}", self.inner.raw, self.context())
     }
@@ -572,6 +594,7 @@ fn another_context(what: &'static str, actual: &Context, expected: &Context) -> 
 }
 
 #[cold]
+#[inline]
 fn other_context(what: &'static str, actual: String, expected: &Context) -> Error {
     Invalid::OtherContext { what, its: actual, expected: expected.to_string() }.into()
 }
@@ -596,6 +619,7 @@ impl Stream {
     ///
     /// A [memory manager](crate::manager) stores this instead of a clone: a clone would keep alive the
     /// context that owns the manager.
+    #[inline]
     pub fn downgrade(&self) -> WeakStream {
         WeakStream(Arc::downgrade(&self.inner))
     }
@@ -604,12 +628,14 @@ impl Stream {
 impl WeakStream {
     /// Returns the stream, or `None` if its last clone was dropped. The returned clone can become the
     /// last one, and dropping it then ends the stream.
+    #[inline]
     pub fn upgrade(&self) -> Option<Stream> {
         self.0.upgrade().map(|inner| Stream { inner })
     }
 }
 
 impl fmt::Debug for WeakStream {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WeakStream").finish_non_exhaustive()
     }

@@ -15,10 +15,12 @@ pub(crate) enum RetainedStream {
 }
 
 impl Retain for RetainedStream {
+    #[inline]
     fn as_any(&self) -> &dyn Any {
         self
     }
 
+    #[inline]
     fn is_same(&self, other: &dyn Retain) -> bool {
         match (self, other.as_any().downcast_ref()) {
             (Self::Home(own), Some(Self::Home(other))) => own.is_same(other),
@@ -27,6 +29,7 @@ impl Retain for RetainedStream {
         }
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         match self {
             Self::Home(home) => home.is_borrowed(),
@@ -34,11 +37,13 @@ impl Retain for RetainedStream {
         }
     }
 
+    #[inline]
     fn publish(&self) {}
 }
 
 impl ExecutionContext {
     /// Returns whether both are the same context or green context.
+    #[inline]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Context(own), Self::Context(other)) => own == other,
@@ -50,6 +55,7 @@ impl ExecutionContext {
 
 impl Stream {
     /// Returns the object that a graph of this stream's work retains.
+    #[inline]
     pub(crate) fn retained(&self) -> RetainedStream {
         if self.inner.ownership.is_owned() {
             RetainedStream::Home(self.inner.execution_context.clone())

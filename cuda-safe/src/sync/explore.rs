@@ -26,6 +26,7 @@ pub mod sync {
 /// The last three hooks receive the source location of the operation.
 ///
 /// `cuda_sim::explore` provides these functions: `is_explored`, `point_at`, `wait_at` and `yield_at`.
+#[inline]
 pub fn set_hooks(
     is_explored: fn() -> bool,
     point: fn(&'static Location<'static>),

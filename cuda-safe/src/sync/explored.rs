@@ -23,6 +23,7 @@ struct Hooks {
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
 
+#[inline]
 pub(crate) fn set_hooks(
     is_explored: fn() -> bool,
     point: fn(Place),
@@ -34,6 +35,7 @@ pub(crate) fn set_hooks(
 }
 
 /// Returns the hooks if the explorer controls this thread.
+#[inline]
 fn hooks() -> Option<&'static Hooks> {
     HOOKS.get().filter(|hooks| (hooks.is_explored)())
 }
@@ -61,6 +63,7 @@ fn take<G>(
 
 /// A scheduling point before an attempt to take a lock.
 #[track_caller]
+#[inline]
 fn point() {
     if let Some(hooks) = hooks() {
         (hooks.point)(Location::caller());
@@ -69,6 +72,7 @@ fn point() {
 
 /// Lets other threads run before this thread repeats an attempt.
 #[track_caller]
+#[inline]
 pub(crate) fn yield_now() {
     match hooks() {
         Some(hooks) => (hooks.yield_now)(Location::caller()),
@@ -84,35 +88,41 @@ pub(crate) mod atomic {
     pub(crate) struct AtomicU64(std::sync::atomic::AtomicU64);
 
     impl AtomicU64 {
+        #[inline]
         pub(crate) const fn new(value: u64) -> Self {
             Self(std::sync::atomic::AtomicU64::new(value))
         }
 
         #[track_caller]
+        #[inline]
         pub(crate) fn load(&self, order: Ordering) -> u64 {
             super::point();
             self.0.load(order)
         }
 
         #[track_caller]
+        #[inline]
         pub(crate) fn store(&self, value: u64, order: Ordering) {
             super::point();
             self.0.store(value, order);
         }
 
         #[track_caller]
+        #[inline]
         pub(crate) fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
             super::point();
             self.0.fetch_add(value, order)
         }
 
         #[track_caller]
+        #[inline]
         pub(crate) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
             super::point();
             self.0.fetch_sub(value, order)
         }
 
         #[track_caller]
+        #[inline]
         pub(crate) fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
             super::point();
             self.0.fetch_or(value, order)
@@ -255,10 +265,12 @@ pub(crate) struct Condvar {
 }
 
 impl Condvar {
+    #[inline]
     pub(crate) const fn new() -> Self {
         Self { condvar: std::sync::Condvar::new(), notified: AtomicU64::new(0) }
     }
 
+    #[inline]
     pub(crate) fn notify_all(&self) {
         self.notified.fetch_add(1, Ordering::Release);
         self.condvar.notify_all();

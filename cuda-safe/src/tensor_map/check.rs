@@ -20,6 +20,7 @@ pub(super) fn refused(parameter: &'static str, given: impl Debug, rule: &'static
     Invalid::TensorMap { parameter, given: format!("{given:?}"), rule }.into()
 }
 
+#[inline]
 pub(super) fn address(address: u64) -> Result<()> {
     if address == 0 {
         return Err(refused("memory", address, "must not be empty"));
@@ -32,6 +33,7 @@ pub(super) fn address(address: u64) -> Result<()> {
 }
 
 /// Checks that a tensor of `needed` bytes is in its memory.
+#[inline]
 pub(super) fn extent(needed: usize, bytes: usize) -> Result<()> {
     if needed <= bytes {
         return Ok(());
@@ -44,6 +46,7 @@ pub(super) fn extent(needed: usize, bytes: usize) -> Result<()> {
 }
 
 /// Checks the shape of a tensor, and returns its size from the first to the last element.
+#[inline]
 pub(super) fn layout(
     layout: TensorLayout<'_>,
     ranks: RangeInclusive<usize>,
@@ -76,6 +79,7 @@ pub(super) fn layout(
 
 /// Returns the size from the first to the last element, and whether no two elements overlap. A row takes
 /// the place from its first to its last byte, a plane that of its rows, and so on.
+#[inline]
 fn span(data_type: TensorDataType, dims: &[u64], strides: &[u64]) -> (u128, bool) {
     let row = u128::from(dims[0]) * u128::from(data_type.size_bytes());
     // The stride of a dimension with one index is irrelevant.
@@ -96,6 +100,7 @@ fn span(data_type: TensorDataType, dims: &[u64], strides: &[u64]) -> (u128, bool
     (span, is_apart)
 }
 
+#[inline]
 pub(super) fn options(options: TensorMapOptions, data_type: TensorDataType) -> Result<()> {
     if options.fill != TensorFill::Zero && data_type.is_integer() {
         let rule = "must be zero for integers";
@@ -104,6 +109,7 @@ pub(super) fn options(options: TensorMapOptions, data_type: TensorDataType) -> R
     Ok(())
 }
 
+#[inline]
 pub(super) fn element_strides(given: &[u32], rank: usize) -> Result<()> {
     let is_complete = given.is_empty() || given.len() == rank;
     if is_complete && given.iter().all(|stride| (1..=8).contains(stride)) {
@@ -114,6 +120,7 @@ pub(super) fn element_strides(given: &[u32], rank: usize) -> Result<()> {
 }
 
 /// Checks the innermost dimension of a box.
+#[inline]
 pub(super) fn inner(
     parameter: &'static str,
     elements: u32,
@@ -132,6 +139,7 @@ pub(super) fn inner(
     Err(refused(parameter, format_args!("{elements} elements of {size} bytes"), rule))
 }
 
+#[inline]
 pub(super) fn tiled_box(dims: &[u32], rank: usize) -> Result<()> {
     if dims.len() == rank && dims.iter().all(|dim| (1..=256).contains(dim)) {
         return Ok(());
@@ -141,6 +149,7 @@ pub(super) fn tiled_box(dims: &[u32], rank: usize) -> Result<()> {
 }
 
 /// Checks a corner of a bounding box.
+#[inline]
 pub(super) fn corner(parameter: &'static str, corner: &[i32], rank: usize) -> Result<()> {
     if corner.len() + 2 != rank {
         let rule = "must have a value for each spatial dimension";
@@ -158,6 +167,7 @@ pub(super) fn corner(parameter: &'static str, corner: &[i32], rank: usize) -> Re
 }
 
 /// Checks the numbers of channels and pixels of an im2col copy.
+#[inline]
 pub(super) fn column(
     (channels, pixels): (u32, u32),
     data_type: TensorDataType,

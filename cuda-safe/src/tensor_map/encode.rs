@@ -40,6 +40,7 @@ struct Common {
 }
 
 impl Common {
+    #[inline]
     fn new(
         memory: Place<'_>,
         layout: TensorLayout<'_>,
@@ -78,6 +79,7 @@ fn padded<T: Copy>(values: &[T], rest: T) -> [T; MAX_RANK] {
 
 /// Returns an address of device memory as the driver takes it for tensor maps. The host does not access
 /// it.
+#[inline]
 pub(super) fn pointer(address: u64) -> *mut c_void {
     #[allow(clippy::cast_possible_truncation, reason = "64-bit targets only")]
     std::ptr::without_provenance_mut(address as usize)
@@ -95,6 +97,7 @@ fn encode(
     Ok(Encoded { raw, extent_bytes: common.extent_bytes })
 }
 
+#[inline]
 pub(super) fn tiled(
     memory: Place<'_>,
     layout: TensorLayout<'_>,
@@ -127,6 +130,7 @@ pub(super) fn tiled(
     })
 }
 
+#[inline]
 pub(super) fn im2col(
     memory: Place<'_>,
     layout: TensorLayout<'_>,
@@ -165,6 +169,7 @@ pub(super) fn im2col(
     })
 }
 
+#[inline]
 pub(super) fn im2col_wide(
     memory: Place<'_>,
     layout: TensorLayout<'_>,

@@ -134,6 +134,7 @@ impl<'a> TensorMemory<'a> {
         Self { is_writable: true, ..Self::read(memory.into_whole()) }
     }
 
+    #[inline]
     fn place(&self) -> Place<'a> {
         Place { address: self.address, bytes: self.bytes, context: self.stream.context() }
     }

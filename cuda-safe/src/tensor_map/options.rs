@@ -35,6 +35,7 @@ pub struct TiledBox<'l> {
 
 impl<'l> TiledBox<'l> {
     /// Returns a box of contiguous elements.
+    #[inline]
     pub const fn new(dims: &'l [u32]) -> Self {
         Self { dims, element_strides: &[] }
     }
@@ -126,6 +127,7 @@ pub enum TensorDataType {
 }
 
 impl TensorDataType {
+    #[inline]
     pub(super) fn raw(self) -> CUtensorMapDataType {
         match self {
             Self::U8 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
@@ -145,6 +147,7 @@ impl TensorDataType {
     }
 
     /// Returns the size of an element in bytes.
+    #[inline]
     pub const fn size_bytes(self) -> u64 {
         match self {
             Self::U8 => 1,
@@ -154,6 +157,7 @@ impl TensorDataType {
         }
     }
 
+    #[inline]
     pub(super) const fn is_integer(self) -> bool {
         matches!(self, Self::U8 | Self::U16 | Self::U32 | Self::I32 | Self::U64 | Self::I64)
     }
@@ -185,6 +189,7 @@ pub enum Swizzle {
 }
 
 impl Swizzle {
+    #[inline]
     pub(super) fn raw(self) -> CUtensorMapSwizzle {
         match self {
             Self::None => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
@@ -202,6 +207,7 @@ impl Swizzle {
 
 impl Swizzle {
     /// Returns the greatest size of the innermost dimension of a box, in bytes.
+    #[inline]
     pub(super) const fn span(self) -> Option<u64> {
         match self {
             Self::None => None,
@@ -231,6 +237,7 @@ pub enum L2Promotion {
 }
 
 impl L2Promotion {
+    #[inline]
     pub(super) fn raw(self) -> CUtensorMapL2promotion {
         match self {
             Self::None => CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_NONE,
@@ -254,6 +261,7 @@ pub enum TensorFill {
 }
 
 impl TensorFill {
+    #[inline]
     pub(super) fn raw(self) -> CUtensorMapFloatOOBfill {
         match self {
             Self::Zero => CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
@@ -276,6 +284,7 @@ pub enum Im2colWideMode {
 }
 
 impl Im2colWideMode {
+    #[inline]
     pub(super) fn raw(self) -> CUtensorMapIm2ColWideMode {
         match self {
             Self::W => CUtensorMapIm2ColWideMode::CU_TENSOR_MAP_IM2COL_WIDE_MODE_W,

@@ -11,6 +11,7 @@ use cuda_sys::{CUdeviceptr, CUmemAccessDesc};
 pub(super) struct AccessList(Vec<(MemoryLocation, MemoryAccess)>);
 
 impl AccessList {
+    #[inline]
     pub(super) fn set(&mut self, location: MemoryLocation, access: MemoryAccess) {
         match self.0.iter_mut().find(|(its, _)| *its == location) {
             Some((_, its)) => *its = access,
@@ -18,6 +19,7 @@ impl AccessList {
         }
     }
 
+    #[inline]
     pub(super) fn get(&self, location: MemoryLocation) -> MemoryAccess {
         let found = self.0.iter().find(|(its, _)| *its == location);
         found.map_or(MemoryAccess::None, |(_, access)| *access)
@@ -30,6 +32,7 @@ impl AccessList {
     ///
     /// # Safety
     /// No work uses the range, unless all entries permit at least what they permitted before.
+    #[inline]
     pub(super) unsafe fn apply(&self, address: CUdeviceptr, size: usize) -> Result<()> {
         if self.0.is_empty() {
             return Ok(());
@@ -48,6 +51,7 @@ impl AccessList {
 ///
 /// # Safety
 /// No work uses the range, unless each access is at least what it was before.
+#[inline]
 pub(super) unsafe fn set_access(
     address: CUdeviceptr,
     size: usize,

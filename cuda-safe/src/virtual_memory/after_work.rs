@@ -19,6 +19,7 @@ use std::sync::PoisonError;
 ///
 /// Since CUDA 10.2. Raw: [`cuMemUnmap`](fn@cuda_sys::cuMemUnmap).
 #[doc(alias = "cuMemUnmap")]
+#[inline]
 pub fn unmap_after_work(mut contexts: Vec<Context>, mappings: Vec<Mapping>) {
     contexts.dedup();
     match contexts.pop() {
@@ -38,6 +39,7 @@ struct AfterContexts {
 }
 
 impl AfterContexts {
+    #[inline]
     fn take(&self) -> Vec<Mapping> {
         let mut mappings = self.mappings.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *mappings)
@@ -45,27 +47,33 @@ impl AfterContexts {
 }
 
 impl Destroy for AfterContexts {
+    #[inline]
     fn name(&self) -> &'static str {
         "virtual memory"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // The work of the owner is complete.
         Answer { call: "cuMemUnmap", code: CUresult::CUDA_SUCCESS }
     }
 
+    #[inline]
     fn after(&self) -> After {
         After::AllWork
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
 
+    #[inline]
     fn has_been_destroyed(&mut self) {
         unmap_after_work(std::mem::take(&mut self.contexts), self.take());
     }
 
+    #[inline]
     fn has_leaked(&self, _: &dyn KeepAlive) {
         let mappings = self.take();
         // The release itself is counted for one mapping: the others, the memory, and the addresses.

@@ -45,6 +45,7 @@ impl EndpointIds {
     /// [`cuLogicalEndpointIdRelease`](fn@cuda_sys::cuLogicalEndpointIdRelease).
     #[doc(alias = "cuLogicalEndpointIdReserve")]
     #[doc(alias = "cuLogicalEndpointIdRelease")]
+    #[inline]
     pub fn reserve(count: u32) -> Result<Self> {
         crate::call::init::init()?;
         release::drain();
@@ -55,11 +56,13 @@ impl EndpointIds {
     }
 
     /// Returns the first id. The others follow.
+    #[inline]
     pub fn first(&self) -> CUlogicalEndpointId {
         self.ids.first
     }
 
     /// Returns the number of ids.
+    #[inline]
     pub fn count(&self) -> u32 {
         self.ids.count
     }
@@ -76,6 +79,7 @@ impl EndpointIds {
     /// [`cuLogicalEndpointDestroy`](fn@cuda_sys::cuLogicalEndpointDestroy).
     #[doc(alias = "cuLogicalEndpointCreate")]
     #[doc(alias = "cuLogicalEndpointDestroy")]
+    #[inline]
     pub fn create(&self, index: u32, options: &EndpointOptions) -> Result<PendingEndpoint> {
         release::drain();
         let id = self.id(index)?;
@@ -104,6 +108,7 @@ impl EndpointIds {
     ///
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointImport`](fn@cuda_sys::cuLogicalEndpointImport).
     #[doc(alias = "cuLogicalEndpointImport")]
+    #[inline]
     pub unsafe fn import(
         &self,
         index: u32,
@@ -120,6 +125,7 @@ impl EndpointIds {
         Ok(self.pending(id, options.size, limits.alignment))
     }
 
+    #[inline]
     fn id(&self, index: u32) -> Result<CUlogicalEndpointId> {
         if index < self.ids.count {
             return Ok(self.ids.first + index);
@@ -129,6 +135,7 @@ impl EndpointIds {
         Err(Invalid::Range { start, end, len }.into())
     }
 
+    #[inline]
     fn pending(&self, id: CUlogicalEndpointId, size: usize, alignment: usize) -> PendingEndpoint {
         PendingEndpoint {
             endpoint: LogicalEndpoint {
@@ -177,6 +184,7 @@ pub struct EndpointLimits {
 
 impl EndpointOptions {
     /// Returns the options of an endpoint that is not shareable.
+    #[inline]
     pub fn new(devices: EndpointDevices, size: usize) -> Self {
         Self { devices, size, shareable: false, counted: false }
     }
@@ -188,6 +196,7 @@ impl EndpointOptions {
     ///
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointGetLimits`](fn@cuda_sys::cuLogicalEndpointGetLimits).
     #[doc(alias = "cuLogicalEndpointGetLimits")]
+    #[inline]
     pub fn limits(&self) -> Result<EndpointLimits> {
         crate::call::init::init()?;
         let (mut alignment, mut size, properties) = (0, 0, self.properties());
@@ -198,6 +207,7 @@ impl EndpointOptions {
         Ok(EndpointLimits { alignment: bytes(alignment), size: bytes(size) })
     }
 
+    #[inline]
     fn properties(&self) -> CUlogicalEndpointProp {
         let mut raw = CUlogicalEndpointProp::zeroed();
         match self.devices {
@@ -238,12 +248,14 @@ impl PendingEndpoint {
     ///
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointAddDevice`](fn@cuda_sys::cuLogicalEndpointAddDevice).
     #[doc(alias = "cuLogicalEndpointAddDevice")]
+    #[inline]
     pub fn add(&mut self, device: &Device) -> Result<()> {
         // SAFETY: the endpoint exists. A device is only a number.
         unsafe { call!(cuLogicalEndpointAddDevice(self.id(), device.as_raw())) }
     }
 
     /// Returns the id.
+    #[inline]
     pub fn id(&self) -> CUlogicalEndpointId {
         self.endpoint.id()
     }
@@ -256,6 +268,7 @@ impl PendingEndpoint {
     ///
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointQuery`](fn@cuda_sys::cuLogicalEndpointQuery).
     #[doc(alias = "cuLogicalEndpointQuery")]
+    #[inline]
     pub fn finish(self) -> Result<Result<LogicalEndpoint, Self>> {
         let mut is_constructed = 0;
         // SAFETY: the endpoint exists, and the pointer refers to a local variable.
@@ -309,11 +322,13 @@ struct Inner {
 
 impl LogicalEndpoint {
     /// Returns the id.
+    #[inline]
     pub fn id(&self) -> CUlogicalEndpointId {
         self.inner.id
     }
 
     /// Returns the size in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         self.inner.size
     }
@@ -330,6 +345,7 @@ impl LogicalEndpoint {
     ///
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointBindMem`](fn@cuda_sys::cuLogicalEndpointBindMem).
     #[doc(alias = "cuLogicalEndpointBindMem")]
+    #[inline]
     pub fn bind(
         &self,
         device: Device,
@@ -354,6 +370,7 @@ impl LogicalEndpoint {
     ///
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointBindAddr`](fn@cuda_sys::cuLogicalEndpointBindAddr).
     #[doc(alias = "cuLogicalEndpointBindAddr")]
+    #[inline]
     pub fn bind_mapping(
         &self,
         device: Device,
@@ -371,6 +388,7 @@ impl LogicalEndpoint {
         self.binding(bound, (device, offset, size), mapping)
     }
 
+    #[inline]
     fn check(&self, offset: usize, size: usize) -> Result<()> {
         release::drain();
         check_part(offset, size, self.inner.alignment, self.size())
@@ -403,6 +421,7 @@ impl LogicalEndpoint {
     ///
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointExport`](fn@cuda_sys::cuLogicalEndpointExport).
     #[doc(alias = "cuLogicalEndpointExport")]
+    #[inline]
     pub fn export(&self) -> Result<EndpointHandle> {
         let mut raw = CUlogicalEndpointFabricHandle::zeroed();
         let kind = HandleType::CU_LOGICAL_ENDPOINT_IPC_HANDLE_TYPE_FABRIC;
@@ -426,11 +445,13 @@ impl EndpointHandle {
     pub const BYTES: usize = size_of::<CUlogicalEndpointFabricHandle>();
 
     /// Returns the bytes of the handle.
+    #[inline]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         self.0
     }
 
     /// Returns the handle with these bytes.
+    #[inline]
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         Self(*bytes)
     }
@@ -500,6 +521,7 @@ struct Place {
 }
 
 impl Drop for Bound {
+    #[inline]
     fn drop(&mut self) {
         if !self.is_unbound {
             release(Unbind(self.place.clone()), &Root { is_borrowed: false });
@@ -510,10 +532,12 @@ impl Drop for Bound {
 struct Unbind(Place);
 
 impl Destroy for Unbind {
+    #[inline]
     fn name(&self) -> &'static str {
         "a binding of a logical endpoint"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         let Place { endpoint, device, offset, size } = &self.0;
         let (id, offset, size) = (endpoint.id, *offset as u64, *size as u64);
@@ -522,16 +546,19 @@ impl Destroy for Unbind {
         unsafe { answer!(cuLogicalEndpointUnbind(id, device.as_raw(), offset, size)) }
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         true
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
 }
 
 impl Drop for Inner {
+    #[inline]
     fn drop(&mut self) {
         let ids = Arc::clone(&self.ids);
         release(Endpoint { id: self.id, ids }, &Root { is_borrowed: false });
@@ -545,31 +572,37 @@ struct Endpoint {
 }
 
 impl Destroy for Endpoint {
+    #[inline]
     fn name(&self) -> &'static str {
         "a logical endpoint"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: this value stands for the endpoint, and the caller promises that this is the first call
         // that succeeds. No binding is left, as each keeps the endpoint.
         unsafe { answer!(cuLogicalEndpointDestroy(self.id)) }
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         true
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
 
     /// Leaks the ids: the driver does not release that of an endpoint which exists.
+    #[inline]
     fn has_leaked(&self, _: &dyn KeepAlive) {
         std::mem::forget(Arc::clone(&self.ids));
     }
 }
 
 impl Drop for Ids {
+    #[inline]
     fn drop(&mut self) {
         let (first, count) = (self.first, self.count);
         release(ReservedIds { first, count }, &Root { is_borrowed: false });
@@ -582,20 +615,24 @@ struct ReservedIds {
 }
 
 impl Destroy for ReservedIds {
+    #[inline]
     fn name(&self) -> &'static str {
         "the ids of logical endpoints"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: this value stands for the ids, and the caller promises that this is the first call that
         // succeeds. No endpoint has one of them, as each keeps the ids.
         unsafe { answer!(cuLogicalEndpointIdRelease(self.first, self.count)) }
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         true
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }

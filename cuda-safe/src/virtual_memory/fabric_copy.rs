@@ -44,6 +44,7 @@ pub struct FabricCopyBatch<'a> {
 
 impl<'a> FabricCopyBatch<'a> {
     /// Creates an empty batch on `stream`.
+    #[inline]
     pub fn new(stream: &'a Stream) -> Self {
         Self { stream, copies: Vec::new(), memory: PhantomData }
     }
@@ -119,6 +120,7 @@ impl<'a> FabricCopyBatch<'a> {
         target.check_stream(|| "the target of the copy".to_owned(), self.stream)
     }
 
+    #[inline]
     fn add(&mut self, (dst, src): (CUfabricCpyOperand, CUfabricCpyOperand), size: usize) {
         if size != 0 {
             let flags = 0;
@@ -127,11 +129,13 @@ impl<'a> FabricCopyBatch<'a> {
     }
 
     /// Returns the number of copies. Copies without bytes are not counted.
+    #[inline]
     pub fn len(&self) -> usize {
         self.copies.len()
     }
 
     /// Returns whether the batch has no copies.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.copies.is_empty()
     }
@@ -162,6 +166,7 @@ impl<'a> FabricCopyBatch<'a> {
     ///
     /// Since CUDA 13.5. Raw: [`cuFabricCpyBatchAsync`](fn@cuda_sys::cuFabricCpyBatchAsync).
     #[doc(alias = "cuFabricCpyBatchAsync")]
+    #[inline]
     pub unsafe fn enqueue(mut self) -> Result<()> {
         if self.is_empty() {
             return Ok(());
@@ -181,6 +186,7 @@ impl<'a> FabricCopyBatch<'a> {
 }
 
 /// Returns the operand for device memory.
+#[inline]
 fn in_memory(address: CUdeviceptr) -> CUfabricCpyOperand {
     let mut operand = CUfabricCpyOperand::zeroed();
     operand.type_ = CUfabricCpyOperandType::CU_FABRIC_COPY_OPERAND_TYPE_POINTER;
@@ -189,6 +195,7 @@ fn in_memory(address: CUdeviceptr) -> CUfabricCpyOperand {
 }
 
 /// Returns the operand for a range of an endpoint.
+#[inline]
 fn in_endpoint(
     endpoint: &LogicalEndpoint,
     offset: usize,
@@ -203,6 +210,7 @@ fn in_endpoint(
 }
 
 impl fmt::Debug for FabricCopyBatch<'_> {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FabricCopyBatch")
             .field("stream", self.stream)

@@ -115,17 +115,20 @@ struct Mapped {
 }
 
 impl Mapped {
+    #[inline]
     fn end(&self) -> usize {
         self.ranges.last().map_or(0, MappedRange::end)
     }
 
     /// Returns whether a thread unmaps some of the first `bytes`.
+    #[inline]
     fn unmaps_below(&self, bytes: usize) -> bool {
         let last = self.ranges.last();
         self.is_unmapping && last.is_some_and(|last| last.offset < bytes)
     }
 
     /// Returns the last range if nothing in it must stay mapped.
+    #[inline]
     fn unused(&self) -> Option<&MappedRange> {
         let last = self.ranges.last();
         last.filter(|last| last.offset >= self.required)
@@ -133,6 +136,7 @@ impl Mapped {
 }
 
 impl Space {
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, Mapped> {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,6 +146,7 @@ impl Space {
     ///
     /// # Errors
     /// [`Invalid::MemoryIsBeingUnmapped`].
+    #[inline]
     fn require_mapped(&self, bytes: usize) -> Result<usize> {
         let refused = || Err(Invalid::MemoryIsBeingUnmapped.into());
         let require = || {
@@ -177,6 +182,7 @@ impl Space {
     ///
     /// # Errors
     /// Errors from the driver, [`Invalid::MemoryIsBeingUnmapped`]. What is mapped already stays.
+    #[inline]
     fn require(&self, bytes: usize) -> Result<()> {
         let end = self.require_mapped(bytes)?;
         if bytes <= end {
@@ -419,10 +425,12 @@ struct Tail {
 }
 
 impl Destroy for Tail {
+    #[inline]
     fn name(&self) -> &'static str {
         "the memory of a growable buffer"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         if let Some(obstacle) = obstacle(&self.last_use) {
             return obstacle;
@@ -468,10 +476,12 @@ impl Destroy for Tail {
         answer
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
 
+    #[inline]
     fn has_leaked(&self, _: &dyn KeepAlive) {
         // A buffer that exists unmaps the ranges when it is dropped.
         if self.is_last {
@@ -484,6 +494,7 @@ impl Destroy for Tail {
 
 impl Tail {
     /// Leaks the space with its ranges. Returns how many there are.
+    #[inline]
     fn leak(&self) -> usize {
         std::mem::forget(Arc::clone(&self.space));
         self.space.lock().ranges.len()

@@ -45,26 +45,31 @@ pub struct Mapping {
 }
 
 impl Mapping {
+    #[inline]
     pub(super) fn new(range: MappedRange) -> Self {
         Self { range, access: AccessList::default() }
     }
 
     /// Returns the first address.
+    #[inline]
     pub fn address(&self) -> CUdeviceptr {
         self.range.address()
     }
 
     /// Returns the size in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         self.range.size()
     }
 
     /// Returns the reservation.
+    #[inline]
     pub fn reservation(&self) -> &Reservation {
         &self.range.reservation
     }
 
     /// Returns the physical memory.
+    #[inline]
     pub fn memory(&self) -> &PhysicalMemory {
         &self.range.memory
     }
@@ -96,6 +101,7 @@ impl Mapping {
     ///
     /// # Errors
     /// Errors from the driver.
+    #[inline]
     pub(super) fn grant_own_device(&mut self) -> Result<()> {
         match self.memory().device() {
             Some(device) => self.set_access(device, MemoryAccess::ReadWrite),
@@ -127,6 +133,7 @@ impl Mapping {
     ///
     /// Since CUDA 10.2. Raw: [`cuMemUnmap`](fn@cuda_sys::cuMemUnmap).
     #[doc(alias = "cuMemUnmap")]
+    #[inline]
     pub fn unmap(mut self) -> Result<PhysicalMemory> {
         // SAFETY: no work uses a mapping that is not bound to a stream.
         unsafe { self.range.unmap() }?;
@@ -139,6 +146,7 @@ impl Mapping {
     /// # Errors
     /// See [`Reservation::map`]. The memory is then dropped. To keep it, use [`unmap`](Self::unmap) and
     /// [`Reservation::try_map`].
+    #[inline]
     pub fn remap(self, reservation: &Reservation, offset: usize) -> Result<Self> {
         let access = self.access.clone();
         let mut mapping = reservation.try_map(offset, self.unmap()?)?;
@@ -195,15 +203,18 @@ pub(crate) struct MappedMemory {
 }
 
 impl Backing for MappedMemory {
+    #[inline]
     fn release_after(self: Box<Self>, stream: &Stream) {
         let Self { mut mapping, end } = *self;
         mapping.range.take().unmap_after(LastUse::new(stream, end));
     }
 
+    #[inline]
     fn as_any(&self) -> &dyn Any {
         self
     }
 
+    #[inline]
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
@@ -232,6 +243,7 @@ impl<T> DeviceBuffer<T> {
 }
 
 impl Drop for Mapping {
+    #[inline]
     fn drop(&mut self) {
         if self.range.memory.has_handle() {
             self.range.take().unmap_idle();
@@ -240,6 +252,7 @@ impl Drop for Mapping {
 }
 
 impl fmt::Debug for Mapping {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mapping")
             .field("address", &format_args!("{:#x}", self.address()))

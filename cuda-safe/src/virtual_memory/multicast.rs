@@ -36,12 +36,14 @@ pub struct MulticastOptions {
 
 impl MulticastOptions {
     /// Returns the options of an object that is not shareable.
+    #[inline]
     pub fn new(devices: u32, size: usize) -> Self {
         Self { devices, size, shareable: Shareable::No }
     }
 
     /// Sets how the object can be shared.
     #[must_use]
+    #[inline]
     pub fn shareable(self, shareable: Shareable) -> Self {
         Self { shareable, ..self }
     }
@@ -56,6 +58,7 @@ impl MulticastOptions {
     ///
     /// Since CUDA 12.1. Raw: [`cuMulticastGetGranularity`](fn@cuda_sys::cuMulticastGetGranularity).
     #[doc(alias = "cuMulticastGetGranularity")]
+    #[inline]
     pub fn granularity(&self) -> Result<usize> {
         self.query(Granularity::CU_MULTICAST_GRANULARITY_MINIMUM)
     }
@@ -68,10 +71,12 @@ impl MulticastOptions {
     ///
     /// Since CUDA 12.1. Raw: [`cuMulticastGetGranularity`](fn@cuda_sys::cuMulticastGetGranularity).
     #[doc(alias = "cuMulticastGetGranularity")]
+    #[inline]
     pub fn recommended_granularity(&self) -> Result<usize> {
         self.query(Granularity::CU_MULTICAST_GRANULARITY_RECOMMENDED)
     }
 
+    #[inline]
     fn query(&self, which: Granularity) -> Result<usize> {
         crate::call::init::init()?;
         let (mut bytes, properties) = (0, self.properties());
@@ -81,6 +86,7 @@ impl MulticastOptions {
         Ok(bytes)
     }
 
+    #[inline]
     fn properties(&self) -> CUmulticastObjectProp {
         CUmulticastObjectProp {
             numDevices: self.devices,
@@ -139,6 +145,7 @@ impl MulticastTeam {
     ///
     /// Since CUDA 12.1. Raw: [`cuMulticastCreate`](fn@cuda_sys::cuMulticastCreate).
     #[doc(alias = "cuMulticastCreate")]
+    #[inline]
     pub fn new(options: &MulticastOptions) -> Result<Self> {
         release::drain();
         let granularity = options.granularity()?;
@@ -165,6 +172,7 @@ impl MulticastTeam {
     /// # Safety
     /// `raw` must be a live handle of a multicast object with these options, and no other code may release
     /// it.
+    #[inline]
     pub unsafe fn from_raw(
         raw: CUmemGenericAllocationHandle,
         options: &MulticastOptions,
@@ -191,6 +199,7 @@ impl MulticastTeam {
     ///
     /// Since CUDA 12.1. Raw: [`cuMulticastAddDevice`](fn@cuda_sys::cuMulticastAddDevice).
     #[doc(alias = "cuMulticastAddDevice")]
+    #[inline]
     pub fn add(&mut self, device: &Device) -> Result<()> {
         // SAFETY: the handle is alive. A device is only a number.
         unsafe { call!(cuMulticastAddDevice(self.memory.as_raw(), device.as_raw())) }?;
@@ -199,6 +208,7 @@ impl MulticastTeam {
     }
 
     /// Returns the devices that were added here.
+    #[inline]
     pub fn devices(&self) -> &[Device] {
         &self.added
     }
@@ -209,6 +219,7 @@ impl MulticastTeam {
     /// # Errors
     /// See [`PhysicalMemory::export`].
     #[cfg(unix)]
+    #[inline]
     pub fn export(&self) -> Result<std::os::fd::OwnedFd> {
         self.memory.export()
     }
@@ -217,6 +228,7 @@ impl MulticastTeam {
     ///
     /// # Errors
     /// [`Invalid::MissingDevices`]. The team is returned.
+    #[inline]
     pub fn complete(self) -> Result<MulticastObject, Rejected<Self>> {
         let (devices, added) = (self.devices, self.added.len());
         if u32::try_from(added) != Ok(devices) {
@@ -230,6 +242,7 @@ impl MulticastTeam {
     ///
     /// Wait until they have done so, with a barrier of your own, before you bind memory: until then the
     /// driver refuses to bind.
+    #[inline]
     pub fn complete_elsewhere(self) -> MulticastObject {
         MulticastObject { memory: Arc::new(self.memory) }
     }
@@ -250,16 +263,19 @@ pub struct MulticastObject {
 
 impl MulticastObject {
     /// Returns the size in bytes of the memory of each device.
+    #[inline]
     pub fn size(&self) -> usize {
         self.memory.size()
     }
 
     /// Returns the unit of the offsets and sizes of bound memory, in bytes.
+    #[inline]
     pub fn granularity(&self) -> usize {
         self.memory.granularity()
     }
 
     /// Returns the raw handle without giving up ownership. Do not release it.
+    #[inline]
     pub fn as_raw(&self) -> CUmemGenericAllocationHandle {
         self.memory.as_raw()
     }
@@ -278,6 +294,7 @@ impl MulticastObject {
     /// [`cuMulticastBindMem_v2`](fn@cuda_sys::cuMulticastBindMem_v2),
     /// [`cuMulticastBindMem`](fn@cuda_sys::cuMulticastBindMem).
     #[doc(alias = "cuMulticastBindMem")]
+    #[inline]
     pub fn bind(
         &self,
         device: Device,
@@ -309,6 +326,7 @@ impl MulticastObject {
     /// [`cuMulticastBindAddr_v2`](fn@cuda_sys::cuMulticastBindAddr_v2),
     /// [`cuMulticastBindAddr`](fn@cuda_sys::cuMulticastBindAddr).
     #[doc(alias = "cuMulticastBindAddr")]
+    #[inline]
     pub fn bind_mapping(
         &self,
         device: Device,
@@ -331,6 +349,7 @@ impl MulticastObject {
         self.binding(bound, (device, offset, size), mapping)
     }
 
+    #[inline]
     fn check(&self, offset: usize, size: usize) -> Result<()> {
         release::drain();
         check_part(offset, size, self.granularity(), self.size())
@@ -365,6 +384,7 @@ impl MulticastObject {
     ///
     /// Since CUDA 12.1. Raw: [`cuMemMap`](fn@cuda_sys::cuMemMap).
     #[doc(alias = "cuMemMap")]
+    #[inline]
     pub fn map(&self, reservation: &Reservation, offset: usize) -> Result<MulticastMapping> {
         release::drain();
         reservation.call_map(offset, &self.memory)?;
@@ -435,6 +455,7 @@ struct Bound {
 }
 
 impl Drop for Bound {
+    #[inline]
     fn drop(&mut self) {
         if !self.is_unbound {
             let object = Arc::clone(&self.object);
@@ -452,10 +473,12 @@ struct Unbind {
 }
 
 impl Destroy for Unbind {
+    #[inline]
     fn name(&self) -> &'static str {
         "a binding of a multicast object"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         let (object, device) = (self.object.as_raw(), self.device.as_raw());
         // SAFETY: this value stands for the binding, and the caller promises that this is the first call
@@ -463,10 +486,12 @@ impl Destroy for Unbind {
         unsafe { answer!(cuMulticastUnbind(object, device, self.offset, self.size)) }
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         true
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
@@ -487,16 +512,19 @@ pub struct MulticastMapping {
 
 impl MulticastMapping {
     /// Returns the first address, for multimem instructions.
+    #[inline]
     pub fn address(&self) -> CUdeviceptr {
         self.address
     }
 
     /// Returns the size in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         self.object.size()
     }
 
     /// Returns the reservation.
+    #[inline]
     pub fn reservation(&self) -> &Reservation {
         &self.reservation
     }
@@ -508,6 +536,7 @@ impl MulticastMapping {
     ///
     /// Since CUDA 12.1. Raw: [`cuMemSetAccess`](fn@cuda_sys::cuMemSetAccess).
     #[doc(alias = "cuMemSetAccess")]
+    #[inline]
     pub fn set_access(&mut self, device: Device, access: MemoryAccess) -> Result<()> {
         // SAFETY: no work of safe code uses the mapping. Callers of kernels promise that their access
         // remains.
@@ -521,6 +550,7 @@ impl MulticastMapping {
     ///
     /// Since CUDA 12.1. Raw: [`cuMemUnmap`](fn@cuda_sys::cuMemUnmap).
     #[doc(alias = "cuMemUnmap")]
+    #[inline]
     pub fn unmap(mut self) -> Result<()> {
         // SAFETY: the range is exactly this mapping. Kernels that used the address have ended, as their
         // callers promised.
@@ -531,6 +561,7 @@ impl MulticastMapping {
 }
 
 impl Drop for MulticastMapping {
+    #[inline]
     fn drop(&mut self) {
         if self.is_unmapped {
             return;
@@ -545,6 +576,7 @@ impl Drop for MulticastMapping {
 }
 
 impl fmt::Debug for MulticastMapping {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MulticastMapping")
             .field("address", &format_args!("{:#x}", self.address))
@@ -561,24 +593,29 @@ struct Unmap {
 }
 
 impl Destroy for Unmap {
+    #[inline]
     fn name(&self) -> &'static str {
         "a mapping of a multicast object"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: this value stands for the mapping, and the caller promises that this is the first call
         // that succeeds. Kernels that used the address have ended, as their callers promised.
         unsafe { answer!(cuMemUnmap(self.address, self.object.size())) }
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         true
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
 
+    #[inline]
     fn has_leaked(&self, _: &dyn KeepAlive) {
         self.reservation.leak();
     }
@@ -586,6 +623,7 @@ impl Destroy for Unmap {
 
 /// Checks that memory is on a device, for a driver that takes the device from the memory. Returns the error
 /// of newer drivers.
+#[inline]
 fn check_device(device: Device, memory: &PhysicalMemory, call: &'static str) -> Result<()> {
     if memory.device() == Some(device) {
         return Ok(());

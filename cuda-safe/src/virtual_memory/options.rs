@@ -50,6 +50,7 @@ pub enum Shareable {
 }
 
 impl Shareable {
+    #[inline]
     pub(super) fn raw(self) -> CUmemAllocationHandleType {
         let descriptor = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
         let fabric = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC;
@@ -76,6 +77,7 @@ impl PhysicalOptions {
 
     /// Sets how the memory can be shared.
     #[must_use]
+    #[inline]
     pub fn shareable(self, shareable: Shareable) -> Self {
         Self { shareable, ..self }
     }
@@ -89,6 +91,7 @@ impl PhysicalOptions {
     /// Since CUDA 10.2. Raw:
     /// [`cuMemGetAllocationGranularity`](fn@cuda_sys::cuMemGetAllocationGranularity).
     #[doc(alias = "cuMemGetAllocationGranularity")]
+    #[inline]
     pub fn granularity(&self) -> Result<usize> {
         self.query_granularity(Granularity::CU_MEM_ALLOC_GRANULARITY_MINIMUM)
     }
@@ -102,10 +105,12 @@ impl PhysicalOptions {
     /// Since CUDA 10.2. Raw:
     /// [`cuMemGetAllocationGranularity`](fn@cuda_sys::cuMemGetAllocationGranularity).
     #[doc(alias = "cuMemGetAllocationGranularity")]
+    #[inline]
     pub fn recommended_granularity(&self) -> Result<usize> {
         self.query_granularity(Granularity::CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
     }
 
+    #[inline]
     fn query_granularity(&self, which: Granularity) -> Result<usize> {
         init::init()?;
         let mut bytes = 0;
@@ -120,6 +125,7 @@ impl PhysicalOptions {
     ///
     /// # Errors
     /// [`Invalid::NeedsNewerDriver`].
+    #[inline]
     pub(super) fn check_handles(&self) -> Result<()> {
         match self.shareable {
             Shareable::No | Shareable::Descriptor => Ok(()),
@@ -134,12 +140,14 @@ impl PhysicalOptions {
     ///
     /// # Errors
     /// [`Invalid::Granularity`]; errors from the driver.
+    #[inline]
     pub(super) fn check_size(&self, bytes: usize) -> Result<usize> {
         let granularity = self.granularity()?;
         check_size(bytes, granularity)?;
         Ok(granularity)
     }
 
+    #[inline]
     pub(super) fn properties(&self) -> CUmemAllocationProp {
         let compression = match self.compressible {
             true => CUmemAllocationCompType::CU_MEM_ALLOCATION_COMP_GENERIC,
@@ -168,6 +176,7 @@ impl PhysicalOptions {
 ///
 /// # Errors
 /// [`Invalid::Granularity`].
+#[inline]
 pub(super) fn check_multiple(what: &'static str, bytes: usize, granularity: usize) -> Result<()> {
     match bytes.checked_rem(granularity) {
         Some(0) => Ok(()),
@@ -179,6 +188,7 @@ pub(super) fn check_multiple(what: &'static str, bytes: usize, granularity: usiz
 ///
 /// # Errors
 /// [`Invalid::Granularity`].
+#[inline]
 pub(super) fn check_size(bytes: usize, granularity: usize) -> Result<()> {
     check_multiple("the size", bytes, granularity)?;
     match bytes {
@@ -191,6 +201,7 @@ pub(super) fn check_size(bytes: usize, granularity: usize) -> Result<()> {
 ///
 /// # Errors
 /// [`Invalid::Granularity`] and [`Invalid::Range`].
+#[inline]
 pub(super) fn check_part(offset: usize, size: usize, granularity: usize, len: usize) -> Result<()> {
     check_multiple("the offset", offset, granularity)?;
     check_multiple("the size", size, granularity)?;
@@ -201,6 +212,7 @@ pub(super) fn check_part(offset: usize, size: usize, granularity: usize, len: us
 ///
 /// # Errors
 /// [`Invalid::Range`].
+#[inline]
 pub(crate) fn check_within(offset: usize, size: usize, len: usize) -> Result<()> {
     let (start, end) = (offset, offset.saturating_add(size));
     match end <= len {
@@ -209,6 +221,7 @@ pub(crate) fn check_within(offset: usize, size: usize, len: usize) -> Result<()>
     }
 }
 
+#[inline]
 fn granularity_error(what: &'static str, bytes: usize, granularity: usize) -> Error {
     Invalid::Granularity { what, bytes, granularity }.into()
 }
@@ -217,6 +230,7 @@ fn granularity_error(what: &'static str, bytes: usize, granularity: usize) -> Er
 ///
 /// # Errors
 /// [`Invalid::TooLarge`].
+#[inline]
 pub(super) fn round_up(bytes: usize, granularity: usize) -> Result<usize> {
     let rounded = bytes.checked_next_multiple_of(granularity);
     let rounded = rounded.filter(|rounded| isize::try_from(*rounded).is_ok());

@@ -81,6 +81,7 @@ impl PhysicalMemory {
     ///
     /// Since CUDA 10.2. Raw: [`cuMemCreate`](fn@cuda_sys::cuMemCreate).
     #[doc(alias = "cuMemCreate")]
+    #[inline]
     pub fn with_options(size: usize, options: &PhysicalOptions) -> Result<Self> {
         crate::call::init::init()?;
         release::drain();
@@ -93,6 +94,7 @@ impl PhysicalMemory {
     ///
     /// # Errors
     /// Errors from the driver.
+    #[inline]
     pub(super) fn create(
         size: usize,
         options: &PhysicalOptions,
@@ -111,11 +113,13 @@ impl PhysicalMemory {
     ///
     /// # Errors
     /// See [`new`](Self::new); [`Invalid::TooLarge`].
+    #[inline]
     pub(crate) fn for_tiles(device: Device, bytes: usize) -> Result<Self> {
         let options = PhysicalOptions { is_tile_pool: true, ..PhysicalOptions::new(device) };
         Self::with_options(round_up(bytes, options.granularity()?)?, &options)
     }
 
+    #[inline]
     pub(super) fn own(
         handle: CUmemGenericAllocationHandle,
         size: usize,
@@ -135,6 +139,7 @@ impl PhysicalMemory {
     /// - `raw` must be a live handle of `size` bytes, and no other code may release it.
     /// - While an address is mapped to this object, no other code may access the memory in a way that
     ///   races with the uses of that mapping.
+    #[inline]
     pub unsafe fn from_raw(raw: CUmemGenericAllocationHandle, size: usize) -> Result<Self> {
         if raw == 0 {
             return Err(Invalid::Handle { what: "physical memory", value: 0 }.into());
@@ -150,6 +155,7 @@ impl PhysicalMemory {
     ///
     /// # Safety
     /// The conditions of [`from_raw`](Self::from_raw).
+    #[inline]
     pub(super) unsafe fn adopt(handle: CUmemGenericAllocationHandle, size: usize) -> Result<Self> {
         let mut memory = Self::own(handle, size, 1, MemoryLocation::Host);
         (memory.granularity, memory.location) = describe(handle, size)?;
@@ -169,6 +175,7 @@ impl PhysicalMemory {
     /// Since CUDA 11.0. Raw:
     /// [`cuMemRetainAllocationHandle`](fn@cuda_sys::cuMemRetainAllocationHandle).
     #[doc(alias = "cuMemRetainAllocationHandle")]
+    #[inline]
     pub unsafe fn retain(address: cuda_sys::CUdeviceptr, size: usize) -> Result<Self> {
         crate::call::init::init()?;
         let mut handle = 0;
@@ -180,31 +187,37 @@ impl PhysicalMemory {
     }
 
     /// Returns the size in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         self.size
     }
 
     /// Returns the unit of the offsets at which the memory can be mapped, in bytes.
+    #[inline]
     pub fn granularity(&self) -> usize {
         self.granularity
     }
 
     /// Returns the location.
+    #[inline]
     pub fn location(&self) -> MemoryLocation {
         self.location
     }
 
     /// Takes the memory, and leaves a value without a handle.
+    #[inline]
     pub(super) fn take(&mut self) -> Self {
         Self { handle: std::mem::take(&mut self.handle), ..*self }
     }
 
     /// Returns whether the memory was not taken.
+    #[inline]
     pub(super) fn has_handle(&self) -> bool {
         self.handle != 0
     }
 
     /// Returns the device on which the memory is located.
+    #[inline]
     pub(super) fn device(&self) -> Option<Device> {
         match self.location {
             MemoryLocation::Device(device) | MemoryLocation::LocalityDomain { device, .. } => {
@@ -222,6 +235,7 @@ impl PhysicalMemory {
     /// Since CUDA 10.2. Raw:
     /// [`cuMemGetAllocationPropertiesFromHandle`](fn@cuda_sys::cuMemGetAllocationPropertiesFromHandle).
     #[doc(alias = "cuMemGetAllocationPropertiesFromHandle")]
+    #[inline]
     pub fn properties(&self) -> Result<PhysicalProperties> {
         let properties = raw_properties(self.handle)?;
         let generic = CUmemAllocationCompType::CU_MEM_ALLOCATION_COMP_GENERIC.0;
@@ -234,17 +248,20 @@ impl PhysicalMemory {
     }
 
     /// Returns the raw handle without giving up ownership. Do not release it.
+    #[inline]
     pub fn as_raw(&self) -> CUmemGenericAllocationHandle {
         self.handle
     }
 
     /// Releases ownership. The caller releases the handle (`cuMemRelease`).
+    #[inline]
     pub fn into_raw(mut self) -> CUmemGenericAllocationHandle {
         std::mem::take(&mut self.handle)
     }
 }
 
 /// Returns the properties of a live handle.
+#[inline]
 fn raw_properties(handle: CUmemGenericAllocationHandle) -> Result<CUmemAllocationProp> {
     let mut raw = CUmemAllocationProp::default();
     let place = &raw mut raw;
@@ -257,6 +274,7 @@ fn raw_properties(handle: CUmemGenericAllocationHandle) -> Result<CUmemAllocatio
 ///
 /// # Errors
 /// [`Invalid::Granularity`] if `size` cannot be its size; errors from the driver.
+#[inline]
 fn describe(handle: CUmemGenericAllocationHandle, size: usize) -> Result<(usize, MemoryLocation)> {
     let location = MemoryLocation::from_raw(raw_properties(handle)?.location);
     let location = location.unwrap_or(MemoryLocation::Host);
@@ -267,26 +285,31 @@ fn describe(handle: CUmemGenericAllocationHandle, size: usize) -> Result<(usize,
 struct PhysicalHandle(CUmemGenericAllocationHandle);
 
 impl Destroy for PhysicalHandle {
+    #[inline]
     fn name(&self) -> &'static str {
         "physical memory"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: this value stands for the handle, and the caller promises that this is the first call.
         // A mapping keeps the memory until it is unmapped.
         unsafe { answer!(cuMemRelease(self.0)) }
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         true
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
 }
 
 impl Drop for PhysicalMemory {
+    #[inline]
     fn drop(&mut self) {
         if self.handle != 0 {
             release(PhysicalHandle(self.handle), &Root { is_borrowed: false });
@@ -295,6 +318,7 @@ impl Drop for PhysicalMemory {
 }
 
 impl fmt::Debug for PhysicalMemory {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PhysicalMemory")
             .field("raw", &format_args!("{:#x}", self.handle))

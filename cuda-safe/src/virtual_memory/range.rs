@@ -21,20 +21,24 @@ pub(super) struct MappedRange {
 }
 
 impl MappedRange {
+    #[inline]
     pub(super) fn address(&self) -> CUdeviceptr {
         self.reservation.address() + self.offset as u64
     }
 
+    #[inline]
     pub(super) fn size(&self) -> usize {
         self.memory.size()
     }
 
     /// Returns the first offset after the range.
+    #[inline]
     pub(super) fn end(&self) -> usize {
         self.offset + self.size()
     }
 
     /// Takes the range, and leaves one whose memory has no handle.
+    #[inline]
     pub(super) fn take(&mut self) -> Self {
         Self {
             reservation: self.reservation.clone(),
@@ -50,17 +54,20 @@ impl MappedRange {
     ///
     /// # Safety
     /// No work uses the range, and it has not been unmapped.
+    #[inline]
     pub(super) unsafe fn unmap(&self) -> Result<()> {
         // SAFETY: the range is exactly one mapping, which no work uses, as the caller promises.
         unsafe { call!(cuMemUnmap(self.address(), self.size())) }
     }
 
     /// Unmaps a range that no work uses, now or as soon as possible.
+    #[inline]
     pub(super) fn unmap_idle(self) {
         release(Unmap { range: self, last_use: None }, &Root { is_borrowed: false });
     }
 
     /// Unmaps a range that work on a stream uses, after that work.
+    #[inline]
     pub(super) fn unmap_after(self, last_use: LastUse) {
         let stream = last_use.stream().clone();
         let last_use = Some(last_use);
@@ -74,6 +81,7 @@ impl MappedRange {
 /// released. A single answer does not prove that: the driver may mean the current context of the thread,
 /// and memory that is unmapped under running work ends the process. So the second answer must be the
 /// same, with the context of the work current, or the driver must refuse to make it current.
+#[inline]
 pub(super) fn obstacle(last_use: &LastUse) -> Option<Answer> {
     let is_destroyed = |code| code == CUresult::CUDA_ERROR_CONTEXT_IS_DESTROYED;
     let first = last_use.obstacle()?;
@@ -94,10 +102,12 @@ struct Unmap {
 }
 
 impl Destroy for Unmap {
+    #[inline]
     fn name(&self) -> &'static str {
         "a mapping of virtual memory"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         if let Some(obstacle) = self.last_use.as_ref().and_then(obstacle) {
             return obstacle;
@@ -107,15 +117,18 @@ impl Destroy for Unmap {
         unsafe { answer!(cuMemUnmap(self.range.address(), self.range.size())) }
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         // Unmapping disturbs no capture, but the queries about the last use do.
         self.last_use.is_none()
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
 
+    #[inline]
     fn has_leaked(&self, _: &dyn KeepAlive) {
         // The release is counted for the mapping, which keeps the memory and the addresses.
         count_leak();

@@ -57,6 +57,7 @@ impl Reservation {
     /// [`cuMemAddressFree`](fn@cuda_sys::cuMemAddressFree).
     #[doc(alias = "cuMemAddressReserve")]
     #[doc(alias = "cuMemAddressFree")]
+    #[inline]
     pub fn new(size: usize) -> Result<Self> {
         Self::with_options(size, &ReservationOptions::default())
     }
@@ -69,6 +70,7 @@ impl Reservation {
     ///
     /// Since CUDA 10.2. Raw: [`cuMemAddressReserve`](fn@cuda_sys::cuMemAddressReserve).
     #[doc(alias = "cuMemAddressReserve")]
+    #[inline]
     pub fn with_options(size: usize, options: &ReservationOptions) -> Result<Self> {
         crate::call::init::init()?;
         release::drain();
@@ -82,6 +84,7 @@ impl Reservation {
     }
 
     /// Leaks the range, because a mapping in it was not unmapped.
+    #[inline]
     pub(super) fn leak(&self) {
         if !self.range.has_leaked.swap(true, Ordering::Relaxed) {
             count_leak();
@@ -89,11 +92,13 @@ impl Reservation {
     }
 
     /// Returns the first address.
+    #[inline]
     pub fn address(&self) -> CUdeviceptr {
         self.range.address
     }
 
     /// Returns the size in bytes.
+    #[inline]
     pub fn size(&self) -> usize {
         self.range.size
     }
@@ -115,6 +120,7 @@ impl Reservation {
     /// [`cuMemSetAccess`](fn@cuda_sys::cuMemSetAccess), [`cuMemUnmap`](fn@cuda_sys::cuMemUnmap).
     #[doc(alias = "cuMemMap")]
     #[doc(alias = "cuMemUnmap")]
+    #[inline]
     pub fn map(&self, offset: usize, memory: PhysicalMemory) -> Result<Mapping> {
         let mut mapping = self.try_map(offset, memory)?;
         mapping.grant_own_device()?;
@@ -129,6 +135,7 @@ impl Reservation {
     ///
     /// Since CUDA 10.2. Raw: [`cuMemMap`](fn@cuda_sys::cuMemMap).
     #[doc(alias = "cuMemMap")]
+    #[inline]
     pub fn try_map(
         &self,
         offset: usize,
@@ -141,6 +148,7 @@ impl Reservation {
     ///
     /// # Errors
     /// See [`map`](Self::map).
+    #[inline]
     pub(super) fn map_range(
         &self,
         offset: usize,
@@ -155,6 +163,7 @@ impl Reservation {
 
     /// # Errors
     /// See [`map`](Self::map).
+    #[inline]
     pub(super) fn call_map(&self, offset: usize, memory: &PhysicalMemory) -> Result<()> {
         let size = memory.size();
         check_multiple("the offset", offset, memory.granularity())?;
@@ -172,26 +181,31 @@ struct ReservedRange {
 }
 
 impl Destroy for ReservedRange {
+    #[inline]
     fn name(&self) -> &'static str {
         "a reservation of addresses"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: this value stands for the reservation, and the caller promises that this is the first
         // call. Each mapping keeps the reservation alive.
         unsafe { answer!(cuMemAddressFree(self.address, self.size)) }
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         true
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
 }
 
 impl Drop for Range {
+    #[inline]
     fn drop(&mut self) {
         let (address, size) = (self.address, self.size);
         if *self.has_leaked.get_mut() {
@@ -202,6 +216,7 @@ impl Drop for Range {
 }
 
 impl fmt::Debug for Reservation {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reservation")
             .field("address", &format_args!("{:#x}", self.address()))

@@ -21,11 +21,13 @@ impl FabricHandle {
     pub const BYTES: usize = size_of::<CUmemFabricHandle>();
 
     /// Returns the bytes of the handle.
+    #[inline]
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         self.0
     }
 
     /// Returns the handle with these bytes.
+    #[inline]
     pub fn from_bytes(bytes: &[u8; Self::BYTES]) -> Self {
         Self(*bytes)
     }
@@ -46,6 +48,7 @@ impl PhysicalMemory {
     /// [`cuMemExportToShareableHandle`](fn@cuda_sys::cuMemExportToShareableHandle).
     #[cfg(unix)]
     #[doc(alias = "cuMemExportToShareableHandle")]
+    #[inline]
     pub fn export(&self) -> Result<std::os::fd::OwnedFd> {
         use crate::memory::descriptor;
 
@@ -68,6 +71,7 @@ impl PhysicalMemory {
     /// Since CUDA 12.4. Raw:
     /// [`cuMemExportToShareableHandle`](fn@cuda_sys::cuMemExportToShareableHandle).
     #[doc(alias = "cuMemExportToShareableHandle")]
+    #[inline]
     pub fn export_fabric(&self) -> Result<FabricHandle> {
         let mut handle = CUmemFabricHandle::default();
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC;
@@ -78,6 +82,7 @@ impl PhysicalMemory {
 
     /// # Safety
     /// `place` points to a variable of the type that `kind` requires.
+    #[inline]
     unsafe fn export_to(&self, place: *mut c_void, kind: CUmemAllocationHandleType) -> Result<()> {
         release::drain();
         // SAFETY: the handle is alive, and the caller passes a valid pointer.
@@ -107,6 +112,7 @@ impl PhysicalMemory {
     /// [`cuMemImportFromShareableHandle`](fn@cuda_sys::cuMemImportFromShareableHandle).
     #[cfg(unix)]
     #[doc(alias = "cuMemImportFromShareableHandle")]
+    #[inline]
     pub unsafe fn import(descriptor: &impl std::os::fd::AsFd, size: usize) -> Result<Self> {
         use crate::memory::descriptor::DescriptorArgument;
 
@@ -129,6 +135,7 @@ impl PhysicalMemory {
     /// Since CUDA 12.4. Raw:
     /// [`cuMemImportFromShareableHandle`](fn@cuda_sys::cuMemImportFromShareableHandle).
     #[doc(alias = "cuMemImportFromShareableHandle")]
+    #[inline]
     pub unsafe fn import_fabric(handle: &FabricHandle, size: usize) -> Result<Self> {
         let mut handle = CUmemFabricHandle { data: handle.0 };
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_FABRIC;
@@ -139,6 +146,7 @@ impl PhysicalMemory {
 
     /// # Safety
     /// `from` is a handle of the type `kind`, and the conditions of [`import`](Self::import) hold.
+    #[inline]
     unsafe fn import_from(
         from: *mut c_void,
         kind: CUmemAllocationHandleType,
@@ -154,6 +162,7 @@ impl PhysicalMemory {
     }
 }
 
+#[inline]
 fn not_shareable() -> Error {
     let memory = "physical memory that is not shareable,";
     Invalid::NotShareable { memory }.into()

@@ -17,6 +17,7 @@ pub(in super::super) struct Growth {
 
 impl Heap {
     /// Adds a segment, to which no memory is mapped.
+    #[inline]
     pub(in super::super) fn add_segment(&mut self, address: u64, size: u64) {
         let id = self.insert(Node {
             address,
@@ -74,6 +75,7 @@ impl Heap {
 
     /// Ends a growth whose memory was mapped. Returns the allocated block, which may be larger than was
     /// requested.
+    #[inline]
     pub(in super::super) fn end_growth(&mut self, growth: Growth) -> Id {
         self.reserved += growth.size;
         match growth.before {
@@ -86,6 +88,7 @@ impl Heap {
     }
 
     /// Ends a growth whose memory was not mapped.
+    #[inline]
     pub(in super::super) fn undo_growth(&mut self, growth: Growth) {
         self.list_unmapped(growth.id);
         if let Some((before, points)) = growth.before {
@@ -94,6 +97,7 @@ impl Heap {
     }
 
     /// Ends a growth whose addresses cannot be used again.
+    #[inline]
     pub(in super::super) fn abandon_growth(&mut self, growth: Growth) {
         if let Some((before, points)) = growth.before {
             self.give(before, &points);
@@ -119,6 +123,7 @@ impl Heap {
 
     /// Takes a range out of a free block that contains it, to unmap it. Returns the part of the block
     /// that is to be unmapped. The first part of the block keeps the number `id`.
+    #[inline]
     pub(in super::super) fn take_range(&mut self, id: Id, address: u64, size: u64) -> Id {
         let before = address - self.nodes[id as usize].address;
         self.unlist(id);
@@ -139,17 +144,20 @@ impl Heap {
     }
 
     /// Notes that the memory of a part was unmapped.
+    #[inline]
     pub(in super::super) fn unmapped(&mut self, id: Id) {
         self.reserved -= self.nodes[id as usize].size;
         self.list_unmapped(id);
     }
 
     /// Notes that the memory of a part is released, but that its addresses cannot be used again.
+    #[inline]
     pub(in super::super) fn abandon(&mut self, id: Id) {
         self.reserved -= self.nodes[id as usize].size;
     }
 
     /// Lists addresses without memory, and merges them with adjacent ones.
+    #[inline]
     fn list_unmapped(&mut self, id: Id) {
         let mut id = id;
         let Node { before, after, .. } = self.nodes[id as usize];
@@ -163,6 +171,7 @@ impl Heap {
         self.unmapped.insert((self.nodes[id as usize].address, id));
     }
 
+    #[inline]
     fn unlist_unmapped(&mut self, id: Id) -> bool {
         let address = self.nodes.get(id as usize).map(|node| node.address);
         address.is_some_and(|address| self.unmapped.remove(&(address, id)))

@@ -7,6 +7,7 @@ struct NoEvent;
 impl SyncEvent for NoEvent {
     type Context = ();
 
+    #[inline]
     fn context(&self) -> &() {
         &()
     }
@@ -16,12 +17,14 @@ type Progress = StreamProgress<NoEvent>;
 
 const SLAB: usize = 64 * GRAIN as usize;
 
+#[inline]
 fn slab(number: u64) -> Block {
     Block { address: 0x10_0000 * (number + 1), size: SLAB, token: 100 + number }
 }
 
 /// Returns a heap with one slab. The first `parts` blocks of the slab, four grains each, are allocated;
 /// their ids are returned.
+#[inline]
 fn heap(parts: usize) -> (Heap, Vec<Id>) {
     let mut heap = Heap::default();
     let all = heap.add(slab(0));
@@ -34,6 +37,7 @@ fn heap(parts: usize) -> (Heap, Vec<Id>) {
     (heap, ids)
 }
 
+#[inline]
 fn sums_up(heap: &Heap) {
     let listed: u64 = heap.free.iter().map(|(size, _, _)| *size).sum();
     let waiting: u64 = heap.waiting.iter().map(|id| heap.size(*id)).sum();
@@ -41,6 +45,7 @@ fn sums_up(heap: &Heap) {
 }
 
 #[test]
+#[inline]
 fn a_block_is_split_and_merged_again() {
     let (mut heap, ids) = heap(3);
     assert_eq!(heap.free_bytes, SLAB as u64 - 12 * GRAIN);
@@ -55,6 +60,7 @@ fn a_block_is_split_and_merged_again() {
 }
 
 #[test]
+#[inline]
 fn a_block_keeps_a_rest_that_is_smaller_than_a_grain() {
     let (mut heap, _) = heap(0);
     let id = heap.find_any(GRAIN).expect("room");
@@ -68,6 +74,7 @@ fn a_block_keeps_a_rest_that_is_smaller_than_a_grain() {
 }
 
 #[test]
+#[inline]
 fn a_block_of_the_exact_size_is_not_split() {
     let (mut heap, ids) = heap(1);
     heap.shrink(ids[0], 4 * GRAIN);
@@ -80,6 +87,7 @@ fn a_block_of_the_exact_size_is_not_split() {
 }
 
 #[test]
+#[inline]
 fn a_block_is_found_when_its_sync_points_are_done() {
     let mut progress = Progress::new(&());
     let (mut heap, ids) = heap(2);
@@ -95,6 +103,7 @@ fn a_block_is_found_when_its_sync_points_are_done() {
 }
 
 #[test]
+#[inline]
 fn blocks_that_waited_are_merged_once_their_work_is_done() {
     let mut progress = Progress::new(&());
     let (mut heap, ids) = heap(3);
@@ -123,6 +132,7 @@ fn blocks_that_waited_are_merged_once_their_work_is_done() {
 }
 
 #[test]
+#[inline]
 fn only_entirely_free_slabs_are_idle_and_removed() {
     let (mut heap, ids) = heap(1);
     let other = heap.add(slab(1));
@@ -147,6 +157,7 @@ fn only_entirely_free_slabs_are_idle_and_removed() {
 }
 
 #[test]
+#[inline]
 fn the_token_of_a_slab_is_told_for_parts_of_allocated_blocks() {
     let (mut heap, ids) = heap(2);
     let part = |offset, size| Block { address: heap.address(ids[1]) + offset, size, token: 0 };
@@ -166,6 +177,7 @@ const PAGE: u64 = 16 * GRAIN;
 const SEGMENT: u64 = 0x100_0000;
 
 /// Returns a heap with a segment of eight pages.
+#[inline]
 fn segment() -> (Heap, Progress) {
     let mut heap = Heap::default();
     heap.add_segment(SEGMENT, 8 * PAGE);
@@ -173,6 +185,7 @@ fn segment() -> (Heap, Progress) {
 }
 
 /// Grows by what a block of `size` bytes needs, and takes the block.
+#[inline]
 fn grow(heap: &mut Heap, progress: &Progress, size: u64, entry: Option<u32>) -> (Id, u64) {
     let growth = heap.begin_growth(size, PAGE, entry, progress).expect("addresses");
     let mapped = growth.size;
@@ -183,6 +196,7 @@ fn grow(heap: &mut Heap, progress: &Progress, size: u64, entry: Option<u32>) -> 
 }
 
 #[test]
+#[inline]
 fn a_segment_grows_by_what_the_free_block_at_its_end_lacks() {
     let (mut heap, progress) = segment();
     assert!(heap.find_any(GRAIN).is_none(), "nothing is mapped");
@@ -202,6 +216,7 @@ fn a_segment_grows_by_what_the_free_block_at_its_end_lacks() {
 }
 
 #[test]
+#[inline]
 fn a_growth_does_not_use_memory_of_another_stream() {
     let (mut heap, mut progress) = segment();
     let entry = progress.of(17, &Reach::Named);
@@ -216,6 +231,7 @@ fn a_growth_does_not_use_memory_of_another_stream() {
 }
 
 #[test]
+#[inline]
 fn a_failed_growth_changes_nothing() {
     let (mut heap, progress) = segment();
     let (used, _) = grow(&mut heap, &progress, GRAIN, None);
@@ -236,6 +252,7 @@ fn a_failed_growth_changes_nothing() {
 }
 
 #[test]
+#[inline]
 fn a_part_of_a_free_block_is_unmapped_and_mapped_again() {
     let (mut heap, progress) = segment();
     let (block, _) = grow(&mut heap, &progress, 3 * PAGE, None);

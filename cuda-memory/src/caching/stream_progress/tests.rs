@@ -7,6 +7,7 @@ struct FakeEvent(u8);
 impl SyncEvent for FakeEvent {
     type Context = u8;
 
+    #[inline]
     fn context(&self) -> &u8 {
         &self.0
     }
@@ -16,26 +17,31 @@ type Progress = StreamProgress<FakeEvent>;
 
 const OURS: u8 = 7;
 
+#[inline]
 fn stream(number: usize) -> StreamKey {
     0x1000 * (number + 1)
 }
 
+#[inline]
 fn event() -> Arc<FakeEvent> {
     Arc::new(FakeEvent(OURS))
 }
 
 /// Records the event of a [`Record`].
+#[inline]
 fn made(mut record: Record<FakeEvent>) -> Record<FakeEvent> {
     record.event.get_or_insert_with(event);
     record
 }
 
 /// Returns the records that are due, without those queries.
+#[inline]
 fn records(progress: &mut Progress) -> Vec<Record<FakeEvent>> {
     progress.due(None).0
 }
 
 /// Enters an event for all work of the entry so far.
+#[inline]
 fn cover_all(progress: &mut Progress, entry: u32) -> u64 {
     let record = records(progress).into_iter().find(|its| its.entry == entry);
     let record = record.expect("work that no event covers");
@@ -45,6 +51,7 @@ fn cover_all(progress: &mut Progress, entry: u32) -> u64 {
 }
 
 #[test]
+#[inline]
 fn a_stream_has_one_entry_until_it_ends() {
     let mut progress = Progress::new(&OURS);
     let one = progress.of(stream(0), &Reach::Always);
@@ -59,6 +66,7 @@ fn a_stream_has_one_entry_until_it_ends() {
 }
 
 #[test]
+#[inline]
 fn an_entry_with_work_is_not_reused() {
     let mut progress = Progress::new(&OURS);
     let entry = progress.of(stream(0), &Reach::Always);
@@ -76,6 +84,7 @@ fn an_entry_with_work_is_not_reused() {
 }
 
 #[test]
+#[inline]
 fn an_event_covers_the_sync_points_before_it() {
     let mut progress = Progress::new(&OURS);
     let entry = progress.of(stream(0), &Reach::Always);
@@ -102,6 +111,7 @@ fn an_event_covers_the_sync_points_before_it() {
 }
 
 #[test]
+#[inline]
 fn events_are_reached_up_to_the_number_and_no_further() {
     let mut progress = Progress::new(&OURS);
     let entry = progress.of(stream(0), &Reach::Always);
@@ -118,6 +128,7 @@ fn events_are_reached_up_to_the_number_and_no_further() {
 }
 
 #[test]
+#[inline]
 fn events_are_sorted_by_their_numbers() {
     let mut progress = Progress::new(&OURS);
     let entry = progress.of(stream(0), &Reach::Always);
@@ -133,6 +144,7 @@ fn events_are_sorted_by_their_numbers() {
 }
 
 #[test]
+#[inline]
 fn a_thread_that_records_keeps_others_from_recording() {
     let mut progress = Progress::new(&OURS);
     let entry = progress.of(stream(0), &Reach::Always);
@@ -144,6 +156,7 @@ fn a_thread_that_records_keeps_others_from_recording() {
 }
 
 #[test]
+#[inline]
 fn an_entry_has_a_bounded_number_of_events() {
     let mut progress = Progress::new(&OURS);
     let entry = progress.of(stream(0), &Reach::Always);
@@ -161,6 +174,7 @@ fn an_entry_has_a_bounded_number_of_events() {
 }
 
 #[test]
+#[inline]
 fn an_entry_without_work_is_not_queried() {
     let mut progress = Progress::new(&OURS);
     let entry = progress.of(stream(0), &Reach::Always);
@@ -173,6 +187,7 @@ fn an_entry_without_work_is_not_queried() {
 }
 
 #[test]
+#[inline]
 fn a_named_stream_is_recorded_only_by_a_call_that_receives_it() {
     let mut progress = Progress::new(&OURS);
     let entry = progress.of(stream(0), &Reach::Named);
@@ -186,6 +201,7 @@ fn a_named_stream_is_recorded_only_by_a_call_that_receives_it() {
 }
 
 #[test]
+#[inline]
 fn a_wanted_entry_is_not_recorded_twice_at_a_time() {
     let mut progress = Progress::new(&OURS);
     let entry = progress.of(stream(0), &Reach::Named);
@@ -197,6 +213,7 @@ fn a_wanted_entry_is_not_recorded_twice_at_a_time() {
 }
 
 #[test]
+#[inline]
 fn a_cover_that_fails_gives_up_its_other_records() {
     let mut progress = Progress::new(&OURS);
     let good = progress.of(stream(0), &Reach::Always);
@@ -207,6 +224,7 @@ fn a_cover_that_fails_gives_up_its_other_records() {
 }
 
 #[test]
+#[inline]
 fn a_late_event_is_kept_for_reuse() {
     let mut progress = Progress::new(&OURS);
     let entry = progress.of(stream(0), &Reach::Always);
@@ -222,6 +240,7 @@ fn a_late_event_is_kept_for_reuse() {
 }
 
 #[test]
+#[inline]
 fn only_events_of_the_context_that_nobody_else_has_are_reused() {
     let mut progress = Progress::new(&OURS);
     progress.keep(event());
@@ -240,6 +259,7 @@ fn only_events_of_the_context_that_nobody_else_has_are_reused() {
 }
 
 #[test]
+#[inline]
 fn unordered_blocks_are_done_with_all_work() {
     let mut progress = Progress::new(&OURS);
     assert_eq!(progress.unordered_pending(), 0);
@@ -259,6 +279,7 @@ fn unordered_blocks_are_done_with_all_work() {
 }
 
 #[test]
+#[inline]
 fn a_passing_sync_point_is_done_with_its_event() {
     let mut progress = Progress::new(&OURS);
     let with_event = progress.sync_point_of_event(Some(event()));
@@ -271,6 +292,7 @@ fn a_passing_sync_point_is_done_with_its_event() {
 }
 
 #[test]
+#[inline]
 fn a_wait_for_all_work_does_not_cover_the_work_of_another_context() {
     let mut progress = Progress::new(&OURS);
     let ours = progress.sync_point_of_event(Some(event()));
@@ -286,6 +308,7 @@ fn a_wait_for_all_work_does_not_cover_the_work_of_another_context() {
 }
 
 #[test]
+#[inline]
 fn sync_points_unite_to_the_latest_of_each_stream() {
     let point = |entry, number| SyncPoint { entry, number };
     let mut points = vec![point(1, 5), point(2, 1)];

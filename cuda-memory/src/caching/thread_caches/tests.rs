@@ -3,16 +3,19 @@ use std::collections::BTreeSet;
 use std::thread::spawn;
 
 /// A key with the shape of an address that a driver returns.
+#[inline]
 fn stream(number: usize) -> StreamKey {
     0x7f12_3456_0000 + 0x100 * number
 }
 
+#[inline]
 fn idle(id: Id) -> Idle {
     let address = 0x1000 * u64::from(id);
     Idle { address, id }
 }
 
 /// Pushes blocks 1 to `count` of a class into this thread's cache of a stream.
+#[inline]
 fn fill(caches: &ThreadCaches, stream: StreamKey, class: u8, count: u32) {
     let mut cache = caches.open(stream).expect("a place");
     for id in 1..=count {
@@ -21,6 +24,7 @@ fn fill(caches: &ThreadCaches, stream: StreamKey, class: u8, count: u32) {
 }
 
 #[test]
+#[inline]
 fn a_cache_counts_its_bytes_and_the_hits_of_its_thread() {
     let caches = ThreadCaches::new();
     fill(&caches, stream(0), 3, 5);
@@ -41,6 +45,7 @@ fn a_cache_counts_its_bytes_and_the_hits_of_its_thread() {
 }
 
 #[test]
+#[inline]
 fn a_full_cache_returns_the_block() {
     let caches = ThreadCaches::new();
     let mut cache = caches.open(stream(0)).expect("a place");
@@ -56,6 +61,7 @@ fn a_full_cache_returns_the_block() {
 }
 
 #[test]
+#[inline]
 fn a_thread_finds_only_its_own_caches() {
     let caches = ThreadCaches::new();
     assert!(caches.find(stream(0)).is_none());
@@ -69,6 +75,7 @@ fn a_thread_finds_only_its_own_caches() {
 }
 
 #[test]
+#[inline]
 fn a_place_that_was_taken_for_another_key_is_not_found() {
     let caches = ThreadCaches::new();
     let mut cache = caches.open(stream(0)).expect("a place");
@@ -80,6 +87,7 @@ fn a_place_that_was_taken_for_another_key_is_not_found() {
 }
 
 #[test]
+#[inline]
 fn each_visits_the_caches_of_all_streams_or_of_one() {
     let caches = ThreadCaches::new();
     fill(&caches, stream(0), 0, 1);
@@ -96,6 +104,7 @@ fn each_visits_the_caches_of_all_streams_or_of_one() {
 }
 
 #[test]
+#[inline]
 fn closing_a_stream_hands_out_its_blocks_and_frees_its_places() {
     let caches = ThreadCaches::new();
     fill(&caches, stream(0), 0, 3);
@@ -120,6 +129,7 @@ fn closing_a_stream_hands_out_its_blocks_and_frees_its_places() {
 }
 
 #[test]
+#[inline]
 fn thread_numbers_are_stable_and_distinct_up_to_their_limit() {
     let numbers: Vec<usize> = (0..THREADS - 1)
         .map(|_| {
@@ -135,6 +145,7 @@ fn thread_numbers_are_stable_and_distinct_up_to_their_limit() {
 }
 
 #[test]
+#[inline]
 fn streams_and_threads_are_spread_over_the_places() {
     let places = |key| ThreadCaches::probes(key).collect::<Vec<_>>();
     let first = |key| places(key)[0];

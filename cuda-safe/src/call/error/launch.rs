@@ -112,6 +112,7 @@ pub enum LaunchLimit {
 }
 
 impl fmt::Display for LaunchError {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { error, kernel, limit } = self;
         write!(f, "{error}; kernel \"{kernel}\": {limit}")
@@ -124,6 +125,7 @@ impl std::error::Error for LaunchError {}
 struct Extents([u32; 3]);
 
 impl fmt::Display for Extents {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self([x, y, z]) = self;
         write!(f, "{x} x {y} x {z}")
@@ -131,6 +133,7 @@ impl fmt::Display for Extents {
 }
 
 impl fmt::Display for LaunchLimit {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BlockDimension { axis, given, max } => write!(

@@ -101,11 +101,13 @@ pub struct DriverError {
 impl DriverError {
     /// Returns the error of a function, without a log. To get the error of a call that has just failed,
     /// use [`check`](crate::check), which also reads the log.
+    #[inline]
     pub const fn new(code: CUresult, call: &'static str) -> Self {
         Self { code, call, log: None, _room: false }
     }
 
     /// Returns the error of a call that has just failed on this thread.
+    #[inline]
     pub(crate) fn of_failure(code: CUresult, call: &'static str) -> Self {
         Self { log: driver_log::of_failure(call, code), ..Self::new(code, call) }
     }
@@ -121,12 +123,14 @@ impl DriverError {
     ///
     /// Since CUDA 12.9. Raw: [`cuLogsDumpToMemory`](fn@cuda_sys::cuLogsDumpToMemory).
     #[doc(alias = "cuLogsDumpToMemory")]
+    #[inline]
     pub fn log(&self) -> &str {
         self.log.as_deref().map_or("", String::as_str)
     }
 }
 
 impl PartialEq for DriverError {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         (self.code, self.call) == (other.code, other.call)
     }
@@ -154,6 +158,7 @@ pub struct CompileError {
 
 impl Error {
     /// Returns the error code of the driver, if a driver function returned one.
+    #[inline]
     pub fn code(&self) -> Option<CUresult> {
         match self {
             Self::NoDevice => Some(CUresult::CUDA_ERROR_NO_DEVICE),
@@ -162,6 +167,7 @@ impl Error {
     }
 
     /// Returns the error code of the driver and the function that returned it, if this error has them.
+    #[inline]
     pub fn driver_error(&self) -> Option<&DriverError> {
         match self {
             Self::Driver(error) => Some(error),
@@ -176,6 +182,7 @@ impl Error {
     ///
     /// After such an error (for example an illegal address in a kernel), every further call in every
     /// context of this process fails. A reset does not help: only a new process can use the GPU again.
+    #[inline]
     pub fn is_fatal(&self) -> bool {
         self.code().is_some_and(is_fatal)
     }
@@ -201,6 +208,7 @@ impl Error {
     /// Returns whether the error means that the driver rejected the call. A call can also return the
     /// error of earlier work; then it is not known whether the driver executed the call. An unknown code
     /// is treated in the same way.
+    #[inline]
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Self::Driver(error) => matches!(
@@ -232,6 +240,7 @@ impl Error {
 
 /// Returns whether a function that allocates memory failed because there was not enough. Other functions
 /// return the same code for other resources, for example while they make a context current.
+#[inline]
 pub(crate) fn is_out_of_memory(error: &DriverError) -> bool {
     error.code == CUresult::CUDA_ERROR_OUT_OF_MEMORY
         && (error.call.starts_with("cuMem")
@@ -241,11 +250,13 @@ pub(crate) fn is_out_of_memory(error: &DriverError) -> bool {
             ))
 }
 
+#[inline]
 pub(crate) fn is_fatal(code: CUresult) -> bool {
     code.is_fatal()
 }
 
 /// Returns whether a code means that no work runs or will run.
+#[inline]
 pub(crate) fn ends_all_work(code: CUresult) -> bool {
     is_fatal(code)
         || matches!(
@@ -255,6 +266,7 @@ pub(crate) fn ends_all_work(code: CUresult) -> bool {
 }
 
 impl fmt::Display for Error {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Driver(error) => error.fmt(f),
@@ -306,6 +318,7 @@ impl fmt::Display for Error {
 }
 
 impl fmt::Display for DriverError {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.call, self.code)?;
         if is_fatal(self.code) {
@@ -322,6 +335,7 @@ impl fmt::Display for DriverError {
 impl std::error::Error for DriverError {}
 
 impl PartialEq for Error {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Driver(a), Self::Driver(b)) => a == b,
@@ -367,12 +381,14 @@ impl Eq for Error {}
 impl std::error::Error for Error {}
 
 impl From<DriverError> for Error {
+    #[inline]
     fn from(error: DriverError) -> Self {
         Self::Driver(error)
     }
 }
 
 impl From<Invalid> for Error {
+    #[inline]
     fn from(invalid: Invalid) -> Self {
         Self::Invalid(Box::new(invalid))
     }

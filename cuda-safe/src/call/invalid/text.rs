@@ -4,6 +4,7 @@ use super::Invalid;
 use std::fmt;
 
 impl fmt::Display for Invalid {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DeviceOrdinal { ordinal, count } => {

@@ -38,6 +38,7 @@ pub(crate) enum Objects {
 impl Retired {
     /// Adds objects, unless they are there already: an executable graph may be updated from two graphs in
     /// turn.
+    #[inline]
     pub(crate) fn add(&mut self, objects: Objects) {
         if !self.0.iter().any(|its| its.is_same(&objects)) {
             self.0.push(objects);
@@ -45,6 +46,7 @@ impl Retired {
     }
 
     /// Returns the number of replaced nodes.
+    #[inline]
     fn count(&self) -> usize {
         let nodes = self.0.iter().map(|objects| match objects {
             Objects::Node(_) => 1,
@@ -54,6 +56,7 @@ impl Retired {
     }
 
     /// Releases the objects after the launches so far on these streams.
+    #[inline]
     pub(crate) fn release_after(self, launches: Vec<Noted>, context: &Context) {
         let mut after = AfterLaunches::new(launches, self.is_borrowed());
         // Recorded now, because later launches do not use the objects.
@@ -65,6 +68,7 @@ impl Retired {
     ///
     /// # Errors
     /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
+    #[inline]
     pub(crate) fn take_panic(&self) -> Result<()> {
         self.0.iter().try_for_each(|objects| match objects {
             Objects::Node(entry) => entry.take_panic(),
@@ -73,6 +77,7 @@ impl Retired {
     }
 
     /// Returns whether one of the objects is borrowed.
+    #[inline]
     pub(crate) fn is_borrowed(&self) -> bool {
         self.0.iter().any(|objects| match objects {
             Objects::Node(entry) => entry.is_borrowed(),
@@ -82,6 +87,7 @@ impl Retired {
 }
 
 impl Objects {
+    #[inline]
     fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Node(one), Self::Node(other)) => Arc::ptr_eq(one, other),
@@ -92,6 +98,7 @@ impl Objects {
 }
 
 impl Used for Retired {
+    #[inline]
     fn leak_functions(&self) {
         for objects in &self.0 {
             match objects {
@@ -107,6 +114,7 @@ impl ExecutableGraph {
     ///
     /// # Errors
     /// [`Invalid::UnorderedAccess`]; [`Invalid::SecondExecutable`]; [`Invalid::UpdatedFromOtherGraph`].
+    #[inline]
     pub(crate) fn check_change(
         &self,
         graph: &Graph,
@@ -137,6 +145,7 @@ impl ExecutableGraph {
     }
 
     /// Replaces the content of a node after the driver has changed it.
+    #[inline]
     pub(crate) fn replace(&mut self, id: NodeId, content: Content, claims: Vec<Claim>) {
         let mut earlier = self.new_events(id, &content);
         self.claims.extend(claims);
@@ -158,6 +167,7 @@ impl ExecutableGraph {
     }
 
     /// Returns the events that launches must come after because of new content of a node.
+    #[inline]
     fn new_events(&self, id: NodeId, content: &Content) -> Vec<Earlier> {
         let mut known = HashSet::new();
         if let Ok(before) = self.objects.slots.get_in_bodies(id) {
@@ -175,6 +185,7 @@ impl ExecutableGraph {
     }
 
     /// Uses the nodes of another graph after the driver has updated all nodes.
+    #[inline]
     pub(crate) fn adopt(&mut self, slots: Arc<Slots>, claims: Vec<Claim>) {
         self.is_owned = !slots.borrows_memory;
         // Memory of the earlier graph stays claimed, because launches that use it may be running.
@@ -205,6 +216,7 @@ impl ExecutableGraph {
     }
 
     /// Keeps objects until the launches so far are complete.
+    #[inline]
     fn retire(&mut self, objects: Objects) {
         self.retired.add(objects);
         if self.retired.count() >= BATCH {
@@ -214,6 +226,7 @@ impl ExecutableGraph {
 
     /// Releases the retired objects after the launches so far. If there is no event, they stay.
     #[cold]
+    #[inline]
     pub(crate) fn release_retired(&mut self) {
         if self.retired.0.is_empty() {
             return;
@@ -229,19 +242,23 @@ impl ExecutableGraph {
     }
 
     /// Returns the number of the graph from which this was instantiated.
+    #[inline]
     pub(crate) fn graph_number(&self) -> u64 {
         self.objects.slots.number()
     }
 
     /// Returns the number of the graph for error messages.
+    #[inline]
     pub(crate) fn number(&self) -> u64 {
         self.graph_number()
     }
 
+    #[inline]
     pub(crate) fn slots(&self) -> &Slots {
         &self.objects.slots
     }
 
+    #[inline]
     pub(crate) fn is_owned(&self) -> bool {
         self.is_owned
     }

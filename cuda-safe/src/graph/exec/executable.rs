@@ -116,11 +116,13 @@ pub struct RetainedObjects {
 }
 
 impl RetainedObjects {
+    #[inline]
     pub(crate) fn new(objects: Retired, launches: Vec<Noted>, context: Context) -> Self {
         Self { objects, launches, context }
     }
 
     /// Returns the context of the graph.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -136,6 +138,7 @@ unsafe impl Sync for ExecutableGraph {}
 impl ExecutableGraph {
     /// Takes ownership of a new executable graph with these nodes. `launches` comes after their earlier
     /// work.
+    #[inline]
     pub(crate) fn own(
         raw: CUgraphExec,
         slots: &Arc<Slots>,
@@ -168,6 +171,7 @@ impl ExecutableGraph {
     /// `raw` must be a live executable graph, and no other code may destroy or use it. Its work must
     /// belong to `context`, or to contexts and green contexts that outlive the returned object. The
     /// events and modules that it uses must outlive the returned object too.
+    #[inline]
     pub unsafe fn from_raw(raw: CUgraphExec, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Owned)
     }
@@ -183,6 +187,7 @@ impl ExecutableGraph {
     /// [`from_raw`](Self::from_raw). The returned object keeps the objects alive that an
     /// [`update`](Self::update) brings, so other code must not launch the updated graph after it is
     /// dropped.
+    #[inline]
     pub unsafe fn borrow_raw(raw: CUgraphExec, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Borrowed)
     }
@@ -204,6 +209,7 @@ impl ExecutableGraph {
     }
 
     /// Wraps an executable graph that foreign code created.
+    #[inline]
     fn wrap(raw: CUgraphExec, context: &Context, ownership: Ownership) -> Result<Self> {
         expect_handle("executable graph", raw)?;
         let home = Retained::ExecutionContext(ExecutionContext::Context(context.clone()));
@@ -217,11 +223,13 @@ impl ExecutableGraph {
     }
 
     /// Returns the raw handle without giving up ownership. Do not destroy it.
+    #[inline]
     pub fn as_raw(&self) -> CUgraphExec {
         self.publish();
         self.raw
     }
 
+    #[inline]
     fn publish(&self) {
         self.objects.slots.publish();
         if let Some(updated) = &self.objects.updated {
@@ -235,6 +243,7 @@ impl ExecutableGraph {
     ///
     /// Memory that the graph owns cannot be used by another executable graph any more. Memory that the last
     /// launch [keeps](crate::graph::GraphAllocation) is not freed.
+    #[inline]
     pub fn into_raw(mut self) -> (CUgraphExec, RetainedObjects) {
         self.publish();
         let raw = std::mem::replace(&mut self.raw, std::ptr::null_mut());
@@ -253,6 +262,7 @@ impl ExecutableGraph {
     }
 
     /// Returns the context of the graph.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.objects.context
     }
@@ -282,6 +292,7 @@ impl ExecutableGraph {
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphLaunch`](fn@cuda_sys::cuGraphLaunch).
     #[doc(alias = "cuGraphLaunch")]
+    #[inline]
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         let _call = stream.uncaptured(Operation::Launch)?;
         if self.launches.is_admitted(stream) {
@@ -344,6 +355,7 @@ impl ExecutableGraph {
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     #[doc(alias = "cuGraphLaunch")]
+    #[inline]
     pub unsafe fn launch_unchecked(&self, stream: &Stream) -> Result<()> {
         let _call = stream.uncaptured(Operation::Launch)?;
         if self.launches.is_admitted_for_unsafe(stream) {
@@ -384,6 +396,7 @@ impl ExecutableGraph {
     ///
     /// Since CUDA 11.1. Raw: [`cuGraphUpload`](fn@cuda_sys::cuGraphUpload).
     #[doc(alias = "cuGraphUpload")]
+    #[inline]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         let _call = stream.uncaptured(Operation::Launch)?;
         if !self.launches.is_admitted_for_unsafe(stream) {
@@ -403,6 +416,7 @@ impl ExecutableGraph {
     ///
     /// # Errors
     /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
+    #[inline]
     pub fn take_panic(&self) -> Result<()> {
         self.retired.take_panic()?;
         self.objects.slots.take_panic()?;
@@ -414,6 +428,7 @@ impl ExecutableGraph {
     ///
     /// # Errors
     /// Errors of the driver; a stream on which the graph was launched is capturing.
+    #[inline]
     pub(crate) fn exchange_order(&mut self, stream: &Stream) -> Result<()> {
         let _call = stream.uncaptured(Operation::Wait)?;
         let mut earlier = Vec::new();
@@ -432,18 +447,21 @@ impl ExecutableGraph {
     /// # Errors
     /// [`Error::InHostFunction`](crate::Error::InHostFunction); errors of the work; a stream on which the graph was launched is
     /// capturing.
+    #[inline]
     pub(crate) fn wait_for_launches(&mut self) -> Result<()> {
         crate::call::zone::refuse_in_host_function()?;
         self.launches.wait()
     }
 
     /// Returns whether this executable graph may use the memory of a graph.
+    #[inline]
     pub(crate) fn has_claimed(&self, graph: u64) -> bool {
         self.claims.iter().any(|claim| claim.order().graph() == graph)
     }
 
     /// Orders later work on the memory after the launches, when this executable graph is dropped.
     /// `is_after_earlier` says whether launches came after all earlier work.
+    #[inline]
     fn order_claims(&self, launched: &[Earlier], is_after_earlier: bool) {
         for claim in &self.claims {
             match is_after_earlier {
@@ -454,12 +472,14 @@ impl ExecutableGraph {
     }
 
     /// Returns whether destroying it would wait for its launches.
+    #[inline]
     fn is_destroyed_late(&self) -> bool {
         self.is_device_launch || self.objects.slots.conditional().is_some()
     }
 
     /// Takes the claims that last until it is destroyed: those of a graph with conditional nodes, because
     /// the driver permits one executable graph of it.
+    #[inline]
     fn late_claims(&mut self) -> Vec<Claim> {
         match self.objects.slots.conditional() {
             Some(_) => std::mem::take(&mut self.claims),
@@ -468,10 +488,12 @@ impl ExecutableGraph {
     }
 
     /// Returns whether an object that its nodes use is borrowed.
+    #[inline]
     pub(crate) fn depends_on_borrowed(&self) -> bool {
         self.objects.is_borrowed()
     }
 
+    #[inline]
     pub(crate) fn raw(&self) -> CUgraphExec {
         self.raw
     }
@@ -479,6 +501,7 @@ impl ExecutableGraph {
 
 impl Objects {
     /// Leaks the host functions of all nodes.
+    #[inline]
     pub(crate) fn leak_functions(&self) {
         self.slots.leak_functions();
         if let Some(updated) = &self.updated {
@@ -488,6 +511,7 @@ impl Objects {
 }
 
 impl Used for (Retired, Objects, Vec<Unfreed>) {
+    #[inline]
     fn leak_functions(&self) {
         let (retired, objects, _) = self;
         retired.leak_functions();
@@ -496,25 +520,30 @@ impl Used for (Retired, Objects, Vec<Unfreed>) {
 }
 
 impl KeepAlive for Objects {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(&self.context)
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         let updated = self.updated.as_ref();
         self.slots.is_borrowed || updated.is_some_and(|slots| slots.is_borrowed)
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 }
 
 impl Destroy for Handle<CUgraphExec> {
+    #[inline]
     fn name(&self) -> &'static str {
         "an executable graph"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: the handle stands for the executable graph, and the caller promises that this is the
         // first call. Its launches continue with the objects that they require.
@@ -523,6 +552,7 @@ impl Destroy for Handle<CUgraphExec> {
 }
 
 impl Drop for ExecutableGraph {
+    #[inline]
     fn drop(&mut self) {
         if self.raw.is_null() {
             return;
@@ -563,6 +593,7 @@ impl Drop for ExecutableGraph {
 }
 
 impl Drop for RetainedObjects {
+    #[inline]
     fn drop(&mut self) {
         if self.launches.is_empty() || fork::in_child() {
             return;
@@ -574,6 +605,7 @@ impl Drop for RetainedObjects {
 }
 
 impl fmt::Debug for ExecutableGraph {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ExecutableGraph")
             .field("raw", &self.raw)
@@ -583,6 +615,7 @@ impl fmt::Debug for ExecutableGraph {
 }
 
 impl fmt::Debug for RetainedObjects {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RetainedObjects").field("context", &self.context).finish_non_exhaustive()
     }

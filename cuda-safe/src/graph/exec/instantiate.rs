@@ -39,6 +39,7 @@ pub struct InstantiateOptions<'a> {
 }
 
 impl InstantiateOptions<'_> {
+    #[inline]
     fn flags(&self) -> Result<Flags> {
         let Self {
             auto_free_on_launch,
@@ -79,6 +80,7 @@ impl Graph {
     /// [`cuGraphInstantiateWithFlags`](fn@cuda_sys::cuGraphInstantiateWithFlags).
     #[doc(alias = "cuGraphInstantiateWithParams")]
     #[doc(alias = "cuGraphInstantiateWithFlags")]
+    #[inline]
     pub fn instantiate(&self) -> Result<ExecutableGraph> {
         self.instantiate_with(&InstantiateOptions::default())
     }
@@ -108,6 +110,7 @@ impl Graph {
     #[doc(alias = "cuGraphInstantiateWithParams")]
     #[doc(alias = "cuGraphInstantiateWithFlags")]
     #[doc(alias = "cuGraphExecDestroy")]
+    #[inline]
     pub fn instantiate_with(&self, options: &InstantiateOptions<'_>) -> Result<ExecutableGraph> {
         let flags = options.flags()?;
         release::drain();
@@ -165,6 +168,7 @@ impl Graph {
 
     /// Returns the error of an instantiation with the node and the reason that the driver gave.
     #[cold]
+    #[inline]
     fn explain_instantiation(
         &self,
         error: Error,

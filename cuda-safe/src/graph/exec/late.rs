@@ -31,6 +31,7 @@ struct ClaimingHandle {
 }
 
 impl LateExecutable {
+    #[inline]
     pub(crate) fn new(
         raw: CUgraphExec,
         claims: Vec<Claim>,
@@ -43,6 +44,7 @@ impl LateExecutable {
 }
 
 impl Used for (LateExecutable, Vec<Unfreed>) {
+    #[inline]
     fn leak_functions(&self) {
         self.0.retired.leak_functions();
         self.0.objects.leak_functions();
@@ -50,10 +52,12 @@ impl Used for (LateExecutable, Vec<Unfreed>) {
 }
 
 impl Destroy for ClaimingHandle {
+    #[inline]
     fn name(&self) -> &'static str {
         self.raw.name()
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: the caller keeps the promise for this handle.
         unsafe { self.raw.destroy() }
@@ -61,6 +65,7 @@ impl Destroy for ClaimingHandle {
 }
 
 impl Drop for LateExecutable {
+    #[inline]
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
             release(handle, &self.objects);

@@ -103,6 +103,7 @@ impl Launches {
     ///
     /// # Errors
     /// [`Error::Forked`].
+    #[inline]
     pub(crate) fn is_noted(&self, stream: &Stream) -> Result<bool> {
         refuse_in_child()?;
         Ok(self.lock().notes(stream))
@@ -134,6 +135,7 @@ impl Launches {
     /// Forgets the earlier work that a successful launch came after, because the driver orders later
     /// launches after that launch. The next launch on the stream is admitted at once: that of safe code
     /// only if `is_owned` is set.
+    #[inline]
     pub(crate) fn has_launched(&self, stream: &Stream, admitted: &Admitted, is_owned: bool) {
         let finished = {
             let mut state = self.lock();
@@ -152,6 +154,7 @@ impl Launches {
     }
 
     /// Adds a stream to the list. If the list is long, removes idle streams.
+    #[inline]
     fn note(&self, stream: &Stream) -> Result<()> {
         let noted = Noted { stream: stream.clone(), end: stream.context().event()? };
         let mut others = {
@@ -181,6 +184,7 @@ impl Launches {
     ///
     /// # Errors
     /// Errors of the driver; one of the streams is capturing.
+    #[inline]
     pub(crate) fn precede(&self, stream: &Stream) -> Result<()> {
         let work = self.all_work()?;
         work.iter().try_for_each(|its| its.precede(stream))
@@ -192,10 +196,12 @@ impl Launches {
     ///
     /// # Errors
     /// Errors of the work; one of the streams is capturing.
+    #[inline]
     pub(crate) fn wait(&self) -> Result<()> {
         self.all_work()?.iter().try_for_each(Earlier::wait)
     }
 
+    #[inline]
     fn all_work(&self) -> Result<Vec<Earlier>> {
         refuse_in_child()?;
         let state = self.lock();
@@ -206,18 +212,21 @@ impl Launches {
     }
 
     /// Returns the streams, for objects that are dropped after the launches so far.
+    #[inline]
     pub(crate) fn streams(&self) -> Vec<Stream> {
         let state = self.lock();
         state.streams.iter().map(|noted| noted.stream.clone()).collect()
     }
 
     /// Takes the streams. Also returns whether launches came after all earlier work.
+    #[inline]
     pub(crate) fn take(&mut self) -> (Vec<Noted>, bool) {
         let state = self.state.get_mut();
         let state = state.unwrap_or_else(PoisonError::into_inner);
         (std::mem::take(&mut state.streams), state.earlier.is_empty())
     }
 
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -225,12 +234,14 @@ impl Launches {
 
 impl State {
     /// Returns whether the list has the stream, perhaps as another object of the same handle.
+    #[inline]
     fn notes(&self, stream: &Stream) -> bool {
         self.streams.iter().any(|noted| noted.stream == *stream)
     }
 }
 
 impl Noted {
+    #[inline]
     fn is(&self, stream: &Stream) -> bool {
         self.stream.identity() == stream.identity()
     }
@@ -240,6 +251,7 @@ impl Noted {
 ///
 /// The stream is neither in the list nor admitted, so a launch notes it again. A launch that found it
 /// there before is counted as a call on the stream until it has returned.
+#[inline]
 fn is_over(noted: &Noted) -> bool {
     // A launch whose call is counted after this one sees that the stream is not admitted: the end of this
     // call releases what was written before.
@@ -254,6 +266,7 @@ fn is_over(noted: &Noted) -> bool {
 }
 
 /// Returns an error in a forked child, where a thread that no longer exists may hold a lock.
+#[inline]
 fn refuse_in_child() -> Result<()> {
     match fork::in_child() {
         true => Err(Error::Forked),

@@ -44,6 +44,7 @@ struct Owners {
 impl AfterLaunches<()> {
     /// Returns a handle of the launches on these streams, for objects that they use. If one of these
     /// objects is borrowed, the release waits.
+    #[inline]
     pub(crate) fn new(streams: Vec<Noted>, is_borrowed: bool) -> Self {
         let launches = streams.into_iter();
         let launches = launches.map(|Noted { stream, end }| LastUse::new(&stream, end));
@@ -65,6 +66,7 @@ impl AfterLaunches<()> {
 
     /// Records the events on the streams that are busy and not capturing. Returns the work that later work
     /// on the same memory must come after.
+    #[inline]
     pub(crate) fn record(&mut self) -> Vec<Earlier> {
         let launches = self.launches.get_mut();
         let launches = launches.unwrap_or_else(PoisonError::into_inner).iter();
@@ -79,6 +81,7 @@ impl AfterLaunches<()> {
     }
 
     /// Returns whether work on a stream comes after all launches.
+    #[inline]
     pub(crate) fn are_ordered_on(&self, stream: &Stream) -> bool {
         let launches = self.launches.lock().unwrap_or_else(PoisonError::into_inner);
         launches.iter().all(|its| its.progress() == Progress::Complete || its.stream() == stream)
@@ -101,6 +104,7 @@ impl<O: Used> AfterLaunches<O> {
 ///
 /// # Errors
 /// The stream is capturing; errors of the driver.
+#[inline]
 fn record(launches: &LastUse) -> Result<Progress> {
     let known = launches.progress();
     if known != Progress::Unknown || fork::in_child() || in_host_function() {
@@ -114,6 +118,7 @@ fn record(launches: &LastUse) -> Result<Progress> {
 ///
 /// # Errors
 /// The stream is capturing; errors of the driver.
+#[inline]
 fn are_over(launches: &LastUse, waits: bool) -> Result<bool> {
     match record(launches)? {
         Progress::Complete => Ok(true),
@@ -162,14 +167,17 @@ impl<O: Used> Destroy for AfterLaunches<O> {
 }
 
 impl KeepAlive for Owners {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(&self.context)
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.is_borrowed
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }

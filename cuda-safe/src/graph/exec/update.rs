@@ -70,6 +70,7 @@ pub enum UpdateProblem {
 }
 
 impl UpdateProblem {
+    #[inline]
     fn from_raw(raw: Outcome) -> Option<Self> {
         Some(match raw {
             Outcome::CU_GRAPH_EXEC_UPDATE_SUCCESS | Outcome::CU_GRAPH_EXEC_UPDATE_ERROR => {
@@ -112,6 +113,7 @@ impl ExecutableGraph {
     /// stream.synchronize()?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
+    #[inline]
     pub fn nodes<'a>(&'a mut self, graph: &'a Graph) -> Result<ExecutableNodes<'a>> {
         if graph.slots().number() != self.graph_number() {
             return Err(Invalid::OtherGraph {
@@ -142,6 +144,7 @@ impl ExecutableGraph {
     /// Since CUDA 10.2 (through `cuGraphExecUpdate_v2` since 12.0). Raw:
     /// [`cuGraphExecUpdate_v2`](fn@cuda_sys::cuGraphExecUpdate_v2).
     #[doc(alias = "cuGraphExecUpdate")]
+    #[inline]
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         Ok(self.try_update(graph)?)
     }
@@ -151,6 +154,7 @@ impl ExecutableGraph {
     ///
     /// # Errors
     /// See [`update`](Self::update).
+    #[inline]
     pub fn try_update(&mut self, graph: &Graph) -> Result<(), UpdateError> {
         if graph.slots().number() != self.graph_number() {
             let what = "update the executable graph of another graph, or be updated from one";
@@ -200,6 +204,7 @@ impl ExecutableGraph {
     ///
     /// Since CUDA 13.1. Raw: [`cuGraphExecGetId`](fn@cuda_sys::cuGraphExecGetId).
     #[doc(alias = "cuGraphExecGetId")]
+    #[inline]
     pub fn tools_id(&self) -> Result<u32> {
         let mut id = 0;
         // SAFETY: the executable graph is alive, and the pointer refers to a local variable.
@@ -215,6 +220,7 @@ impl ExecutableGraph {
     ///
     /// Since CUDA 12.0. Raw: [`cuGraphExecGetFlags`](fn@cuda_sys::cuGraphExecGetFlags).
     #[doc(alias = "cuGraphExecGetFlags")]
+    #[inline]
     pub fn flags(&self) -> Result<u64> {
         let mut flags = 0;
         // SAFETY: the executable graph is alive, and the pointer refers to a local variable.
@@ -309,6 +315,7 @@ impl ExecutableNodes<'_> {
     /// Since CUDA 11.1. Raw:
     /// [`cuGraphExecEventRecordNodeSetEvent`](fn@cuda_sys::cuGraphExecEventRecordNodeSetEvent).
     #[doc(alias = "cuGraphExecEventRecordNodeSetEvent")]
+    #[inline]
     pub fn set_event_record(&mut self, node: Node<kind::EventRecord>, event: &Event) -> Result<()> {
         let raw = event.raw();
         let content = Content::new::<kind::EventRecord>(vec![Retained::Event(event.clone())]);
@@ -327,6 +334,7 @@ impl ExecutableNodes<'_> {
     /// Since CUDA 11.1. Raw:
     /// [`cuGraphExecEventWaitNodeSetEvent`](fn@cuda_sys::cuGraphExecEventWaitNodeSetEvent).
     #[doc(alias = "cuGraphExecEventWaitNodeSetEvent")]
+    #[inline]
     pub fn set_event_wait(&mut self, node: Node<kind::EventWait>, event: &Event) -> Result<()> {
         let raw = event.raw();
         let content = Content::new::<kind::EventWait>(vec![Retained::Event(event.clone())]);
@@ -349,6 +357,7 @@ impl ExecutableNodes<'_> {
     /// Since CUDA 11.1. Raw:
     /// [`cuGraphExecChildGraphNodeSetParams`](fn@cuda_sys::cuGraphExecChildGraphNodeSetParams).
     #[doc(alias = "cuGraphExecChildGraphNodeSetParams")]
+    #[inline]
     pub fn set_child(&mut self, node: Node<kind::Child>, child: &Graph) -> Result<()> {
         child.refuse_owned_memory("be copied into another graph")?;
         if child.slots().borrows_memory && self.executable.is_owned() {
@@ -404,6 +413,7 @@ impl ExecutableNodes<'_> {
     }
 
     /// Returns the graph of the nodes.
+    #[inline]
     pub(crate) fn graph(&self) -> &Graph {
         self.graph
     }
@@ -412,6 +422,7 @@ impl ExecutableNodes<'_> {
     ///
     /// # Errors
     /// See [`Slots::get`](crate::graph::rules::owners::Slots::get).
+    #[inline]
     fn existing(&self, id: NodeId) -> Result<CUgraphNode> {
         self.executable.slots().get_in_bodies(id)?;
         Ok(self.graph.slots().get_in_bodies(id)?.raw.0)
@@ -456,28 +467,33 @@ impl ExecutableNodes<'_> {
 
 impl Graph {
     /// Returns the nodes for an executable graph, which shares them.
+    #[inline]
     pub(crate) fn shared_slots(&self) -> Arc<crate::graph::rules::owners::Slots> {
         Arc::clone(&self.owners.slots)
     }
 
+    #[inline]
     pub(crate) fn raw(&self) -> cuda_sys::CUgraph {
         self.raw
     }
 }
 
 impl From<Error> for UpdateError {
+    #[inline]
     fn from(error: Error) -> Self {
         Self { problem: None, node: None, from: None, error }
     }
 }
 
 impl From<UpdateError> for Error {
+    #[inline]
     fn from(update: UpdateError) -> Self {
         update.error
     }
 }
 
 impl fmt::Display for UpdateError {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(problem) = self.problem else {
             return self.error.fmt(f);
@@ -493,6 +509,7 @@ impl fmt::Display for UpdateError {
 impl std::error::Error for UpdateError {}
 
 impl fmt::Display for UpdateProblem {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Topology => f.write_str("the nodes or edges of the graph differ"),

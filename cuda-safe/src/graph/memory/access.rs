@@ -108,6 +108,7 @@ impl ExecutableGraph {
     }
 
     /// Orders the work that follows on `stream` after the launches, and before the next one.
+    #[inline]
     fn use_memory(&mut self, memory: &Arc<GraphMemory>, stream: &Stream) -> Result<Using> {
         same_context("the stream", stream.context(), memory.context())?;
         if !self.has_claimed(memory.graph()) {
@@ -190,6 +191,7 @@ impl<T> Drop for GraphReadAccess<'_, T> {
 
 impl Using {
     /// Lets the stream on which the memory is released wait for the access, as for a reader.
+    #[inline]
     fn end(&self) {
         if let Some(end) = &self.end {
             let reads = Reads::new(end, self.stream.raw(), self.memory.stream().raw());
@@ -199,18 +201,22 @@ impl Using {
 }
 
 impl KeepAlive for Using {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.stream.context())
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.stream.is_borrowed() || self.memory.stream().is_borrowed()
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 
+    #[inline]
     fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
         [&self.stream, self.memory.stream()].map(|its| Some(its.by_ref()))
     }

@@ -223,6 +223,7 @@ impl Graph {
     /// Since CUDA 11.4. Raw:
     /// [`cuGraphMemAllocNodeGetParams`](fn@cuda_sys::cuGraphMemAllocNodeGetParams).
     #[doc(alias = "cuGraphMemAllocNodeGetParams")]
+    #[inline]
     pub fn alloc_parameters(&self, node: Node<kind::Alloc>) -> Result<AllocParameters> {
         let node = self.raw_node(node.id())?;
         let mut parameters = CUDA_MEM_ALLOC_NODE_PARAMS::default();
@@ -257,6 +258,7 @@ impl Graph {
     /// Since CUDA 11.4. Raw:
     /// [`cuGraphMemFreeNodeGetParams`](fn@cuda_sys::cuGraphMemFreeNodeGetParams).
     #[doc(alias = "cuGraphMemFreeNodeGetParams")]
+    #[inline]
     pub fn free_parameters(&self, node: Node<kind::Free>) -> Result<CUdeviceptr> {
         let node = self.raw_node(node.id())?;
         let mut address = 0;
@@ -383,26 +385,32 @@ impl<T> GraphAllocation<T> {
 }
 
 impl NodeMemory for Arc<NodeAllocation> {
+    #[inline]
     fn retainable(&self) -> &dyn Retainable {
         self
     }
 
+    #[inline]
     fn address(&self) -> CUdeviceptr {
         NodeAllocation::address(self)
     }
 
+    #[inline]
     fn context(&self) -> &Context {
         NodeAllocation::context(self)
     }
 
+    #[inline]
     fn graph(&self) -> u64 {
         NodeAllocation::graph(self)
     }
 
+    #[inline]
     fn number(&self) -> u64 {
         NodeAllocation::number(self)
     }
 
+    #[inline]
     fn lifetime(&self) -> Lifetime {
         Lifetime::OfNode
     }

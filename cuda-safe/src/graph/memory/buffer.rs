@@ -286,51 +286,62 @@ impl<'a, T> GraphSliceMut<'a, T> {
 
 impl GraphMemory {
     /// Returns the stream that the memory was bound to before, and is released on.
+    #[inline]
     pub(super) fn stream(&self) -> &Stream {
         self.allocation.stream()
     }
 }
 
 impl NodeMemory for Arc<GraphMemory> {
+    #[inline]
     fn retainable(&self) -> &dyn Retainable {
         self
     }
 
+    #[inline]
     fn address(&self) -> CUdeviceptr {
         self.allocation.address()
     }
 
+    #[inline]
     fn context(&self) -> &Context {
         self.stream().context()
     }
 
+    #[inline]
     fn graph(&self) -> u64 {
         self.order.graph()
     }
 
+    #[inline]
     fn number(&self) -> u64 {
         self.number
     }
 
+    #[inline]
     fn lifetime(&self) -> Lifetime {
         Lifetime::OfGraph
     }
 }
 
 impl Retain for GraphMemory {
+    #[inline]
     fn as_any(&self) -> &dyn Any {
         self
     }
 
+    #[inline]
     fn is_same(&self, other: &dyn Retain) -> bool {
         let other = other.as_any().downcast_ref::<Self>();
         other.is_some_and(|other| other.number == self.number)
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.stream().is_borrowed()
     }
 
+    #[inline]
     fn publish(&self) {}
 }
 
@@ -355,6 +366,7 @@ impl<'a, T> From<&'a mut GraphBuffer<T>> for GraphSliceMut<'a, T> {
 }
 
 impl fmt::Debug for GraphMemory {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GraphMemory")
             .field("number", &self.number)

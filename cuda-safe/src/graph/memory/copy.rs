@@ -62,11 +62,13 @@ enum Place {
 }
 
 impl Memory {
+    #[inline]
     fn device(address: CUdeviceptr, len: usize) -> Self {
         let place = Place::Device(address);
         Self { place, len }
     }
 
+    #[inline]
     fn host(address: *mut c_void, len: usize) -> Self {
         let place = Place::Host(address);
         Self { place, len }

@@ -31,6 +31,7 @@ impl Device {
     /// Since CUDA 11.4. Raw:
     /// [`cuDeviceGetGraphMemAttribute`](fn@cuda_sys::cuDeviceGetGraphMemAttribute).
     #[doc(alias = "cuDeviceGetGraphMemAttribute")]
+    #[inline]
     pub fn graph_memory(&self) -> Result<GraphMemoryUsage> {
         let get = |attribute| -> Result<u64> {
             let mut value = 0u64;
@@ -56,6 +57,7 @@ impl Device {
     /// Since CUDA 11.4. Raw:
     /// [`cuDeviceSetGraphMemAttribute`](fn@cuda_sys::cuDeviceSetGraphMemAttribute).
     #[doc(alias = "cuDeviceSetGraphMemAttribute")]
+    #[inline]
     pub fn reset_graph_memory_high(&self) -> Result<()> {
         let reset = |attribute| {
             // The only value that the driver accepts.
@@ -77,6 +79,7 @@ impl Device {
     ///
     /// Since CUDA 11.4. Raw: [`cuDeviceGraphMemTrim`](fn@cuda_sys::cuDeviceGraphMemTrim).
     #[doc(alias = "cuDeviceGraphMemTrim")]
+    #[inline]
     pub fn trim_graph_memory(&self) -> Result<()> {
         // SAFETY: the call takes no pointers.
         unsafe { call!(cuDeviceGraphMemTrim(self.as_raw())) }

@@ -70,6 +70,7 @@ impl Graph {
 
     /// Returns the error of a call that added a node: a dependency that is given twice, if there is one.
     #[cold]
+    #[inline]
     fn explain_dependencies(&self, error: Error, dependencies: &[NodeId]) -> Error {
         match repeated(dependencies) {
             Some(id) if error.code() == Some(CUresult::CUDA_ERROR_INVALID_VALUE) => {
@@ -87,6 +88,7 @@ impl Graph {
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphAddEmptyNode`](fn@cuda_sys::cuGraphAddEmptyNode).
     #[doc(alias = "cuGraphAddEmptyNode")]
+    #[inline]
     pub fn add_empty(&mut self, dependencies: &[NodeId]) -> Result<Node<kind::Empty>> {
         let content = Content::new::<kind::Empty>(Vec::new());
         self.add_node(dependencies, content, |place| {
@@ -141,6 +143,7 @@ impl Graph {
     ///
     /// Since CUDA 11.1. Raw: [`cuGraphAddEventRecordNode`](fn@cuda_sys::cuGraphAddEventRecordNode).
     #[doc(alias = "cuGraphAddEventRecordNode")]
+    #[inline]
     pub fn add_event_record(
         &mut self,
         dependencies: &[NodeId],
@@ -167,6 +170,7 @@ impl Graph {
     ///
     /// Since CUDA 11.1. Raw: [`cuGraphAddEventWaitNode`](fn@cuda_sys::cuGraphAddEventWaitNode).
     #[doc(alias = "cuGraphAddEventWaitNode")]
+    #[inline]
     pub fn add_event_wait(
         &mut self,
         dependencies: &[NodeId],

@@ -107,6 +107,7 @@ struct OrderedFree {
 }
 
 impl NodeAllocation {
+    #[inline]
     pub(crate) fn new(context: &Context, order: Arc<MemoryOrder>) -> Arc<Self> {
         Arc::new(Self {
             number: new_buffer_number(),
@@ -119,22 +120,26 @@ impl NodeAllocation {
     }
 
     /// Notes the address that the driver gave the node.
+    #[inline]
     pub(crate) fn set_address(&self, address: CUdeviceptr) {
         // The node is added once.
         let _ = self.address.set(address);
     }
 
     /// Returns the address, or 0 before the node is added.
+    #[inline]
     pub(crate) fn address(&self) -> CUdeviceptr {
         self.address.get().copied().unwrap_or(0)
     }
 
+    #[inline]
     fn has_free_node(&self) -> bool {
         self.has_free_node.load(Ordering::Relaxed)
     }
 
     /// Returns the allocation for an executable graph that has claimed the memory, or `None` if its launches
     /// always find the memory without an owner.
+    #[inline]
     pub(crate) fn launched(self: &Arc<Self>) -> Option<LaunchedAllocation> {
         let is_freed = self.has_free_node();
         let is_idle = is_freed && self.lock().is_idle();
@@ -155,20 +160,24 @@ impl NodeAllocation {
         Ok(added)
     }
 
+    #[inline]
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
+    #[inline]
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
 
     /// Returns the number of the graph that the node was added to.
+    #[inline]
     pub(crate) fn graph(&self) -> u64 {
         self.order.graph()
     }
 
     /// Frees memory that a buffer owned, on the stream of the buffer. The next launch comes after the free.
+    #[inline]
     pub(crate) fn free(self: &Arc<Self>, stream: &Stream) {
         let free = OrderedFree { allocation: Arc::clone(self), stream: stream.clone() };
         release(free, stream);
@@ -179,6 +188,7 @@ impl NodeAllocation {
     ///
     /// # Errors
     /// [`Invalid::AllocationAlive`].
+    #[inline]
     fn begin_launch(&self, is_repeatable: bool) -> Result<Option<Earlier>> {
         let mut kept = self.lock();
         let is_free = match kept.owner {
@@ -198,6 +208,7 @@ impl NodeAllocation {
     }
 
     /// Ends a launch. If it has succeeded, the memory has this owner.
+    #[inline]
     fn end_launch(&self, owner: Option<Owner>) {
         // Dropped without the lock, because these may be the last clones.
         let _before = {
@@ -212,6 +223,7 @@ impl NodeAllocation {
     }
 
     /// Takes the memory from the executable graph. Returns the stream of the launch.
+    #[inline]
     fn take(&self) -> Option<Stream> {
         let mut kept = self.lock();
         match std::mem::replace(&mut kept.owner, Owner::Buffer) {
@@ -224,6 +236,7 @@ impl NodeAllocation {
     }
 
     /// Notes that no buffer owns the memory any more, and that its work and its free are on this stream.
+    #[inline]
     fn end_ownership(&self, stream: &Stream) {
         let freed = match stream.is_borrowed() {
             false => Ok(Earlier::Stream(stream.clone())),
@@ -241,6 +254,7 @@ impl NodeAllocation {
         }
     }
 
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -248,17 +262,20 @@ impl NodeAllocation {
 
 impl Kept {
     /// Returns whether a launch needs to wait for nothing.
+    #[inline]
     fn is_idle(&self) -> bool {
         matches!(self.owner, Owner::Nobody) && self.freed.is_none()
     }
 }
 
 impl KeptAllocations {
+    #[inline]
     pub(crate) fn new(slots: &Slots, frees_on_launch: bool) -> Self {
         Self { allocations: slots.kept_allocations(), frees_on_launch }
     }
 
     /// Returns an allocation that a launch keeps.
+    #[inline]
     fn first_kept(&self) -> Option<&NodeAllocation> {
         let mut kept = self.allocations.iter().filter(|its| !its.is_freed);
         kept.next().map(|its| &*its.allocation)
@@ -270,6 +287,7 @@ impl KeptAllocations {
     /// # Errors
     /// [`Invalid::AllocationAlive`]; [`Invalid::AllocationOnBorrowedStream`]; errors of the driver; a stream
     /// on which memory was freed is capturing.
+    #[inline]
     pub(crate) fn begin_launch(&self, stream: &Stream) -> Result<KeptLaunch<'_>> {
         let mut launch = KeptLaunch { allocations: &[], stream: None };
         match self.first_kept() {
@@ -296,6 +314,7 @@ impl KeptAllocations {
     }
 
     /// Takes the memory that is not freed.
+    #[inline]
     pub(crate) fn take_unfreed(&self) -> Vec<Unfreed> {
         if fork::in_child() {
             // Another thread of the parent may have held a lock.
@@ -313,12 +332,14 @@ impl KeptAllocations {
 
 impl<'a> KeptLaunch<'a> {
     /// Notes that the launch has succeeded.
+    #[inline]
     pub(crate) fn has_succeeded(mut self, stream: &'a Stream) {
         self.stream = Some(stream);
     }
 }
 
 impl Drop for KeptLaunch<'_> {
+    #[inline]
     fn drop(&mut self) {
         for its in self.allocations {
             its.allocation.end_launch(self.stream.map(|stream| match its.is_freed {
@@ -351,6 +372,7 @@ impl ExecutableGraph {
     /// # Errors
     /// [`Invalid::OtherContext`]; [`Invalid::AllocationNotAlive`]; the stream, or a stream on which the
     /// graph was launched, is capturing; errors of the driver.
+    #[inline]
     pub(crate) fn take_kept(
         &mut self,
         allocation: &Arc<NodeAllocation>,
@@ -371,6 +393,7 @@ impl ExecutableGraph {
 
 impl AfterLaunches<()> {
     /// Frees kept memory now if its stream orders the free after all launches. Returns the rest.
+    #[inline]
     pub(crate) fn free_now(&self, unfreed: Vec<Unfreed>) -> Vec<Unfreed> {
         let mut rest = unfreed;
         rest.retain(|its| !self.are_ordered_on(&its.stream));
@@ -391,16 +414,19 @@ impl Launches {
 }
 
 impl Drop for Unfreed {
+    #[inline]
     fn drop(&mut self) {
         self.allocation.free(&self.stream);
     }
 }
 
 impl Destroy for OrderedFree {
+    #[inline]
     fn name(&self) -> &'static str {
         "the memory of an allocation node"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         let stream = self.stream.raw();
         // SAFETY: this value stands for the memory, and the caller promises that this is the first call. The
@@ -409,56 +435,68 @@ impl Destroy for OrderedFree {
         unsafe { answer!(cuMemFreeAsync(self.allocation.address(), stream)) }
     }
 
+    #[inline]
     fn after(&self) -> After {
         After::StreamOrder
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
 
+    #[inline]
     fn has_been_destroyed(&mut self) {
         self.allocation.end_ownership(&self.stream);
     }
 
     /// The driver decides about the next launch: it refuses it, or frees the memory.
+    #[inline]
     fn has_leaked(&self, _: &dyn KeepAlive) {
         self.allocation.end_ownership(&self.stream);
     }
 }
 
 impl Backing for Arc<NodeAllocation> {
+    #[inline]
     fn release_after(self: Box<Self>, stream: &Stream) {
         self.free(stream);
     }
 
+    #[inline]
     fn as_any(&self) -> &dyn Any {
         self
     }
 
+    #[inline]
     fn into_any(self: Box<Self>) -> Box<dyn Any> {
         self
     }
 }
 
 impl Retain for NodeAllocation {
+    #[inline]
     fn as_any(&self) -> &dyn Any {
         self
     }
 
+    #[inline]
     fn is_same(&self, other: &dyn Retain) -> bool {
         let other = other.as_any().downcast_ref::<Self>();
         other.is_some_and(|other| other.number == self.number)
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.context.depends_on_borrowed()
     }
 
+    #[inline]
     fn publish(&self) {}
 }
 
 impl fmt::Debug for NodeAllocation {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NodeAllocation")
             .field("number", &self.number)

@@ -109,6 +109,7 @@ pub(crate) struct MemoryUse<'a> {
 
 impl Unchanged<'_> {
     /// Returns whether this is the next access of the node, to memory that it already keeps alive.
+    #[inline]
     fn is_next(&self, access: &Access, memory: &dyn Retainable) -> bool {
         let owner = self.content.owners.get(self.accesses);
         self.content.accesses.get(self.accesses) == Some(access)
@@ -117,12 +118,14 @@ impl Unchanged<'_> {
 }
 
 impl fmt::Debug for Unchanged<'_> {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Unchanged").field("accesses", &self.accesses).finish_non_exhaustive()
     }
 }
 
 impl<'a> NodeUses<'a> {
+    #[inline]
     pub(crate) fn new(context: &'a Context) -> Self {
         Self {
             context,
@@ -138,11 +141,13 @@ impl<'a> NodeUses<'a> {
 
     /// Returns the uses of a node that has this content before a change. While they stay the same, nothing
     /// is allocated.
+    #[inline]
     pub(crate) fn of_change(context: &'a Context, content: &'a Content) -> Self {
         Self { unchanged: Some(Unchanged { content, accesses: 0 }), ..Self::new(context) }
     }
 
     /// Returns the context in which the memory is used.
+    #[inline]
     pub(crate) fn context(&self) -> &'a Context {
         self.context
     }
@@ -151,6 +156,7 @@ impl<'a> NodeUses<'a> {
     ///
     /// # Errors
     /// [`Invalid::OtherContext`].
+    #[inline]
     pub(crate) fn add(&mut self, used: MemoryUse<'_>) -> Result<()> {
         same_context("the buffer", used.context, self.context)?;
         let access = Access {
@@ -176,6 +182,7 @@ impl<'a> NodeUses<'a> {
 
     /// Collects the uses so far, because the node will differ from before. Its graphs are known to own that
     /// memory.
+    #[inline]
     fn diverge(&mut self) {
         if let Some(Unchanged { content, accesses }) = self.unchanged.take() {
             // Each access had the owner at the same index.
@@ -188,6 +195,7 @@ impl<'a> NodeUses<'a> {
 
     /// Returns the objects that the node needs in addition to its memory, if all its uses are those from
     /// before.
+    #[inline]
     pub(crate) fn other_owners(&self) -> Option<&'a [Retained]> {
         let Unchanged { content, accesses } = self.unchanged?;
         let is_same = accesses == content.accesses.len()
@@ -210,6 +218,7 @@ impl<'a> NodeUses<'a> {
     ///
     /// # Errors
     /// [`Invalid::OtherContext`] if the object, which is called `what`, belongs to another context.
+    #[inline]
     pub(crate) fn retain(
         &mut self,
         what: &'static str,
@@ -228,6 +237,7 @@ impl<'a> NodeUses<'a> {
     ///
     /// # Errors
     /// [`Invalid::ConditionalHandleOfOtherGraph`] if another argument belongs to another graph.
+    #[inline]
     pub(crate) fn add_handle(&mut self, handle: u64) -> Result<()> {
         match self.graph_of_handles.replace(handle) {
             Some(graph) if graph != handle => {

@@ -27,6 +27,7 @@ impl Graph {
     ///
     /// # Errors
     /// See [`Slots::get`]; [`Invalid::RepeatedDependency`]; errors of the driver.
+    #[inline]
     pub(crate) fn before_capture(
         &mut self,
         dependencies: &[NodeId],
@@ -46,6 +47,7 @@ impl Graph {
     }
 
     /// Adds what a capture retained, and notes that there are nodes without slots.
+    #[inline]
     pub(crate) fn with_captured(mut self, own: Retained, retained: Vec<Arc<dyn Retain>>) -> Self {
         let slots = self.slots_mut();
         slots.retain(own);
@@ -63,6 +65,7 @@ impl Graph {
     ///
     /// # Errors
     /// Errors of the driver.
+    #[inline]
     pub(crate) fn end_of_capture(&mut self, before: &Before) -> Result<Vec<NodeId>> {
         self.find_nodes()?;
         let slots = self.slots();
@@ -83,20 +86,24 @@ impl Graph {
     ///
     /// # Errors
     /// Errors of the driver.
+    #[inline]
     pub(crate) fn leaves(&mut self) -> Result<Vec<NodeId>> {
         self.end_of_capture(&Before::default())
     }
 
     /// Drops what a graph used that the driver has destroyed, because a capture into it failed.
+    #[inline]
     pub(crate) fn abandon(self) {
         drop(self.into_parts());
     }
 
+    #[inline]
     pub(crate) fn is_owned(&self) -> bool {
         self.ownership.is_owned()
     }
 
     /// Returns whether launches of the graph by safe code are refused.
+    #[inline]
     pub(crate) fn borrows_memory(&self) -> bool {
         self.slots().borrows_memory
     }
@@ -105,6 +112,7 @@ impl Graph {
     ///
     /// # Errors
     /// See [`Slots::get`].
+    #[inline]
     pub(crate) fn raw_dependencies(
         &self,
         dependencies: &[CaptureDependency],
@@ -118,6 +126,7 @@ impl Graph {
     ///
     /// # Errors
     /// Errors of the driver.
+    #[inline]
     pub(crate) fn known_node(&mut self, raw: CUgraphNode) -> Result<Option<NodeId>> {
         self.find_nodes()?;
         Ok(self.slots().find(raw))
@@ -127,6 +136,7 @@ impl Graph {
     ///
     /// # Errors
     /// Errors of the driver.
+    #[inline]
     pub(crate) fn known_dependencies(
         &mut self,
         raw: &[(CUgraphNode, CUgraphEdgeData)],
@@ -142,6 +152,7 @@ impl Graph {
 
 impl Slots {
     /// Adds an object that the graph needs as a whole, unless it has it already.
+    #[inline]
     pub(crate) fn retain(&mut self, object: Retained) {
         self.is_borrowed |= object.is_borrowed();
         if !self.common.iter().any(|its| its.is_same(&object)) {

@@ -31,6 +31,7 @@ impl Graph {
     /// Since CUDA 10.0. Raw: [`cuGraphAddChildGraphNode`](fn@cuda_sys::cuGraphAddChildGraphNode).
     #[doc(alias = "cuGraphAddChildGraphNode")]
     // The driver writes to a graph that it clones, although the handle stays the same.
+    #[inline]
     pub fn add_child(
         &mut self,
         dependencies: &[NodeId],
@@ -65,6 +66,7 @@ impl Graph {
     ///
     /// Since CUDA 12.9. Raw: [`cuGraphAddNode_v2`](fn@cuda_sys::cuGraphAddNode_v2).
     #[doc(alias = "cuGraphAddNode")]
+    #[inline]
     pub fn add_child_moved(
         &mut self,
         dependencies: &[NodeId],
@@ -78,6 +80,7 @@ impl Graph {
     ///
     /// # Errors
     /// See [`add_child_moved`](Self::add_child_moved).
+    #[inline]
     pub fn try_add_child_moved(
         &mut self,
         dependencies: &[NodeId],
@@ -97,6 +100,7 @@ impl Graph {
 
     /// Returns an error if both are the same graph: objects of [`borrow_raw`](Self::borrow_raw) may have
     /// the same handle.
+    #[inline]
     fn refuse_itself(&self, child: &Self) -> Result<()> {
         match self.raw == child.raw {
             true => Err(Invalid::GraphInItself.into()),
@@ -104,6 +108,7 @@ impl Graph {
         }
     }
 
+    #[inline]
     fn add_moved(&mut self, dependencies: &[NodeId], child: &Self) -> Result<Node<kind::Child>> {
         child.refuse_conditionals("be moved into another graph")?;
         let driver = init::version()?;

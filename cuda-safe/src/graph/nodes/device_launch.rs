@@ -84,6 +84,7 @@ impl DeviceGraph {
     ///
     /// Since CUDA 12.0. Raw: [`cuGraphUpload`](fn@cuda_sys::cuGraphUpload).
     #[doc(alias = "cuGraphUpload")]
+    #[inline]
     pub fn new(executable: ExecutableGraph, stream: &Stream) -> Result<Self> {
         Ok(Self::try_new(executable, stream)?)
     }
@@ -93,6 +94,7 @@ impl DeviceGraph {
     /// # Errors
     /// See [`new`](Self::new).
     #[allow(clippy::result_large_err, reason = "the error contains the executable graph")]
+    #[inline]
     pub fn try_new(
         executable: ExecutableGraph,
         stream: &Stream,
@@ -109,6 +111,7 @@ impl DeviceGraph {
     /// # Errors
     /// Returns this handle if a graph or a launch may still use it. Synchronize the streams of the
     /// launches first.
+    #[inline]
     pub fn into_executable(self) -> Result<ExecutableGraph, Self> {
         release::drain();
         match Arc::try_unwrap(self.shared) {
@@ -118,17 +121,20 @@ impl DeviceGraph {
     }
 
     /// Returns the context of the graph.
+    #[inline]
     pub fn context(&self) -> &Context {
         self.shared.executable.context()
     }
 
     /// Returns the raw handle, for kernels that find it in memory. Do not destroy it.
+    #[inline]
     pub fn as_raw(&self) -> CUgraphExec {
         self.shared.executable.as_raw()
     }
 }
 
 /// Uploads an executable graph. Returns an event after the upload.
+#[inline]
 fn upload(executable: &ExecutableGraph, stream: &Stream) -> Result<Event> {
     if !executable.is_device_launch {
         return Err(Invalid::NotDeviceLaunch.into());
@@ -150,6 +156,7 @@ impl Param for DeviceGraph {
 }
 
 impl NodeArgument<DeviceGraph> for &DeviceGraph {
+    #[inline]
     fn bytes(self, _: usize, uses: &mut NodeUses<'_>) -> Result<u64> {
         let shared = Arc::<Shared>::clone(&self.shared);
         let Shared { executable, uploaded } = &*self.shared;
@@ -160,18 +167,22 @@ impl NodeArgument<DeviceGraph> for &DeviceGraph {
 }
 
 impl Retain for Shared {
+    #[inline]
     fn as_any(&self) -> &dyn Any {
         self
     }
 
+    #[inline]
     fn is_same(&self, other: &dyn Retain) -> bool {
         let other = other.as_any().downcast_ref::<Self>();
         other.is_some_and(|other| other.executable.raw() == self.executable.raw())
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.executable.depends_on_borrowed()
     }
 
+    #[inline]
     fn publish(&self) {}
 }

@@ -24,11 +24,13 @@ impl HostFunction {
 
     /// Returns the parameters of a node that runs the function. They are valid as long as `self` is
     /// alive.
+    #[inline]
     pub(crate) fn parameters(self: &Arc<Self>) -> CUDA_HOST_NODE_PARAMS {
         CUDA_HOST_NODE_PARAMS { fn_: Some(run), userData: Arc::as_ptr(self).cast_mut().cast() }
     }
 
     /// Returns the first panic that was not returned yet.
+    #[inline]
     pub(crate) fn take_panic(&self) -> Result<()> {
         self.panicked.take()
     }
@@ -38,6 +40,7 @@ impl HostFunction {
 ///
 /// # Safety
 /// `data` points to a [`HostFunction`], which lives until this function returns.
+#[inline]
 unsafe extern "C" fn run(data: *mut c_void) {
     // SAFETY: the caller guarantees that the function is alive. It is only shared.
     let host = unsafe { &*data.cast_const().cast::<HostFunction>() };
@@ -49,6 +52,7 @@ unsafe extern "C" fn run(data: *mut c_void) {
 }
 
 impl Drop for HostFunction {
+    #[inline]
     fn drop(&mut self) {
         // In a forked child, what the function owns might call the driver.
         if fork::in_child() {
@@ -62,6 +66,7 @@ impl Drop for HostFunction {
 }
 
 impl fmt::Debug for HostFunction {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostFunction").finish_non_exhaustive()
     }

@@ -46,6 +46,7 @@ pub struct NodeExecutionContext(pub(crate) ExecutionContext);
 
 impl sealed::Sealed for Context {}
 impl NodeContext for Context {
+    #[inline]
     fn home(&self) -> Result<NodeExecutionContext> {
         Ok(NodeExecutionContext(ExecutionContext::Context(self.clone())))
     }
@@ -53,6 +54,7 @@ impl NodeContext for Context {
 
 impl sealed::Sealed for Stream {}
 impl NodeContext for Stream {
+    #[inline]
     fn home(&self) -> Result<NodeExecutionContext> {
         if !self.is_own() && self.may_have_green_context() {
             return Err(Invalid::UnknownGreenContext.into());
@@ -63,6 +65,7 @@ impl NodeContext for Stream {
 
 impl sealed::Sealed for GreenContext {}
 impl NodeContext for GreenContext {
+    #[inline]
     fn home(&self) -> Result<NodeExecutionContext> {
         Ok(NodeExecutionContext(self.execution_context()))
     }
@@ -204,6 +207,7 @@ impl<'a> KernelLaunch<'a> {
     /// # Errors
     /// [`Invalid::OtherContext`](crate::Invalid::OtherContext);
     /// [`Invalid::LaunchConfig`](crate::Invalid::LaunchConfig).
+    #[inline]
     pub(crate) fn new(
         kernel: &'a Kernel,
         home: ExecutionContext,
@@ -218,6 +222,7 @@ impl<'a> KernelLaunch<'a> {
     ///
     /// # Errors
     /// [`Invalid::BufferOfOtherGraph`](crate::Invalid::BufferOfOtherGraph).
+    #[inline]
     pub(crate) fn content(&self, slots: &Slots, uses: NodeUses<'_>) -> Result<Content> {
         let kernel = Retained::Kernel(self.kernel.clone());
         let home = Retained::ExecutionContext(self.home.clone());
@@ -228,6 +233,7 @@ impl<'a> KernelLaunch<'a> {
     ///
     /// # Errors
     /// See [`content`](Self::content).
+    #[inline]
     pub(crate) fn changed_content(
         &self,
         slots: &Slots,

@@ -54,6 +54,7 @@ impl Graph {
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     #[doc(alias = "cuGraphAddBatchMemOpNode")]
+    #[inline]
     pub unsafe fn add_memory_operations(
         &mut self,
         dependencies: &[NodeId],
@@ -92,6 +93,7 @@ impl Graph {
     /// Since CUDA 11.7. Raw:
     /// [`cuGraphBatchMemOpNodeGetParams`](fn@cuda_sys::cuGraphBatchMemOpNodeGetParams).
     #[doc(alias = "cuGraphBatchMemOpNodeGetParams")]
+    #[inline]
     pub fn memory_operations(
         &self,
         node: Node<kind::MemoryOperations>,
@@ -122,6 +124,7 @@ impl Graph {
     /// Since CUDA 11.7. Raw:
     /// [`cuGraphBatchMemOpNodeSetParams`](fn@cuda_sys::cuGraphBatchMemOpNodeSetParams).
     #[doc(alias = "cuGraphBatchMemOpNodeSetParams")]
+    #[inline]
     pub unsafe fn set_memory_operations(
         &mut self,
         node: Node<kind::MemoryOperations>,
@@ -157,6 +160,7 @@ impl ExecutableNodes<'_> {
     /// Since CUDA 11.7. Raw:
     /// [`cuGraphExecBatchMemOpNodeSetParams`](fn@cuda_sys::cuGraphExecBatchMemOpNodeSetParams).
     #[doc(alias = "cuGraphExecBatchMemOpNodeSetParams")]
+    #[inline]
     pub unsafe fn set_memory_operations(
         &mut self,
         node: Node<kind::MemoryOperations>,
@@ -186,6 +190,7 @@ struct Batch {
 impl Batch {
     /// # Errors
     /// [`Invalid::EmptyNode`]; [`Invalid::TooManyOperations`]; [`Invalid::NeedsNewerDriver`].
+    #[inline]
     fn new(operations: &[MemoryOperation]) -> Result<Self> {
         if operations.is_empty() {
             let what = "a batch of memory operations";
@@ -196,6 +201,7 @@ impl Batch {
     }
 
     /// Returns the parameters of a node in the context of `graph`. They point into `self`.
+    #[inline]
     fn parameters(&mut self, graph: &Graph) -> CUDA_BATCH_MEM_OP_NODE_PARAMS {
         CUDA_BATCH_MEM_OP_NODE_PARAMS {
             ctx: graph.context().raw(),

@@ -93,23 +93,28 @@ pub mod kind {
 pub struct NodeType(pub CUgraphNodeType);
 
 impl NodeId {
+    #[inline]
     pub(crate) fn new(graph: u64, index: u32, generation: u32) -> Self {
         Self { graph, index, generation }
     }
 
+    #[inline]
     pub(crate) fn graph(self) -> u64 {
         self.graph
     }
 
+    #[inline]
     pub(crate) fn index(self) -> usize {
         self.index as usize
     }
 
+    #[inline]
     pub(crate) fn generation(self) -> u32 {
         self.generation
     }
 
     /// Returns the handle of the same node in the graph with the number `graph`.
+    #[inline]
     pub(crate) fn in_graph(self, graph: u64) -> Self {
         Self { graph, ..self }
     }
@@ -134,6 +139,7 @@ impl<K> From<Node<K>> for NodeId {
 
 impl NodeType {
     /// Returns the words for a node of this type in messages.
+    #[inline]
     fn words(self) -> Option<&'static str> {
         Some(match self.0 {
             CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL => "kernel",
@@ -156,18 +162,21 @@ impl NodeType {
 }
 
 impl fmt::Display for NodeId {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "node {} of graph {}", self.index, self.graph)
     }
 }
 
 impl fmt::Debug for NodeId {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NodeId({}.{}.{})", self.graph, self.index, self.generation)
     }
 }
 
 impl fmt::Display for NodeType {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.words() {
             Some(words) => f.write_str(words),
@@ -177,6 +186,7 @@ impl fmt::Display for NodeType {
 }
 
 impl fmt::Debug for NodeType {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NodeType({self})")
     }

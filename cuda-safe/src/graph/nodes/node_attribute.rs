@@ -176,6 +176,7 @@ unsafe impl KernelValue for DeviceNode {}
 
 impl DeviceNode {
     /// Returns the raw handle, which only device code can use.
+    #[inline]
     pub fn as_raw(self) -> u64 {
         self.0
     }
@@ -245,6 +246,7 @@ impl Graph {
     /// Since CUDA 11.0. Raw:
     /// [`cuGraphKernelNodeCopyAttributes`](fn@cuda_sys::cuGraphKernelNodeCopyAttributes).
     #[doc(alias = "cuGraphKernelNodeCopyAttributes")]
+    #[inline]
     pub unsafe fn copy_kernel_attributes(
         &mut self,
         from: Node<kind::Kernel>,
@@ -287,6 +289,7 @@ impl Graph {
     /// Since CUDA 12.4. Raw:
     /// [`cuGraphKernelNodeSetAttribute`](fn@cuda_sys::cuGraphKernelNodeSetAttribute).
     #[doc(alias = "cuGraphKernelNodeSetAttribute")]
+    #[inline]
     pub unsafe fn make_device_updatable(&mut self, node: Node<kind::Kernel>) -> Result<DeviceNode> {
         let id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
         let mut value = CUlaunchAttributeValue { pad: [0; 64] };
@@ -305,6 +308,7 @@ impl Graph {
         Ok(DeviceNode(its.devNode.addr() as u64))
     }
 
+    #[inline]
     fn raw_attribute(
         &self,
         node: Node<kind::Kernel>,
@@ -324,6 +328,7 @@ impl Graph {
     ///
     /// # Safety
     /// The kernel may have the attribute.
+    #[inline]
     unsafe fn set_raw_attribute(
         &mut self,
         node: Node<kind::Kernel>,
@@ -343,6 +348,7 @@ impl Graph {
     /// Returns the context of a kernel node, which is current during calls with the node: drivers crash
     /// without a current context in calls that change a kernel node. A captured node has the context of
     /// its graph.
+    #[inline]
     fn home_of(&self, node: Node<kind::Kernel>) -> Result<ExecutionContext> {
         let owners = &self.slots().get(node.id())?.content.owners;
         let home = owners.iter().find_map(|owner| match owner {

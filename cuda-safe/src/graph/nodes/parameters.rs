@@ -98,6 +98,7 @@ impl Graph {
     /// Since CUDA 11.1. Raw:
     /// [`cuGraphEventRecordNodeSetEvent`](fn@cuda_sys::cuGraphEventRecordNodeSetEvent).
     #[doc(alias = "cuGraphEventRecordNodeSetEvent")]
+    #[inline]
     pub fn set_event_record(&mut self, node: Node<kind::EventRecord>, event: &Event) -> Result<()> {
         let raw = event.raw();
         let content = Content::new::<kind::EventRecord>(vec![Retained::Event(event.clone())]);
@@ -118,6 +119,7 @@ impl Graph {
     /// Since CUDA 11.1. Raw:
     /// [`cuGraphEventWaitNodeSetEvent`](fn@cuda_sys::cuGraphEventWaitNodeSetEvent).
     #[doc(alias = "cuGraphEventWaitNodeSetEvent")]
+    #[inline]
     pub fn set_event_wait(&mut self, node: Node<kind::EventWait>, event: &Event) -> Result<()> {
         let raw = event.raw();
         let content = Content::new::<kind::EventWait>(vec![Retained::Event(event.clone())]);

@@ -26,6 +26,7 @@ impl Graph {
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphGetNodes`](fn@cuda_sys::cuGraphGetNodes).
     #[doc(alias = "cuGraphGetNodes")]
+    #[inline]
     pub fn nodes(&mut self) -> Result<Vec<NodeId>> {
         let nodes = self.raw_nodes()?;
         self.ids(&nodes)
@@ -38,6 +39,7 @@ impl Graph {
     ///
     /// Since CUDA 10.0. Raw: [`cuGraphGetRootNodes`](fn@cuda_sys::cuGraphGetRootNodes).
     #[doc(alias = "cuGraphGetRootNodes")]
+    #[inline]
     pub fn roots(&mut self) -> Result<Vec<NodeId>> {
         let graph = self.raw;
         let nodes = list(|nodes, count| {
@@ -55,6 +57,7 @@ impl Graph {
     /// Since CUDA 10.0 (through `cuGraphGetEdges_v2` since 12.3). Raw:
     /// [`cuGraphGetEdges_v2`](fn@cuda_sys::cuGraphGetEdges_v2).
     #[doc(alias = "cuGraphGetEdges")]
+    #[inline]
     pub fn edges(&mut self) -> Result<Vec<Edge>> {
         self.find_nodes()?;
         let edges = self.raw_edges()?;
@@ -131,6 +134,7 @@ impl Graph {
     /// Since CUDA 12.0. Raw:
     /// [`cuGraphKernelNodeGetParams_v2`](fn@cuda_sys::cuGraphKernelNodeGetParams_v2).
     #[doc(alias = "cuGraphKernelNodeGetParams")]
+    #[inline]
     pub fn kernel_config(&self, node: Node<kind::Kernel>) -> Result<LaunchConfig> {
         let node = self.raw_node(node.id())?;
         let mut its = CUDA_KERNEL_NODE_PARAMS::default();
@@ -149,6 +153,7 @@ impl Graph {
     /// Since CUDA 10.0. Raw:
     /// [`cuGraphMemcpyNodeGetParams`](fn@cuda_sys::cuGraphMemcpyNodeGetParams).
     #[doc(alias = "cuGraphMemcpyNodeGetParams")]
+    #[inline]
     pub fn copy_parameters(&self, node: Node<kind::Copy>) -> Result<CUDA_MEMCPY3D> {
         let node = self.raw_node(node.id())?;
         let mut parameters = CUDA_MEMCPY3D::default();
@@ -165,6 +170,7 @@ impl Graph {
     /// Since CUDA 10.0. Raw:
     /// [`cuGraphMemsetNodeGetParams`](fn@cuda_sys::cuGraphMemsetNodeGetParams).
     #[doc(alias = "cuGraphMemsetNodeGetParams")]
+    #[inline]
     pub fn fill_parameters(&self, node: Node<kind::Fill>) -> Result<CUDA_MEMSET_NODE_PARAMS> {
         let node = self.raw_node(node.id())?;
         let mut parameters = CUDA_MEMSET_NODE_PARAMS::default();
@@ -225,6 +231,7 @@ impl Graph {
     ///
     /// Since CUDA 13.1. Raw: [`cuGraphGetId`](fn@cuda_sys::cuGraphGetId).
     #[doc(alias = "cuGraphGetId")]
+    #[inline]
     pub fn tools_id(&self) -> Result<u32> {
         let mut id = 0;
         // SAFETY: the graph is alive, and the pointer refers to a local variable.
@@ -274,6 +281,7 @@ impl Graph {
     ///
     /// Since CUDA 11.3. Raw: [`cuGraphDebugDotPrint`](fn@cuda_sys::cuGraphDebugDotPrint).
     #[doc(alias = "cuGraphDebugDotPrint")]
+    #[inline]
     pub fn write_dot(&self, path: &Path, flags: CUgraphDebugDot_flags) -> Result<()> {
         let text = path.to_str().ok_or(Invalid::NotUnicode)?;
         let text = CString::new(text)
@@ -283,6 +291,7 @@ impl Graph {
     }
 
     /// Finds the nodes and edges that other code has added: those of a captured graph.
+    #[inline]
     pub(crate) fn find_nodes(&mut self) -> Result<()> {
         if !self.slots().is_foreign {
             return Ok(());
@@ -308,6 +317,7 @@ impl Graph {
         Ok(())
     }
 
+    #[inline]
     fn raw_nodes(&self) -> Result<Vec<CUgraphNode>> {
         let graph = self.raw;
         list(|nodes, count| {
@@ -316,6 +326,7 @@ impl Graph {
         })
     }
 
+    #[inline]
     fn raw_edges(&self) -> Result<Vec<(CUgraphNode, CUgraphNode, CUgraphEdgeData)>> {
         let (graph, none) = (self.raw, std::ptr::null_mut());
         let mut count = 0;
@@ -346,6 +357,7 @@ impl Graph {
     }
 
     /// Returns the nodes with these handles, which the driver has just listed.
+    #[inline]
     fn ids(&mut self, nodes: &[CUgraphNode]) -> Result<Vec<NodeId>> {
         // Not at each query, because that takes time for all nodes.
         if nodes.iter().any(|node| self.slots().find(*node).is_none()) {

@@ -36,6 +36,7 @@ impl Graph {
     /// Since CUDA 11.2. Raw:
     /// [`cuGraphAddExternalSemaphoresSignalNode`](fn@cuda_sys::cuGraphAddExternalSemaphoresSignalNode).
     #[doc(alias = "cuGraphAddExternalSemaphoresSignalNode")]
+    #[inline]
     pub unsafe fn add_semaphore_signals(
         &mut self,
         dependencies: &[NodeId],
@@ -77,6 +78,7 @@ impl Graph {
     /// Since CUDA 11.2. Raw:
     /// [`cuGraphAddExternalSemaphoresWaitNode`](fn@cuda_sys::cuGraphAddExternalSemaphoresWaitNode).
     #[doc(alias = "cuGraphAddExternalSemaphoresWaitNode")]
+    #[inline]
     pub unsafe fn add_semaphore_waits(
         &mut self,
         dependencies: &[NodeId],
@@ -112,6 +114,7 @@ impl Graph {
     /// Since CUDA 11.2. Raw:
     /// [`cuGraphExternalSemaphoresSignalNodeGetParams`](fn@cuda_sys::cuGraphExternalSemaphoresSignalNodeGetParams).
     #[doc(alias = "cuGraphExternalSemaphoresSignalNodeGetParams")]
+    #[inline]
     pub fn semaphore_signals(
         &self,
         node: Node<kind::SemaphoreSignal>,
@@ -134,6 +137,7 @@ impl Graph {
     /// Since CUDA 11.2. Raw:
     /// [`cuGraphExternalSemaphoresWaitNodeGetParams`](fn@cuda_sys::cuGraphExternalSemaphoresWaitNodeGetParams).
     #[doc(alias = "cuGraphExternalSemaphoresWaitNodeGetParams")]
+    #[inline]
     pub fn semaphore_waits(&self, node: Node<kind::SemaphoreWait>) -> Result<Vec<SemaphoreWait>> {
         let node = self.raw_node(node.id())?;
         let mut its = CUDA_EXT_SEM_WAIT_NODE_PARAMS::default();
@@ -158,6 +162,7 @@ impl Graph {
     /// Since CUDA 11.2. Raw:
     /// [`cuGraphExternalSemaphoresSignalNodeSetParams`](fn@cuda_sys::cuGraphExternalSemaphoresSignalNodeSetParams).
     #[doc(alias = "cuGraphExternalSemaphoresSignalNodeSetParams")]
+    #[inline]
     pub unsafe fn set_semaphore_signals(
         &mut self,
         node: Node<kind::SemaphoreSignal>,
@@ -190,6 +195,7 @@ impl Graph {
     /// Since CUDA 11.2. Raw:
     /// [`cuGraphExternalSemaphoresWaitNodeSetParams`](fn@cuda_sys::cuGraphExternalSemaphoresWaitNodeSetParams).
     #[doc(alias = "cuGraphExternalSemaphoresWaitNodeSetParams")]
+    #[inline]
     pub unsafe fn set_semaphore_waits(
         &mut self,
         node: Node<kind::SemaphoreWait>,
@@ -224,6 +230,7 @@ impl ExecutableNodes<'_> {
     /// Since CUDA 11.2. Raw:
     /// [`cuGraphExecExternalSemaphoresSignalNodeSetParams`](fn@cuda_sys::cuGraphExecExternalSemaphoresSignalNodeSetParams).
     #[doc(alias = "cuGraphExecExternalSemaphoresSignalNodeSetParams")]
+    #[inline]
     pub unsafe fn set_semaphore_signals(
         &mut self,
         node: Node<kind::SemaphoreSignal>,
@@ -257,6 +264,7 @@ impl ExecutableNodes<'_> {
     /// Since CUDA 11.2. Raw:
     /// [`cuGraphExecExternalSemaphoresWaitNodeSetParams`](fn@cuda_sys::cuGraphExecExternalSemaphoresWaitNodeSetParams).
     #[doc(alias = "cuGraphExecExternalSemaphoresWaitNodeSetParams")]
+    #[inline]
     pub unsafe fn set_semaphore_waits(
         &mut self,
         node: Node<kind::SemaphoreWait>,
@@ -296,6 +304,7 @@ impl<P: Copy> List<P> {
 
 impl List<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS> {
     /// Returns the parameters of a node. They point into `self`.
+    #[inline]
     fn signals(&mut self) -> CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
         CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
             numExtSems: self.count(),
@@ -307,6 +316,7 @@ impl List<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS> {
 
 impl List<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS> {
     /// Returns the parameters of a node. They point into `self`.
+    #[inline]
     fn waits(&mut self) -> CUDA_EXT_SEM_WAIT_NODE_PARAMS {
         CUDA_EXT_SEM_WAIT_NODE_PARAMS {
             numExtSems: self.count(),

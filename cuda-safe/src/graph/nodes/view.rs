@@ -46,6 +46,7 @@ impl Graph {
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
     #[doc(alias = "cuGraphChildGraphNodeGetGraph")]
+    #[inline]
     pub fn child(&mut self, node: Node<kind::Child>) -> Result<ChildGraph<'_>> {
         let node = self.raw_node(node.id())?;
         let mut raw = std::ptr::null_mut();
@@ -63,6 +64,7 @@ impl ChildGraph<'_> {
     ///
     /// # Errors
     /// See [`Graph::nodes`].
+    #[inline]
     pub fn nodes(&mut self) -> Result<Vec<NodeId>> {
         self.graph.nodes()
     }
@@ -71,6 +73,7 @@ impl ChildGraph<'_> {
     ///
     /// # Errors
     /// See [`Graph::roots`].
+    #[inline]
     pub fn roots(&mut self) -> Result<Vec<NodeId>> {
         self.graph.roots()
     }
@@ -79,6 +82,7 @@ impl ChildGraph<'_> {
     ///
     /// # Errors
     /// See [`Graph::edges`].
+    #[inline]
     pub fn edges(&mut self) -> Result<Vec<Edge>> {
         self.graph.edges()
     }
@@ -119,6 +123,7 @@ impl ChildGraph<'_> {
     ///
     /// # Errors
     /// See [`Graph::kernel_config`].
+    #[inline]
     pub fn kernel_config(&self, node: Node<kind::Kernel>) -> Result<LaunchConfig> {
         self.graph.kernel_config(node)
     }
@@ -127,6 +132,7 @@ impl ChildGraph<'_> {
     ///
     /// # Errors
     /// See [`Graph::copy_parameters`].
+    #[inline]
     pub fn copy_parameters(&self, node: Node<kind::Copy>) -> Result<CUDA_MEMCPY3D> {
         self.graph.copy_parameters(node)
     }
@@ -135,6 +141,7 @@ impl ChildGraph<'_> {
     ///
     /// # Errors
     /// See [`Graph::fill_parameters`].
+    #[inline]
     pub fn fill_parameters(&self, node: Node<kind::Fill>) -> Result<CUDA_MEMSET_NODE_PARAMS> {
         self.graph.fill_parameters(node)
     }
@@ -143,12 +150,14 @@ impl ChildGraph<'_> {
     ///
     /// # Errors
     /// See [`Graph::child`].
+    #[inline]
     pub fn child(&mut self, node: Node<kind::Child>) -> Result<ChildGraph<'_>> {
         self.graph.child(node)
     }
 }
 
 impl fmt::Debug for ChildGraph<'_> {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ChildGraph").field(&self.graph).finish()
     }

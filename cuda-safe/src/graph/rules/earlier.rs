@@ -31,6 +31,7 @@ impl Earlier {
     ///
     /// # Errors
     /// Errors of the driver; one of the streams is capturing.
+    #[inline]
     pub(crate) fn precede(&self, stream: &Stream) -> Result<()> {
         match self {
             Self::Event(event) => stream.wait_private(event),
@@ -47,6 +48,7 @@ impl Earlier {
     ///
     /// # Errors
     /// Errors of the work; the stream is capturing.
+    #[inline]
     pub(crate) fn wait(&self) -> Result<()> {
         match self {
             Self::Event(event) => event.wait_for_record(),
@@ -63,6 +65,7 @@ impl EarlierWork {
     /// Adds work. Returns the entry for the same stream that the new one replaces. The caller drops it
     /// without a lock, because it may be the last clone.
     #[must_use]
+    #[inline]
     pub(crate) fn add(&mut self, earlier: Earlier) -> Option<Stream> {
         let number = self.next;
         self.next += 1;
@@ -84,6 +87,7 @@ impl EarlierWork {
     }
 
     /// Returns all entries, and a number that is greater than those of the entries.
+    #[inline]
     pub(crate) fn all(&self) -> (Vec<Earlier>, u64) {
         let mut all = Vec::new();
         let next = self.since(0, &mut all);
@@ -91,6 +95,7 @@ impl EarlierWork {
     }
 
     /// Appends the entries from a number on. Returns a number that is greater than those of all entries.
+    #[inline]
     pub(crate) fn since(&self, number: u64, found: &mut Vec<Earlier>) -> u64 {
         // The usual case in updates.
         if number == self.next {
@@ -109,6 +114,7 @@ impl EarlierWork {
     /// Removes the entries below a number. The caller drops them without a lock, because they may be the
     /// last clones.
     #[must_use]
+    #[inline]
     pub(crate) fn remove_below(&mut self, number: u64) -> Vec<Earlier> {
         let events = self.events.partition_point(|(its, _)| *its < number);
         let streams = self.streams.partition_point(|(its, _)| *its < number);
@@ -125,10 +131,12 @@ impl EarlierWork {
     }
 
     /// Returns the number of the next entry.
+    #[inline]
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.events.is_empty() && self.streams.is_empty()
     }

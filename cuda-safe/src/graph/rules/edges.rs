@@ -47,6 +47,7 @@ pub enum EdgeKind {
 }
 
 impl EdgeKind {
+    #[inline]
     pub(crate) fn raw(self) -> CUgraphEdgeData {
         let programmatic = CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.0 as u8;
         let (from_port, to_port, type_) = match self {
@@ -59,6 +60,7 @@ impl EdgeKind {
         CUgraphEdgeData { from_port, to_port, type_, reserved: [0; 5] }
     }
 
+    #[inline]
     pub(crate) fn from_raw(raw: CUgraphEdgeData) -> Self {
         let known =
             [Self::Full, Self::Programmatic, Self::LaunchOrder, Self::ProgrammaticLaunchOrder];
@@ -168,12 +170,14 @@ impl Graph {
         Ok(())
     }
 
+    #[inline]
     fn edge_error(&self, from: NodeId, to: NodeId, problem: &'static str) -> Error {
         Invalid::Edge { from: self.slots().describe(from), to: self.slots().describe(to), problem }
             .into()
     }
 
     /// Explains the error of a call with two nodes that exist and differ.
+    #[inline]
     fn explain_edge(&self, error: Error, from: NodeId, to: NodeId, problem: &'static str) -> Error {
         match error.code() {
             Some(CUresult::CUDA_ERROR_INVALID_VALUE) => self.edge_error(from, to, problem),
@@ -186,6 +190,7 @@ impl Graph {
 const SHORT: usize = 16;
 
 /// Returns a node that a list has twice.
+#[inline]
 pub(crate) fn repeated(nodes: &[NodeId]) -> Option<NodeId> {
     if nodes.len() <= SHORT {
         let mut places = nodes.iter().enumerate();

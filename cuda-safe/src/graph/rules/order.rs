@@ -32,15 +32,18 @@ pub(crate) struct Claim {
 }
 
 impl MemoryOrder {
+    #[inline]
     pub(crate) fn new(graph: u64) -> Arc<Self> {
         Arc::new(Self { graph, is_claimed: AtomicBool::new(false), earlier: Mutex::default() })
     }
 
+    #[inline]
     pub(crate) fn graph(&self) -> u64 {
         self.graph
     }
 
     /// Adds work that the launches of later executable graphs come after.
+    #[inline]
     pub(crate) fn add(&self, earlier: Earlier) {
         // Dropped without the lock, because it may be the last clone, whose owner may use the graph.
         let replaced = self.lock().add(earlier);
@@ -51,6 +54,7 @@ impl MemoryOrder {
     ///
     /// # Errors
     /// [`Invalid::SecondExecutable`].
+    #[inline]
     pub(crate) fn claim(self: &Arc<Self>) -> Result<Claim> {
         match self.is_claimed.swap(true, Ordering::AcqRel) {
             false => Ok(Claim { order: Arc::clone(self), known: 0, is_kept: false }),
@@ -58,29 +62,34 @@ impl MemoryOrder {
         }
     }
 
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, EarlierWork> {
         self.earlier.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Claim {
+    #[inline]
     pub(crate) fn order(&self) -> &Arc<MemoryOrder> {
         &self.order
     }
 
     /// Keeps the right for ever, because other code may launch the executable graph.
+    #[inline]
     pub(crate) fn keep(mut self) {
         self.is_kept = true;
     }
 
     /// Appends the work that launches must come after, and that was not found before. The caller passes it
     /// to the launches.
+    #[inline]
     pub(crate) fn find_earlier(&mut self, found: &mut Vec<Earlier>) {
         self.known = self.order.lock().since(self.known, found);
     }
 
     /// Appends the work that was not found before, as [`find_earlier`](Self::find_earlier) does, and adds the
     /// work of a stream that the caller passes to the launches too.
+    #[inline]
     pub(crate) fn exchange(&mut self, stream: &Stream, found: &mut Vec<Earlier>) {
         let replaced = {
             let mut earlier = self.order.lock();
@@ -94,6 +103,7 @@ impl Claim {
     }
 
     /// Replaces the earlier work that the executable graph knows by launches that came after all of it.
+    #[inline]
     pub(crate) fn supersede(&self, launched: &[Earlier]) {
         let finished = self.order.lock().remove_below(self.known);
         drop(finished);
@@ -102,6 +112,7 @@ impl Claim {
 }
 
 impl Drop for Claim {
+    #[inline]
     fn drop(&mut self) {
         if !self.is_kept {
             self.order.is_claimed.store(false, Ordering::Release);
@@ -110,6 +121,7 @@ impl Drop for Claim {
 }
 
 /// Returns a number for a buffer of a graph, which is never used again in this process.
+#[inline]
 pub(crate) fn new_buffer_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -27,6 +27,7 @@ impl ExecutableGraph {
     ///
     /// # Errors
     /// [`Invalid::OtherPartition`].
+    #[inline]
     pub(crate) fn check_partition(&self, stream: &Stream) -> Result<()> {
         match stream.partition() {
             Some(partition) if !self.launches.is_noted(stream)? => self.check_kernels(&**partition),
@@ -35,6 +36,7 @@ impl ExecutableGraph {
     }
 
     #[cold]
+    #[inline]
     fn check_kernels(&self, partition: &dyn Partition) -> Result<()> {
         let mut kernels = Kernels::default();
         let updated = self.objects.updated.as_deref();
@@ -57,6 +59,7 @@ impl<'a> Kernels<'a> {
     /// Adds the kernels of a graph. Those of a captured graph run in the contexts of its streams, and each
     /// of these is taken for that of a kernel. They follow the context of the graph itself, which an error
     /// names last.
+    #[inline]
     fn add(&mut self, slots: &'a Slots, partition: &dyn Partition) {
         if slots.is_captured {
             slots.common.iter().rev().for_each(|its| self.add_object(its, partition));
@@ -66,6 +69,7 @@ impl<'a> Kernels<'a> {
         }
     }
 
+    #[inline]
     fn add_node(&mut self, content: &'a Content, partition: &dyn Partition) {
         if let Some(child) = &content.child {
             self.add(child, partition);
@@ -75,6 +79,7 @@ impl<'a> Kernels<'a> {
         }
     }
 
+    #[inline]
     fn add_object(&mut self, object: &'a Retained, partition: &dyn Partition) {
         match object {
             Retained::ExecutionContext(ExecutionContext::Green(its)) if its.is_same(partition) => {
@@ -95,6 +100,7 @@ impl<'a> Kernels<'a> {
 }
 
 /// Returns the description of a green context for messages.
+#[inline]
 fn describe(partition: &dyn Partition) -> String {
     format!("a green context of {} SMs on {}", partition.sm_count(), partition.context())
 }

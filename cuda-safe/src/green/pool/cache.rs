@@ -77,6 +77,7 @@ pub(super) struct Changes {
 pub(super) type Leased = (Plan, Vec<Arc<CachedPartition>>);
 
 impl PartitionedObject<'_> {
+    #[inline]
     fn resource(self) -> Result<SmResource> {
         match self {
             Self::Device(device) => SmResource::of_device(&device),
@@ -86,11 +87,13 @@ impl PartitionedObject<'_> {
 }
 
 impl PartitionCache {
+    #[inline]
     pub(super) fn new(max: Option<usize>) -> Self {
         Self { entries: Vec::new(), max }
     }
 
     /// Returns the requested partitioning. Its streams wait for the work of the one used last.
+    #[inline]
     pub(super) fn lease(
         &mut self,
         device: Device,
@@ -121,6 +124,7 @@ impl PartitionCache {
     }
 
     /// Returns the partitioning at this index and makes it the most recently used one.
+    #[inline]
     fn mark_used(&mut self, index: usize, changes: &mut Changes) -> Leased {
         let entry = self.entries.remove(index);
         let (plan, partitions) = (entry.plan.clone(), entry.partitions.clone());
@@ -130,6 +134,7 @@ impl PartitionCache {
     }
 
     /// Returns the index of the requested partitioning, and whether it was created for this request.
+    #[inline]
     fn find_or_create(
         &mut self,
         partitioned: PartitionedObject<'_>,
@@ -146,6 +151,7 @@ impl PartitionCache {
     }
 
     /// Returns the index of the requested partitioning, if it is cached.
+    #[inline]
     fn find(
         &mut self,
         partitioned: PartitionedObject<'_>,
@@ -173,6 +179,7 @@ impl PartitionCache {
     }
 
     /// Destroys the least recently used partitionings. Returns how many were destroyed.
+    #[inline]
     pub(super) fn trim(&mut self, keep: usize) -> u64 {
         // The last one may be leased.
         let excess = self.entries.len().saturating_sub(keep.max(1));
@@ -181,6 +188,7 @@ impl PartitionCache {
     }
 
     /// Records events after the work enqueued on all partitionings except one.
+    #[inline]
     fn record_end_events(&self, except: Option<usize>, end_events: &mut Vec<Event>) -> Result<()> {
         for (_, entry) in (0..).zip(&self.entries).filter(|(index, _)| Some(*index) != except) {
             for partition in &entry.partitions {
@@ -192,6 +200,7 @@ impl PartitionCache {
 }
 
 impl CachedPartitioning {
+    #[inline]
     fn create(
         partitioned: PartitionedObject<'_>,
         label: &str,
@@ -226,6 +235,7 @@ impl CachedPartitioning {
     }
 
     /// Returns the number of partitionings: this one and the splits of its parts.
+    #[inline]
     fn count_partitionings(&self) -> u64 {
         let splits = |partition: &Arc<CachedPartition>| {
             let splits = partition.splits();
@@ -236,16 +246,19 @@ impl CachedPartitioning {
 }
 
 impl CachedPartition {
+    #[inline]
     fn streams(&self) -> MutexGuard<'_, Streams> {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[inline]
     fn splits(&self) -> MutexGuard<'_, Splits> {
         self.splits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Splits the part again. The streams of the split wait for the other work of the part. No other
     /// thread uses the part meanwhile.
+    #[inline]
     pub(super) fn split(
         &self,
         label: &str,
@@ -273,6 +286,7 @@ impl CachedPartition {
     }
 
     /// Switches back to the part as a whole: its streams wait for the work of its splits.
+    #[inline]
     fn switch_to_whole(&self) -> Result<()> {
         let split: Vec<Arc<Self>> = {
             let splits = self.splits();
@@ -296,11 +310,13 @@ impl CachedPartition {
     }
 
     /// Records events after the work enqueued on the part and on its splits.
+    #[inline]
     fn record_end_events(&self, end_events: &mut Vec<Event>) -> Result<()> {
         self.record_own_end_events(end_events)?;
         self.splits().cache.record_end_events(None, end_events)
     }
 
+    #[inline]
     fn record_own_end_events(&self, end_events: &mut Vec<Event>) -> Result<()> {
         let stream_and_event =
             |stream: &PooledStream| (stream.stream.clone(), stream.end_event.clone());
@@ -314,6 +330,7 @@ impl CachedPartition {
     }
 
     /// Makes the existing and the future streams wait for these events.
+    #[inline]
     fn wait_events(&self, end_events: &[Event]) -> Result<()> {
         let mut streams = self.streams();
         for stream in &streams.streams {
@@ -326,6 +343,7 @@ impl CachedPartition {
     }
 
     /// Returns a stream that is not taken, or a new one, and marks it as taken.
+    #[inline]
     pub(super) fn stream(
         &self,
         options: StreamOptions,
@@ -355,6 +373,7 @@ impl CachedPartition {
         Ok(stream)
     }
 
+    #[inline]
     fn take_unused_stream(
         &self,
         options: StreamOptions,
@@ -373,6 +392,7 @@ impl CachedPartition {
 
 /// Makes the streams of a partitioning, and those of the splits of its parts, wait for the work of
 /// another one.
+#[inline]
 fn wait_for_events(partitions: &[Arc<CachedPartition>], end_events: &[Event]) -> Result<()> {
     for partition in partitions {
         partition.wait_events(end_events)?;

@@ -110,6 +110,7 @@ pub struct GreenPoolStats {
 
 impl GreenPoolStats {
     /// Counts the created and destroyed partitionings, whether or not the request succeeded.
+    #[inline]
     fn count(&mut self, changes: Changes) {
         self.created += u64::from(changes.created);
         self.destroyed += changes.destroyed;
@@ -145,12 +146,14 @@ struct PartLease {
 }
 
 /// Returns whether a stream belongs to a pool. A pool relies on knowing all work of its partitions.
+#[inline]
 pub(super) fn is_leased(stream: &Stream) -> bool {
     let owner = stream.owner();
     owner.is_some_and(|owner| owner.is::<Arc<PartLease>>())
 }
 
 impl PartLease {
+    #[inline]
     fn lease_partition(
         pool: &Arc<Inner>,
         partition: Arc<CachedPartition>,
@@ -172,6 +175,7 @@ impl GreenPool {
     ///
     /// # Errors
     /// [`Invalid::SplitInUse`] if the device is already split.
+    #[inline]
     pub fn new(device: &Device, options: GreenPoolOptions) -> Result<Self> {
         let GreenPoolOptions { max_partitionings, label, _non_exhaustive: () } = options;
         release::drain();
@@ -189,6 +193,7 @@ impl GreenPool {
     }
 
     /// Returns the device.
+    #[inline]
     pub fn device(&self) -> Device {
         self.inner.device
     }
@@ -207,6 +212,7 @@ impl GreenPool {
     /// See [`SmResource::partition`](super::SmResource::partition) and
     /// [`GreenContext::new`](super::GreenContext::new) for a partitioning that was not used before;
     /// [`Error::InHostFunction`].
+    #[inline]
     pub fn lease(&self, partitioning: &PartitionRequest) -> Result<Lease> {
         refuse_in_host_function()?;
         loop {
@@ -227,6 +233,7 @@ impl GreenPool {
     /// # Errors
     /// [`Invalid::PoolInUse`] if parts of the previous lease are still in use, or another thread is
     /// switching. See also [`lease`](Self::lease).
+    #[inline]
     pub fn try_lease(&self, partitioning: &PartitionRequest) -> Result<Lease> {
         refuse_in_host_function()?;
         release::drain();
@@ -241,6 +248,7 @@ impl GreenPool {
         self.switch(state, partitioning)
     }
 
+    #[inline]
     fn switch(
         &self,
         mut state: MutexGuard<'_, PoolState>,
@@ -277,6 +285,7 @@ impl GreenPool {
     ///
     /// # Errors
     /// [`Invalid::PoolInUse`] while another thread is switching; [`Error::InHostFunction`].
+    #[inline]
     pub fn trim(&self, keep: usize) -> Result<()> {
         refuse_in_host_function()?;
         let mut state = self.inner.state()?;
@@ -300,6 +309,7 @@ impl GreenPool {
     ///
     /// # Errors
     /// [`Error::Forked`].
+    #[inline]
     pub fn stats(&self) -> Result<GreenPoolStats> {
         let state = self.inner.state()?;
         let GreenPoolStats { created, destroyed, .. } = state.stats;
@@ -315,6 +325,7 @@ impl GreenPool {
 struct SwitchGuard<'a>(&'a Inner);
 
 impl Drop for SwitchGuard<'_> {
+    #[inline]
     fn drop(&mut self) {
         if let Ok(mut state) = self.0.state() {
             state.switching = false;
@@ -324,6 +335,7 @@ impl Drop for SwitchGuard<'_> {
 }
 
 impl Inner {
+    #[inline]
     fn state(&self) -> Result<MutexGuard<'_, PoolState>> {
         // In a forked child, a thread that no longer exists may hold the lock.
         if fork::in_child() {
@@ -332,12 +344,14 @@ impl Inner {
         Ok(self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    #[inline]
     fn cache(&self) -> MutexGuard<'_, PartitionCache> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for PartLease {
+    #[inline]
     fn drop(&mut self) {
         if self.parent.is_some() {
             // The whole part is counted as leased, not its splits.
@@ -354,11 +368,13 @@ impl Drop for PartLease {
 
 impl Lease {
     /// Returns the plan of the partitions.
+    #[inline]
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
     /// Returns the partitions as separate objects.
+    #[inline]
     pub fn into_partitions(self) -> Vec<PooledPartition> {
         self.partitions
     }
@@ -367,6 +383,7 @@ impl Lease {
 impl std::ops::Deref for Lease {
     type Target = [PooledPartition];
 
+    #[inline]
     fn deref(&self) -> &[PooledPartition] {
         &self.partitions
     }
@@ -374,11 +391,13 @@ impl std::ops::Deref for Lease {
 
 impl PooledPartition {
     /// Returns the number of SMs of the partition, as reported by the driver.
+    #[inline]
     pub fn sm_count(&self) -> u32 {
         self.lease.partition.green.sm_count()
     }
 
     /// Returns the device's primary context. Memory and kernels used on this partition belong to it.
+    #[inline]
     pub fn context(&self) -> &Context {
         self.lease.partition.green.context()
     }
@@ -387,6 +406,7 @@ impl PooledPartition {
     ///
     /// # Errors
     /// See [`GreenContext::stream_with`](super::GreenContext::stream_with).
+    #[inline]
     pub fn stream(&self) -> Result<Stream> {
         self.stream_with(StreamOptions::default())
     }
@@ -399,6 +419,7 @@ impl PooledPartition {
     ///
     /// # Errors
     /// See [`GreenContext::stream_with`](super::GreenContext::stream_with).
+    #[inline]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
         // In a forked child, a thread that no longer exists may hold a lock.
         if fork::in_child() {
@@ -440,6 +461,7 @@ impl PooledPartition {
     /// let stream = quarters[3].stream()?;
     /// # Ok::<_, cuda_safe::Error>(())
     /// ```
+    #[inline]
     pub fn split(self, partitioning: &PartitionRequest) -> Result<Lease> {
         Ok(self.try_split(partitioning)?)
     }
@@ -448,6 +470,7 @@ impl PooledPartition {
     ///
     /// # Errors
     /// See [`split`](Self::split).
+    #[inline]
     pub fn try_split(self, partitioning: &PartitionRequest) -> Result<Lease, Rejected<Self>> {
         match self.divide(partitioning) {
             Ok((plan, leased_partitions)) => {
@@ -461,6 +484,7 @@ impl PooledPartition {
         }
     }
 
+    #[inline]
     fn divide(&self, partitioning: &PartitionRequest) -> Result<(Plan, Vec<Arc<CachedPartition>>)> {
         refuse_in_host_function()?;
         // In a forked child, a thread that no longer exists may hold a lock.
@@ -486,6 +510,7 @@ impl PooledPartition {
 }
 
 impl fmt::Debug for GreenPool {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GreenPool")
             .field("device", &self.inner.device)
@@ -495,6 +520,7 @@ impl fmt::Debug for GreenPool {
 }
 
 impl fmt::Debug for PooledPartition {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PooledPartition").field("green", &self.lease.partition.green).finish()
     }

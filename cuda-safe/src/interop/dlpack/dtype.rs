@@ -75,6 +75,7 @@ codes! {
 
 impl TypeCode {
     /// Returns the number of bits, if the name determines it.
+    #[inline]
     fn fixed_bits(self) -> Option<u8> {
         match self.0 {
             7..=14 => Some(8),
@@ -87,6 +88,7 @@ impl TypeCode {
 
 impl DataType {
     /// Creates a type with one lane.
+    #[inline]
     pub const fn scalar(code: TypeCode, bits: u8) -> Self {
         Self { code, bits, lanes: 1 }
     }
@@ -105,6 +107,7 @@ impl DataType {
 
     /// Returns the size of an element in bytes, or `None` if it is not a whole number of bytes,
     /// because such elements are packed.
+    #[inline]
     pub fn item_size(&self) -> Option<usize> {
         let bits = usize::from(self.bits) * usize::from(self.lanes);
         (bits % 8 == 0).then_some(bits / 8)
@@ -112,6 +115,7 @@ impl DataType {
 
     /// Returns the corresponding NumPy type. Vectors, `bfloat16`, and floating-point types of 8
     /// bits or less have none.
+    #[inline]
     pub fn numpy(&self) -> Option<TypeString> {
         let kind = match self.code {
             TypeCode::INT => Kind::Int,
@@ -130,6 +134,7 @@ impl DataType {
     /// # Errors
     /// [`Invalid::Dlpack`] for times, strings, records, uninterpreted bytes, and non-native byte
     /// order, which DLPack does not support.
+    #[inline]
     pub fn from_numpy(dtype: &Dtype) -> Result<Self, Invalid> {
         let none = |why: &str| refused("dtype", format!("{dtype}: {why}"));
         let Dtype::Plain(ty) = dtype else {
@@ -150,15 +155,18 @@ impl DataType {
         Ok(Self::scalar(code, bits))
     }
 
+    #[inline]
     pub(super) fn to_raw(self) -> DLDataType {
         DLDataType { code: self.code.0, bits: self.bits, lanes: self.lanes }
     }
 
+    #[inline]
     pub(super) fn from_raw(raw: DLDataType) -> Self {
         Self { code: TypeCode(raw.code), bits: raw.bits, lanes: raw.lanes }
     }
 
     /// Returns the distance between elements in bytes.
+    #[inline]
     pub(super) fn checked_item_size(&self, padded: bool) -> Result<usize, Invalid> {
         if self.bits == 0 || self.lanes == 0 {
             let problem = format!("elements of {} lanes of {} bits", self.lanes, self.bits);
@@ -180,6 +188,7 @@ impl DataType {
 
 /// Writes a name like `float32`, `bfloat16`, `float8_e4m3fn` or `int8x4`.
 impl fmt::Display for DataType {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.code.text() {
             Some(text) if self.code.fixed_bits().is_some() => f.write_str(text),

@@ -79,15 +79,18 @@ impl Export {
     }
 
     /// Marks the tensor as read-only. The format before version 1 does not support this.
+    #[inline]
     pub fn read_only(self) -> Self {
         self.with(DLPACK_FLAG_BITMASK_READ_ONLY)
     }
 
     /// Marks the tensor as a copy that was made for the consumer alone.
+    #[inline]
     pub fn copied(self) -> Self {
         self.with(DLPACK_FLAG_BITMASK_IS_COPIED)
     }
 
+    #[inline]
     fn with(mut self, flag: u64) -> Self {
         self.description.flags |= flag;
         self
@@ -112,6 +115,7 @@ impl Export {
     ///
     /// Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
+    #[inline]
     pub unsafe fn release_after(
         &mut self,
         consumer: ConsumerStream,
@@ -136,6 +140,7 @@ impl Export {
     /// # Errors
     /// [`Invalid::Dlpack`] if the tensor is [read-only](Self::read_only), which this format does not
     /// support. The tensor and the owner of its memory are then dropped.
+    #[inline]
     pub fn into_raw(self) -> Result<NonNull<DLManagedTensor>> {
         if self.description.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0 {
             let problem = "the format before version 1 does not support read-only tensors";
@@ -153,6 +158,7 @@ impl Export {
     }
 
     /// Returns the pointer to a tensor of version 1, for a capsule named `dltensor_versioned`.
+    #[inline]
     pub fn into_raw_versioned(self) -> NonNull<DLManagedTensorVersioned> {
         let flags = self.description.flags;
         let (tensor, parts) = self.into_parts();
@@ -168,6 +174,7 @@ impl Export {
         })
     }
 
+    #[inline]
     fn into_parts(self) -> (DLTensor, TensorParts) {
         let widened = |extent: &usize| *extent as i64;
         let item_size = self.description.layout.item_size().max(1) as isize;
@@ -207,6 +214,7 @@ impl Export {
 }
 
 /// Checks that the C structure can represent the tensor and DLPack supports it.
+#[inline]
 fn check(description: &TensorDescription) -> Result<(), Invalid> {
     let (dtype, layout) = (description.dtype, &description.layout);
     let size = dtype.checked_item_size(false)?;
@@ -289,6 +297,7 @@ struct SharedOwner(#[allow(dead_code, reason = "held, not read")] Box<dyn Any + 
 unsafe impl Sync for SharedOwner {}
 
 /// Returns the consumer's stream and the event for its work, or `None` if no wait is necessary.
+#[inline]
 fn consumer_and_end_event(
     consumer: ConsumerStream,
     stream: &Stream,
@@ -308,6 +317,7 @@ fn consumer_and_end_event(
 }
 
 impl Drop for WaitForConsumer {
+    #[inline]
     fn drop(&mut self) {
         let ConsumerWork { end_event, consumer, stream, .. } = &self.0;
         release(Reads::new(end_event, consumer.raw(), stream.raw()), &self.0);
@@ -315,18 +325,22 @@ impl Drop for WaitForConsumer {
 }
 
 impl KeepAlive for ConsumerWork {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.stream.context())
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.stream.is_borrowed()
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 
+    #[inline]
     fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
         let consumer = self.consumer.by_ref();
         [Some(consumer), Some(self.stream.by_ref())]
@@ -385,6 +399,7 @@ impl<T: Element + Send> DeviceBuffer<T> {
 }
 
 impl fmt::Debug for Export {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.description.debug(&mut f.debug_struct("Export"))
     }

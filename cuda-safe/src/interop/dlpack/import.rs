@@ -16,6 +16,7 @@ impl ManagedTensor {
     /// [`StreamSync::WaitEvent`] needs no wait of the host when the import is dropped, and
     /// [`StreamSync::ProducerStream`] has a stream for the work.
     #[must_use]
+    #[inline]
     pub fn with_producer_stream(mut self, stream: Option<ExportedStream>) -> Self {
         self.stream = stream;
         self
@@ -88,6 +89,7 @@ impl ManagedTensor {
         self.array_interface()
     }
 
+    #[inline]
     fn check_device(&self, stream: &Stream) -> Result<(), Invalid> {
         let (tensor_device, stream_device) =
             (self.description.device, stream.context().device().ordinal());

@@ -73,6 +73,7 @@ unsafe impl Send for RawTensor {}
 unsafe impl Sync for RawTensor {}
 
 impl Drop for RawTensor {
+    #[inline]
     fn drop(&mut self) {
         match *self {
             Self::Legacy(tensor) => {
@@ -111,6 +112,7 @@ impl ManagedTensor {
     /// takes a lock, for example that of an interpreter, no thread may drop the tensor, or an
     /// object created from it, while it holds that lock in a way that prevents the deleter from
     /// taking it.
+    #[inline]
     pub unsafe fn from_raw(tensor: *mut DLManagedTensor) -> Result<Self, Invalid> {
         let tensor = NonNull::new(tensor).ok_or_else(null_tensor)?;
         // From here on, the deleter is called in every case.
@@ -129,6 +131,7 @@ impl ManagedTensor {
     ///
     /// # Safety
     /// See [`from_raw`](Self::from_raw).
+    #[inline]
     pub unsafe fn from_raw_versioned(
         tensor: *mut DLManagedTensorVersioned,
     ) -> Result<Self, Invalid> {
@@ -158,6 +161,7 @@ impl ManagedTensor {
     ///
     /// # Safety
     /// The shape and strides must have one entry per dimension, or be null.
+    #[inline]
     unsafe fn read(
         tensor: DLTensor,
         flags: u64,
@@ -209,43 +213,51 @@ impl ManagedTensor {
     }
 
     /// Returns the type of the elements.
+    #[inline]
     pub fn dtype(&self) -> DataType {
         self.description.dtype
     }
 
     /// Returns the arrangement of the elements, relative to the [address](Self::address). The
     /// strides are in bytes.
+    #[inline]
     pub fn layout(&self) -> &Layout {
         &self.description.layout
     }
 
     /// Returns the address of the first element. The value has no meaning for an empty tensor.
+    #[inline]
     pub fn address(&self) -> u64 {
         self.description.address
     }
 
     /// Returns the kind of memory.
+    #[inline]
     pub fn memory(&self) -> MemoryKind {
         self.description.memory
     }
 
     /// Returns the number of the device. It has no meaning for memory that is not on a device.
+    #[inline]
     pub fn device(&self) -> u32 {
         self.description.device
     }
 
     /// Returns whether the tensor must not be written. (Tensors before version 1 do not report
     /// this.)
+    #[inline]
     pub fn is_read_only(&self) -> bool {
         self.description.flags & DLPACK_FLAG_BITMASK_READ_ONLY != 0
     }
 
     /// Returns whether the tensor is a copy that was made for this consumer alone.
+    #[inline]
     pub fn is_copied(&self) -> bool {
         self.description.flags & DLPACK_FLAG_BITMASK_IS_COPIED != 0
     }
 
     /// Returns the version of the tensor, or `None` before version 1.
+    #[inline]
     pub fn version(&self) -> Option<(u32, u32)> {
         self.version
     }
@@ -256,6 +268,7 @@ impl ManagedTensor {
     /// # Errors
     /// [`Invalid::Dlpack`] if NumPy does not have the type of the elements. Use
     /// [`array_interface_as`](Self::array_interface_as) to get their bytes.
+    #[inline]
     pub fn array_interface(&self) -> Result<ArrayInterface, Invalid> {
         let ty = self.description.dtype.numpy().ok_or_else(|| {
             let problem = format!("NumPy has no {}", self.description.dtype);
@@ -280,11 +293,13 @@ impl ManagedTensor {
     }
 }
 
+#[inline]
 fn null_tensor() -> Invalid {
     refused("tensor", "the pointer is null")
 }
 
 /// Returns the kind of memory and the number of the device.
+#[inline]
 fn memory_of(device: DLDevice) -> Result<(MemoryKind, u32), Invalid> {
     let memory = match device.device_type {
         DLDeviceType::kDLCUDA => MemoryKind::Device,
@@ -311,6 +326,7 @@ fn memory_of(device: DLDevice) -> Result<(MemoryKind, u32), Invalid> {
 ///
 /// # Safety
 /// The pointer must be null or point to `count` entries.
+#[inline]
 unsafe fn read_array<'a>(start: *const i64, count: usize) -> Option<&'a [i64]> {
     if count == 0 {
         return Some(&[]);
@@ -319,6 +335,7 @@ unsafe fn read_array<'a>(start: *const i64, count: usize) -> Option<&'a [i64]> {
     (!start.is_null()).then(|| unsafe { std::slice::from_raw_parts(start, count) })
 }
 
+#[inline]
 fn layout(shape: &[i64], strides: Option<&[i64]>, item_size: usize) -> Result<Layout, Invalid> {
     let unsigned_shape: Option<Vec<usize>> =
         shape.iter().map(|extent| usize::try_from(*extent).ok()).collect();
@@ -343,6 +360,7 @@ fn layout(shape: &[i64], strides: Option<&[i64]>, item_size: usize) -> Result<La
 }
 
 impl fmt::Debug for ManagedTensor {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.description.debug(&mut f.debug_struct("ManagedTensor"))
     }

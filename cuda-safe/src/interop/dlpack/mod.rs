@@ -40,6 +40,7 @@ struct TensorDescription {
 }
 
 impl TensorDescription {
+    #[inline]
     fn debug(&self, f: &mut fmt::DebugStruct<'_, '_>) -> fmt::Result {
         f.field("dtype", &format_args!("{}", self.dtype))
             .field("layout", &self.layout)
@@ -63,6 +64,7 @@ fn refused(field: &'static str, problem: impl Into<String>) -> Invalid {
 
 /// Converts an error of a layout, which names the keys of array interfaces. DLPack uses the same
 /// names.
+#[inline]
 fn from_layout_error(invalid: Invalid) -> Invalid {
     match invalid {
         Invalid::ArrayInterface { key, problem } => refused(key, problem),

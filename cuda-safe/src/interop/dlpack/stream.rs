@@ -30,6 +30,7 @@ impl ConsumerStream {
     /// # Errors
     /// [`Invalid::Dlpack`] for 0, which may mean either default stream, and for numbers that are
     /// not handles.
+    #[inline]
     pub fn from_number(number: Option<i128>) -> Result<Self, Invalid> {
         match number {
             Some(-1) => Ok(Self::NoSync),
@@ -48,6 +49,7 @@ impl ConsumerStream {
     }
 
     /// Returns the number for the argument.
+    #[inline]
     pub fn number(&self) -> i128 {
         match *self {
             Self::NoSync => -1,
@@ -58,6 +60,7 @@ impl ConsumerStream {
     }
 
     /// Returns the value for a stream of this crate, on which the tensor will be used.
+    #[inline]
     pub fn of(stream: &Stream) -> Self {
         Self::Handle(ExportedStream::of(stream).number())
     }
@@ -74,6 +77,7 @@ impl ConsumerStream {
     ///
     /// Raw: [`cuStreamWaitEvent`](fn@cuda_sys::cuStreamWaitEvent).
     #[doc(alias = "cuStreamWaitEvent")]
+    #[inline]
     pub unsafe fn wait_stream(&self, stream: &Stream) -> Result<()> {
         let Some(exported) = self.exported() else {
             return Ok(());
@@ -98,6 +102,7 @@ impl ConsumerStream {
     }
 
     /// Returns the stream as that of an array interface, or `None` for no ordering.
+    #[inline]
     pub(super) fn exported(&self) -> Option<ExportedStream> {
         match *self {
             Self::NoSync => None,

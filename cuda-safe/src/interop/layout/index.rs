@@ -44,41 +44,48 @@ impl Index {
     pub const ALL: Self = Self::Range { start: None, end: None, step: 1 };
 
     /// Every element with this distance, from the beginning (`::step`).
+    #[inline]
     pub const fn step_by(step: isize) -> Self {
         Self::Range { start: None, end: None, step }
     }
 
     /// Every element with this distance, from the end (`::-step`).
+    #[inline]
     pub const fn reversed(step: isize) -> Self {
         Self::step_by(-step)
     }
 }
 
 impl From<isize> for Index {
+    #[inline]
     fn from(at: isize) -> Self {
         Self::At(at)
     }
 }
 
 impl From<Range<isize>> for Index {
+    #[inline]
     fn from(range: Range<isize>) -> Self {
         Self::Range { start: Some(range.start), end: Some(range.end), step: 1 }
     }
 }
 
 impl From<RangeFrom<isize>> for Index {
+    #[inline]
     fn from(range: RangeFrom<isize>) -> Self {
         Self::Range { start: Some(range.start), end: None, step: 1 }
     }
 }
 
 impl From<RangeTo<isize>> for Index {
+    #[inline]
     fn from(range: RangeTo<isize>) -> Self {
         Self::Range { start: None, end: Some(range.end), step: 1 }
     }
 }
 
 impl From<RangeFull> for Index {
+    #[inline]
     fn from(_: RangeFull) -> Self {
         Self::ALL
     }
@@ -95,6 +102,7 @@ impl Layout {
     /// # Errors
     /// [`Invalid::View`] if there are more indices than dimensions, more than one [`Index::Rest`],
     /// an index out of range, or a step of 0.
+    #[inline]
     pub fn index(&self, indices: &[Index]) -> Result<(isize, Self), Invalid> {
         let index_count = indices
             .iter()
@@ -159,6 +167,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`Invalid::View`] if `order` does not contain each dimension once.
+    #[inline]
     pub fn permuted(&self, order: &[usize]) -> Result<Self, Invalid> {
         let dimensions = self.shape.len();
         let mut sorted = order.to_vec();
@@ -177,6 +186,7 @@ impl Layout {
 
     /// Reverses the dimensions.
     #[must_use]
+    #[inline]
     pub fn transposed(mut self) -> Self {
         self.shape.reverse();
         self.strides.reverse();
@@ -189,6 +199,7 @@ impl Layout {
     /// # Errors
     /// [`Invalid::View`] if an extent other than 1 would have to change, or if the shape has fewer
     /// dimensions.
+    #[inline]
     pub fn broadcast_to(&self, shape: &[usize]) -> Result<Self, Invalid> {
         let mismatch = || {
             let problem = format!("{:?} cannot be broadcast to {shape:?}", self.shape);
@@ -216,6 +227,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`Invalid::View`] if the number of elements differs, or if the strides would require a copy.
+    #[inline]
     pub fn reshaped(&self, shape: &[usize]) -> Result<Self, Invalid> {
         let mut len = Some(1usize);
         for extent in shape {
@@ -281,11 +293,13 @@ struct LayoutBuilder {
 }
 
 impl LayoutBuilder {
+    #[inline]
     fn push(&mut self, extent: usize, stride: isize) {
         self.shape.push(extent);
         self.strides.push(stride);
     }
 
+    #[inline]
     fn layout(self, item_size: usize, what: &'static str) -> Result<Layout, Invalid> {
         Layout::strided(&self.shape, &self.strides, item_size).map_err(|invalid| match invalid {
             Invalid::ArrayInterface { problem, .. } => refused(what, problem),
@@ -294,11 +308,13 @@ impl LayoutBuilder {
     }
 }
 
+#[inline]
 fn scaled_stride(step: isize, count: usize) -> Option<isize> {
     step.checked_mul(isize::try_from(count).ok()?)
 }
 
 /// Converts an index, which may count from the end, to one from the beginning.
+#[inline]
 fn resolve_index(at: isize, extent: usize) -> Option<usize> {
     let at = match usize::try_from(at) {
         Ok(at) => at,
@@ -308,6 +324,7 @@ fn resolve_index(at: isize, extent: usize) -> Option<usize> {
 }
 
 /// Returns the first index and the length of a Python range.
+#[inline]
 fn resolve_range(
     start: Option<isize>,
     end: Option<isize>,

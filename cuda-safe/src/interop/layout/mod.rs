@@ -38,6 +38,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`Invalid::ArrayInterface`] if the array exceeds the address space.
+    #[inline]
     pub fn c_contiguous(shape: &[usize], item_size: usize) -> Result<Self, Invalid> {
         let too_large = || refused("shape", format!("{shape:?} is more than can be addressed"));
         let mut strides = vec![0; shape.len()];
@@ -56,6 +57,7 @@ impl Layout {
     /// # Errors
     /// [`Invalid::ArrayInterface`] if the numbers of strides and dimensions differ, or if the array
     /// exceeds the address space. The latter also applies to the other extents of an empty array.
+    #[inline]
     pub fn strided(shape: &[usize], strides: &[isize], item_size: usize) -> Result<Self, Invalid> {
         if shape.len() != strides.len() {
             return Err(refused(
@@ -78,27 +80,32 @@ impl Layout {
     }
 
     /// Returns the extents of the dimensions.
+    #[inline]
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
     /// Returns the strides in bytes.
+    #[inline]
     pub fn strides(&self) -> &[isize] {
         &self.strides
     }
 
     /// Returns the size of an element in bytes.
+    #[inline]
     pub fn item_size(&self) -> usize {
         self.item_size
     }
 
     /// Returns whether the array has no elements.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.shape.contains(&0)
     }
 
     /// Returns the number of elements, which is 1 for an array without dimensions. Returns `None`
     /// if the number exceeds `usize`, which is possible with broadcasting.
+    #[inline]
     pub fn len(&self) -> Option<usize> {
         if self.is_empty() {
             return Some(0);
@@ -109,12 +116,14 @@ impl Layout {
     /// Returns whether the elements are contiguous with the last dimension varying fastest. As in
     /// NumPy, the strides of dimensions with one element do not matter, and empty arrays are
     /// contiguous.
+    #[inline]
     pub fn is_c_contiguous(&self) -> bool {
         self.is_contiguous(self.shape.iter().zip(&self.strides).rev())
     }
 
     /// Returns whether the elements are contiguous with the first dimension varying fastest. See
     /// [`is_c_contiguous`](Self::is_c_contiguous) for special cases.
+    #[inline]
     pub fn is_f_contiguous(&self) -> bool {
         self.is_contiguous(self.shape.iter().zip(&self.strides))
     }
@@ -137,26 +146,31 @@ impl Layout {
     }
 
     /// Returns whether elements are repeated by a stride of 0.
+    #[inline]
     pub fn is_broadcast(&self) -> bool {
         let is_repeated = |(extent, stride): (&usize, &isize)| *extent > 1 && *stride == 0;
         !self.is_empty() && self.item_size != 0 && self.dimensions().any(is_repeated)
     }
 
     /// Returns whether a stride is negative.
+    #[inline]
     pub fn is_reversed(&self) -> bool {
         self.dimensions().any(|(extent, stride)| *extent > 1 && *stride < 0)
     }
 
+    #[inline]
     fn dimensions(&self) -> impl DoubleEndedIterator<Item = (&usize, &isize)> + ExactSizeIterator {
         self.shape.iter().zip(&self.strides)
     }
 
     /// Returns the range of bytes of the elements, which is empty for an empty array.
+    #[inline]
     pub fn byte_range(&self) -> ByteRange {
         // The constructors have checked the range.
         self.checked_range().unwrap_or(ByteRange { start: 0, end: 0 })
     }
 
+    #[inline]
     fn checked_range(&self) -> Option<ByteRange> {
         let mut range = ByteRange { start: 0, end: 0 };
         if self.is_empty() {
@@ -178,6 +192,7 @@ impl Layout {
 
     /// Returns whether two elements may overlap. `false` is exact; `true` may also be returned for
     /// strides that interleave without an overlap.
+    #[inline]
     pub fn may_overlap_itself(&self) -> bool {
         if self.is_empty() || self.item_size == 0 {
             return false;
@@ -202,6 +217,7 @@ impl Layout {
 
     /// Returns whether the byte ranges of this layout at `address` and of `other` at `others`
     /// overlap.
+    #[inline]
     pub fn ranges_overlap(&self, address: u64, other: &Self, other_address: u64) -> bool {
         let range = |layout: &Self, address: u64| {
             let ByteRange { start, end } = layout.byte_range();

@@ -11,6 +11,7 @@ use crate::memory::{DeviceSlice, DeviceSliceMut};
 use bytemuck::{AnyBitPattern, NoUninit};
 
 /// Returns the contiguous layout of an array on the host.
+#[inline]
 fn host_layout(layout: &Layout, len: usize) -> Result<Layout> {
     if layout.len() != Some(len) {
         let problem = format!("{len} elements on the host for {:?}", layout.shape());

@@ -110,6 +110,7 @@ fn check_elements<T>(layout: &Layout) -> Result<(), Invalid> {
 }
 
 /// Checks for writable arrays that no two elements overlap.
+#[inline]
 fn check_no_overlap(layout: &Layout) -> Result<(), Invalid> {
     if layout.may_overlap_itself() {
         let problem = format!(
@@ -426,6 +427,7 @@ impl Imported {
     /// # Errors
     /// [`Invalid::ArrayInterface`] if the mask's elements are not bytes (`bool` or 8-bit integers).
     /// Use `mask().view()` to read such a mask.
+    #[inline]
     pub fn mask_view(&self) -> Result<Option<ArrayView<'_, u8>>> {
         let Some(mask) = self.mask() else {
             return Ok(None);

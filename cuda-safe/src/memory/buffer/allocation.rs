@@ -70,22 +70,26 @@ impl Allocation {
 
     /// Returns whether other code controls the lifetime of the memory, which was promised for this
     /// stream.
+    #[inline]
     pub(crate) fn is_foreign(&self) -> bool {
         matches!(self.release, Release::Borrowed | Release::Foreign(_))
     }
 
     /// Returns how the memory is released.
+    #[inline]
     pub(crate) fn release(&self) -> &Release {
         &self.release
     }
 
     /// Binds the memory to another stream. The caller must order the work of both streams.
+    #[inline]
     pub(crate) fn set_stream(&mut self, stream: &Stream) {
         self.stream = stream.clone();
     }
 
     /// Releases ownership without freeing the memory. The memory's pool is never destroyed
     /// afterwards.
+    #[inline]
     pub(crate) fn into_raw(mut self) -> (CUdeviceptr, Stream) {
         match std::mem::replace(&mut self.release, Release::Nothing) {
             Release::OfPool(pool) => pool.never_destroy(),
@@ -161,6 +165,7 @@ impl Allocation {
 
     /// Returns whether the memory may be bound to `stream`. Memory from a manager must be freed by
     /// the same manager, so the context of `stream` must have this manager.
+    #[inline]
     pub(crate) fn may_move_to(&self, stream: &Stream) -> bool {
         !matches!(self.release, Release::Managed(_))
             || self.stream.context().has_manager_of(stream.context())
@@ -195,6 +200,7 @@ struct OrderedMemory {
 }
 
 impl Destroy for OrderedMemory {
+    #[inline]
     fn name(&self) -> &'static str {
         "stream-ordered device memory"
     }
@@ -207,10 +213,12 @@ impl Destroy for OrderedMemory {
         unsafe { answer!(cuMemFreeAsync(self.address, self.stream.0)) }
     }
 
+    #[inline]
     fn after(&self) -> After {
         After::StreamOrder
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
@@ -222,6 +230,7 @@ fn release_sync(address: CUdeviceptr, stream: &Stream) {
 }
 
 impl Drop for Allocation {
+    #[inline]
     fn drop(&mut self) {
         let (address, stream) = (self.address, Handle(self.stream.raw()));
         // Each arm makes its own call, so that the compiler knows the kind of release there.

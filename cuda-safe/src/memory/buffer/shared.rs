@@ -218,23 +218,28 @@ impl<'a, T> From<&'a SharedReader<T>> for DeviceSlice<'a, T> {
 }
 
 impl Retain for Memory {
+    #[inline]
     fn as_any(&self) -> &dyn Any {
         self
     }
 
+    #[inline]
     fn is_same(&self, other: &dyn Retain) -> bool {
         let other = other.as_any().downcast_ref::<Self>();
         other.is_some_and(|other| std::ptr::eq(self, other))
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.allocation.stream().is_borrowed()
     }
 
+    #[inline]
     fn publish(&self) {}
 }
 
 impl fmt::Debug for Memory {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedMemory")
             .field("address", &format_args!("{:#x}", self.allocation.address()))
@@ -253,18 +258,22 @@ impl<T> Drop for SharedReader<T> {
 }
 
 impl KeepAlive for Reading {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.stream.context())
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.stream.is_borrowed() || self.memory.allocation.stream().is_borrowed()
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 
+    #[inline]
     fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
         let home = self.memory.allocation.stream();
         [&self.stream, home].map(|its| Some(its.by_ref()))
@@ -283,16 +292,19 @@ pub(crate) struct Reads {
 
 impl Reads {
     /// Returns the right to read on `stream`, which the event `end` will be recorded on.
+    #[inline]
     pub(crate) fn new(end: &Event, stream: CUstream, home: CUstream) -> Self {
         Self { end: Handle(end.raw()), stream: Handle(stream), home: Handle(home) }
     }
 }
 
 impl Destroy for Reads {
+    #[inline]
     fn name(&self) -> &'static str {
         "shared memory that a reader may still use"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: the owners keep the event and the stream alive.
         let recorded = unsafe { answer!(cuEventRecord(self.end.0, self.stream.0)) };
@@ -303,19 +315,23 @@ impl Destroy for Reads {
         unsafe { answer!(cuStreamWaitEvent(self.home.0, self.end.0, 0)) }
     }
 
+    #[inline]
     fn after(&self) -> After {
         After::StreamOrder
     }
 
+    #[inline]
     fn is_quiet(&self) -> bool {
         true
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::MemoryInUse
     }
 
     /// Memory that may still be read must never be written or freed.
+    #[inline]
     fn has_leaked(&self, owners: &dyn KeepAlive) {
         owners.leak();
     }

@@ -186,6 +186,7 @@ impl<'a, T> DeviceSliceMut<'a, T> {
 }
 
 /// Returns the start and the end of a range within `len` elements.
+#[inline]
 pub(crate) fn within(range: &impl RangeBounds<usize>, len: usize) -> Result<(usize, usize)> {
     let start = match range.start_bound() {
         Bound::Included(start) => Some(*start),

@@ -51,6 +51,7 @@ impl DeviceSliceMut<'_, u32> {
     ///
     /// Since CUDA 11.7. Raw: [`cuStreamWriteValue32_v2`](fn@cuda_sys::cuStreamWriteValue32_v2).
     #[doc(alias = "cuStreamWriteValue32")]
+    #[inline]
     pub fn write_value(&mut self, index: usize, value: u32) -> Result<()> {
         let element = self.reborrow().slice(element(index))?;
         let write = MemoryOperation::Write32 { address: element.as_raw(), value };
@@ -72,6 +73,7 @@ impl DeviceSliceMut<'_, u64> {
     ///
     /// Since CUDA 11.7. Raw: [`cuStreamWriteValue64_v2`](fn@cuda_sys::cuStreamWriteValue64_v2).
     #[doc(alias = "cuStreamWriteValue64")]
+    #[inline]
     pub fn write_value(&mut self, index: usize, value: u64) -> Result<()> {
         let element = self.reborrow().slice(element(index))?;
         let write = MemoryOperation::Write64 { address: element.as_raw(), value };
@@ -81,6 +83,7 @@ impl DeviceSliceMut<'_, u64> {
 }
 
 /// Returns the range that contains one element.
+#[inline]
 fn element(index: usize) -> std::ops::Range<usize> {
     index..index.saturating_add(1)
 }

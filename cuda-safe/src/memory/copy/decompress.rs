@@ -68,6 +68,7 @@ pub enum CompressionFormat {
 impl CompressionFormat {
     /// Returns the bit of this format in
     /// [`attribute::MEM_DECOMPRESS_ALGORITHM_MASK`](crate::device::attribute::MEM_DECOMPRESS_ALGORITHM_MASK).
+    #[inline]
     pub const fn mask(self) -> CUmemDecompressAlgorithm {
         match self {
             Self::Deflate => CUmemDecompressAlgorithm::CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE,
@@ -79,6 +80,7 @@ impl CompressionFormat {
 
 impl<'a> DecompressBatch<'a> {
     /// Creates an empty batch on `stream`.
+    #[inline]
     pub fn new(stream: &'a Stream) -> Self {
         Self { stream, operations: Vec::new(), memory: PhantomData }
     }
@@ -118,11 +120,13 @@ impl<'a> DecompressBatch<'a> {
     }
 
     /// Returns the number of decompressions.
+    #[inline]
     pub fn len(&self) -> usize {
         self.operations.len()
     }
 
     /// Returns whether the batch has no decompressions.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
@@ -146,6 +150,7 @@ impl<'a> DecompressBatch<'a> {
     ///
     /// Since CUDA 12.6. Raw: [`cuMemBatchDecompressAsync`](fn@cuda_sys::cuMemBatchDecompressAsync).
     #[doc(alias = "cuMemBatchDecompressAsync")]
+    #[inline]
     pub unsafe fn enqueue(mut self) -> Result<()> {
         if self.operations.is_empty() {
             return Ok(());
@@ -178,6 +183,7 @@ fn pointer<T>(address: CUdeviceptr) -> *mut T {
 }
 
 impl fmt::Debug for DecompressBatch<'_> {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DecompressBatch")
             .field("stream", self.stream)

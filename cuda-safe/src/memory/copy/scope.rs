@@ -102,6 +102,7 @@ impl Stream {
 
 impl<'scope> CopyScope<'scope, '_> {
     /// Returns the stream that the copies are enqueued on.
+    #[inline]
     pub fn stream(&self) -> &Stream {
         self.stream
     }
@@ -193,6 +194,7 @@ impl<'scope> CopyScope<'scope, '_> {
     ///
     /// Since CUDA 12.8. Raw: [`cuMemcpyBatchAsync_v2`](fn@cuda_sys::cuMemcpyBatchAsync_v2).
     #[doc(alias = "cuMemcpyBatchAsync")]
+    #[inline]
     pub fn enqueue(&self, mut batch: CopyBatch<'scope>) -> Result<()> {
         if *batch.stream() != *self.stream {
             let what = || "the batch of copies".to_owned();
@@ -242,6 +244,7 @@ impl<T> LeakInUse for PinnedBuffer<T> {
 }
 
 impl fmt::Debug for CopyScope<'_, '_> {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CopyScope").field("stream", self.stream).finish_non_exhaustive()
     }

@@ -317,6 +317,7 @@ impl Copy {
     /// # Safety
     /// Both regions are within memory that stays allocated, and is not used by other code, until
     /// the copy has completed.
+    #[inline]
     pub(crate) unsafe fn enqueue(&self, context: &Context, stream: CUstream) -> Result<()> {
         copy_without_current(context, || match self {
             Self::Nothing => Ok(()),
@@ -331,6 +332,7 @@ impl Copy {
     ///
     /// # Safety
     /// Both regions are within memory that no other code uses. The target is host memory.
+    #[inline]
     unsafe fn run(&self) -> Result<()> {
         match self {
             Self::Nothing => Ok(()),

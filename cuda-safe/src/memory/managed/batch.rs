@@ -18,6 +18,7 @@ struct Batch {
 }
 
 impl Batch {
+    #[inline]
     fn push(&mut self, range: &ManagedRange<'_>) -> bool {
         if range.size_bytes() == 0 {
             return false;
@@ -43,6 +44,7 @@ impl Stream {
     ///
     /// Since CUDA 13.0. Raw: [`cuMemPrefetchBatchAsync`](fn@cuda_sys::cuMemPrefetchBatchAsync).
     #[doc(alias = "cuMemPrefetchBatchAsync")]
+    #[inline]
     pub fn prefetch_batch(&self, ranges: &[(ManagedRange<'_>, MemoryLocation)]) -> Result<()> {
         self.enqueue_batch(with_locations(ranges), |batch, stream| {
             let Batch { addresses, sizes, locations, firsts } = batch;
@@ -80,6 +82,7 @@ impl Stream {
     ///
     /// Since CUDA 13.0. Raw: [`cuMemDiscardBatchAsync`](fn@cuda_sys::cuMemDiscardBatchAsync).
     #[doc(alias = "cuMemDiscardBatchAsync")]
+    #[inline]
     pub unsafe fn discard_batch(&self, ranges: &[ManagedRange<'_>]) -> Result<()> {
         let ranges = ranges.iter().map(|range| (range, None));
         self.enqueue_batch(ranges, |batch, stream| {
@@ -114,6 +117,7 @@ impl Stream {
     /// Since CUDA 13.0. Raw:
     /// [`cuMemDiscardAndPrefetchBatchAsync`](fn@cuda_sys::cuMemDiscardAndPrefetchBatchAsync).
     #[doc(alias = "cuMemDiscardAndPrefetchBatchAsync")]
+    #[inline]
     pub unsafe fn discard_and_prefetch_batch(
         &self,
         ranges: &[(ManagedRange<'_>, MemoryLocation)],
@@ -163,6 +167,7 @@ impl Stream {
 }
 
 /// Pairs each range with its location.
+#[inline]
 fn with_locations<'a, 'b: 'a>(
     ranges: &'a [(ManagedRange<'b>, MemoryLocation)],
 ) -> impl Iterator<Item = (&'a ManagedRange<'b>, Option<MemoryLocation>)> {

@@ -372,6 +372,7 @@ impl<T> ManagedBuffer<T> {
 ///
 /// For devices with concurrent access both have the same effect, but compute-sanitizer reports
 /// device accesses to memory that is attached to the host as errors.
+#[inline]
 fn initial_attachment() -> CUmemAttach_flags {
     static ALL_CONCURRENT: OnceLock<bool> = OnceLock::new();
     let ask = || {
@@ -391,6 +392,7 @@ fn initial_attachment() -> CUmemAttach_flags {
 }
 
 /// Returns whether the stream's device and the host may access managed memory concurrently.
+#[inline]
 fn concurrent_access(stream: &Stream) -> Result<bool> {
     stream.context().device().attribute(CONCURRENT_MANAGED_ACCESS)
 }

@@ -107,12 +107,14 @@ pub struct PinnedOptions {
 }
 
 impl Default for PinnedOptions {
+    #[inline]
     fn default() -> Self {
         Self { portable: true, mapped: false, write_combined: false, _non_exhaustive: () }
     }
 }
 
 impl PinnedOptions {
+    #[inline]
     fn flags(self) -> PinnedFlags {
         let Self { portable, mapped, write_combined, _non_exhaustive: () } = self;
         let mut flags = PinnedFlags::empty();
@@ -124,6 +126,7 @@ impl PinnedOptions {
 }
 
 impl Managed {
+    #[inline]
     fn keep(block: HostBlock, capacity: Option<usize>) -> Source {
         Source::Manager(NonNull::from(Box::leak(Box::new(Self { block, capacity }))))
     }
@@ -328,18 +331,22 @@ fn release_after(memory: impl Destroy, context: &Context, used_on: Option<&Strea
 
 /// The owners of memory of a context that is used on a stream.
 impl KeepAlive for (Stream, Context) {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.0.context())
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.0.is_borrowed() || self.1.is_borrowed()
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 
+    #[inline]
     fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
         self.0.streams()
     }

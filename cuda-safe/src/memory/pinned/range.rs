@@ -215,6 +215,7 @@ fn can_join<T>(ranges: &[PinnedRange<T>]) -> Result<(), Error> {
     Ok(())
 }
 
+#[inline]
 fn missing(given: usize, existing: usize) -> Error {
     Invalid::MissingRanges { given, existing }.into()
 }

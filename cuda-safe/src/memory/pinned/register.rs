@@ -30,12 +30,14 @@ pub struct RegisterOptions {
 }
 
 impl Default for RegisterOptions {
+    #[inline]
     fn default() -> Self {
         Self { portable: true, mapped: false, _non_exhaustive: () }
     }
 }
 
 impl RegisterOptions {
+    #[inline]
     fn pinned_flags(self) -> PinnedFlags {
         let Self { portable, mapped, _non_exhaustive: () } = self;
         let mut flags = PinnedFlags::empty();
@@ -44,6 +46,7 @@ impl RegisterOptions {
         flags
     }
 
+    #[inline]
     fn flags(self) -> u32 {
         let Self { portable, mapped, _non_exhaustive: () } = self;
         let mut flags = 0;

@@ -23,6 +23,7 @@ pub enum MemoryAccess {
 }
 
 impl MemoryAccess {
+    #[inline]
     fn raw(self) -> CUmemAccess_flags {
         match self {
             Self::None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
@@ -33,10 +34,12 @@ impl MemoryAccess {
     }
 
     /// Returns this access of a location in the driver's format.
+    #[inline]
     pub(crate) fn at(self, location: MemoryLocation) -> CUmemAccessDesc {
         CUmemAccessDesc { location: location.raw(), flags: self.raw() }
     }
 
+    #[inline]
     pub(crate) fn from_raw(raw: CUmemAccess_flags) -> Self {
         match raw {
             CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE => Self::None,
@@ -58,6 +61,7 @@ impl MemoryPool {
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolGetAccess`](fn@cuda_sys::cuMemPoolGetAccess).
     #[doc(alias = "cuMemPoolGetAccess")]
+    #[inline]
     pub fn access(&self, device: &Device) -> Result<MemoryAccess> {
         let mut flags = CUmemAccess_flags::default();
         let mut location = MemoryLocation::Device(*device).raw();
@@ -79,6 +83,7 @@ impl MemoryPool {
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolSetAccess`](fn@cuda_sys::cuMemPoolSetAccess).
     #[doc(alias = "cuMemPoolSetAccess")]
+    #[inline]
     pub fn grant_access(&self, device: &Device) -> Result<()> {
         // SAFETY: this call does not revoke any access.
         unsafe { self.set_access(device, MemoryAccess::ReadWrite) }
@@ -99,6 +104,7 @@ impl MemoryPool {
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolSetAccess`](fn@cuda_sys::cuMemPoolSetAccess).
     #[doc(alias = "cuMemPoolSetAccess")]
+    #[inline]
     pub unsafe fn set_access(&self, device: &Device, access: MemoryAccess) -> Result<()> {
         let map = access.at(MemoryLocation::Device(*device));
         without_current(self.context(), || {
@@ -110,6 +116,7 @@ impl MemoryPool {
 
     /// Returns an error unless the device can read and write the pool's memory. All devices can use managed
     /// memory, but `cuMemPoolGetAccess` says that they have no access (measured on driver 580).
+    #[inline]
     pub(super) fn check_access(&self, device: Device) -> Result<()> {
         let is_there = self.inner.location == Some(MemoryLocation::Device(device));
         if is_there || self.inner.is_managed {

@@ -16,10 +16,12 @@ pub(crate) struct PoolBlock {
 }
 
 impl Destroy for PoolBlock {
+    #[inline]
     fn name(&self) -> &'static str {
         "stream-ordered device memory"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         let stream = self.stream.map_or(CU_STREAM_LEGACY, |stream| stream.0);
         // SAFETY: this value stands for the memory, and the caller promises that this is the first call.
@@ -28,6 +30,7 @@ impl Destroy for PoolBlock {
         unsafe { answer!(cuMemFreeAsync(self.address, stream)) }
     }
 
+    #[inline]
     fn after(&self) -> After {
         match self.stream {
             Some(_) => After::StreamOrder,
@@ -36,11 +39,13 @@ impl Destroy for PoolBlock {
         }
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
 
     /// A driver (580) continues to use a pool that is destroyed before its memory.
+    #[inline]
     fn has_leaked(&self, _owners: &dyn KeepAlive) {
         if let Some(pool) = &self.pool {
             pool.never_destroy();

@@ -22,6 +22,7 @@ impl Device {
     ///
     /// Since CUDA 11.2. Raw: [`cuDeviceGetMemPool`](fn@cuda_sys::cuDeviceGetMemPool).
     #[doc(alias = "cuDeviceGetMemPool")]
+    #[inline]
     pub fn memory_pool(&self) -> Result<CUmemoryPool> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is to a local variable.
@@ -39,6 +40,7 @@ impl Device {
     ///
     /// Since CUDA 11.2. Raw: [`cuDeviceSetMemPool`](fn@cuda_sys::cuDeviceSetMemPool).
     #[doc(alias = "cuDeviceSetMemPool")]
+    #[inline]
     pub fn set_memory_pool(&self, pool: &MemoryPool) -> Result<()> {
         // SAFETY: the pool is alive, and is never destroyed after this call.
         unsafe { call!(cuDeviceSetMemPool(self.as_raw(), pool.as_raw())) }?;
@@ -60,6 +62,7 @@ impl MemoryPool {
     ///
     /// Since CUDA 13.0. Raw: [`cuMemGetDefaultMemPool`](fn@cuda_sys::cuMemGetDefaultMemPool).
     #[doc(alias = "cuMemGetDefaultMemPool")]
+    #[inline]
     pub fn default_at(context: &Context, location: MemoryLocation, managed: bool) -> Result<Self> {
         let mut raw = std::ptr::null_mut();
         let (mut place, kind) = (location.raw(), allocation_type(managed));
@@ -83,6 +86,7 @@ impl MemoryPool {
     ///
     /// Since CUDA 13.0. Raw: [`cuMemSetMemPool`](fn@cuda_sys::cuMemSetMemPool).
     #[doc(alias = "cuMemSetMemPool")]
+    #[inline]
     pub fn set_current_at(&self, location: MemoryLocation, managed: bool) -> Result<()> {
         let (mut place, kind) = (location.raw(), allocation_type(managed));
         let _current = self.context().enter()?;
@@ -103,6 +107,7 @@ impl MemoryPool {
     ///
     /// Since CUDA 13.0. Raw: [`cuMemGetMemPool`](fn@cuda_sys::cuMemGetMemPool).
     #[doc(alias = "cuMemGetMemPool")]
+    #[inline]
     pub fn current_at(
         context: &Context,
         location: MemoryLocation,

@@ -25,6 +25,7 @@ const PRUNE_THRESHOLD: usize = 64;
 
 impl FreeEvents {
     /// Records an event on `stream` after a free.
+    #[inline]
     fn mark(&self, stream: &Stream) -> Result<()> {
         // The context may have a manager that owns the pool, so an event that keeps the manager
         // alive would create a cycle.
@@ -51,6 +52,7 @@ impl FreeEvents {
         Ok(())
     }
 
+    #[inline]
     pub(super) fn take(&mut self) -> Vec<Event> {
         let events = self.events.get_mut();
         std::mem::take(events.unwrap_or_else(PoisonError::into_inner))
@@ -71,12 +73,14 @@ struct OfPool {
 }
 
 impl PoolMemory {
+    #[inline]
     pub(crate) fn new(address: CUdeviceptr, stream: &Stream, pool: &MemoryPool) -> Self {
         let of = OfPool { stream: stream.clone(), pool: pool.clone() };
         Self { address, of }
     }
 
     /// Frees the memory, which its creator has given up.
+    #[inline]
     pub(crate) fn release(self) {
         let owners = self.of.clone();
         release(self, &owners);
@@ -84,10 +88,12 @@ impl PoolMemory {
 }
 
 impl Destroy for PoolMemory {
+    #[inline]
     fn name(&self) -> &'static str {
         "stream-ordered device memory"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         let stream = self.of.stream.raw();
         // SAFETY: this value stands for the memory, and the caller promises that this is the first call.
@@ -96,14 +102,17 @@ impl Destroy for PoolMemory {
         unsafe { answer!(cuMemFreeAsync(self.address, stream)) }
     }
 
+    #[inline]
     fn after(&self) -> After {
         After::StreamOrder
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
 
+    #[inline]
     fn has_been_destroyed(&mut self) {
         let OfPool { stream, pool } = &self.of;
         if matches!(pool.inner.ownership, Ownership::Borrowed) {
@@ -117,24 +126,29 @@ impl Destroy for PoolMemory {
         }
     }
 
+    #[inline]
     fn has_leaked(&self, _owners: &dyn KeepAlive) {
         self.of.pool.never_destroy();
     }
 }
 
 impl KeepAlive for OfPool {
+    #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.stream.context())
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         self.pool.is_borrowed() || self.stream.is_borrowed()
     }
 
+    #[inline]
     fn keep(&self) -> Box<dyn KeepAlive + Send> {
         Box::new(self.clone())
     }
 
+    #[inline]
     fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
         [Some(self.stream.by_ref()), None]
     }

@@ -36,6 +36,7 @@ impl DriverMemory {
     ///
     /// Since CUDA 11.2. Raw: [`cuMemAllocFromPoolAsync`](fn@cuda_sys::cuMemAllocFromPoolAsync).
     #[doc(alias = "cuMemAllocFromPoolAsync")]
+    #[inline]
     pub fn allocate_from_pool(
         &self,
         pool: &MemoryPool,
@@ -73,6 +74,7 @@ impl DriverMemory {
     ///
     /// Since CUDA 11.2. Raw: [`cuMemFreeAsync`](fn@cuda_sys::cuMemFreeAsync).
     #[doc(alias = "cuMemFreeAsync")]
+    #[inline]
     pub unsafe fn free_to_pool(&self, block: Block, pool: &MemoryPool, order: Order<'_>) {
         if fork::in_child() {
             return count_leak();
@@ -97,6 +99,7 @@ impl DriverMemory {
 
 /// Returns the stream of an order. A default stream is excluded, because a query whether it is captured
 /// might apply to another context's.
+#[inline]
 fn stream_of(order: Order<'_>) -> Option<CUstream> {
     order.raw().filter(|raw| !is_default(*raw))
 }

@@ -131,6 +131,7 @@ impl MemoryPool {
     /// [`cuMemPoolDestroy`](fn@cuda_sys::cuMemPoolDestroy).
     #[doc(alias = "cuMemPoolCreate")]
     #[doc(alias = "cuMemPoolDestroy")]
+    #[inline]
     pub fn new(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
         release::drain();
         let props = options.props(context.device())?;
@@ -157,6 +158,7 @@ impl MemoryPool {
     ///
     /// Since CUDA 11.2. Raw: [`cuDeviceGetDefaultMemPool`](fn@cuda_sys::cuDeviceGetDefaultMemPool).
     #[doc(alias = "cuDeviceGetDefaultMemPool")]
+    #[inline]
     pub fn default_of(context: &Context) -> Result<Self> {
         let device = context.device();
         let mut raw = std::ptr::null_mut();
@@ -175,6 +177,7 @@ impl MemoryPool {
     /// `raw` is a live pool that no other code destroys. If other code allocates memory from the
     /// pool or frees memory of the pool, these frees must complete before the last clone of this
     /// object and the last memory allocated through it are dropped.
+    #[inline]
     pub unsafe fn from_raw(raw: CUmemoryPool, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Owned)
     }
@@ -191,6 +194,7 @@ impl MemoryPool {
     /// allocated through it have been dropped, and the frees of this memory have completed. If the
     /// pool is set as the current pool of a device, or if the ownership of some of its memory is
     /// released, the pool must stay alive until the process ends.
+    #[inline]
     pub unsafe fn borrow_raw(raw: CUmemoryPool, context: &Context) -> Result<Self> {
         Self::wrap(raw, context, Ownership::Borrowed)
     }
@@ -212,12 +216,14 @@ impl MemoryPool {
     }
 
     /// Wraps a pool that other code created.
+    #[inline]
     fn wrap(raw: CUmemoryPool, context: &Context, ownership: Ownership) -> Result<Self> {
         expect_handle("memory pool", raw)?;
         Ok(Self::own(raw, context, None, ownership))
     }
 
     /// Wraps a default pool of the driver.
+    #[inline]
     fn drivers(raw: CUmemoryPool, context: &Context, location: Option<MemoryLocation>) -> Self {
         let mut pool = Self::own(raw, context, location, Ownership::Borrowed);
         if let Some(inner) = Arc::get_mut(&mut pool.inner) {
@@ -227,16 +233,19 @@ impl MemoryPool {
     }
 
     /// Sets whether the new pool has managed memory.
+    #[inline]
     fn set_managed(&mut self, is_managed: bool) {
         if let Some(inner) = Arc::get_mut(&mut self.inner) {
             inner.is_managed = is_managed;
         }
     }
 
+    #[inline]
     fn is_borrowed(&self) -> bool {
         matches!(self.inner.ownership, Ownership::Borrowed) || self.context().depends_on_borrowed()
     }
 
+    #[inline]
     fn own(
         raw: CUmemoryPool,
         context: &Context,
@@ -261,12 +270,14 @@ impl MemoryPool {
     }
 
     /// Returns the driver's handle, which this object still owns. Do not destroy it.
+    #[inline]
     pub fn as_raw(&self) -> CUmemoryPool {
         self.inner.raw
     }
 
     /// Releases ownership and returns the driver's handle. The pool is never destroyed by this
     /// crate, and its context stays alive until the process ends.
+    #[inline]
     pub fn into_raw(self) -> CUmemoryPool {
         let raw = self.as_raw();
         std::mem::forget(self);
@@ -274,12 +285,14 @@ impl MemoryPool {
     }
 
     /// Marks the pool as never destroyed, because it may have memory that does not keep it alive.
+    #[inline]
     pub(crate) fn never_destroy(&self) {
         self.inner.never_destroyed.store(true, Ordering::Relaxed);
     }
 
     /// Keeps the pool alive for memory of a manager, until
     /// [`reclaim_from_memory`](Self::reclaim_from_memory). The frees of this memory are not recorded.
+    #[inline]
     pub(crate) fn retain_for_memory(&self) {
         if self.is_kept_by_memory() {
             self.inner.has_unrecorded_frees.store(true, Ordering::Relaxed);
@@ -292,6 +305,7 @@ impl MemoryPool {
     /// # Safety
     /// [`retain_for_memory`](Self::retain_for_memory) was called for the memory, and this function was
     /// not.
+    #[inline]
     pub(crate) unsafe fn reclaim_from_memory(&self) -> Option<Self> {
         if !self.is_kept_by_memory() {
             return None;
@@ -304,11 +318,13 @@ impl MemoryPool {
 
     /// Returns whether the pool could be destroyed before its memory. (The owner of a borrowed pool
     /// promises not to do this.)
+    #[inline]
     fn is_kept_by_memory(&self) -> bool {
         !matches!(self.inner.ownership, Ownership::Borrowed)
     }
 
     /// Returns the context that the pool keeps alive.
+    #[inline]
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
@@ -363,6 +379,7 @@ impl MemoryPool {
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolSetAttribute`](fn@cuda_sys::cuMemPoolSetAttribute).
     #[doc(alias = "cuMemPoolSetAttribute")]
+    #[inline]
     pub fn reset_high_water(&self, attribute: PoolAttribute<u64, HighWater>) -> Result<()> {
         self.set(attribute, 0)
     }
@@ -387,6 +404,7 @@ impl MemoryPool {
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolTrimTo`](fn@cuda_sys::cuMemPoolTrimTo).
     #[doc(alias = "cuMemPoolTrimTo")]
+    #[inline]
     pub fn trim_to(&self, keep: usize) -> Result<()> {
         release::drain();
         without_current(self.context(), || {
@@ -446,6 +464,7 @@ impl<T> DeviceBuffer<T> {
 }
 
 impl Drop for Inner {
+    #[inline]
     fn drop(&mut self) {
         let events = self.free_events.take();
         let never_destroyed = *self.never_destroyed.get_mut();
@@ -482,20 +501,24 @@ struct OwnedPool {
 }
 
 impl Destroy for OwnedPool {
+    #[inline]
     fn name(&self) -> &'static str {
         "a memory pool"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         // SAFETY: this value stands for the pool, and the caller promises that this is the first call.
         // The pool's memory keeps the pool alive, so that memory is freed, and the frees are complete.
         unsafe { answer!(cuMemPoolDestroy(self.raw.0)) }
     }
 
+    #[inline]
     fn after(&self) -> After {
         after_frees(self.has_unrecorded_frees)
     }
 
+    #[inline]
     fn leftover(&self) -> Leftover {
         Leftover::Object
     }
@@ -508,24 +531,29 @@ struct ForeignPool {
 }
 
 impl Destroy for ForeignPool {
+    #[inline]
     fn name(&self) -> &'static str {
         "the owner of a memory pool"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         Answer { call: "cuEventSynchronize", code: CUresult::CUDA_SUCCESS }
     }
 
+    #[inline]
     fn after(&self) -> After {
         after_frees(self.has_unrecorded_frees)
     }
 
+    #[inline]
     fn has_leaked(&self, owners: &dyn KeepAlive) {
         owners.leak();
     }
 }
 
 /// Returns the work after which a pool may be destroyed.
+#[inline]
 fn after_frees(has_unrecorded_frees: bool) -> After {
     match has_unrecorded_frees {
         true => After::AllWork,
@@ -535,6 +563,7 @@ fn after_frees(has_unrecorded_frees: bool) -> After {
 
 /// Pools are equal if they have the same driver handle.
 impl PartialEq for MemoryPool {
+    #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.inner.raw == other.inner.raw
     }
@@ -543,6 +572,7 @@ impl PartialEq for MemoryPool {
 impl Eq for MemoryPool {}
 
 impl fmt::Debug for MemoryPool {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryPool")
             .field("raw", &self.inner.raw)

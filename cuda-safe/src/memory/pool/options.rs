@@ -44,6 +44,7 @@ pub struct MemoryPoolOptions {
 impl MemoryPoolOptions {
     /// Converts the options for the driver. Returns an error if the driver is too old for one of
     /// them, because it would misinterpret fields that it does not know.
+    #[inline]
     pub(super) fn props(self, device: Device) -> Result<CUmemPoolProps> {
         let Self {
             location,
@@ -87,6 +88,7 @@ impl MemoryPoolOptions {
     }
 }
 
+#[inline]
 pub(super) fn allocation_type(managed: bool) -> CUmemAllocationType {
     match managed {
         true => CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_MANAGED,
@@ -96,6 +98,7 @@ pub(super) fn allocation_type(managed: bool) -> CUmemAllocationType {
 
 /// Returns the supported handle type, POSIX file descriptors, or an error if the device does not
 /// support it.
+#[inline]
 fn descriptors(device: Device) -> Result<CUmemAllocationHandleType> {
     let its = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     let supported = device.attribute(MEMPOOL_SUPPORTED_HANDLE_TYPES)?.0;

@@ -30,6 +30,7 @@ impl MemoryPool {
     /// [`cuMemPoolExportToShareableHandle`](fn@cuda_sys::cuMemPoolExportToShareableHandle).
     #[cfg(unix)]
     #[doc(alias = "cuMemPoolExportToShareableHandle")]
+    #[inline]
     pub fn export(&self) -> Result<std::os::fd::OwnedFd> {
         use crate::call::function::{answer, without_current};
         use crate::memory::descriptor;
@@ -73,6 +74,7 @@ impl MemoryPool {
     }
 
     /// Returns a handle of a part of the allocation at `start`.
+    #[inline]
     pub(crate) fn handle_at(
         &self,
         start: CUdeviceptr,
@@ -86,6 +88,7 @@ impl MemoryPool {
     /// Exports the pool once. For memory of pools that were never exported, a driver (580) returns
     /// `CUDA_ERROR_INVALID_VALUE`.
     #[cfg(unix)]
+    #[inline]
     fn be_exported(&self) -> Result<()> {
         let exported = &self.inner.exported;
         if exported.get().is_none() {
@@ -97,6 +100,7 @@ impl MemoryPool {
 
     /// Pools cannot be exported on this platform.
     #[cfg(not(unix))]
+    #[inline]
     fn be_exported(&self) -> Result<()> {
         Err(Invalid::NotShareable { memory: UNSHAREABLE_POOL }.into())
     }
@@ -113,6 +117,7 @@ impl IpcHandle {
     ///
     /// Since CUDA 11.2. Raw: [`cuMemPoolExportPointer`](fn@cuda_sys::cuMemPoolExportPointer).
     #[doc(alias = "cuMemPoolExportPointer")]
+    #[inline]
     pub fn of_pool_memory(pool: &MemoryPool, start: CUdeviceptr, block: &Block) -> Result<Self> {
         match block.address.checked_sub(start) {
             Some(offset) => pool.handle_at(start, offset, block.size),
@@ -187,6 +192,7 @@ impl ImportedPool {
     /// [`cuMemPoolImportFromShareableHandle`](fn@cuda_sys::cuMemPoolImportFromShareableHandle).
     #[cfg(unix)]
     #[doc(alias = "cuMemPoolImportFromShareableHandle")]
+    #[inline]
     pub unsafe fn import(context: &Context, descriptor: &impl std::os::fd::AsFd) -> Result<Self> {
         use crate::call::function::call;
         use crate::call::ownership::Ownership;
@@ -209,11 +215,13 @@ impl ImportedPool {
     }
 
     /// Returns the driver's handle, which this object still owns. Do not destroy it.
+    #[inline]
     pub fn as_raw(&self) -> CUmemoryPool {
         self.0.as_raw()
     }
 
     /// Returns the context that the pool keeps alive.
+    #[inline]
     pub fn context(&self) -> &Context {
         self.0.context()
     }
@@ -232,6 +240,7 @@ impl ImportedPool {
     ///
     /// # Errors
     /// See [`MemoryPool::access`].
+    #[inline]
     pub fn access(&self, device: &Device) -> Result<MemoryAccess> {
         self.0.access(device)
     }
@@ -241,24 +250,29 @@ impl ImportedPool {
     ///
     /// # Errors
     /// See [`MemoryPool::grant_access`].
+    #[inline]
     pub fn grant_access(&self, device: &Device) -> Result<()> {
         self.0.grant_access(device)
     }
 
+    #[inline]
     pub(crate) fn check_access(&self, device: Device) -> Result<()> {
         self.0.check_access(device)
     }
 
+    #[inline]
     pub(crate) fn is_borrowed(&self) -> bool {
         self.0.is_borrowed()
     }
 
+    #[inline]
     pub(crate) fn never_destroy(&self) {
         self.0.never_destroy();
     }
 }
 
 impl fmt::Debug for ImportedPool {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ImportedPool").field("raw", &self.as_raw()).finish_non_exhaustive()
     }

@@ -116,12 +116,14 @@ impl DumpCallback {
 }
 
 impl fmt::Debug for DumpCallback {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DumpCallback").finish_non_exhaustive()
     }
 }
 
 impl Drop for DumpCallback {
+    #[inline]
     fn drop(&mut self) {
         // A forked child may have inherited the table in a locked state.
         let closure = (!fork::in_child()).then(|| CLOSURES.remove(self.number));
@@ -132,10 +134,12 @@ impl Drop for DumpCallback {
 }
 
 impl Destroy for Registered {
+    #[inline]
     fn name(&self) -> &'static str {
         "a callback of core dumps"
     }
 
+    #[inline]
     unsafe fn destroy(&self) -> Answer {
         match *self {
             // SAFETY: the caller guarantees that the callback is still registered.
@@ -146,6 +150,7 @@ impl Destroy for Registered {
     }
 }
 
+#[inline]
 unsafe extern "C" fn run(data: *mut c_void, pid: c_int, device: CUdevice) {
     // A closure that was dropped meanwhile is no longer in the table.
     let Some(closure) = CLOSURES.get(data) else {

@@ -86,6 +86,7 @@ impl CoredumpSettings {
     /// Since CUDA 12.1. Raw:
     /// [`cuCoredumpGetAttributeGlobal`](fn@cuda_sys::cuCoredumpGetAttributeGlobal).
     #[doc(alias = "cuCoredumpGetAttributeGlobal")]
+    #[inline]
     pub fn of_process() -> Result<Self> {
         Scope::Process.read()
     }
@@ -104,6 +105,7 @@ impl CoredumpSettings {
     /// Since CUDA 12.1. Raw:
     /// [`cuCoredumpSetAttributeGlobal`](fn@cuda_sys::cuCoredumpSetAttributeGlobal).
     #[doc(alias = "cuCoredumpSetAttributeGlobal")]
+    #[inline]
     pub fn apply(&self) -> Result<CoredumpGuard> {
         Scope::Process.apply(self)
     }
@@ -118,6 +120,7 @@ impl Context {
     ///
     /// Since CUDA 12.1. Raw: [`cuCoredumpGetAttribute`](fn@cuda_sys::cuCoredumpGetAttribute).
     #[doc(alias = "cuCoredumpGetAttribute")]
+    #[inline]
     pub fn coredump_settings(&self) -> Result<CoredumpSettings> {
         Scope::Context(self.clone()).read()
     }
@@ -134,6 +137,7 @@ impl Context {
     ///
     /// Since CUDA 12.1. Raw: [`cuCoredumpSetAttribute`](fn@cuda_sys::cuCoredumpSetAttribute).
     #[doc(alias = "cuCoredumpSetAttribute")]
+    #[inline]
     pub fn apply_coredump_settings(&self, settings: &CoredumpSettings) -> Result<CoredumpGuard> {
         let setting = match (settings.user_trigger, &settings.pipe) {
             (Some(_), _) => Some("user_trigger"),
@@ -164,15 +168,18 @@ impl CoredumpGuard {
     ///
     /// # Errors
     /// The first error of the driver. The other settings are still restored.
+    #[inline]
     pub fn end(mut self) -> Result<()> {
         self.restore()
     }
 
     /// Leaves the changed settings.
+    #[inline]
     pub fn keep(mut self) {
         self.before.clear();
     }
 
+    #[inline]
     fn restore(&mut self) -> Result<()> {
         let mut done = Ok(());
         while let Some((attribute, value)) = self.before.pop() {
@@ -183,6 +190,7 @@ impl CoredumpGuard {
 }
 
 impl Drop for CoredumpGuard {
+    #[inline]
     fn drop(&mut self) {
         if let Err(error) = self.restore() {
             report(&Report::Guard { what: "settings of core dumps", error });
@@ -198,6 +206,7 @@ enum Scope {
 }
 
 impl Scope {
+    #[inline]
     fn read(&self) -> Result<CoredumpSettings> {
         let is_process = matches!(self, Self::Process);
         let flag = |value: Vec<u8>| value.first().is_some_and(|byte| *byte != 0);
@@ -221,6 +230,7 @@ impl Scope {
         })
     }
 
+    #[inline]
     fn apply(&self, settings: &CoredumpSettings) -> Result<CoredumpGuard> {
         let CoredumpSettings { on_exception, user_trigger, file, pipe, flags, _non_exhaustive: () } =
             settings;
@@ -253,6 +263,7 @@ impl Scope {
     }
 
     /// Returns the value of an attribute. A string ends with its NUL.
+    #[inline]
     fn get(&self, attribute: Attribute) -> Result<Vec<u8>> {
         let mut value = vec![0_u8; size_of_value(attribute)];
         let mut size = value.len();
@@ -275,6 +286,7 @@ impl Scope {
         Ok(value)
     }
 
+    #[inline]
     fn set(&self, attribute: Attribute, value: &[u8]) -> Result<()> {
         let mut size = value.len();
         // The driver does not write to the value.
@@ -293,11 +305,13 @@ impl Scope {
     }
 }
 
+#[inline]
 fn is_path(attribute: Attribute) -> bool {
     matches!(attribute, Attribute::CU_COREDUMP_FILE | Attribute::CU_COREDUMP_PIPE)
 }
 
 /// Returns the size of an attribute, or the largest size of a path.
+#[inline]
 fn size_of_value(attribute: Attribute) -> usize {
     match attribute {
         Attribute::CU_COREDUMP_GENERATION_FLAGS => size_of::<c_int>(),
@@ -307,6 +321,7 @@ fn size_of_value(attribute: Attribute) -> usize {
 }
 
 /// Returns the bytes of a path, with a NUL.
+#[inline]
 fn path_bytes(path: &std::path::Path) -> Result<Vec<u8>> {
     let bytes = path_text(path)?.into_bytes_with_nul();
     let length = bytes.len() - 1;
@@ -317,6 +332,7 @@ fn path_bytes(path: &std::path::Path) -> Result<Vec<u8>> {
 }
 
 /// Returns the path of bytes that may end with a NUL.
+#[inline]
 fn path(bytes: &[u8]) -> PathBuf {
     let bytes = bytes.strip_suffix(&[0]).unwrap_or(bytes);
     #[cfg(unix)]

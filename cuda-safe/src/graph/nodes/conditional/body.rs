@@ -49,6 +49,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`Invalid::NoSuchBody`]; [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    #[inline]
     pub(crate) fn open_body(
         &self,
         node: Node<kind::Conditional>,
@@ -85,6 +86,7 @@ impl Graph {
 
     /// Makes the nodes of a body a part of this graph. If `body` is not the graph that
     /// [`open_body`](Self::open_body) returned, this graph is leaked.
+    #[inline]
     pub(crate) fn close_body(&mut self, place: &BodyPlace, body: &Self) {
         let slots = &body.owners.slots;
         if body.raw != place.raw || slots.number() != place.number {
@@ -99,6 +101,7 @@ impl Graph {
     }
 
     /// Notes the empty bodies of a new conditional node.
+    #[inline]
     pub(super) fn note_bodies(&mut self, node: NodeId, home: &Retained, bodies: &[CUgraph]) {
         let slots = self.slots_mut();
         let Some(conditional) = slots.conditional.as_deref_mut() else {
@@ -125,6 +128,7 @@ impl Graph {
     /// Leaks the graph and all objects that its nodes use. From then on it has a null handle and no
     /// nodes, so all calls fail.
     #[cold]
+    #[inline]
     fn leak(&mut self) {
         count_leak();
         self.raw = std::ptr::null_mut();
@@ -154,6 +158,7 @@ struct OpenBody<'a> {
 
 impl Drop for OpenBody<'_> {
     /// Makes the nodes of the body a part of the graph around it, also if the function failed or panicked.
+    #[inline]
     fn drop(&mut self) {
         self.graph.close_body(&self.place, &self.body);
     }

@@ -98,6 +98,7 @@ impl Param for ConditionalHandle {
 }
 
 impl NodeArgument<Self> for ConditionalHandle {
+    #[inline]
     fn bytes(self, _: usize, uses: &mut NodeUses<'_>) -> Result<CUgraphConditionalHandle> {
         uses.add_handle(self.graph)?;
         Ok(self.raw)
@@ -106,6 +107,7 @@ impl NodeArgument<Self> for ConditionalHandle {
 
 impl ConditionalHandle {
     /// Returns the raw handle.
+    #[inline]
     pub fn as_raw(self) -> CUgraphConditionalHandle {
         self.raw
     }
@@ -130,6 +132,7 @@ impl Graph {
     /// Since CUDA 12.3. Raw:
     /// [`cuGraphConditionalHandleCreate`](fn@cuda_sys::cuGraphConditionalHandleCreate).
     #[doc(alias = "cuGraphConditionalHandleCreate")]
+    #[inline]
     pub fn conditional_handle(
         &mut self,
         context: &impl NodeContext,
@@ -314,6 +317,7 @@ impl Graph {
     }
 
     /// Adds a conditional node with empty bodies.
+    #[inline]
     fn add_conditional(
         &mut self,
         dependencies: &[NodeId],
@@ -374,6 +378,7 @@ impl Graph {
 }
 
 /// Returns an error if the driver has neither `else` bodies nor switches.
+#[inline]
 fn require_branches(what: &'static str) -> Result<()> {
     let driver = init::version()?;
     match driver < BRANCHES_SINCE {
@@ -383,6 +388,7 @@ fn require_branches(what: &'static str) -> Result<()> {
 }
 
 impl Handles {
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, Vec<Handle>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -391,6 +397,7 @@ impl Handles {
     ///
     /// # Errors
     /// [`Invalid::ConditionalHandleUsed`].
+    #[inline]
     fn unused(&self, raw: CUgraphConditionalHandle) -> Result<ExecutionContext> {
         let handles = self.lock();
         let found = handles.iter().find(|its| its.raw == raw);
@@ -404,6 +411,7 @@ impl Handles {
         }
     }
 
+    #[inline]
     fn note_node(&self, raw: CUgraphConditionalHandle, node: String) {
         if let Some(its) = self.lock().iter_mut().find(|its| its.raw == raw) {
             its.node = Some(node);
@@ -412,15 +420,18 @@ impl Handles {
 }
 
 impl Conditional {
+    #[inline]
     pub(crate) fn root(&self) -> u64 {
         self.root
     }
 
+    #[inline]
     pub(crate) fn is_body(&self) -> bool {
         self.body.is_some()
     }
 
     /// Returns the conditional nodes of this graph or body.
+    #[inline]
     pub(crate) fn nodes(&self) -> &[NodeId] {
         &self.nodes
     }
@@ -454,6 +465,7 @@ impl Conditional {
 }
 
 /// Returns why a node cannot be in a body, whatever its context.
+#[inline]
 fn refused_in_body(content: &Content) -> Option<&'static str> {
     match content.node_type.0 {
         Type::CU_GRAPH_NODE_TYPE_KERNEL
@@ -476,6 +488,7 @@ impl Slots {
     ///
     /// # Errors
     /// [`Invalid::GraphHasConditionals`].
+    #[inline]
     pub(crate) fn refuse_conditionals(&self, what: &'static str) -> Result<()> {
         match &self.conditional {
             None => Ok(()),
@@ -487,6 +500,7 @@ impl Slots {
     ///
     /// # Errors
     /// [`Invalid::GraphHasConditionals`]; [`Invalid::ConditionalHandleWithoutNode`].
+    #[inline]
     pub(crate) fn check_conditionals(&self) -> Result<()> {
         let Some(conditional) = &self.conditional else {
             return Ok(());
@@ -509,6 +523,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`Invalid::GraphHasConditionals`].
+    #[inline]
     pub(crate) fn refuse_conditionals(&self, what: &'static str) -> Result<()> {
         self.slots().refuse_conditionals(what)
     }

@@ -87,6 +87,7 @@ pub(crate) enum NotAllocated {
 ///
 /// # Errors
 /// The first conflict in topological order, or a node on a cycle.
+#[inline]
 pub(crate) fn check(nodes: &[Checked<'_>], is_nested: bool) -> Result<(), Unordered> {
     let any = |is: fn(&Access) -> bool| nodes.iter().flat_map(|node| node.accesses).any(is);
     let is_of_node = any(|access| access.lifetime != Lifetime::OfGraph);
@@ -121,6 +122,7 @@ pub(crate) fn check(nodes: &[Checked<'_>], is_nested: bool) -> Result<(), Unorde
 }
 
 /// Returns whether a full edge leads from each node to the next one, and no edge leads back.
+#[inline]
 fn is_chain(nodes: &[Checked<'_>]) -> bool {
     nodes.iter().enumerate().all(|(index, node)| {
         let follows = |edge: &Before| edge.is_full && edge.index as usize + 1 == index;
@@ -132,6 +134,7 @@ fn is_chain(nodes: &[Checked<'_>]) -> bool {
 
 /// Returns whether a node with some accesses needs no order, and no memory, that the same node with the
 /// earlier accesses did not need. It neither allocates nor frees memory.
+#[inline]
 pub(crate) fn covers(earlier: &[Access], accesses: &[Access]) -> bool {
     accesses.iter().all(|access| {
         earlier.iter().any(|its| {
@@ -153,6 +156,7 @@ struct Segment {
 
 /// Checks that the allocation and the free of one buffer, whose accesses are ordered with them, come first
 /// and last. The accesses are in topological order.
+#[inline]
 fn check_lifetime(
     uses: &[(usize, &Access)],
     positions: &[usize],
@@ -183,6 +187,7 @@ fn check_lifetime(
 }
 
 /// Checks the accesses to one buffer, in topological order.
+#[inline]
 fn check_buffer(uses: &[(usize, &Access)], search: &mut Search<'_>) -> Result<(), Unordered> {
     let mut bounds: Vec<usize> =
         uses.iter().flat_map(|(_, access)| [access.bytes.start, access.bytes.end]).collect();
@@ -245,6 +250,7 @@ impl Segment {
         }
     }
 
+    #[inline]
     fn note(&mut self, node: usize, writes: bool) {
         if writes {
             self.last_write = Some(node);
@@ -273,6 +279,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Begins a search.
+    #[inline]
     fn begin(&mut self) {
         self.round += 1;
         self.missing = 0;
@@ -280,6 +287,7 @@ impl Search<'_> {
     }
 
     /// Adds a node to search for.
+    #[inline]
     fn want(&mut self, node: usize) {
         if self.wanted[node] != self.round {
             self.wanted[node] = self.round;
@@ -289,6 +297,7 @@ impl Search<'_> {
     }
 
     /// Notes that a node is found, if it is wanted.
+    #[inline]
     fn find(&mut self, node: usize) {
         if self.wanted[node] == self.round && !self.has_found(node) {
             self.found[node] = self.round;
@@ -296,6 +305,7 @@ impl Search<'_> {
         }
     }
 
+    #[inline]
     fn has_found(&self, node: usize) -> bool {
         self.found[node] == self.round
     }
@@ -325,6 +335,7 @@ impl Search<'_> {
 }
 
 /// Returns the position of each node in a topological order of all edges.
+#[inline]
 fn topological_positions(nodes: &[Checked<'_>]) -> Result<Vec<usize>, Unordered> {
     // The edges by their source: the targets of node `i` are in `targets[starts[i]..starts[i + 1]]`.
     let mut starts = vec![0; nodes.len() + 1];

@@ -2,38 +2,46 @@
 
 use super::{Access, Before, Checked, Lifetime, NotAllocated, Unordered, check, covers};
 
+#[inline]
 const fn full(index: u32) -> Before {
     Before { index, is_full: true }
 }
 
+#[inline]
 const fn programmatic(index: u32) -> Before {
     Before { index, is_full: false }
 }
 
+#[inline]
 fn read(buffer: u64) -> Access {
     Access { buffer, bytes: 0..16, writes: false, lifetime: Lifetime::OfGraph }
 }
 
+#[inline]
 fn write(buffer: u64) -> Access {
     Access { writes: true, ..read(buffer) }
 }
 
+#[inline]
 fn verdict(nodes: &[(Vec<Before>, Vec<Access>)]) -> Result<(), Unordered> {
     let nodes: Vec<_> =
         nodes.iter().map(|(before, accesses)| Checked { before, accesses }).collect();
     check(&nodes, false)
 }
 
+#[inline]
 fn conflict(first: usize, second: usize) -> Result<(), Unordered> {
     Err(Unordered::Conflict { first, second, buffer: 7 })
 }
 
 #[test]
+#[inline]
 fn parallel_readers_do_not_conflict() {
     assert_eq!(verdict(&[(vec![], vec![read(7)]), (vec![], vec![read(7)])]), Ok(()));
 }
 
 #[test]
+#[inline]
 fn a_write_conflicts_with_a_parallel_access() {
     let pairs = [(write(7), read(7)), (read(7), write(7)), (write(7), write(7))];
     for (one, other) in pairs {
@@ -42,11 +50,13 @@ fn a_write_conflicts_with_a_parallel_access() {
 }
 
 #[test]
+#[inline]
 fn writes_of_different_buffers_do_not_conflict() {
     assert_eq!(verdict(&[(vec![], vec![write(7)]), (vec![], vec![write(8)])]), Ok(()));
 }
 
 #[test]
+#[inline]
 fn writes_of_disjoint_bytes_do_not_conflict() {
     let part = |bytes| Access { bytes, ..write(7) };
     let nodes = |one, other| [(vec![], vec![part(one)]), (vec![], vec![part(other)])];
@@ -56,6 +66,7 @@ fn writes_of_disjoint_bytes_do_not_conflict() {
 }
 
 #[test]
+#[inline]
 fn a_path_of_full_edges_orders_two_nodes() {
     let path =
         |last| [(vec![], vec![write(7)]), (vec![full(0)], vec![]), (vec![last], vec![read(7)])];
@@ -64,6 +75,7 @@ fn a_path_of_full_edges_orders_two_nodes() {
 }
 
 #[test]
+#[inline]
 fn a_write_is_ordered_after_each_read_before_it() {
     let nodes = |before| {
         [
@@ -77,15 +89,18 @@ fn a_write_is_ordered_after_each_read_before_it() {
     assert_eq!(verdict(&nodes(vec![full(1)])), conflict(2, 3));
 }
 
+#[inline]
 fn of_node(lifetime: Lifetime) -> Access {
     Access { lifetime, ..write(7) }
 }
 
+#[inline]
 fn not_allocated(node: usize, why: NotAllocated) -> Result<(), Unordered> {
     Err(Unordered::NotAllocated { node, buffer: 7, why })
 }
 
 #[test]
+#[inline]
 fn memory_of_a_node_is_used_between_its_allocation_and_its_free() {
     let [begin, end, used] = [Lifetime::Begin, Lifetime::End, Lifetime::OfNode].map(of_node);
     let chain = |accesses: [&Access; 3]| {
@@ -105,12 +120,14 @@ fn memory_of_a_node_is_used_between_its_allocation_and_its_free() {
 }
 
 #[test]
+#[inline]
 fn memory_of_a_node_is_not_used_beside_its_allocation() {
     let [begin, used] = [Lifetime::Begin, Lifetime::OfNode].map(of_node);
     assert_eq!(verdict(&[(vec![], vec![begin]), (vec![], vec![used])]), conflict(0, 1));
 }
 
 #[test]
+#[inline]
 fn a_nested_graph_may_use_memory_that_the_outer_one_allocates() {
     let used = [Access { writes: false, ..of_node(Lifetime::OfNode) }];
     let nodes = [Checked { before: &[], accesses: &used }];
@@ -120,11 +137,13 @@ fn a_nested_graph_may_use_memory_that_the_outer_one_allocates() {
 }
 
 #[test]
+#[inline]
 fn nodes_may_be_in_any_order() {
     assert_eq!(verdict(&[(vec![full(1)], vec![read(7)]), (vec![], vec![write(7)])]), Ok(()));
 }
 
 #[test]
+#[inline]
 fn a_node_that_reads_and_writes_does_not_conflict_with_itself() {
     assert_eq!(
         verdict(&[(vec![], vec![read(7), write(7)]), (vec![full(0)], vec![write(7), read(7)])]),
@@ -133,6 +152,7 @@ fn a_node_that_reads_and_writes_does_not_conflict_with_itself() {
 }
 
 #[test]
+#[inline]
 fn a_cycle_is_found() {
     assert!(matches!(
         verdict(&[(vec![full(1)], vec![write(7)]), (vec![full(0)], vec![])]),
@@ -144,6 +164,7 @@ fn a_cycle_is_found() {
 const MANY: u32 = 60_000;
 
 #[test]
+#[inline]
 fn many_readers_between_two_writes_are_checked_in_time_that_grows_with_their_number() {
     let mut nodes = vec![(vec![], vec![write(7)])];
     for index in 0..MANY {
@@ -160,6 +181,7 @@ fn many_readers_between_two_writes_are_checked_in_time_that_grows_with_their_num
 }
 
 #[test]
+#[inline]
 fn many_parts_of_a_buffer_are_checked_in_time_that_grows_with_their_number() {
     let part = |index: u32, writes| Access {
         buffer: 7,
@@ -184,6 +206,7 @@ fn many_parts_of_a_buffer_are_checked_in_time_that_grows_with_their_number() {
 struct Random(u64);
 
 impl Random {
+    #[inline]
     fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -193,6 +216,7 @@ impl Random {
 }
 
 /// Returns whether two accesses conflict.
+#[inline]
 fn conflicting(one: &Access, other: &Access) -> bool {
     one.buffer == other.buffer
         && (one.writes || other.writes)
@@ -201,6 +225,7 @@ fn conflicting(one: &Access, other: &Access) -> bool {
 }
 
 /// Returns whether each conflicting pair of nodes is connected, computed without any cleverness.
+#[inline]
 fn naive(nodes: &[(Vec<Before>, Vec<Access>)]) -> bool {
     let count = nodes.len();
     let mut reaches = vec![vec![false; count]; count];
@@ -229,6 +254,7 @@ fn naive(nodes: &[(Vec<Before>, Vec<Access>)]) -> bool {
 }
 
 #[test]
+#[inline]
 fn random_graphs_agree_with_a_matrix_of_reachable_nodes() {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let (mut ordered, mut refused) = (0, 0);
@@ -279,6 +305,7 @@ fn random_graphs_agree_with_a_matrix_of_reachable_nodes() {
 }
 
 #[test]
+#[inline]
 fn accesses_cover_parts_of_them_that_do_not_write_more() {
     let part = |bytes, access: Access| Access { bytes, ..access };
     let all = [read(7), write(8)];

@@ -30,22 +30,26 @@ impl Slots {
     }
 
     /// Returns the conditional handles and nodes of this graph, if it has any.
+    #[inline]
     pub(crate) fn conditional(&self) -> Option<&Conditional> {
         self.conditional.as_deref()
     }
 
     /// Returns the number of the graph that contains this body, directly or not, or else of this graph.
+    #[inline]
     pub(crate) fn root(&self) -> u64 {
         self.conditional().map_or(self.number, Conditional::root)
     }
 
     /// Returns the content of a node to change it. Copies it if other graphs share it.
+    #[inline]
     pub(crate) fn content_mut(&mut self, node: NodeId) -> Option<&mut Content> {
         let entry = self.slots.get_mut(node.index())?.node.as_mut()?;
         Some(&mut Arc::make_mut(entry).content)
     }
 
     /// Returns the number of bodies of a node.
+    #[inline]
     pub(crate) fn body_count(&self, node: NodeId) -> usize {
         let entry = self.get(node).ok();
         let chain = entry.and_then(|entry| entry.content.child.as_ref());
@@ -53,6 +57,7 @@ impl Slots {
     }
 
     /// Returns a body of a conditional node.
+    #[inline]
     pub(crate) fn body(&self, node: NodeId, index: usize) -> Option<&Arc<Self>> {
         let chain = self.get(node).ok()?.content.child.as_ref()?;
         let body = chain.slots.get(index)?.node.as_ref()?;
@@ -60,12 +65,14 @@ impl Slots {
     }
 
     /// Returns a body of a conditional node to change it. Copies what other graphs share.
+    #[inline]
     pub(crate) fn body_mut(&mut self, node: NodeId, index: usize) -> Option<&mut Arc<Self>> {
         let chain = Arc::make_mut(self.content_mut(node)?.child.as_mut()?);
         let body = chain.slots.get_mut(index)?.node.as_mut()?;
         Arc::make_mut(body).content.child.as_mut()
     }
 
+    #[inline]
     fn bodies(&self) -> impl Iterator<Item = (NodeId, &Arc<Self>)> {
         let nodes = self.conditional().map_or(&[][..], Conditional::nodes);
         nodes.iter().flat_map(|node| {
@@ -94,6 +101,7 @@ impl Slots {
 
     /// Returns the body with the number of the node's graph, at any depth.
     #[cold]
+    #[inline]
     fn body_of(&self, id: NodeId) -> Option<&Self> {
         let mut bodies = self.bodies();
         bodies.find_map(|(_, body)| match body.number == id.graph() {
@@ -103,6 +111,7 @@ impl Slots {
     }
 
     /// Replaces the content of a node of this graph or of a body in it. Returns the entry from before.
+    #[inline]
     pub(crate) fn replace_in_bodies(&mut self, id: NodeId, content: Content) -> Option<Arc<Entry>> {
         if id.graph() == self.number {
             return self.replace(id, content);
@@ -113,6 +122,7 @@ impl Slots {
     }
 
     /// Replaces a body of a conditional node of this graph or of a body in it.
+    #[inline]
     pub(crate) fn set_body(&mut self, node: NodeId, index: usize, changed: Arc<Self>) {
         self.include(&changed);
         if node.graph() == self.number {
@@ -127,6 +137,7 @@ impl Slots {
     }
 
     /// Notes what a body uses for this graph too.
+    #[inline]
     fn include(&mut self, body: &Self) {
         self.is_borrowed |= body.is_borrowed;
         self.borrows_memory |= body.borrows_memory;
@@ -141,6 +152,7 @@ impl Slots {
 
     /// Returns the conditional node of this graph, and the index of the body, that contain a node, directly
     /// or not.
+    #[inline]
     fn body_around(&self, id: NodeId) -> Option<(NodeId, usize)> {
         let contains = |body: &Self| body.number == id.graph() || body.body_of(id).is_some();
         let nodes = self.conditional().map_or(&[][..], Conditional::nodes);
@@ -152,6 +164,7 @@ impl Slots {
     }
 
     /// Returns the description of the node with this driver handle, also in a body.
+    #[inline]
     pub(crate) fn describe_raw(&self, raw: CUgraphNode) -> Option<String> {
         if let Some(id) = self.find(raw) {
             return Some(self.describe(id));

@@ -11,6 +11,7 @@ pub(crate) enum EdgesBefore {
 }
 
 impl EdgesBefore {
+    #[inline]
     pub(crate) fn push(&mut self, edge: Before) {
         match self {
             Self::One(first) => *self = Self::List(vec![*first, edge]),
@@ -30,6 +31,7 @@ impl EdgesBefore {
 }
 
 impl Default for EdgesBefore {
+    #[inline]
     fn default() -> Self {
         Self::List(Vec::new())
     }

@@ -48,6 +48,7 @@ impl Slots {
     ///
     /// # Errors
     /// [`Invalid::UnorderedAccess`]; [`Invalid::UnallocatedAccess`]; [`Invalid::GraphCycle`].
+    #[inline]
     pub(crate) fn check_accesses(&self, changed: Option<(NodeId, &Content)>) -> Result<()> {
         self.check_level(changed, false)?;
         if changed.is_none() {
@@ -57,6 +58,7 @@ impl Slots {
     }
 
     /// Checks the accesses in a graph, which may be nested in another one.
+    #[inline]
     fn check_level(&self, changed: Option<(NodeId, &Content)>, is_nested: bool) -> Result<()> {
         // What is valid in a graph that is not nested is valid in one that is.
         if changed.is_none() && self.slots.facts.are_accesses_ordered.get().is_some() {
@@ -112,6 +114,7 @@ impl Slots {
     }
 
     /// Returns whether a launch must come after events, because of nodes here or in child graphs.
+    #[inline]
     pub(super) fn has_events(&self) -> bool {
         *self.slots.facts.has_events.get_or_init(|| {
             let mut contents = self.iter().map(|(_, entry)| &entry.content);
@@ -123,6 +126,7 @@ impl Slots {
     }
 
     /// Returns whether no node has objects or accesses.
+    #[inline]
     pub(super) fn has_bare_nodes(&self) -> bool {
         *self.slots.facts.has_bare_nodes.get_or_init(|| {
             let mut nodes = self.iter();

@@ -110,6 +110,7 @@ impl Content {
         Self::of_type(K::TYPE, owners)
     }
 
+    #[inline]
     pub(crate) fn of_type(node_type: NodeType, owners: Vec<Retained>) -> Self {
         Self {
             node_type,
@@ -122,6 +123,7 @@ impl Content {
     }
 
     /// Returns whether the node has neither objects nor accesses.
+    #[inline]
     fn is_bare(&self) -> bool {
         self.owners.is_empty()
             && self.accesses.is_empty()
@@ -130,12 +132,14 @@ impl Content {
     }
 
     /// Returns whether an object of the node is borrowed.
+    #[inline]
     fn is_borrowed(&self) -> bool {
         let child = self.child.as_ref();
         self.owners.iter().any(Retain::is_borrowed) || child.is_some_and(|child| child.is_borrowed)
     }
 
     /// Calls `visit` for each event that a launch must come after, in child graphs too.
+    #[inline]
     pub(crate) fn each_after(&self, visit: &mut impl FnMut(&Event)) {
         self.after.iter().for_each(&mut *visit);
         if let Some(child) = &self.child {
@@ -144,6 +148,7 @@ impl Content {
     }
 
     /// Returns the name of the kernel, if the node has one.
+    #[inline]
     fn kernel_name(&self) -> Option<&str> {
         self.owners.iter().find_map(|owner| match owner {
             Retained::Kernel(kernel) => Some(kernel.name()),
@@ -153,6 +158,7 @@ impl Content {
 }
 
 /// Leaks the host functions among these objects.
+#[inline]
 fn leak_functions_of(owners: &[Retained]) {
     for owner in owners {
         if let Retained::HostFunction(function) = owner {
@@ -163,6 +169,7 @@ fn leak_functions_of(owners: &[Retained]) {
 }
 
 /// Takes a panic of a host function among these objects.
+#[inline]
 fn take_panic_of(owners: &[Retained]) -> Result<()> {
     for owner in owners {
         if let Retained::HostFunction(function) = owner {
@@ -174,6 +181,7 @@ fn take_panic_of(owners: &[Retained]) -> Result<()> {
 
 impl Entry {
     /// Returns whether an object of the node is borrowed.
+    #[inline]
     pub(crate) fn is_borrowed(&self) -> bool {
         self.content.is_borrowed()
     }
@@ -182,6 +190,7 @@ impl Entry {
     ///
     /// # Errors
     /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
+    #[inline]
     pub(crate) fn take_panic(&self) -> Result<()> {
         for owner in &self.content.owners {
             if let Retained::HostFunction(function) = owner {
@@ -193,6 +202,7 @@ impl Entry {
     }
 
     /// Leaks the host functions of the node.
+    #[inline]
     pub(crate) fn leak_functions(&self) {
         leak_functions_of(&self.content.owners);
         if let Some(child) = &self.content.child {
@@ -202,6 +212,7 @@ impl Entry {
 }
 
 impl Slots {
+    #[inline]
     pub(crate) fn new(common: Vec<Retained>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let is_borrowed = common.iter().any(Retain::is_borrowed);
@@ -224,11 +235,13 @@ impl Slots {
     }
 
     /// Returns the number of the graph, which is never used again in this process.
+    #[inline]
     pub(crate) fn number(&self) -> u64 {
         self.number
     }
 
     /// Adds a node that the driver has just created.
+    #[inline]
     pub(crate) fn insert(
         &mut self,
         raw: CUgraphNode,
@@ -255,6 +268,7 @@ impl Slots {
     }
 
     /// Notes what the content of a node means for the graph.
+    #[inline]
     fn note(&mut self, content: &Content) {
         self.is_borrowed |= content.is_borrowed();
         self.has_memory_nodes |= [kind::Alloc::TYPE, kind::Free::TYPE].contains(&content.node_type);
@@ -265,6 +279,7 @@ impl Slots {
     }
 
     /// Removes a node. Returns it, so that its objects are dropped by the caller.
+    #[inline]
     pub(crate) fn remove(&mut self, id: NodeId) -> Option<Arc<Entry>> {
         let slot = self.slots.get_mut(id.index())?;
         let removed = slot.node.take()?;
@@ -281,6 +296,7 @@ impl Slots {
     }
 
     /// Removes the edges of removed nodes, so that their slots can be used again.
+    #[inline]
     fn free_removed(&mut self) {
         let is_alive: Vec<bool> = self.slots.iter().map(|slot| slot.node.is_some()).collect();
         for slot in self.slots.iter_mut() {
@@ -297,6 +313,7 @@ impl Slots {
     }
 
     /// Replaces the content of a node, which exists. Returns the entry from before.
+    #[inline]
     pub(crate) fn replace(&mut self, id: NodeId, content: Content) -> Option<Arc<Entry>> {
         self.note(&content);
         let place = self.slots.get_mut(id.index())?.node.as_mut()?;
@@ -308,6 +325,7 @@ impl Slots {
     ///
     /// # Errors
     /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    #[inline]
     pub(crate) fn get(&self, id: NodeId) -> Result<&Arc<Entry>> {
         if id.graph() != self.number {
             return Err(Invalid::OtherGraphNode { node: id.to_string(), graph: self.number }.into());
@@ -322,6 +340,7 @@ impl Slots {
     ///
     /// # Errors
     /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    #[inline]
     pub(crate) fn copy_of(&self, node: NodeId) -> Result<NodeId> {
         let missing = || Invalid::NoSuchNode { node: node.to_string() };
         if self.original != Some(node.graph()) {
@@ -355,17 +374,20 @@ impl Slots {
     }
 
     /// Returns the edges that lead to a node, which exists, to change them.
+    #[inline]
     pub(crate) fn before_mut(&mut self, id: NodeId) -> Option<&mut EdgesBefore> {
         Some(&mut self.slots.get_mut(id.index())?.before)
     }
 
     /// Returns the edges that lead to a node.
+    #[inline]
     pub(crate) fn before(&self, id: NodeId) -> &[Before] {
         let slot = self.slots.get(id.index());
         slot.map_or(&[], |slot| &slot.before)
     }
 
     /// Returns all nodes, in the order of their slots.
+    #[inline]
     pub(crate) fn iter(&self) -> impl Iterator<Item = (NodeId, &Arc<Entry>)> {
         (0u32..).zip(self.slots.iter()).filter_map(|(index, slot)| {
             let id = NodeId::new(self.number, index, slot.generation);
@@ -390,6 +412,7 @@ impl Slots {
     }
 
     /// Returns the node with this driver handle.
+    #[inline]
     pub(crate) fn find(&self, raw: CUgraphNode) -> Option<NodeId> {
         let nodes = || self.iter().map(|(id, entry)| (entry.raw, id)).collect();
         let by_handle = self.by_handle.get_or_init(nodes);
@@ -397,10 +420,12 @@ impl Slots {
     }
 
     /// Returns the description of a node for messages: its kind, the name of its kernel, and its number.
+    #[inline]
     pub(crate) fn describe(&self, id: NodeId) -> String {
         self.describe_index(id.index())
     }
 
+    #[inline]
     fn describe_index(&self, index: usize) -> String {
         let entry = self.slots.get(index).and_then(|slot| slot.node.as_ref());
         let Some(entry) = entry else {
@@ -413,6 +438,7 @@ impl Slots {
     }
 
     /// Returns the allocations whose memory may have an owner when a launch begins.
+    #[inline]
     pub(crate) fn kept_allocations(&self) -> Vec<LaunchedAllocation> {
         let nodes = self.iter();
         let allocations = nodes.flat_map(|(_, entry)| match &entry.content.child {
@@ -429,6 +455,7 @@ impl Slots {
     ///
     /// # Errors
     /// [`Invalid::MemoryNodes`].
+    #[inline]
     pub(crate) fn refuse_memory_nodes(&self, what: &'static str) -> Result<()> {
         match self.has_memory_nodes {
             true => Err(Invalid::MemoryNodes { what }.into()),
@@ -437,6 +464,7 @@ impl Slots {
     }
 
     /// Calls `visit` for each access of the nodes, in child graphs too.
+    #[inline]
     fn each_access(&self, visit: &mut impl FnMut(&Access)) {
         for (_, entry) in self.iter() {
             entry.content.accesses.iter().for_each(&mut *visit);
@@ -447,6 +475,7 @@ impl Slots {
     }
 
     /// Calls `visit` for each event that a launch must come after, in child graphs too.
+    #[inline]
     fn each_after(&self, visit: &mut impl FnMut(&Event)) {
         for (_, entry) in self.iter() {
             entry.content.each_after(visit);
@@ -454,6 +483,7 @@ impl Slots {
     }
 
     /// Returns the events that a launch must come after, each one once.
+    #[inline]
     pub(crate) fn all_after(&self) -> Vec<Earlier> {
         if !self.has_events() {
             return Vec::new();
@@ -469,6 +499,7 @@ impl Slots {
     }
 
     /// Marks the handles of retained events as known to foreign code, which can find them in the graph.
+    #[inline]
     pub(crate) fn publish(&self) {
         self.common.iter().for_each(Retain::publish);
         for (_, entry) in self.iter() {
@@ -480,6 +511,7 @@ impl Slots {
     }
 
     /// Leaks the host functions of all nodes.
+    #[inline]
     pub(crate) fn leak_functions(&self) {
         leak_functions_of(&self.common);
         self.iter().for_each(|(_, entry)| entry.leak_functions());
@@ -489,6 +521,7 @@ impl Slots {
     ///
     /// # Errors
     /// [`Error::HostFunctionPanicked`](crate::Error::HostFunctionPanicked).
+    #[inline]
     pub(crate) fn take_panic(&self) -> Result<()> {
         take_panic_of(&self.common)?;
         let mut nodes = self.iter();
@@ -522,12 +555,14 @@ impl Slots {
     }
 
     /// Returns whether no node has objects or accesses, and the user has added no objects.
+    #[inline]
     pub(crate) fn has_no_owners(&self) -> bool {
         self.has_bare_nodes() && !self.common.iter().any(UserObject::is_in)
     }
 
     /// Returns a copy without the objects of the nodes and of the user, which another graph provides from
     /// now on.
+    #[inline]
     pub(crate) fn without_owners(&self) -> Self {
         let mut bare = self.clone();
         bare.common.retain(|object| !UserObject::is_in(object));

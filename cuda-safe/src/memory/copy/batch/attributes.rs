@@ -48,10 +48,12 @@ pub(crate) struct Access {
 }
 
 impl CopyAttributes {
+    #[inline]
     pub(crate) fn of_device_source(self) -> Access {
         self.with_order(CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM)
     }
 
+    #[inline]
     pub(super) fn of_pinned_source(self) -> Access {
         self.with_order(match self.pinned_source {
             SourceOrder::Stream => CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
@@ -60,28 +62,34 @@ impl CopyAttributes {
     }
 
     /// Returns the access of a source that the driver reads during the call.
+    #[inline]
     pub(super) fn of_small_slice(self) -> Access {
         self.with_order(CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL)
     }
 
+    #[inline]
     fn with_order(self, order: CUmemcpySrcAccessOrder) -> Access {
         Access { order, attributes: self }
     }
 }
 
 impl Access {
+    #[inline]
     pub(crate) fn order(&self) -> CUmemcpySrcAccessOrder {
         self.order
     }
 
+    #[inline]
     pub(crate) fn source(&self) -> CUmemLocation {
         location(self.attributes.source_location)
     }
 
+    #[inline]
     pub(crate) fn target(&self) -> CUmemLocation {
         location(self.attributes.target_location)
     }
 
+    #[inline]
     pub(crate) fn flags(&self) -> u32 {
         if self.attributes.overlap_with_compute {
             CUmemcpyFlags::CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE.0
@@ -90,6 +98,7 @@ impl Access {
         }
     }
 
+    #[inline]
     pub(super) fn raw(&self) -> CUmemcpyAttributes {
         CUmemcpyAttributes {
             srcAccessOrder: self.order(),
@@ -100,6 +109,7 @@ impl Access {
     }
 }
 
+#[inline]
 fn location(hint: Option<MemoryLocation>) -> CUmemLocation {
     hint.map_or_else(CUmemLocation::default, MemoryLocation::raw)
 }

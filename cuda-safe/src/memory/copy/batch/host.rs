@@ -15,6 +15,7 @@ const READ_DURING_CALL: usize = 64 << 10;
 impl HostSides<'_> {
     /// Returns whether the device uses none of this memory after the call has returned. Up to which size a
     /// driver reads the rows of regions during the call was not measured.
+    #[inline]
     pub(super) fn is_read_during_call(&self) -> bool {
         self.pinned.is_empty() && !self.has_slice_regions && self.slice_bytes <= READ_DURING_CALL
     }
@@ -103,6 +104,7 @@ pub(super) fn address<T>(start: *const T) -> CUdeviceptr {
 }
 
 /// Returns the pointer that [`address`] made an address of.
+#[inline]
 pub(super) fn pointer(address: CUdeviceptr) -> *mut c_void {
     #[allow(clippy::cast_possible_truncation, reason = "64-bit targets only")]
     std::ptr::with_exposed_provenance_mut(address as usize)

@@ -97,12 +97,14 @@ enum Calls {
 
 impl<'a> CopyBatch<'a> {
     /// Creates an empty batch for copies on `stream`.
+    #[inline]
     pub fn new(stream: &'a Stream) -> Self {
         Self::with_capacity(stream, 0)
     }
 
     /// Creates an empty batch for copies on `stream`, with memory for the lists of `copies`
     /// one-dimensional copies. More copies can be added.
+    #[inline]
     pub fn with_capacity(stream: &'a Stream, copies: usize) -> Self {
         Self {
             stream,
@@ -120,6 +122,7 @@ impl<'a> CopyBatch<'a> {
     }
 
     /// Sets the attributes of the copies that are added from now on.
+    #[inline]
     pub fn set_attributes(&mut self, attributes: CopyAttributes) {
         self.attributes = attributes;
     }
@@ -154,6 +157,7 @@ impl<'a> CopyBatch<'a> {
         target.check_stream(|| "the target of the copy".to_owned(), self.stream)
     }
 
+    #[inline]
     fn add(
         &mut self,
         to: CUdeviceptr,
@@ -176,16 +180,19 @@ impl<'a> CopyBatch<'a> {
     }
 
     /// Returns the number of copies. Copies without bytes are not counted.
+    #[inline]
     pub fn len(&self) -> usize {
         self.sizes.len() + self.volumes.len()
     }
 
     /// Returns whether the batch has no copies.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Returns the stream that the copies are enqueued on.
+    #[inline]
     pub fn stream(&self) -> &'a Stream {
         self.stream
     }
@@ -225,6 +232,7 @@ impl<'a> CopyBatch<'a> {
     #[doc(alias = "cuMemcpy3DBatchAsync")]
     #[doc(alias = "cuMemcpyWithAttributesAsync")]
     #[doc(alias = "cuMemcpy3DWithAttributesAsync")]
+    #[inline]
     pub fn enqueue(mut self) -> Result<()> {
         if !self.uses_host_memory() {
             return self.give().map(drop);
@@ -253,19 +261,23 @@ impl<'a> CopyBatch<'a> {
 
     /// Takes the pinned memory. The caller keeps it borrowed until a wait for the stream, which comes
     /// before the end of `'a`.
+    #[inline]
     pub(crate) fn take_pinned(&mut self) -> impl Iterator<Item = Borrowed<'a>> {
         std::mem::take(&mut self.host.pinned).into_iter()
     }
 
     /// Enqueues all copies, and does not wait for them.
+    #[inline]
     pub(crate) fn enqueue_in_scope(mut self) -> Result<()> {
         self.give().map(drop)
     }
 
+    #[inline]
     fn uses_host_memory(&self) -> bool {
         self.host.slice_bytes != 0 || self.host.has_slice_regions || !self.host.pinned.is_empty()
     }
 
+    #[inline]
     fn give(&mut self) -> Result<Calls> {
         match self.has_arrays {
             true => self.give_arrays(),
@@ -276,11 +288,13 @@ impl<'a> CopyBatch<'a> {
     /// Enqueues the copies on a stream that is not captured: single copies could be captured, but a graph
     /// must not contain the handles of arrays.
     #[cold]
+    #[inline]
     fn give_arrays(&mut self) -> Result<Calls> {
         let _call = self.stream.uncaptured(Operation::ArrayCopy)?;
         self.give_copies()
     }
 
+    #[inline]
     fn give_copies(&mut self) -> Result<Calls> {
         if self.is_empty() {
             return Ok(Calls::Batch);
@@ -305,6 +319,7 @@ impl<'a> CopyBatch<'a> {
     }
 
     /// Enqueues the one-dimensional copies.
+    #[inline]
     fn enqueue_lines(&mut self) -> Result<()> {
         let sets = self.accesses.iter();
         let mut sets: Vec<CUmemcpyAttributes> = sets.map(|(_, access)| access.raw()).collect();
@@ -323,6 +338,7 @@ impl<'a> CopyBatch<'a> {
         }
     }
 
+    #[inline]
     fn enqueue_one(&self, attributes: &mut CUmemcpyAttributes) -> Result<()> {
         let (to, from, bytes) = (self.targets[0], self.sources[0], self.sizes[0]);
         let stream = self.stream.raw();
@@ -330,6 +346,7 @@ impl<'a> CopyBatch<'a> {
         unsafe { call!(cuMemcpyWithAttributesAsync(to, from, bytes, &raw mut *attributes, stream)) }
     }
 
+    #[inline]
     fn enqueue_newest(
         &self,
         attributes: &mut [CUmemcpyAttributes],
@@ -349,6 +366,7 @@ impl<'a> CopyBatch<'a> {
         }
     }
 
+    #[inline]
     fn enqueue_older(
         &self,
         attributes: &mut [CUmemcpyAttributes],
@@ -377,6 +395,7 @@ impl<'a> CopyBatch<'a> {
     }
 
     /// Makes one call for each copy.
+    #[inline]
     fn enqueue_each(&self) -> Result<Calls> {
         let lines = self.targets.iter().zip(&self.sources).zip(&self.sizes);
         for (((to, from), size), direction) in lines.zip(&self.directions) {
@@ -406,6 +425,7 @@ impl<'a> CopyBatch<'a> {
 }
 
 impl fmt::Debug for CopyBatch<'_> {
+    #[inline]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CopyBatch")
             .field("stream", self.stream)

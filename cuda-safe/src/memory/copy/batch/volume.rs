@@ -147,6 +147,7 @@ impl<'a> CopyBatch<'a> {
 }
 
 /// Returns a side of a copy. Between pointers, an element is one byte.
+#[inline]
 fn operand(place: &Place, hint: CUmemLocation) -> CUmemcpy3DOperand {
     let address = if place.kind == CUmemorytype::CU_MEMORYTYPE_HOST {
         host::address(place.host)
@@ -158,6 +159,7 @@ fn operand(place: &Place, hint: CUmemLocation) -> CUmemcpy3DOperand {
 
 /// Returns linear memory as a side of a copy, with the distance between rows in elements and between
 /// slices in rows.
+#[inline]
 pub(crate) fn pointer(
     address: CUdeviceptr,
     pitch: usize,
@@ -178,6 +180,7 @@ pub(crate) fn pointer(
 }
 
 /// Enqueues copies, in the current context.
+#[inline]
 pub(super) fn enqueue(volumes: &mut [Volume], stream: &Stream) -> Result<()> {
     let mut operations: Vec<_> = volumes.iter().map(|volume| volume.operation).collect();
     match operations.as_mut_slice() {
@@ -189,6 +192,7 @@ pub(super) fn enqueue(volumes: &mut [Volume], stream: &Stream) -> Result<()> {
     }
 }
 
+#[inline]
 fn enqueue_one(operation: &mut CUDA_MEMCPY3D_BATCH_OP, stream: &Stream) -> Result<()> {
     let stream = stream.raw();
     // SAFETY: the region of each side is within its memory. The rest is argued in
@@ -196,6 +200,7 @@ fn enqueue_one(operation: &mut CUDA_MEMCPY3D_BATCH_OP, stream: &Stream) -> Resul
     unsafe { call!(cuMemcpy3DWithAttributesAsync(&raw mut *operation, 0, stream)) }
 }
 
+#[inline]
 fn enqueue_batch(operations: &mut [CUDA_MEMCPY3D_BATCH_OP], stream: &Stream) -> Result<()> {
     let (count, operations) = (operations.len(), operations.as_mut_ptr());
     let stream = stream.raw();
@@ -215,6 +220,7 @@ fn enqueue_batch(operations: &mut [CUDA_MEMCPY3D_BATCH_OP], stream: &Stream) -> 
 }
 
 impl Volume {
+    #[inline]
     pub(super) fn enqueue_single(&self, stream: &Stream) -> Result<()> {
         // SAFETY: see `CopyBatch::enqueue_newest`.
         unsafe { self.single.enqueue(stream.context(), stream.raw()) }

@@ -61,6 +61,7 @@ pub struct RangeInfo {
 }
 
 impl Advice {
+    #[inline]
     fn raw(self) -> (CUmem_advise, MemoryLocation) {
         // This location is ignored for advice that needs none.
         let none = MemoryLocation::Host;
@@ -82,21 +83,25 @@ impl Advice {
 }
 
 impl<'a> ManagedRange<'a> {
+    #[inline]
     pub(super) fn new(address: CUdeviceptr, bytes: usize, stream: &'a Stream) -> Self {
         Self { address, bytes, stream }
     }
 
     /// Returns the address of the first byte.
+    #[inline]
     pub fn as_raw(&self) -> CUdeviceptr {
         self.address
     }
 
     /// Returns the size of the range in bytes.
+    #[inline]
     pub fn size_bytes(&self) -> usize {
         self.bytes
     }
 
     /// Returns the stream that the memory is bound to.
+    #[inline]
     pub fn stream(&self) -> &'a Stream {
         self.stream
     }
@@ -113,6 +118,7 @@ impl<'a> ManagedRange<'a> {
     /// Since CUDA 8.0 (from 12.2 on through `cuMemAdvise_v2`). Raw:
     /// [`cuMemAdvise_v2`](fn@cuda_sys::cuMemAdvise_v2).
     #[doc(alias = "cuMemAdvise")]
+    #[inline]
     pub fn advise(&self, advice: Advice) -> Result<()> {
         if self.bytes == 0 {
             return Ok(());
@@ -144,6 +150,7 @@ impl<'a> ManagedRange<'a> {
     /// Since CUDA 8.0 (from 12.2 on through `cuMemPrefetchAsync_v2`). Raw:
     /// [`cuMemPrefetchAsync_v2`](fn@cuda_sys::cuMemPrefetchAsync_v2).
     #[doc(alias = "cuMemPrefetchAsync")]
+    #[inline]
     pub fn prefetch(&self, to: MemoryLocation) -> Result<()> {
         if self.bytes == 0 {
             return Ok(());
@@ -173,6 +180,7 @@ impl<'a> ManagedRange<'a> {
     /// Since CUDA 8.0. (NUMA nodes are distinguished since CUDA 12.2.) Raw:
     /// [`cuMemRangeGetAttributes`](fn@cuda_sys::cuMemRangeGetAttributes).
     #[doc(alias = "cuMemRangeGetAttributes")]
+    #[inline]
     pub fn info(&self) -> Result<RangeInfo> {
         if self.bytes == 0 {
             return Ok(RangeInfo::default());
@@ -221,6 +229,7 @@ impl<'a> ManagedRange<'a> {
         })
     }
 
+    #[inline]
     fn ask(&self, asked: &mut [(Attribute, &mut [i32])]) -> Result<()> {
         let mut attributes: Vec<Attribute> =
             asked.iter().map(|(attribute, _)| *attribute).collect();
@@ -246,6 +255,7 @@ impl<'a> ManagedRange<'a> {
 
 /// Returns a location in the form that functions before CUDA 12.2 take: a device ordinal or the
 /// CPU.
+#[inline]
 fn as_older_location(location: MemoryLocation) -> Result<i32> {
     match location.as_device() {
         Some(device) => Ok(device),

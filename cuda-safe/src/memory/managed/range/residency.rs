@@ -23,6 +23,7 @@ impl ManagedRange<'_> {
     ///
     /// Since CUDA 13.4. Raw: [`cuMemGetLocationInfo`](fn@cuda_sys::cuMemGetLocationInfo).
     #[doc(alias = "cuMemGetLocationInfo")]
+    #[inline]
     pub fn residency(
         &self,
         part_bytes: usize,
