@@ -32,7 +32,7 @@ const ALL: &[Example] = include!(concat!(env!("OUT_DIR"), "/examples.rs"));
 /// The examples that cannot run in one process, and why.
 const NOT_RUN: [(&str, &str); 3] = [
     ("cuda-safe/src/event/ipc.rs", "it needs two processes"),
-    ("cuda-safe/src/memory/ipc/mod.rs", "it needs two processes"),
+    ("cuda-safe/src/manager/ipc.rs", "it needs two processes"),
     ("cuda-safe/src/memory/pool/share.rs", "it needs two processes"),
 ];
 

@@ -86,7 +86,7 @@ macro_rules! call {
 
 const CALLS: [Call; 63] = [
     call!("cuStreamQuery", Nothing, |its| sys::cuStreamQuery(its.stream)),
-    call!("cuStreamSynchronize", Nothing, |its| { sys::cuStreamSynchronize(its.stream) }),
+    call!("cuStreamSynchronize", Nothing, |its| sys::cuStreamSynchronize(its.stream)),
     call!("cuStreamWaitEvent", Nothing, |its| sys::cuStreamWaitEvent(its.stream, its.event, 0)),
     call!("cuStreamGetPriority", Nothing, |its| {
         let mut priority = 0;
@@ -101,7 +101,7 @@ const CALLS: [Call; 63] = [
     call!("cuEventQuery", Nothing, |its| sys::cuEventQuery(its.event)),
     call!("cuLaunchKernel", Nothing, |its| launch(its.function, its.stream)),
     call!("cuLaunchKernel on stream 0", ThePrimary, |its| launch(its.function, null_mut())),
-    call!("cuLaunchKernel of a CUkernel", Nothing, |its| { launch(its.kernel.cast(), its.stream) }),
+    call!("cuLaunchKernel of a CUkernel", Nothing, |its| launch(its.kernel.cast(), its.stream)),
     call!("cuLaunchKernelEx", Nothing, |its| {
         let config = sys::CUlaunchConfig {
             gridDimX: 1,

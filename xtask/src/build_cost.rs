@@ -1,15 +1,21 @@
-//! `cargo xtask build-cost`: measures clean build times of `cuda-sys`, `cuda-safe` and cudarc, in
-//! alternation, and the size of a small program with each of them.
+//! `cargo xtask build-cost [ROUNDS | --check]`: measures the CPU time of clean builds of `cuda-sys`, `cuda-safe` and
+//! cudarc, in alternation, and the size of a small program with each of them.
+//!
+//! With `--check`, the release builds are measured once, and the command fails if `cuda-safe` takes more CPU time than
+//! [`MOST`] allows, as a multiple of cudarc's in the same run.
 
 use crate::root;
 use anyhow::{Context, Result, bail, ensure};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const CUDARC: &str = r#"cudarc = { version = "=0.19.10", default-features = false, features = ["std", "driver", "dynamic-loading", "cuda-13040"] }"#;
+
+/// The most that the release builds may take, in multiples of cudarc's.
+const MOST: [(&str, f64); 2] = [("cuda-safe", 2.4), ("cuda-safe-core", 1.78)];
 
 /// A program that counts the GPUs.
 struct Program {
@@ -22,10 +28,12 @@ struct Program {
 }
 
 pub(crate) fn run(args: &[String]) -> Result<()> {
+    let is_check = matches!(args, [flag] if flag == "--check");
     let rounds: u32 = match args {
+        _ if is_check => 1,
         [] => 3,
         [rounds] => rounds.parse().context("the number of rounds")?,
-        _ => bail!("build-cost takes at most one argument, the number of rounds"),
+        _ => bail!("build-cost takes at most one argument, the number of rounds, or --check"),
     };
     ensure!(rounds != 0, "the number of rounds must be at least 1");
     let mut programs = programs();
@@ -36,13 +44,30 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     for round in 1..=rounds {
         eprintln!("round {round} of {rounds}");
         for program in &mut programs {
-            let debug = program.build(&[])?;
-            program.debug.push(debug);
+            if !is_check {
+                let debug = program.build(&[])?;
+                program.debug.push(debug);
+            }
             let release = program.build(&["--release"])?;
             program.release.push(release);
         }
     }
-    print(&mut programs)
+    match is_check {
+        true => check(&mut programs),
+        false => print(&mut programs),
+    }
+}
+
+/// Compares the release builds with [`MOST`].
+fn check(programs: &mut [Program]) -> Result<()> {
+    let times: BTreeMap<_, _> =
+        programs.iter_mut().map(|its| (its.name, median(&mut its.release))).collect();
+    for (name, most) in MOST {
+        let ratio = times[name] / times["cudarc"];
+        println!("{name}: {ratio:.2} times cudarc's CPU time, at most {most}");
+        ensure!(ratio <= most, "a clean build of {name} takes too long");
+    }
+    Ok(())
 }
 
 fn programs() -> Vec<Program> {
@@ -68,6 +93,17 @@ fn programs() -> Vec<Program> {
         program(
             "cuda-safe",
             path("cuda-safe"),
+            "fn main() {
+                println!(\"{:?} GPUs\", cuda_safe::Device::count());
+            }",
+        ),
+        // Without the optional modules.
+        program(
+            "cuda-safe-core",
+            format!(
+                "cuda-safe = {{ path = {:?}, default-features = false }}",
+                root().join("cuda-safe")
+            ),
             "fn main() {
                 println!(\"{:?} GPUs\", cuda_safe::Device::count());
             }",
@@ -120,12 +156,12 @@ impl Program {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Makes a clean build.
+    /// Makes a clean build. Returns its CPU time in user mode.
     fn build(&self, how: &[&str]) -> Result<Duration> {
         let _ = fs::remove_dir_all(self.folder().join("target"));
-        let start = Instant::now();
+        let before = time_of_children()?;
         self.cargo(&[&["build", "--quiet", "--offline"], how].concat())?;
-        Ok(start.elapsed())
+        Ok(time_of_children()? - before)
     }
 
     /// Returns the size of the release build in bytes, without symbols.
@@ -163,6 +199,15 @@ impl Program {
     }
 }
 
+/// Returns the CPU time in user mode of the processes that have ended, of which Linux counts hundredths of a second.
+fn time_of_children() -> Result<Duration> {
+    let stat = fs::read_to_string("/proc/self/stat").context("reading /proc/self/stat")?;
+    // The name of the program may contain spaces.
+    let fields = stat.rsplit_once(')').map(|(_, fields)| fields.split_whitespace());
+    let ticks = fields.and_then(|mut fields| fields.nth(13)?.parse().ok());
+    Ok(Duration::from_millis(10) * ticks.context("/proc/self/stat has no time of children")?)
+}
+
 fn lines_in(folder: &Path) -> Result<usize> {
     let mut lines = 0;
     for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
@@ -175,7 +220,9 @@ fn lines_in(folder: &Path) -> Result<usize> {
 }
 
 fn print(programs: &mut [Program]) -> Result<()> {
-    println!("| | release, s | debug, s | crates | generated lines | hello world, stripped |");
+    println!(
+        "| | release, CPU s | debug, CPU s | crates | generated lines | hello world, stripped |"
+    );
     println!("|---|--:|--:|--:|--:|--:|");
     for program in &mut *programs {
         let (release, debug) = (median(&mut program.release), median(&mut program.debug));
@@ -191,9 +238,11 @@ fn print(programs: &mut [Program]) -> Result<()> {
     if let Some(program) = programs.iter_mut().find(|its| its.name == "cuda-safe") {
         let (release, wrapped) = (median(&mut program.release), wrapped()?);
         let each = release * 100.0 / f64::from(wrapped);
-        println!("cuda-safe: {each:.1} s per 100 wrapped functions ({wrapped} in total).");
+        println!("cuda-safe: {each:.1} CPU s per 100 wrapped functions ({wrapped} in total).");
     }
-    println!("Medians of clean builds in alternation. The programs are in target/build-cost.");
+    println!(
+        "Medians of the CPU time of clean builds in alternation. The programs are in target/build-cost."
+    );
     Ok(())
 }
 
