@@ -54,14 +54,15 @@ unsafe extern "C" fn run(data: *mut c_void) {
 impl Drop for HostFunction {
     #[inline]
     fn drop(&mut self) {
+        #[cfg(feature = "freed-hook")]
+        if !fork::in_child() {
+            crate::call::report::freed(core::ptr::from_ref(self).cast());
+        }
         // In a forked child, what the function owns might call the driver.
         if fork::in_child() {
             count_leak();
             std::mem::forget(self.function.take());
-            return;
         }
-        #[cfg(feature = "freed-hook")]
-        crate::call::report::freed(core::ptr::from_ref(self).cast());
     }
 }
 
