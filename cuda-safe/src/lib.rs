@@ -75,7 +75,7 @@
 //!
 //! | feature | module |
 //! |---|---|
-//! | `array` | [`array`]: CUDA arrays, textures and surfaces |
+//! | `array` | [`array`](mod@array): CUDA arrays, textures and surfaces |
 //! | `graph` | [`graph`] and [`capture`] |
 //! | `interop` | [`interop`]: the CUDA Array Interface and DLPack |
 //! | `process` | [`process`]: the log of the driver, core dumps, checkpoints, the profiler |
