@@ -2,7 +2,7 @@
 
 use crate::ending::{attached, let_go, without_gil};
 use crate::error::{Failure, Result};
-use pyo3::{PyTraverseError, PyVisit, prelude::*};
+use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -18,11 +18,6 @@ impl Owner {
     /// Returns whether both are the same object.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.0.as_ptr() == other.0.as_ptr()
-    }
-
-    /// Tells the garbage collector about the reference.
-    pub(crate) fn traverse(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        visit.call(&*self.0)
     }
 
     /// Returns the object.
@@ -67,11 +62,6 @@ impl<T: Send> Closable<T> {
         let lock = self.lock();
         let held = lock.as_ref().ok_or_else(|| Failure::closed(self.what))?;
         Ok(f(held))
-    }
-
-    /// Calls `f` with the value, unless this object was closed or another thread uses the value.
-    pub(crate) fn peek<R>(&self, f: impl FnOnce(&T) -> R) -> Option<R> {
-        self.held.try_lock().ok()?.as_ref().map(f)
     }
 
     /// Takes the value, which closes this object.

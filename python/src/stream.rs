@@ -15,10 +15,8 @@ use cuda_safe::interop::ExportedStream;
 use cuda_safe::{Context, Stream, StreamOptions};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use pyo3::{PyTraverseError, PyVisit};
 use std::any::Any;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A queue of work on a device. Work in one stream runs in order.
 ///
@@ -28,68 +26,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[pyclass(frozen, name = "Stream", module = "cuda_safe", weakref)]
 pub(crate) struct PyStream {
     lane: Closable<UntilReset<StreamHandle>>,
-    /// The owner of a foreign stream, which the stream keeps alive too. This is how the garbage
-    /// collector sees it.
-    owner: Closable<Option<Seen>>,
     is_closed: AtomicBool,
     /// Whether the handle was exported.
     is_exported: AtomicBool,
     /// The handle. It remains the hash of the object after `close`.
     number: u64,
-}
-
-/// The reference of a foreign stream to its owner, which the clones of the stream share.
-pub(crate) struct Shared {
-    owner: Owner,
-    /// The address of the Python object that tells the garbage collector about the reference, or 0.
-    reporter: AtomicUsize,
-}
-
-impl Shared {
-    fn of(owner: Py<PyAny>) -> Arc<Self> {
-        Arc::new(Self { owner: Owner::new(owner), reporter: AtomicUsize::new(0) })
-    }
-}
-
-/// The reference of a Python object of a foreign stream to the owner, and that of the stream.
-struct Seen {
-    own: Owner,
-    shared: Arc<Shared>,
-}
-
-impl Seen {
-    fn new(py: Python<'_>, shared: Arc<Shared>) -> Self {
-        Self { own: Owner::new(shared.owner.get(py).clone().unbind()), shared }
-    }
-
-    /// Tells the garbage collector about the references. `reporter` is the address of the Python object,
-    /// and `clones` the number of clones of the stream.
-    fn traverse(
-        &self,
-        visit: &PyVisit<'_>,
-        reporter: usize,
-        clones: usize,
-    ) -> std::result::Result<(), PyTraverseError> {
-        self.own.traverse(visit)?;
-        // The stream itself has one reference, and each of the Python objects.
-        if clones + 1 != Arc::strong_count(&self.shared) {
-            // Something else uses the stream, and the collector cannot see it.
-            return Ok(());
-        }
-        // All clones are in Python objects, each of which reports a reference of its own. So the owner is
-        // reachable if one of them is, whichever of them reports the reference of the stream.
-        let order = Ordering::Relaxed;
-        match (self.shared.reporter).compare_exchange(0, reporter, order, order) {
-            Err(other) if other != reporter => Ok(()),
-            _ => self.shared.owner.traverse(visit),
-        }
-    }
-
-    /// Lets another object report the reference of the stream.
-    fn forget(&self, reporter: usize) {
-        let order = Ordering::Relaxed;
-        let _ = (self.shared.reporter).compare_exchange(reporter, 0, order, order);
-    }
 }
 
 impl PyStream {
@@ -98,29 +39,17 @@ impl PyStream {
     }
 
     pub(crate) fn of_lane(lane: StreamHandle) -> Self {
-        Self::with_owner(lane, None)
-    }
-
-    /// Wraps a foreign stream that `owner` keeps alive.
-    pub(crate) fn foreign(
-        py: Python<'_>,
-        handle: Handle,
-        context: &Context,
-        owner: Py<PyAny>,
-    ) -> Result<Self> {
-        let shared = Shared::of(owner);
-        let lane = StreamHandle::Stream(foreign(handle, context, Arc::clone(&shared))?);
-        Ok(Self::with_owner(lane, Some(Seen::new(py, shared))))
-    }
-
-    fn with_owner(lane: StreamHandle, owner: Option<Seen>) -> Self {
         Self {
             number: lane.number(),
             lane: Closable::new("stream", UntilReset::new(lane)),
-            owner: Closable::new("stream", owner),
             is_closed: AtomicBool::new(false),
             is_exported: AtomicBool::new(false),
         }
+    }
+
+    /// Wraps a foreign stream that `owner` keeps alive.
+    pub(crate) fn foreign(handle: Handle, context: &Context, owner: Py<PyAny>) -> Result<Self> {
+        Ok(Self::of(foreign(handle, context, Owner::new(owner))?))
     }
 
     pub(crate) fn create(
@@ -148,20 +77,6 @@ impl PyStream {
         }
     }
 
-    fn address(&self) -> usize {
-        std::ptr::from_ref(self).addr()
-    }
-
-    /// Lets another object of the same foreign stream tell the garbage collector about its owner.
-    fn let_another_report(&self) {
-        let forget = |owner: &Option<Seen>| {
-            if let Some(seen) = owner {
-                seen.forget(self.address());
-            }
-        };
-        let _ = self.owner.peek(forget);
-    }
-
     /// Returns the handle for other code.
     fn export(&self) -> Result<u64> {
         // This store comes first, so that a concurrent `close` sees it or this call sees the
@@ -171,17 +86,14 @@ impl PyStream {
     }
 }
 
-impl Drop for PyStream {
-    fn drop(&mut self) {
-        self.let_another_report();
-    }
-}
-
 /// Wraps a stream that `owner` keeps alive.
+///
+/// The garbage collector does not see this reference. If it found a cycle through the owner, it would finalize the
+/// owner first, which may destroy the stream, while memory is still to be freed on it.
 pub(crate) fn foreign(
     handle: Handle,
     context: &Context,
-    owner: Arc<impl Any + Send + Sync>,
+    owner: impl Any + Send + Sync,
 ) -> Result<Stream> {
     // SAFETY: the code that provided the handle promised that it is a stream of this context, or of
     // a green context of its device, and that the owner (or else that code itself) keeps the stream
@@ -195,7 +107,7 @@ pub(crate) fn lane_of_handle(
     py: Python<'_>,
     handle: Handle,
     device: Option<u32>,
-    owner: Option<&Arc<Shared>>,
+    owner: Option<Py<PyAny>>,
 ) -> Result<StreamHandle> {
     let ordinal = match device {
         Some(ordinal) => ordinal,
@@ -208,7 +120,7 @@ pub(crate) fn lane_of_handle(
     let context = primary(py, ordinal)?;
     let checked = check_context(handle, &context)?;
     Ok(StreamHandle::Stream(match owner {
-        Some(owner) => foreign(handle, &context, Arc::clone(owner))?,
+        Some(owner) => foreign(handle, &context, Owner::new(owner))?,
         None => checked,
     }))
 }
@@ -227,7 +139,7 @@ fn lane_of_number(
     number: u64,
     device: Option<u32>,
     default_of: impl FnOnce() -> Result<u32>,
-    owner: Option<&Arc<Shared>>,
+    owner: Option<Py<PyAny>>,
 ) -> Result<StreamHandle> {
     let default = || {
         let ordinal = device.map_or_else(default_of, Ok)?;
@@ -309,19 +221,8 @@ impl PyStream {
         device: Option<u32>,
         near: Option<u32>,
     ) -> Result<StreamHandle> {
-        Ok(Self::parts_of_object(py, stream, device, near)?.0)
-    }
-
-    /// Returns the handle like [`lane_of_object`](Self::lane_of_object), and the owner of the stream.
-    fn parts_of_object(
-        py: Python<'_>,
-        stream: &Bound<'_, PyAny>,
-        device: Option<u32>,
-        near: Option<u32>,
-    ) -> Result<(StreamHandle, Option<Arc<Shared>>)> {
         if let Ok(own) = stream.cast::<Self>() {
-            let shared = |seen: &Option<Seen>| seen.as_ref().map(|seen| Arc::clone(&seen.shared));
-            return Ok((own.get().lane()?, own.get().owner.look(shared)?));
+            return own.get().lane();
         }
         // Libraries that represent the default stream as 0 mean the legacy one.
         let number = calling(py, || number_of(stream))?.max(1);
@@ -334,9 +235,8 @@ impl PyStream {
             }
             _ => device,
         };
-        let owner = Shared::of(stream.clone().unbind());
-        let lane = lane_of_number(py, number, device, || current::device(py), Some(&owner))?;
-        Ok((lane, Some(owner)))
+        let owner = Some(stream.clone().unbind());
+        lane_of_number(py, number, device, || current::device(py), owner)
     }
 }
 
@@ -359,8 +259,9 @@ impl PyStream {
     /// Wraps a foreign stream by its handle (a `CUstream` or `cudaStream_t`), for the device on
     /// which the stream works. The handles 1 and 2 are the default streams of `device`, or of the
     /// current device. The stream is never destroyed here. `owner` is kept alive as long as the
-    /// stream is used; without an owner, the caller must keep the stream alive. A stream of a
-    /// device other than `device`, or of a context other than the primary context and its green
+    /// stream is used; without an owner, the caller must keep the stream alive. The garbage collector
+    /// does not see this reference: an owner that refers to the new object is never released, unless
+    /// the object is closed. A stream of a device other than `device`, or of a context other than the primary context and its green
     /// contexts, is refused.
     #[staticmethod]
     #[pyo3(signature = (handle, owner = None, *, device = None))]
@@ -372,9 +273,7 @@ impl PyStream {
     ) -> Result<Self> {
         let device = DeviceLike::given(py, device)?;
         let default_of = || current::device(py);
-        let owner = owner.map(Shared::of);
-        let lane = lane_of_number(py, handle, device, default_of, owner.as_ref())?;
-        Ok(Self::with_owner(lane, owner.map(|owner| Seen::new(py, owner))))
+        Ok(Self::of_lane(lane_of_number(py, handle, device, default_of, owner)?))
     }
 
     /// Wraps a stream of another library: an object with `__cuda_stream__` (cuda.core, CuPy), or a
@@ -390,9 +289,9 @@ impl PyStream {
         device: Option<DeviceLike>,
     ) -> Result<Self> {
         let device = DeviceLike::given(py, device)?;
-        let (lane, owner) = Self::parts_of_object(py, stream, device, None)?;
+        let lane = Self::lane_of_object(py, stream, device, None)?;
         refuse_other(Some(lane.context().device().ordinal()), device)?;
-        Ok(Self::with_owner(lane, owner.map(|owner| Seen::new(py, owner))))
+        Ok(Self::of_lane(lane))
     }
 
     /// Returns the legacy default stream of a device's primary context.
@@ -524,7 +423,7 @@ impl PyStream {
     fn close(&self, py: Python<'_>) {
         self.is_closed.store(true, Ordering::SeqCst);
         if !self.is_exported.load(Ordering::SeqCst) {
-            self.__clear__(py);
+            self.lane.close(py);
         }
     }
 
@@ -556,28 +455,6 @@ impl PyStream {
 
     fn __hash__(&self) -> u64 {
         self.number
-    }
-
-    /// The owner is a reference of this object as long as only such objects use the stream.
-    fn __traverse__(&self, visit: PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        let clones = |lane: &UntilReset<StreamHandle>| match &**lane {
-            StreamHandle::Stream(stream) => stream.references(),
-            _ => 0,
-        };
-        let Some(clones) = self.lane.peek(clones) else {
-            return Ok(());
-        };
-        let visit = |owner: &Option<Seen>| match owner {
-            Some(seen) => seen.traverse(&visit, self.address(), clones),
-            None => Ok(()),
-        };
-        self.owner.peek(visit).unwrap_or(Ok(()))
-    }
-
-    fn __clear__(&self, py: Python<'_>) {
-        self.let_another_report();
-        self.lane.close(py);
-        self.owner.close(py);
     }
 
     fn __repr__(&self) -> String {

@@ -78,7 +78,7 @@ pub(super) const SETTINGS: Operations = &[
     }),
     ("attributes of a stream", |s| {
         let stream = s.get::<Stream>()?;
-        let _ = (stream.references(), stream.context().id(), stream.as_raw());
+        let _ = (stream.context().id(), stream.as_raw());
         match s.below(4) {
             0 => {
                 let policy = stream.synchronization_policy()?;

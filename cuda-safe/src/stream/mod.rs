@@ -296,15 +296,6 @@ impl Stream {
         Self::from_parts(raw, ExecutionContext::Context(context.clone()), ownership, state)
     }
 
-    /// Returns the number of clones of this value, including this one and those in objects that retain the
-    /// stream. For language bindings, whose garbage collector must know which references to an owner it can
-    /// see.
-    #[doc(hidden)]
-    #[inline]
-    pub fn references(&self) -> usize {
-        Arc::strong_count(&self.inner)
-    }
-
     /// Returns the driver handle. The object keeps the ownership: do not destroy the handle.
     ///
     /// After this call other code may capture the stream. Therefore each allocation, free, host copy,

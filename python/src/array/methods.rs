@@ -183,7 +183,7 @@ impl PyDeviceArray {
         };
         // The owner keeps the stream alive, or the caller of the import promised to do so.
         let owner = owner.unwrap_or_else(|| py.None());
-        Ok(Some(PyStream::foreign(py, *handle, context, owner)?))
+        Ok(Some(PyStream::foreign(*handle, context, owner)?))
     }
 
     /// The device that has the memory.
