@@ -23,7 +23,7 @@ impl DefaultStream<'_> {
     #[doc(alias = "cuStreamWaitEvent")]
     #[inline]
     pub fn wait_event(&self, event: &Event) -> Result<()> {
-        let _current = self.context().enter()?;
+        let _current = self.current_context().enter()?;
         let on_event = event.state().enter(Operation::Wait);
         // SAFETY: the context of the stream is current. The event is alive, and the driver keeps the state that the
         // wait needs.
@@ -48,7 +48,7 @@ impl DefaultStream<'_> {
     #[inline]
     pub fn record_event(&self, event: &Event) -> Result<()> {
         same_context("the event", event.context(), self.context())?;
-        let _current = self.context().enter()?;
+        let _current = self.current_context().enter()?;
         if self.as_raw() == CU_STREAM_LEGACY {
             return self.enqueue_record(event);
         }

@@ -205,6 +205,13 @@ impl<'guard> DefaultStream<'guard> {
         })
     }
 
+    /// Returns the context that must be current for calls: that of the guard, which for a green context differs from
+    /// [`context`](Self::context).
+    #[inline]
+    pub(crate) fn current_context(&self) -> &Context {
+        self.guard.context()
+    }
+
     /// Returns the object that a graph of this stream's work retains.
     #[inline]
     pub(crate) fn retained(&self) -> RetainedStream {
