@@ -8,6 +8,7 @@ use cuda_safe::device::attribute::MEMORY_POOLS_SUPPORTED;
 use cuda_safe::graph::GraphAllocation;
 use cuda_safe::graph::{AllocOptions, InstantiateOptions, Node, NodeId, kind};
 use cuda_safe::memory::MemoryLocation;
+use cuda_safe::sys::CUresult;
 use cuda_safe::{
     Context, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, LaunchConfig, PinnedBuffer,
     Result, Stream, TypedKernel,
@@ -289,7 +290,14 @@ fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
     drop(executable);
     let last = graph.nodes().expect("nodes").last().copied();
     let last = last.expect("a node");
-    graph.add_free(&[last], &mut memory).expect("a node");
+    match graph.add_free(&[last], &mut memory) {
+        // Measured with driver 580: a graph that was instantiated without the free node cannot get it later.
+        Err(error) if !common::is_software() => {
+            assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+            return assert_eq!(buffer.to_vec().expect("a copy"), [9; 4]);
+        }
+        added => added.expect("a node"),
+    };
     for instantiate in [|graph: &Graph| graph.instantiate().expect("a graph"), with_auto_free] {
         let executable = instantiate(&graph);
         let refused = executable.launch(&stream);

@@ -588,7 +588,7 @@ fn frees_are_deferred_up_to_a_share_of_memory() {
     child::in_child(&[], || {
         let device = need!(common::gpu());
         let total = device.total_memory().expect("known");
-        let options = DeferOptions { share: 3e6 / total as f64, ..Default::default() };
+        let options = DeferOptions { share: 3.5e6 / total as f64, ..Default::default() };
         let context = own(&device, options);
         let free = || drop(MemoryPointer::allocate(&context, 1_000_000).expect("memory"));
         free();
