@@ -134,7 +134,8 @@ pub mod launch;
 pub mod manager;
 pub mod memory;
 pub mod module;
-#[cfg(all(doctest, feature = "default"))]
+#[cfg(doctest)]
+#[cfg(feature = "default")]
 mod must_not_compile;
 #[cfg(feature = "process")]
 pub mod process;
