@@ -251,12 +251,16 @@ pub(super) const CHANGES: Operations = &[
     }),
     ("disable a node", |s| {
         s.with(|s, drawn: &mut Drawn| {
-            let (node, on) = (node_of::<kind::Fill>(s, drawn)?, s.one_in(2));
+            let node = node_of::<kind::Fill>(s, drawn)?;
             let graph = drawn.graph.as_ref().ok_or(Skip)?;
             let running = drawn.executables.last_mut().ok_or(Skip)?;
             let mut nodes = running.executable.nodes(graph)?;
-            nodes.set_enabled(node, on)?;
-            Ok(assert_eq!(nodes.is_enabled(node)?, on))
+            // Launches of other threads need the node for the contents that they expect.
+            for on in [false, true] {
+                nodes.set_enabled(node, on)?;
+                assert_eq!(nodes.is_enabled(node)?, on);
+            }
+            Ok(())
         })
     }),
     ("exchange a host function of an executable graph", |s| {
