@@ -189,6 +189,7 @@ impl Graph {
     /// - [`Invalid::FreedTwice`] if the memory has a free node.
     /// - [`Invalid::BufferOfOtherGraph`] if another graph allocates
     ///   the memory.
+    /// - `CUDA_ERROR_INVALID_VALUE` if the graph was instantiated since the allocation node was added (driver 580).
     /// - See also [`add_empty`](Self::add_empty).
     ///
     /// Since CUDA 11.4. Raw: [`cuGraphAddMemFreeNode`](fn@cuda_sys::cuGraphAddMemFreeNode).
