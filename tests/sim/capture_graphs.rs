@@ -267,12 +267,12 @@ fn a_host_function_is_refused_or_stays_alive_once_the_driver_ends_the_capture() 
         let (inside, waits) = channel();
         let (ended, continues) = channel();
         let (returned, returns) = channel();
-        let channels = Mutex::new((continues, returns));
+        let (continues, returns) = (Mutex::new(continues), Mutex::new(returns));
         let (result, its) = (Arc::clone(&captured), stream.clone());
         set_call_hook(move |function| match function {
             "cuLaunchHostFunc" => {
                 inside.send(()).expect("received");
-                channels.lock().expect("no panic").0.recv().expect("sent");
+                continues.lock().expect("no panic").recv().expect("sent");
             }
             END => {
                 let mut graph = null_mut();
@@ -280,7 +280,7 @@ fn a_host_function_is_refused_or_stays_alive_once_the_driver_ends_the_capture() 
                 well!(cuGraphDestroy(graph));
                 *result.lock().expect("no panic") = Some(its.capture_host_function(|| ()));
                 ended.send(()).expect("received");
-                channels.lock().expect("no panic").1.recv().expect("sent");
+                returns.lock().expect("no panic").recv().expect("sent");
             }
             _ => {}
         });
