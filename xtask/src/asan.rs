@@ -33,6 +33,10 @@ const LEAKING: &[&str] = &[
     "forgotten_objects_only_leak",
     // A test that moves a body out of its graph, which is leaked.
     "a_body_that_is_moved_out_takes_its_graph_out_of_use",
+    // Tests that forget the stream of a context that was destroyed.
+    "sim::last_use::memory_is_unmapped_after",
+    // A test whose fatal error leaks an endpoint with its ids.
+    "a_copy_where_no_memory_is_bound_is_a_misuse",
     // A test that forgets a texture, with its stream and event.
     "a_forgotten_texture_only_leaks",
     // A test whose guard pops nothing, so its context is kept forever.
