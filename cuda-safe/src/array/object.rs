@@ -9,8 +9,7 @@ use crate::call::current::Entered;
 use crate::call::error::{Error, Result};
 use crate::call::function::{Answer, answer};
 use crate::event::{Event, LastUse};
-use crate::release;
-use crate::release::{Destroy, release};
+use crate::release::{self, Destroy, release};
 use crate::stream::Stream;
 use cuda_sys::CUresult;
 

@@ -15,8 +15,7 @@ use crate::context::{Context, PinnedMemory, SyncMemory};
 use crate::event::Event;
 use crate::manager::PinnedFlags;
 use crate::manager::registered::Registered;
-use crate::release;
-use crate::release::{Destroy, Handle, release};
+use crate::release::{self, Destroy, Handle, release};
 use core::ffi::c_void;
 use cuda_sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUmemAttach_flags,

@@ -7,8 +7,7 @@ use crate::call::function::{Answer, answer};
 use crate::call::ownership::Ownership;
 use crate::capture_state::StreamRef;
 use crate::context::Extension;
-use crate::release;
-use crate::release::{Destroy, Handle, KeepAlive, release_now};
+use crate::release::{self, Destroy, Handle, KeepAlive, release_now};
 use cuda_sys::{CUresult, CUstream};
 use std::sync::Arc;
 

@@ -7,8 +7,7 @@ use crate::call::error::{Rejected, Result};
 use crate::call::function::{Answer, answer, call};
 use crate::call::invalid::Invalid;
 use crate::device::Device;
-use crate::release;
-use crate::release::{Destroy, KeepAlive, Leftover, Root, release};
+use crate::release::{self, Destroy, KeepAlive, Leftover, Root, release};
 use cuda_sys::{
     CUlogicalEndpointFabricHandle, CUlogicalEndpointFlag, CUlogicalEndpointId,
     CUlogicalEndpointIpcHandleType as HandleType, CUlogicalEndpointProp, CUlogicalEndpointType,

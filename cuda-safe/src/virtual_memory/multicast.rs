@@ -11,8 +11,7 @@ use crate::call::invalid::Invalid;
 use crate::device::Device;
 use crate::memory::MemoryLocation;
 use crate::memory::pool::MemoryAccess;
-use crate::release;
-use crate::release::{Destroy, KeepAlive, Leftover, Root, release};
+use crate::release::{self, Destroy, KeepAlive, Leftover, Root, release};
 use cuda_sys::{
     CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastGranularity_flags as Granularity,
     CUmulticastObjectProp, CUresult,

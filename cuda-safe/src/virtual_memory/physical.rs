@@ -6,8 +6,7 @@ use crate::call::function::{Answer, answer, call};
 use crate::call::invalid::Invalid;
 use crate::device::Device;
 use crate::memory::MemoryLocation;
-use crate::release;
-use crate::release::{Destroy, Leftover, Root, release};
+use crate::release::{self, Destroy, Leftover, Root, release};
 use cuda_sys::{
     CUmemAllocationCompType, CUmemAllocationHandleType, CUmemAllocationProp,
     CUmemGenericAllocationHandle,
