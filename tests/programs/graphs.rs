@@ -26,6 +26,8 @@ pub(super) struct Drawn {
 pub(super) struct Running {
     pub(super) executable: ExecutableGraph,
     pub(super) functions: Vec<Arc<Runs>>,
+    /// Whether a launch may keep memory.
+    allocates: bool,
 }
 
 /// The launches and the runs of a host function.
@@ -121,7 +123,8 @@ impl Drawn {
     pub(super) fn instantiate(&mut self, options: &InstantiateOptions<'_>) -> Done {
         let executable = self.graph()?.instantiate_with(options)?;
         let functions = self.functions.iter().map(|(_, its)| Arc::clone(its));
-        self.executables.push(Running { executable, functions: functions.collect() });
+        let (functions, allocates) = (functions.collect(), !self.allocations.is_empty());
+        self.executables.push(Running { executable, functions, allocates });
         Ok(())
     }
 
@@ -328,8 +331,8 @@ pub(super) const GRAPHS: Operations = &[
     ("give an executable graph away", |s| {
         let mut drawn = s.take::<Drawn>()?;
         let running = drawn.executables.pop();
-        // Memory of a launch would be leaked.
-        let given = running.filter(|_| drawn.allocations.is_empty());
+        // Memory of a launch would be leaked, also after the allocation has moved to a parent graph.
+        let given = running.filter(|running| !running.allocates);
         match s.one_in(2) {
             true => drop(drawn),
             false => s.put(drawn),

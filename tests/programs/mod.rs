@@ -76,7 +76,10 @@ const SUBJECTS: &[Operations] = &[
     basic::BUFFERS,
     captures::CAPTURES,
     copies::COPIES,
+    // Twice, because graphs have the most state.
     graphs::GRAPHS,
+    graphs::GRAPHS,
+    graph_memory::MEMORY,
     graph_memory::MEMORY,
     arrays::ARRAYS,
     virtual_memory::VIRTUAL_MEMORY,
@@ -189,6 +192,11 @@ fn choose(random: &mut Random, (name, operation): &'static Operation) -> Choice 
     Choice { name, operation: *operation, numbers: std::array::from_fn(|_| random.next() as u8) }
 }
 
+/// Chooses eight operations on a subject.
+fn few(random: &mut Random, subject: Operations) -> [&'static Operation; 8] {
+    std::array::from_fn(|_| &subject[random.below(subject.len())])
+}
+
 impl Program {
     /// Returns the program of a seed.
     pub(crate) fn of(seed: u64) -> Self {
@@ -202,7 +210,8 @@ impl Program {
             Manager::Layered,
         ];
         let manager = manager[random.below(manager.len())];
-        // All operations of one subject, or a few of one to three subjects.
+        // All operations of one subject, or a few of one to three subjects. Half of the programs have a few
+        // operations on buffers too, whose work the other objects use.
         let (mut prepared, mut chosen) = (Vec::new(), Vec::new());
         let subjects = [1, 1, 2, 3][random.below(4)];
         for _ in 0..subjects {
@@ -210,8 +219,11 @@ impl Program {
             prepared.push(choose(&mut random, &subject[0]));
             match subjects == 1 && random.below(2) == 0 {
                 true => chosen.extend(subject),
-                false => chosen.extend((0..8).map(|_| &subject[random.below(subject.len())])),
+                false => chosen.extend(few(&mut random, subject)),
             }
+        }
+        if random.below(2) == 0 {
+            chosen.extend(few(&mut random, basic::BUFFERS));
         }
         let count = 10 + random.below(STEPS - 9);
         let steps = (0..count).map(|_| {
