@@ -8,7 +8,7 @@ use cuda_safe::device::attribute::MEMORY_POOLS_SUPPORTED;
 use cuda_safe::graph::GraphAllocation;
 use cuda_safe::graph::{AllocOptions, InstantiateOptions, Node, NodeId, kind};
 use cuda_safe::memory::MemoryLocation;
-use cuda_safe::sys::CUresult;
+use cuda_safe::sys::{CUresult, cuGraphAddMemFreeNode};
 use cuda_safe::{
     Context, DeviceBuffer, Error, ExecutableGraph, Graph, Invalid, LaunchConfig, PinnedBuffer,
     Result, Stream, TypedKernel,
@@ -281,23 +281,21 @@ fn a_buffer_outlives_the_graphs_that_allocated_it() {
 
 #[test]
 fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
-    let (_context, stream, graph) = need!(stage());
-    let (mut graph, mut memory) = keeping(graph);
-    let mut executable = graph.instantiate().expect("an executable graph");
+    let (context, stream, graph) = need!(stage());
+    let (mut child, mut memory) = keeping(graph);
+    let mut executable = child.instantiate().expect("an executable graph");
     executable.launch(&stream).expect("a launch");
     let mut buffer = executable.take_allocation(&memory, &stream).expect("kept");
     buffer.fill(9).expect("a fill");
     drop(executable);
-    let last = graph.nodes().expect("nodes").last().copied();
-    let last = last.expect("a node");
-    match graph.add_free(&[last], &mut memory) {
-        // Measured with driver 580: a graph that was instantiated without the free node cannot get it later.
-        Err(error) if !common::is_software() => {
-            assert_eq!(error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
-            return assert_eq!(buffer.to_vec().expect("a copy"), [9; 4]);
-        }
-        added => added.expect("a node"),
-    };
+    // Measured with driver 580: after an instantiation, the graph of the allocation node cannot get the free
+    // node. The parent of the moved graph can.
+    let refused = child.add_free(&[], &mut memory).expect_err("the graph was instantiated");
+    assert_eq!(refused.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
+    let mut graph = Graph::new(&context).expect("a graph");
+    need!(common::since(12, 9));
+    let child = graph.add_child_moved(&[], child).expect("a node");
+    graph.add_free(&[child.id()], &mut memory).expect("a node");
     for instantiate in [|graph: &Graph| graph.instantiate().expect("a graph"), with_auto_free] {
         let executable = instantiate(&graph);
         let refused = executable.launch(&stream);
@@ -310,6 +308,24 @@ fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
         executable.launch(&stream).expect("the memory is free");
     }
     stream.synchronize().expect("a wait");
+}
+
+/// Measured with driver 580.
+#[test]
+fn the_driver_accepts_a_free_node_in_another_graph_only_once() {
+    let (context, _, mut graph) = need!(stage());
+    let (_, memory) = alloc(&mut graph, 4);
+    let other = Graph::new(&context).expect("a graph");
+    let free = |graph: &Graph| {
+        let mut node = std::ptr::null_mut();
+        let (graph, address) = (graph.as_raw(), memory.as_raw());
+        // SAFETY: the graphs are alive, and the node is a local variable. No graph is launched.
+        unsafe { cuGraphAddMemFreeNode(&raw mut node, graph, std::ptr::null(), 0, address) }
+    };
+    assert_eq!(free(&other), CUresult::CUDA_SUCCESS);
+    for graph in [&graph, &other] {
+        assert_eq!(free(graph), CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
 }
 
 #[test]

@@ -257,30 +257,30 @@ fn a_moved_child_graph_allocates_memory_that_its_parent_uses() {
     });
 }
 
+/// Moves a graph into a new one, where a free node for the memory comes after it. The graph itself cannot get
+/// the node after an instantiation.
+fn freed_by_parent(context: &Context, child: Graph, memory: &mut GraphAllocation<i32>) -> Graph {
+    let mut graph = Graph::new(context).expect("a graph");
+    let child = graph.add_child_moved(&[], child).expect("a node");
+    graph.add_free(&[child.id()], memory).expect("a node");
+    graph
+}
+
 /// Returns an executable graph with a free node for memory that a buffer owns, which a launch before the free
 /// node was added kept. The buffer has the elements 9, and is bound to `stream`.
 fn freeing_memory_of_a_buffer(
     context: &Context,
     stream: &Stream,
-    is_moved: bool,
     instantiate: fn(&Graph) -> ExecutableGraph,
 ) -> (ExecutableGraph, DeviceBuffer<i32>, GraphAllocation<i32>) {
-    let (mut graph, mut memory) = keeping(context);
+    let (graph, mut memory) = keeping(context);
     let mut executable = graph.instantiate().expect("an executable graph");
     executable.launch(stream).expect("a launch");
     let buffer = executable.take_allocation(&memory, stream);
     let mut buffer = buffer.expect("the launch kept it");
     buffer.fill(9).expect("a fill");
     drop(executable);
-    let mut last = graph.nodes().expect("nodes").last().copied();
-    if is_moved {
-        let mut parent = Graph::new(context).expect("a graph");
-        let child = parent.add_child_moved(&[], graph).expect("a node");
-        last = Some(child.id());
-        graph = parent;
-    }
-    let last = last.expect("a node");
-    graph.add_free(&[last], &mut memory).expect("a node");
+    let graph = freed_by_parent(context, graph, &mut memory);
     (instantiate(&graph), buffer, memory)
 }
 
@@ -289,11 +289,9 @@ fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
         let plain: fn(&Graph) -> _ = |graph| graph.instantiate().expect("an executable graph");
-        for (is_moved, instantiate) in
-            [(false, plain), (false, with_auto_free), (true, plain), (true, with_auto_free)]
-        {
+        for instantiate in [plain, with_auto_free] {
             let (mut executable, buffer, memory) =
-                freeing_memory_of_a_buffer(&context, &stream, is_moved, instantiate);
+                freeing_memory_of_a_buffer(&context, &stream, instantiate);
             let refused = invalid(executable.launch(&stream));
             let why = Invalid::AllocationAlive { allocation: memory.number(), is_taken: true };
             assert_eq!(refused, why);
@@ -316,10 +314,10 @@ fn a_free_node_that_is_added_later_does_not_free_the_memory_of_a_buffer() {
 fn a_launch_with_a_free_node_comes_after_the_free_of_a_buffer_on_another_stream() {
     on(Profile::h200().with_race_detection(), |context| {
         let plain: fn(&Graph) -> _ = |graph| graph.instantiate().expect("an executable graph");
-        for (is_moved, instantiate) in [(false, plain), (true, with_auto_free)] {
+        for instantiate in [plain, with_auto_free] {
             let [stream, other] = streams(&context);
             let (executable, buffer, _memory) =
-                freeing_memory_of_a_buffer(&context, &stream, is_moved, instantiate);
+                freeing_memory_of_a_buffer(&context, &stream, instantiate);
             drop(buffer);
             executable.launch(&other).expect("the free is enqueued");
             executable.launch(&stream).expect("a launch");
@@ -330,13 +328,11 @@ fn a_launch_with_a_free_node_comes_after_the_free_of_a_buffer_on_another_stream(
         }
         // The free is enqueued before the instantiation, by the drop of the first executable graph.
         let [stream, other] = streams(&context);
-        let (mut graph, mut memory) = keeping(&context);
+        let (graph, mut memory) = keeping(&context);
         let executable = graph.instantiate().expect("an executable graph");
         executable.launch(&stream).expect("a launch");
         drop(executable);
-        let last = graph.nodes().expect("nodes").last().copied();
-        let last = last.expect("a node");
-        graph.add_free(&[last], &mut memory).expect("a node");
+        let graph = freed_by_parent(&context, graph, &mut memory);
         let executable = graph.instantiate().expect("an executable graph");
         executable.launch(&other).expect("a launch");
         drop(executable);
@@ -349,7 +345,7 @@ fn a_launch_with_a_free_node_comes_after_the_free_of_a_buffer_on_another_stream(
 fn a_deferred_free_does_not_free_the_memory_of_a_later_launch() {
     on(Profile::h200(), |context| {
         let [one, other] = streams(&context);
-        let (mut graph, mut memory) = keeping(&context);
+        let (graph, mut memory) = keeping(&context);
         let executable = with_auto_free(&graph);
         executable.launch(&one).expect("a launch");
         executable.launch(&other).expect("a launch");
@@ -357,9 +353,7 @@ fn a_deferred_free_does_not_free_the_memory_of_a_later_launch() {
         cuda_sim::clear_calls();
         drop(executable);
         assert_eq!(count("cuMemFreeAsync"), 0, "both streams are busy");
-        let last = graph.nodes().expect("nodes").last().copied();
-        let last = last.expect("a node");
-        graph.add_free(&[last], &mut memory).expect("a node");
+        let graph = freed_by_parent(&context, graph, &mut memory);
         let executable = with_auto_free(&graph);
         assert!(is_alive(executable.launch(&one)), "the free is deferred");
         assert_eq!(count("cuGraphLaunch"), 0);
@@ -376,15 +370,13 @@ fn a_deferred_free_does_not_free_the_memory_of_a_later_launch() {
 fn launches_with_a_free_node_for_free_memory_are_one_driver_call() {
     on(Profile::h200(), |context| {
         let stream = context.stream().expect("a stream");
-        let (mut graph, mut memory) = keeping(&context);
+        let (graph, mut memory) = keeping(&context);
         let executable = graph.instantiate().expect("an executable graph");
         executable.launch(&stream).expect("a launch");
         drop(executable);
         stream.synchronize().expect("a wait");
         drain(&context);
-        let last = graph.nodes().expect("nodes").last().copied();
-        let last = last.expect("a node");
-        graph.add_free(&[last], &mut memory).expect("a node");
+        let graph = freed_by_parent(&context, graph, &mut memory);
         // The first launch of the first one comes after the free.
         for _ in 0..2 {
             let executable = graph.instantiate().expect("an executable graph");
@@ -405,7 +397,7 @@ fn a_launch_with_a_free_node_does_not_refuse_another_one_in_progress() {
     on(Profile::h200(), |context| {
         let [stream, other] = streams(&context);
         let (executable, buffer, _memory) =
-            freeing_memory_of_a_buffer(&context, &stream, false, |graph| {
+            freeing_memory_of_a_buffer(&context, &stream, |graph| {
                 graph.instantiate().expect("an executable graph")
             });
         drop(buffer);
@@ -435,8 +427,7 @@ fn a_borrowed_stream_launches_a_graph_that_frees_its_memory() {
         let borrowed = unsafe { Stream::borrow_raw(stream.as_raw(), &context) };
         let borrowed = borrowed.expect("a stream");
         let plain: fn(&Graph) -> _ = |graph| graph.instantiate().expect("an executable graph");
-        let (executable, buffer, _memory) =
-            freeing_memory_of_a_buffer(&context, &stream, false, plain);
+        let (executable, buffer, _memory) = freeing_memory_of_a_buffer(&context, &stream, plain);
         let launch = || {
             // SAFETY: the launch is complete before the executable graph is dropped.
             unsafe { executable.launch_unchecked(&borrowed) }

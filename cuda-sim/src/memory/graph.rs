@@ -13,6 +13,10 @@ struct Reservation {
     device: usize,
     /// Number of nodes of graphs and executable graphs that have the address.
     holders: usize,
+    /// The graph of the allocation node.
+    graph: usize,
+    /// Whether the graph of the allocation node cannot get a free node.
+    refuses_free: bool,
 }
 
 #[derive(Debug, Default)]
@@ -42,7 +46,8 @@ impl Memory {
         // A real driver reserves the range of a free node again for later nodes of its graph. Here each
         // range is used for one node, so the use of a stale address can be detected.
         self.next += (size as u64 + GAP).next_multiple_of(ALIGNMENT);
-        let reservation = Reservation { size, context, device, holders: 1 };
+        let reservation =
+            Reservation { size, context, device, holders: 1, graph: 0, refuses_free: false };
         self.graph.reservations.insert(address, reservation);
         address
     }
@@ -63,9 +68,27 @@ impl Memory {
         }
     }
 
-    /// Returns whether an allocation node has this address.
-    pub(crate) fn is_of_node(&self, address: u64) -> bool {
-        self.graph.reservations.contains_key(&address)
+    /// Sets the graph of the allocation node.
+    pub(crate) fn set_graph_of_node(&mut self, address: u64, graph: usize) {
+        if let Some(its) = self.graph.reservations.get_mut(&address) {
+            its.graph = graph;
+        }
+    }
+
+    /// Notes that the graph of the allocation node cannot get a free node from now on.
+    pub(crate) fn refuse_free_node(&mut self, address: u64) {
+        if let Some(its) = self.graph.reservations.get_mut(&address) {
+            its.refuses_free = true;
+        }
+    }
+
+    /// Returns whether an allocation node has this address, and a graph can get a node that frees it.
+    ///
+    /// Measured with driver 580: the graph of the allocation node cannot, once it was instantiated or another
+    /// graph has a free node. Another graph can, also the parent of a moved child graph.
+    pub(crate) fn is_freeable_in(&self, address: u64, graph: usize) -> bool {
+        let reservation = self.graph.reservations.get(&address);
+        reservation.is_some_and(|its| its.graph != graph || !its.refuses_free)
     }
 
     /// Returns whether `len` bytes are in the range of one allocation node.

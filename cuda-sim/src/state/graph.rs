@@ -153,8 +153,13 @@ impl World {
                 its.roots.insert(handle);
             }
             its.memory_nodes += usize::from(kind.is_memory());
-            if let Kind::Free(address) = kind {
-                its.frees.insert(address);
+            match &kind {
+                Kind::Allocate(its) => self.memory.set_graph_of_node(its.address, graph),
+                Kind::Free(address) => {
+                    its.frees.insert(*address);
+                    self.memory.refuse_free_node(*address);
+                }
+                _ => {}
             }
         }
         for embedded in kind.embedded().to_vec() {

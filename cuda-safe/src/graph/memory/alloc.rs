@@ -189,7 +189,9 @@ impl Graph {
     /// - [`Invalid::FreedTwice`] if the memory has a free node.
     /// - [`Invalid::BufferOfOtherGraph`] if another graph allocates
     ///   the memory.
-    /// - `CUDA_ERROR_INVALID_VALUE` if the graph was instantiated since the allocation node was added (driver 580).
+    /// - `CUDA_ERROR_INVALID_VALUE` if this graph has the allocation node and was instantiated with it
+    ///   (driver 580). If the allocation node is in a [moved child](Self::add_child_moved), the parent can
+    ///   still get the free node.
     /// - See also [`add_empty`](Self::add_empty).
     ///
     /// Since CUDA 11.4. Raw: [`cuGraphAddMemFreeNode`](fn@cuda_sys::cuGraphAddMemFreeNode).

@@ -177,7 +177,7 @@ pub(crate) fn params(
 /// Returns a node that frees the memory of an allocation node, which another graph may have.
 pub(super) fn make_free(world: &World, graph: CUgraph, address: CUdeviceptr) -> Answer<Made> {
     let is_freed = world.graph(graph.addr())?.frees.contains(&address);
-    if is_freed || !world.memory.is_of_node(address) {
+    if is_freed || !world.memory.is_freeable_in(address, graph.addr()) {
         return Err(INVALID);
     }
     Ok(Made::anywhere(world, Kind::Free(address)))

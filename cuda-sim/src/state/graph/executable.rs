@@ -136,6 +136,7 @@ impl World {
         for kind in made.kinds() {
             if let Kind::Allocate(its) = kind {
                 self.memory.hold_reservation(its.address);
+                self.memory.refuse_free_node(its.address);
             }
         }
         let conditionals = made.conditionals.clone();
