@@ -28,14 +28,7 @@ pub(super) const MEMORY: Operations = &[
             added.map(drop)
         })
     }),
-    ("free node", |s| {
-        s.with(|s, drawn: &mut Drawn| {
-            let mut allocation = drawn.allocations.pop().ok_or(Skip)?;
-            let added = drawn.add(s, |_, graph, after| graph.add_free(after, &mut allocation));
-            drawn.allocations.push(allocation);
-            added.map(drop)
-        })
-    }),
+    ("free node", |s| s.with(free)),
     ("instantiate with free on launch", |s| {
         s.with(|_, drawn: &mut Drawn| {
             drawn.instantiate(&InstantiateOptions {
@@ -69,6 +62,17 @@ pub(super) const MEMORY: Operations = &[
             Ok(s.put(child))
         })
     }),
+    ("free an allocation in a parent", |s| {
+        let mut child = s.take::<Drawn>()?;
+        let mut parent = Drawn::of(Graph::new(s.context())?);
+        let inner = child.graph.take().ok_or(Skip)?;
+        parent.add(s, |_, graph, after| graph.add_child_moved(after, inner))?;
+        parent.take_from(&mut child);
+        s.put(child);
+        let freed = free(s, &mut parent);
+        s.put(parent);
+        freed
+    }),
     ("trim the memory of graphs", |s| Ok(s.context().device().trim_graph_memory()?)),
 ];
 
@@ -83,6 +87,14 @@ fn allocate(s: &mut Step<'_>, drawn: &mut Drawn) -> Done {
     let (mut allocation, value) = (allocated.ok_or(Skip)?, drawn.may_be(s.fresh()));
     drawn.add(s, |_, graph, after| graph.add_fill(after, &mut allocation, value))?;
     Ok(drawn.allocations.push(allocation))
+}
+
+/// Adds a node that frees the last allocation.
+fn free(s: &mut Step<'_>, drawn: &mut Drawn) -> Done {
+    let mut allocation = drawn.allocations.pop().ok_or(Skip)?;
+    let added = drawn.add(s, |_, graph, after| graph.add_free(after, &mut allocation));
+    drawn.allocations.push(allocation);
+    added.map(drop)
 }
 
 fn take(s: &mut Step<'_>) -> Done {

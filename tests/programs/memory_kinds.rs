@@ -18,9 +18,6 @@ use cuda_safe::{DeviceBuffer, PinnedBuffer, SharedBuffer, Stream};
 
 type Host = PinnedBuffer<u32>;
 
-/// The contents of new memory on the software driver.
-const UNINITIALIZED: u32 = 0xa5a5_a5a5;
-
 pub(super) const TENSOR: TensorLayout<'_> =
     TensorLayout { data_type: TensorDataType::F32, dims: &[32, 16, 8], strides: &[128, 2048] };
 pub(super) const TENSOR_LEN: usize = 32 * 16 * 8;
@@ -111,8 +108,9 @@ pub(super) const PARTS: Operations = &[
             _ => DeviceBuffer::uninit_from_pool(&s.get()?, &stream, LEN)?,
         };
         buffer.fill(value)?;
-        // A capture that another thread began may have recorded the fill.
-        let values = vec![value, UNINITIALIZED];
+        // A capture that another thread began may have recorded the fill, so that the elements are unknown.
+        let mut values = buffer.to_vec()?;
+        values.push(value);
         Ok(s.put(Held { buffer, values }))
     }),
     ("try to share a buffer", |s| {
