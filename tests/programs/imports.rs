@@ -4,8 +4,10 @@ use super::{Done, Held, LEN, Operations, Skip, Step, check, check_slice};
 use cuda_safe::Stream;
 use cuda_safe::interop::dlpack::{ConsumerStream, DataType, Export, ManagedTensor, MemoryKind};
 use cuda_safe::interop::{
-    ArrayView, ArrayViewMut, ExportedStream, ImportedArray, Index, Layout, StreamSync, TypeString,
+    ArrayView, ArrayViewMut, ExportedStream, Imported, ImportedArray, Index, Layout, StreamSync,
+    TypeString,
 };
+use std::sync::Arc;
 
 /// An imported array, with its possible values.
 type Import = (ImportedArray<u32>, Vec<u32>);
@@ -38,6 +40,14 @@ fn received(s: &mut Step<'_>, export: Export) -> Result<ManagedTensor, Skip> {
             unsafe { ManagedTensor::from_raw_versioned(raw.as_ptr()) }?
         }
     })
+}
+
+/// Fills an imported array with the last one of its possible values.
+fn fill(mut import: Imported, values: &[u32]) -> Done {
+    let value = *values.last().ok_or(Skip)?;
+    import.view_mut::<u32>()?.fill(value)?;
+    import.view_bits_mut::<u32>()?.fill(value)?;
+    Ok(check(&import.view::<u32>()?.to_vec()?, values))
 }
 
 fn sync(s: &mut Step<'_>) -> StreamSync {
@@ -110,20 +120,23 @@ pub(super) const IMPORTS: Operations = &[
     }),
     ("drop an import", |s| Ok(drop(s.take::<Import>()?))),
     ("import an interface", |s| {
-        // The array may not be used otherwise while it is imported.
-        s.with(|s, held: &mut Held| {
-            let array = held.buffer.array_interface()?;
-            let (stream, sync) = (s.get::<Stream>()?, sync(s));
-            if stream.context() != held.buffer.stream().context() {
-                return Err(Skip);
-            }
-            // SAFETY: the buffer outlives the import, and no other code uses it meanwhile.
-            let mut import = unsafe { array.import_untyped(&stream, sync, ()) }?;
-            let value = held.may_be(s.fresh());
-            import.view_mut::<u32>()?.fill(value)?;
-            import.view_bits_mut::<u32>()?.fill(value)?;
-            Ok(check(&import.view::<u32>()?.to_vec()?, &held.values))
-        })
+        let held = s.take::<Held>()?;
+        let (stream, sync) = (s.get::<Stream>()?, sync(s));
+        let (array, mut values) = (held.buffer.array_interface()?, held.values.clone());
+        let is_possible = stream.context() == held.buffer.stream().context();
+        // The buffer may not be used otherwise before the import drops its owner.
+        let owner = Arc::new(held);
+        if is_possible {
+            // SAFETY: the owner is the buffer, and no other code uses it meanwhile.
+            let import = unsafe { array.import_untyped(&stream, sync, Arc::clone(&owner)) };
+            values.push(s.fresh());
+            // Errors are allowed.
+            let _ = import.map_err(Skip::from).and_then(|import| fill(import, &values));
+        }
+        if let Ok(held) = Arc::try_unwrap(owner) {
+            s.put(Held { values, ..held });
+        }
+        Ok(())
     }),
     ("views with layouts", |s| {
         s.with(|s, held: &mut Held| {

@@ -166,7 +166,9 @@ impl ArrayInterface {
     /// - All earlier work on the memory must be enqueued on the named stream, or be complete if the
     ///   interface names no stream.
     /// - Until the import is dropped, no other code may enqueue work on the memory. Afterwards,
-    ///   other work must be ordered after the named stream's work.
+    ///   other work must be ordered after the named stream's work. If one of the streams is being
+    ///   captured when the import is dropped, or the drop runs in a host function, the release is
+    ///   deferred, and this applies until `owner` is dropped.
     ///
     /// With [`StreamSync::Ignore`], the caller must order the earlier and the later work itself.
     #[doc(alias = "__cuda_array_interface__")]
