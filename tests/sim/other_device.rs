@@ -9,15 +9,16 @@ use core::ffi::c_int;
 use core::ptr::{null, null_mut};
 use cuda_safe::sys::CUstreamCaptureMode;
 use cuda_safe::sys::{
-    CUcontext, CUevent, CUgraph, CUgraphNode, CUresult, CUstream, cuCtxSetCurrent,
-    cuCtxSynchronize, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain, cuEventCreate,
-    cuEventDestroy_v2, cuEventQuery, cuEventRecord, cuEventRecordWithFlags,
-    cuGraphAddEventRecordNode, cuGraphAddEventWaitNode, cuGraphEventRecordNodeSetEvent,
-    cuGraphEventWaitNodeSetEvent, cuGraphExecDestroy, cuGraphExecEventRecordNodeSetEvent,
-    cuGraphExecEventWaitNodeSetEvent, cuGraphLaunch, cuLaunchHostFunc, cuMemAddressFree,
-    cuMemFree_v2, cuMemMap, cuMemRelease, cuMemSetAccess, cuMemUnmap, cuMemcpyDtoD_v2,
-    cuMemcpyDtoDAsync_v2, cuMemcpyPeer, cuMemcpyPeerAsync, cuStreamBeginCapture_v2, cuStreamCreate,
-    cuStreamDestroy_v2, cuStreamEndCapture, cuStreamSynchronize, cuStreamWaitEvent,
+    CUcontext, CUevent, CUgraph, CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode,
+    CUresult, CUstream, cuCtxSetCurrent, cuCtxSynchronize, cuDevicePrimaryCtxRelease_v2,
+    cuDevicePrimaryCtxRetain, cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord,
+    cuEventRecordWithFlags, cuGraphAddEventRecordNode, cuGraphAddEventWaitNode,
+    cuGraphEventRecordNodeSetEvent, cuGraphEventWaitNodeSetEvent, cuGraphExecDestroy,
+    cuGraphExecEventRecordNodeSetEvent, cuGraphExecEventWaitNodeSetEvent, cuGraphExecUpdate_v2,
+    cuGraphLaunch, cuLaunchHostFunc, cuMemAddressFree, cuMemFree_v2, cuMemMap, cuMemRelease,
+    cuMemSetAccess, cuMemUnmap, cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, cuMemcpyPeer,
+    cuMemcpyPeerAsync, cuStreamBeginCapture_v2, cuStreamCreate, cuStreamDestroy_v2,
+    cuStreamEndCapture, cuStreamSynchronize, cuStreamWaitEvent,
 };
 use cuda_sim::Profile;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -177,6 +178,11 @@ fn only_a_graph_that_is_not_executable_takes_an_event_of_another_device_later() 
         }
         well!(cuGraphEventRecordNodeSetEvent(record, events[1]));
         well!(cuGraphEventWaitNodeSetEvent(wait, events[1]));
+        let mut why = CUgraphExecUpdateResultInfo::default();
+        let updated = code!(cuGraphExecUpdate_v2(executable, graph, &raw mut why));
+        assert_eq!(updated, CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+        let changed = CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        assert_eq!(why.result, changed);
         let changed = instantiate(graph);
         for executable in [executable, changed] {
             well!(cuGraphLaunch(executable, stream));

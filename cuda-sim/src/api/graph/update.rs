@@ -101,35 +101,12 @@ pub(crate) fn set_host(
     set(world, executable, node, made)
 }
 
-/// Fails if an event is of another device than the event of the node (measured). A node of a graph that is not
-/// executable accepts such an event.
-fn check_event(
-    world: &World,
-    executable: CUgraphExec,
-    node: CUgraphNode,
-    event: CUevent,
-) -> Answer {
-    let before = match kind(world, executable, node)? {
-        Kind::Record(event) | Kind::Wait(event) => *event,
-        _ => return Ok(()),
-    };
-    let device = |event: usize| {
-        let context = world.event(event).map(|its| its.context);
-        context.and_then(|its| world.context(its)).map(|its| its.device)
-    };
-    match (device(before), device(event.addr())) {
-        (Ok(before), Ok(new)) if before != new => Err(INVALID),
-        _ => Ok(()),
-    }
-}
-
 pub(crate) fn set_record(
     world: &mut World,
     executable: CUgraphExec,
     node: CUgraphNode,
     event: CUevent,
 ) -> Answer {
-    check_event(world, executable, node, event)?;
     let made = simple::make_record(world, event)?;
     set(world, executable, node, made)
 }
@@ -140,7 +117,6 @@ pub(crate) fn set_wait(
     node: CUgraphNode,
     event: CUevent,
 ) -> Answer {
-    check_event(world, executable, node, event)?;
     let made = simple::make_wait(world, event)?;
     set(world, executable, node, made)
 }

@@ -165,6 +165,12 @@ impl World {
                     return changed;
                 }
             }
+            // Measured. A node of a graph that is not executable accepts an event of another device.
+            (Kind::Record(old), Kind::Record(new)) | (Kind::Wait(old), Kind::Wait(new))
+                if self.device_of_event(*old) != self.device_of_event(*new) =>
+            {
+                return changed;
+            }
             (Kind::Conditional(old), Kind::Conditional(new))
                 if old.form != new.form || old.bodies.len() != new.bodies.len() =>
             {
@@ -173,6 +179,11 @@ impl World {
             _ => {}
         }
         Ok(())
+    }
+
+    fn device_of_event(&self, event: usize) -> Option<usize> {
+        let context = self.event(event).ok()?.context;
+        self.context(context).ok().map(|its| its.device)
     }
 
     fn topology(&self, graph: usize) -> Result<Topology, Mismatch> {
