@@ -61,8 +61,9 @@ fn a_kernel_adds_up_the_memory_of_all_devices() {
         });
         let stream = context.stream().expect("a stream");
         let object = object(&devices, 1);
-        let mappings = devices.map(mapping);
-        for (mapping, value) in mappings.iter().zip([5_u32, 6]) {
+        let mut mappings = devices.map(mapping);
+        for (mapping, value) in mappings.iter_mut().zip([5_u32, 6]) {
+            mapping.set_access(devices[0], MemoryAccess::ReadWrite).expect("access");
             // SAFETY: the mapping is alive, and only this stream uses it.
             let part = unsafe { DeviceBuffer::borrow_raw(mapping.address(), 2, &stream) };
             part.expect("memory").fill(value).expect("a fill");

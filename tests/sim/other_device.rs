@@ -9,16 +9,19 @@ use core::ffi::c_int;
 use core::ptr::{null, null_mut};
 use cuda_safe::sys::CUstreamCaptureMode;
 use cuda_safe::sys::{
-    CUcontext, CUevent, CUgraph, CUgraphExecUpdateResult, CUgraphExecUpdateResultInfo, CUgraphNode,
-    CUresult, CUstream, cuCtxSetCurrent, cuCtxSynchronize, cuDevicePrimaryCtxRelease_v2,
-    cuDevicePrimaryCtxRetain, cuEventCreate, cuEventDestroy_v2, cuEventQuery, cuEventRecord,
-    cuEventRecordWithFlags, cuGraphAddEventRecordNode, cuGraphAddEventWaitNode,
+    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph, CUgraphExecUpdateResult,
+    CUgraphExecUpdateResultInfo, CUgraphNode, CUmemorytype, CUresult, CUstream, cuCtxSetCurrent,
+    cuCtxSynchronize, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain, cuEventCreate,
+    cuEventDestroy_v2, cuEventQuery, cuEventRecord, cuEventRecordWithFlags,
+    cuGraphAddEventRecordNode, cuGraphAddEventWaitNode, cuGraphAddMemcpyNode, cuGraphAddMemsetNode,
     cuGraphEventRecordNodeSetEvent, cuGraphEventWaitNodeSetEvent, cuGraphExecDestroy,
     cuGraphExecEventRecordNodeSetEvent, cuGraphExecEventWaitNodeSetEvent, cuGraphExecUpdate_v2,
-    cuGraphLaunch, cuLaunchHostFunc, cuMemAddressFree, cuMemFree_v2, cuMemMap, cuMemRelease,
-    cuMemSetAccess, cuMemUnmap, cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, cuMemcpyPeer,
-    cuMemcpyPeerAsync, cuStreamBeginCapture_v2, cuStreamCreate, cuStreamDestroy_v2,
-    cuStreamEndCapture, cuStreamSynchronize, cuStreamWaitEvent,
+    cuGraphLaunch, cuLaunchHostFunc, cuMemAddressFree, cuMemAllocHost_v2, cuMemFree_v2,
+    cuMemFreeHost, cuMemMap, cuMemRelease, cuMemSetAccess, cuMemUnmap, cuMemcpyAsync,
+    cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2,
+    cuMemcpyHtoDAsync_v2, cuMemcpyPeer, cuMemcpyPeerAsync, cuMemsetD2D8Async, cuMemsetD8_v2,
+    cuMemsetD8Async, cuStreamBeginCapture_v2, cuStreamCreate, cuStreamDestroy_v2,
+    cuStreamEndCapture, cuStreamSynchronize, cuStreamWaitEvent, cuStreamWriteValue32_v2,
 };
 use cuda_sim::Profile;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -105,10 +108,10 @@ fn a_copy_between_contexts_needs_the_access_of_the_device_whose_context_it_names
 }
 
 #[test]
-fn a_copy_within_device_memory_needs_the_access_of_the_device_of_its_stream() {
+fn work_on_virtual_memory_needs_the_access_of_the_device_of_its_stream() {
     on_both(|both| {
         both.enter(1);
-        let other = memory(64);
+        let (other, host, mut node) = (memory(64), made!(cuMemAllocHost_v2(64)), null_mut());
         for access in [&[][..], &[0], &[1], &[0, 1]] {
             let start = mapped(access);
             for (device, (_, stream)) in both.0.into_iter().enumerate() {
@@ -118,14 +121,55 @@ fn a_copy_within_device_memory_needs_the_access_of_the_device_of_its_stream() {
                     code!(cuMemcpyDtoDAsync_v2(start, other, 64, stream)),
                     code!(cuMemcpyDtoDAsync_v2(other, start, 64, stream)),
                     code!(cuMemcpyDtoD_v2(start, other, 64)),
+                    code!(cuMemcpyHtoD_v2(start, host, 64)),
+                    code!(cuMemcpyHtoDAsync_v2(start, host, 64, stream)),
+                    code!(cuMemcpyDtoH_v2(host, start, 64)),
+                    code!(cuMemcpyDtoHAsync_v2(host, start, 64, stream)),
+                    code!(cuMemcpyAsync(start, host.addr() as u64, 64, stream)),
+                    code!(cuMemsetD8_v2(start, 1, 64)),
+                    code!(cuMemsetD8Async(start, 1, 64, stream)),
+                    code!(cuMemsetD2D8Async(start, 16, 1, 8, 4, stream)),
+                    code!(cuStreamWriteValue32_v2(stream, start, 0, 0)),
                 ];
-                assert_eq!(codes, [expected; 3], "access of {access:?}, stream of {device}");
+                assert_eq!(codes, [expected; 12], "access of {access:?}, stream of {device}");
                 well!(cuCtxSynchronize());
+                let graph = graph();
+                let fill = CUDA_MEMSET_NODE_PARAMS {
+                    dst: start,
+                    elementSize: 1,
+                    width: 64,
+                    height: 1,
+                    ..Default::default()
+                };
+                let mut copy = CUDA_MEMCPY3D {
+                    srcMemoryType: CUmemorytype::CU_MEMORYTYPE_HOST,
+                    srcHost: host,
+                    dstMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+                    dstDevice: start,
+                    WidthInBytes: 64,
+                    Height: 1,
+                    Depth: 1,
+                    ..Default::default()
+                };
+                let (node, context) = (&raw mut node, both.0[device].0);
+                let added =
+                    code!(cuGraphAddMemsetNode(node, graph, null(), 0, &raw const fill, context));
+                assert_eq!(added, expected);
+                let added =
+                    code!(cuGraphAddMemcpyNode(node, graph, null(), 0, &raw const copy, context));
+                assert_eq!(added, expected);
+                copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+                copy.srcDevice = other;
+                let added =
+                    code!(cuGraphAddMemcpyNode(node, graph, null(), 0, &raw const copy, context));
+                assert_eq!(added, expected);
+                destroy(graph);
             }
             well!(cuMemUnmap(start, PAGE));
             well!(cuMemAddressFree(start, PAGE));
         }
         well!(cuMemFree_v2(other));
+        well!(cuMemFreeHost(host));
     });
 }
 

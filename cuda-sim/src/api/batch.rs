@@ -4,7 +4,7 @@
 
 use super::Out;
 use super::copy::host_bytes;
-use super::memory::{check_given, check_pool_access};
+use super::memory::{check_access, check_given};
 use crate::account::misuse;
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
@@ -104,8 +104,8 @@ impl Plan {
     ) -> Answer {
         let target = place(world, to, len, Use::Write)?;
         let source = place(world, from, len, Use::Read)?;
-        for address in [to, from] {
-            check_pool_access(world, stream, address)?;
+        for (address, wanted) in [(to, Use::Write), (from, Use::Read)] {
+            check_access(world, stream, address, len, wanted)?;
         }
         let is_during = order == Order::CU_MEMCPY_SRC_ACCESS_ORDER_DURING_API_CALL;
         let is_in_order = order == Order::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;

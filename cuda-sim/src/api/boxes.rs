@@ -2,7 +2,7 @@
 
 use super::Out;
 use super::batch::Plan;
-use super::memory::{call_waits, check_given, check_pool_access};
+use super::memory::{call_waits, check_access, check_given};
 use crate::memory::Use;
 use crate::state::graph::copy::{CopyNode, Side};
 use crate::state::{Answer, World};
@@ -154,7 +154,7 @@ impl BoxCopy {
                 if !is_host {
                     check_given(world, start, len, wanted)?;
                     if !self.is_between_contexts {
-                        check_pool_access(world, stream, start)?;
+                        check_access(world, stream, start, len, wanted)?;
                     }
                 } else if start == 0 {
                     return Err(CUresult::CUDA_ERROR_INVALID_VALUE);

@@ -1,7 +1,7 @@
 //! 1-D copies. A copy of no bytes does nothing, whatever its addresses are, and a capture makes no node of it
 //! (measured).
 
-use super::memory::{call_waits, check_copied_on, check_given, check_given_on, check_pool_access};
+use super::memory::{call_waits, check_access, check_given, check_given_on};
 use crate::account::misuse;
 use crate::exec::Work;
 use crate::memory::Use;
@@ -24,7 +24,7 @@ pub(super) fn copy_in(
     }
     world.wait_for(|world| {
         check_given(world, to, size, Use::Write)?;
-        check_pool_access(world, stream, to)?;
+        check_access(world, stream, to, size, Use::Write)?;
         let bytes = host_bytes(from, size)?;
         Ok(Some(world.give(stream, Work::CopyIn { to, bytes }, Vec::new())))
     })?;
@@ -45,7 +45,7 @@ pub(super) fn copy_out(
     if size == 0 {
         return Ok(());
     }
-    check_pool_access(world, stream, from)?;
+    check_access(world, stream, from, size, Use::Read)?;
     world.wait_for(|world| Ok(Some(world.give(stream, Work::CopyByCall, Vec::new()))))?;
     copy_to_host(world, to, from, size)
 }
@@ -156,8 +156,8 @@ pub(super) fn copy_on_device_async(
     if size == 0 {
         return world.recording(stream).map(drop);
     }
-    check_copied_on(world, stream, from, size, Use::Read)?;
-    check_copied_on(world, stream, to, size, Use::Write)?;
+    check_given_on(world, stream, from, size, Use::Read)?;
+    check_given_on(world, stream, to, size, Use::Write)?;
     let work = Work::CopyOnDevice { from, to, len: size };
     world.give_or_capture(stream, work)
 }
@@ -176,7 +176,7 @@ pub(super) fn copy_on_device(
     }
     world.wait_for(|world| {
         for (address, wanted) in [(from, Use::Read), (to, Use::Write)] {
-            check_copied_on(world, stream, address, size, wanted)?;
+            check_given_on(world, stream, address, size, wanted)?;
         }
         let len = size;
         let work = Work::CopyOnDevice { from, to, len };

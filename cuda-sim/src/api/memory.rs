@@ -235,28 +235,7 @@ pub(super) fn check_given_on(
         return Ok(());
     }
     check_given(world, address, size, wanted)?;
-    check_pool_access(world, stream, address)
-}
-
-/// The same for a copy within device memory, which needs the access of the stream's device to virtual memory
-/// (measured). Whether fills and copies of host memory need it was not measured.
-pub(super) fn check_copied_on(
-    world: &World,
-    stream: usize,
-    address: CUdeviceptr,
-    size: usize,
-    wanted: Use,
-) -> Answer {
-    check_given_on(world, stream, address, size, wanted)?;
-    let home = world.streams.get(stream);
-    let home = home.filter(|its| its.capture.is_none() && world.memory.is_virtual(address));
-    match home {
-        Some(home) => {
-            let device = world.context(home.context)?.device;
-            check_given_to(world, Some(device), address, size, wanted)
-        }
-        None => Ok(()),
-    }
+    check_access(world, stream, address, size, wanted)
 }
 
 /// Returns whether a synchronous call on a stream waits until its work is complete (measured): it does if it
@@ -278,24 +257,39 @@ pub(super) fn call_waits(world: &World, stream: usize, addresses: &[CUdeviceptr]
     })
 }
 
-/// Fails for memory of a pool of another device if the pool gives the stream's device no access (from a test
-/// of NVIDIA).
-pub(super) fn check_pool_access(world: &World, stream: usize, address: CUdeviceptr) -> Answer {
+/// Fails if the device of a stream has no access to memory of a pool (from a test of NVIDIA), or to virtual memory
+/// (measured).
+pub(super) fn check_access(
+    world: &World,
+    stream: usize,
+    address: CUdeviceptr,
+    size: usize,
+    wanted: Use,
+) -> Answer {
     match world.streams.get(stream) {
-        Some(stream) => check_pool_access_of(world, stream.context, address),
+        Some(stream) => check_access_of(world, stream.context, address, size, wanted),
         None => Ok(()),
     }
 }
 
-/// Fails for memory of a pool of another device if the pool gives the context's device no access.
-pub(super) fn check_pool_access_of(world: &World, context: usize, address: CUdeviceptr) -> Answer {
+/// Fails if the device of a context has no access to memory of a pool, or to virtual memory.
+pub(super) fn check_access_of(
+    world: &World,
+    context: usize,
+    address: CUdeviceptr,
+    size: usize,
+    wanted: Use,
+) -> Answer {
+    let device = world.context(context)?.device;
+    if world.memory.is_virtual(address) {
+        return super::virtual_memory::check_mapped(world, Some(device), address, size, wanted);
+    }
     let allocation = world.memory.containing(address).map(|(_, its)| its);
     // All devices can use managed memory.
     let allocation = allocation.filter(|its| its.managed.is_none());
     let Some((pool, owner)) = allocation.and_then(|its| Some((its.pool?, its.device))) else {
         return Ok(());
     };
-    let device = world.context(context)?.device;
     if owner == device || world.memory.pool_access.contains(&(pool, device)) {
         return Ok(());
     }

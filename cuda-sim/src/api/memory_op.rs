@@ -1,6 +1,7 @@
 //! Stream memory operations, which write a word, change one or wait for one. The kinds of memory that support them
 //! were measured on an H200; the rest is unverified (from documentation).
 
+use super::memory::{check_access, check_given};
 use crate::exec::Work;
 use crate::memory::{Kind, Use};
 use crate::state::graph::node::{Kind as NodeKind, OperationsNode};
@@ -28,7 +29,18 @@ fn check(world: &World, address: u64, size: usize, wanted: Use) -> Answer {
     if managed || matches!(holder, Some(Kind::Ordered { .. })) {
         return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
     }
-    super::memory::check_given(world, address, size, wanted)
+    check_given(world, address, size, wanted)
+}
+
+/// Checks that the device of a stream has access to the word (measured for a write).
+fn check_access_of(world: &World, stream: usize, work: &Work) -> Answer {
+    let (at, size, wanted) = match work {
+        Work::WriteValue { at, bytes } => (*at, bytes.len(), Use::Write),
+        Work::WaitValue { at, size, .. } => (*at, *size, Use::Read),
+        Work::ReduceValue { at, size, .. } => (*at, *size, Use::Write),
+        _ => return Ok(()),
+    };
+    check_access(world, stream, at, size, wanted)
 }
 
 fn write(world: &World, address: u64, bytes: Vec<u8>, flags: c_uint) -> Answer<Work> {
@@ -57,6 +69,7 @@ pub(super) fn write_32(
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
     let work = write(world, address, value.to_ne_bytes().to_vec(), flags)?;
+    check_access_of(world, stream, &work)?;
     world.give_or_capture(stream, work)
 }
 
@@ -69,6 +82,7 @@ pub(super) fn write_64(
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
     let work = write(world, address, value.to_ne_bytes().to_vec(), flags)?;
+    check_access_of(world, stream, &work)?;
     world.give_or_capture(stream, work)
 }
 
@@ -81,6 +95,7 @@ pub(super) fn wait_32(
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
     let work = wait(world, address, value.into(), 4, flags)?;
+    check_access_of(world, stream, &work)?;
     world.give_or_capture(stream, work)
 }
 
@@ -93,6 +108,7 @@ pub(super) fn wait_64(
 ) -> Answer {
     let stream = world.stream(stream.addr())?;
     let work = wait(world, address, value, 8, flags)?;
+    check_access_of(world, stream, &work)?;
     world.give_or_capture(stream, work)
 }
 
@@ -113,7 +129,9 @@ pub(super) fn batch(
         let place = unsafe { operations.add(index) };
         // SAFETY: the caller passes `count` operations.
         let operation = unsafe { place.read() };
-        all.push(work(world, &operation)?);
+        let work = work(world, &operation)?;
+        check_access_of(world, stream, &work)?;
+        all.push(work);
     }
     if let Some(capture) = world.recording(stream)? {
         let node = OperationsNode::captured(all);

@@ -2,7 +2,7 @@
 
 use super::super::Out;
 use super::super::context::pointer;
-use super::super::memory::check_pool_access_of;
+use super::super::memory::check_access_of;
 use super::{INVALID, Made, Place, home, set};
 use crate::memory::{Kind as MemoryKind, Use};
 use crate::state::graph::copy::{CopyNode, Side};
@@ -65,21 +65,27 @@ fn check(world: &World, copy: &CopyNode) -> Answer {
     Ok(())
 }
 
-/// Fails for memory of a pool of another device if the pool gives the context's device no access. Unverified:
-/// the rule is that of copies on streams.
-fn check_pools(world: &World, copy: &CopyNode, context: Option<usize>) -> Answer {
+/// Fails if the context's device has no access to the memory.
+fn check_access(world: &World, copy: &CopyNode, context: Option<usize>) -> Answer {
     let Some(context) = context else {
         return Ok(());
     };
-    let sides = [&copy.from, &copy.to].into_iter();
-    let mut on_device = sides.filter(|side| !side.is_host(&world.memory));
-    on_device.try_for_each(|side| check_pool_access_of(world, context, side.start()))
+    let hosts = copy.hosts(&world.memory);
+    for (from, to) in copy.rows() {
+        for (address, is_host, wanted) in [(from, hosts[0], Use::Read), (to, hosts[1], Use::Write)]
+        {
+            if !is_host {
+                check_access_of(world, context, address, copy.extent[0], wanted)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Returns the checked node of a copy in a context.
 pub(crate) fn node(world: &World, copy: CopyNode, context: Option<usize>) -> Answer<Kind> {
     check(world, &copy)?;
-    check_pools(world, &copy, context)?;
+    check_access(world, &copy, context)?;
     Ok(copy.added(&world.memory))
 }
 

@@ -2,9 +2,10 @@
 
 use super::super::Out;
 use super::super::context::pointer;
-use super::super::memory::check_pool_access_of;
+use super::super::memory::check_access_of;
 use super::copy::check_device;
 use super::{INVALID, Made, Place, home, set};
+use crate::memory::Use;
 use crate::state::graph::fill::FillNode;
 use crate::state::graph::node::{Kind, Node};
 use crate::state::{Answer, World};
@@ -42,8 +43,9 @@ pub(super) fn make(
     };
     check(world, &fill)?;
     if let Some(context) = home.0 {
-        // Unverified: the rule is that of fills on streams.
-        check_pool_access_of(world, context, fill.at)?;
+        for (at, len) in fill.rows() {
+            check_access_of(world, context, at, len, Use::Write)?;
+        }
     }
     Ok(Made::new(world, Kind::Fill(Box::new(fill)), home))
 }
