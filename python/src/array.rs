@@ -444,6 +444,9 @@ pub(crate) fn as_cuda_array(obj: &Bound<'_, PyAny>, sync: bool) -> Result<PyDevi
 /// caller must keep these alive as long as the array, its views and its `stream`. If `owner` is a
 /// CuPy array and the stream is CuPy's current stream, the returned array keeps that stream object
 /// alive.
+///
+/// Python's collector runs the `__del__` methods of all objects of a reference cycle before it clears
+/// them. An owner that frees the memory in `__del__` must not refer to the array.
 #[pyfunction]
 #[pyo3(signature = (desc, owner = None, sync = true))]
 pub(crate) fn from_cuda_array_interface(
