@@ -3,17 +3,12 @@
 use crate::call::error::{Error, Result};
 use crate::call::function::{call, newest_or};
 use crate::call::invalid::Invalid;
-use crate::event::Event;
-use crate::graph::Retained;
 use crate::graph::exec::executable::ExecutableGraph;
 use crate::graph::kind;
 use crate::graph::kind::Kind;
-use crate::graph::nodes::arguments::{NodeArguments, NodeUses};
-use crate::graph::nodes::kernel::{KernelLaunch, Parameters};
 use crate::graph::rules::order::Claim;
 use crate::graph::rules::owners::Content;
-use crate::graph::{Graph, HostFunction, Node, NodeContext, NodeId};
-use crate::launch::{LaunchConfig, Params, TypedKernel};
+use crate::graph::{Graph, Node, NodeId};
 use cuda_sys::{
     CUgraphExec, CUgraphExecUpdateResult as Outcome, CUgraphExecUpdateResultInfo, CUgraphNode,
 };
@@ -29,8 +24,8 @@ use std::sync::Arc;
 /// If a change fails, the node is as before.
 #[derive(Debug)]
 pub struct ExecutableNodes<'a> {
-    executable: &'a mut ExecutableGraph,
-    graph: &'a Graph,
+    pub(crate) executable: &'a mut ExecutableGraph,
+    pub(crate) graph: &'a Graph,
 }
 
 /// The failure of [`ExecutableGraph::try_update`]. The executable graph is as before.
@@ -230,121 +225,6 @@ impl ExecutableGraph {
 }
 
 impl ExecutableNodes<'_> {
-    /// Changes a kernel node: the kernel, where it runs, the configuration and the arguments. Calls
-    /// `cuGraphExecKernelNodeSetParams`.
-    ///
-    /// The context of the node cannot change.
-    ///
-    /// # Errors
-    /// See [`Graph::add_kernel`]. In addition: [`Invalid::UnorderedAccess`] if the node now uses memory
-    /// that another node uses without order; [`Invalid::UpdatedFromOtherGraph`]; `CUDA_ERROR_INVALID_VALUE`
-    /// if the context differs.
-    ///
-    /// # Safety
-    /// See [`Graph::add_kernel`].
-    ///
-    /// Since CUDA 10.1 (through `cuGraphExecKernelNodeSetParams_v2` since 12.0). Raw:
-    /// [`cuGraphExecKernelNodeSetParams_v2`](fn@cuda_sys::cuGraphExecKernelNodeSetParams_v2).
-    #[doc(alias = "cuGraphExecKernelNodeSetParams")]
-    pub unsafe fn set_kernel<P: Params>(
-        &mut self,
-        node: Node<kind::Kernel>,
-        context: &impl NodeContext,
-        kernel: &TypedKernel<P>,
-        config: LaunchConfig,
-        arguments: impl NodeArguments<P>,
-    ) -> Result<()> {
-        let launch = KernelLaunch::new(kernel.kernel(), context.home()?.0, config)?;
-        let id = node.id();
-        let before = &self.executable.slots().get_in_bodies(id)?.content;
-        let uses = NodeUses::of_change(kernel.kernel().context(), before);
-        let changed = arguments.with_pointers(uses, |pointers, uses| {
-            let content = launch.changed_content(self.graph.slots(), uses)?;
-            let claims = self.set(id, content.as_ref(), |executable, node| {
-                launch.call(pointers, |parameters| match parameters {
-                    // SAFETY: the executable graph and the node exist, and the node is a kernel. The
-                    // context of the node is current. The kernel is alive, and there are as many
-                    // arguments, of as many bytes, as it has parameters. The driver copies them.
-                    Parameters::Newest(its) => unsafe {
-                        call!(cuGraphExecKernelNodeSetParams_v2(executable, node, its))
-                    },
-                    // SAFETY: as above.
-                    Parameters::Older(its) => unsafe {
-                        call!(abi::cuGraphExecKernelNodeSetParams(executable, node, its))
-                    },
-                })
-            })?;
-            Ok(content.map(|content| (content, claims)))
-        })?;
-        if let Some((content, claims)) = changed {
-            self.executable.replace(id, content, claims);
-        }
-        Ok(())
-    }
-
-    /// Changes the function of a host node. Calls `cuGraphExecHostNodeSetParams`.
-    ///
-    /// # Errors
-    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
-    ///
-    /// Since CUDA 10.2. Raw:
-    /// [`cuGraphExecHostNodeSetParams`](fn@cuda_sys::cuGraphExecHostNodeSetParams).
-    #[doc(alias = "cuGraphExecHostNodeSetParams")]
-    pub fn set_host_function(
-        &mut self,
-        node: Node<kind::HostFunction>,
-        function: impl Fn() + Send + Sync + 'static,
-    ) -> Result<()> {
-        let function = HostFunction::new(function);
-        let parameters = function.parameters();
-        let content = Content::new::<kind::HostFunction>(vec![Retained::HostFunction(function)]);
-        self.change(node, content, |executable, node| {
-            let parameters = &raw const parameters;
-            // SAFETY: the executable graph and the node exist, and the node is a host function. The
-            // executable graph owns the new function until its launches are complete.
-            unsafe { call!(cuGraphExecHostNodeSetParams(executable, node, parameters)) }
-        })
-    }
-
-    /// Changes the event that a node records. Calls `cuGraphExecEventRecordNodeSetEvent`.
-    ///
-    /// # Errors
-    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`]; `CUDA_ERROR_INVALID_VALUE` for an event of another
-    /// device than before.
-    ///
-    /// Since CUDA 11.1. Raw:
-    /// [`cuGraphExecEventRecordNodeSetEvent`](fn@cuda_sys::cuGraphExecEventRecordNodeSetEvent).
-    #[doc(alias = "cuGraphExecEventRecordNodeSetEvent")]
-    #[inline]
-    pub fn set_event_record(&mut self, node: Node<kind::EventRecord>, event: &Event) -> Result<()> {
-        let raw = event.raw();
-        let content = Content::new::<kind::EventRecord>(vec![Retained::Event(event.clone())]);
-        self.change(node, content, |executable, node| {
-            // SAFETY: the executable graph, the node and the event exist, and the node records an event.
-            unsafe { call!(cuGraphExecEventRecordNodeSetEvent(executable, node, raw)) }
-        })
-    }
-
-    /// Changes the event that a node waits for. Calls `cuGraphExecEventWaitNodeSetEvent`.
-    ///
-    /// # Errors
-    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`]; `CUDA_ERROR_INVALID_VALUE` for an event of another
-    /// device than before.
-    ///
-    /// Since CUDA 11.1. Raw:
-    /// [`cuGraphExecEventWaitNodeSetEvent`](fn@cuda_sys::cuGraphExecEventWaitNodeSetEvent).
-    #[doc(alias = "cuGraphExecEventWaitNodeSetEvent")]
-    #[inline]
-    pub fn set_event_wait(&mut self, node: Node<kind::EventWait>, event: &Event) -> Result<()> {
-        let raw = event.raw();
-        let content = Content::new::<kind::EventWait>(vec![Retained::Event(event.clone())]);
-        self.change(node, content, |executable, node| {
-            // SAFETY: the executable graph, the node and the event exist, and the node waits for an
-            // event.
-            unsafe { call!(cuGraphExecEventWaitNodeSetEvent(executable, node, raw)) }
-        })
-    }
-
     /// Changes the nodes of a child graph to those of a graph with the same nodes and edges. Calls
     /// `cuGraphExecChildGraphNodeSetParams`.
     ///
@@ -412,12 +292,6 @@ impl ExecutableNodes<'_> {
         Ok(enabled != 0)
     }
 
-    /// Returns the graph of the nodes.
-    #[inline]
-    pub(crate) fn graph(&self) -> &Graph {
-        self.graph
-    }
-
     /// Returns the handle of a node that exists in the graph and in the executable graph.
     ///
     /// # Errors
@@ -439,7 +313,7 @@ impl ExecutableNodes<'_> {
         set: impl FnOnce(CUgraphExec, CUgraphNode) -> Result<()>,
     ) -> Result<()> {
         let id = node.id();
-        let claims = self.set(id, Some(&content), set)?;
+        let claims = self.check_and_call(id, Some(&content), set)?;
         self.executable.replace(id, content, claims);
         Ok(())
     }
@@ -449,7 +323,7 @@ impl ExecutableNodes<'_> {
     ///
     /// # Errors
     /// See [`change`](Self::change).
-    fn set(
+    pub(crate) fn check_and_call(
         &self,
         id: NodeId,
         content: Option<&Content>,

@@ -3,15 +3,15 @@
 use super::{GraphBuffer, GraphPinned, GraphSlice, GraphSliceMut};
 use crate::call::current::ContextHandle;
 use crate::call::error::Result;
-use crate::call::function::call;
 use crate::call::invalid::Invalid;
 use crate::call::region::{Extent, Region};
 use crate::graph::Retained;
+use crate::graph::nodes::specification::specification;
 use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, kind};
 use crate::memory::{SharedBuffer, same_length};
 use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;
-use cuda_sys::{CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype};
+use cuda_sys::{CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUmemorytype};
 use std::ops::Range;
 
 /// Memory that a copy node reads: `&GraphBuffer`, `&GraphAllocation`, [`GraphSlice`], `&SharedBuffer` or
@@ -206,17 +206,8 @@ impl Graph {
         source: impl CopySource<T>,
         from: Region,
     ) -> Result<Node<kind::Copy>> {
-        let (copy, content) = prepare(self, extent, (target, to), (source, from))?;
-        let context = self.context().raw();
-        self.add_node(dependencies, content, |place| {
-            let (node, graph) = (place.node, place.graph);
-            let (dependencies, count) = (place.dependencies, place.count);
-            let copy = &raw const copy;
-            // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the node
-            // is a local variable. Both regions are within their memory, which the graph owns, and every
-            // bit pattern that host memory receives is a valid element. The context is alive.
-            unsafe { call!(cuGraphAddMemcpyNode(node, graph, dependencies, count, copy, context)) }
-        })
+        let (content, copy) = prepare(self, extent, (target, to), (source, from))?;
+        self.add(dependencies, content, &copy)
     }
 
     /// Changes a copy to one of all elements of `source` to `target`. Calls
@@ -258,12 +249,8 @@ impl Graph {
         source: impl CopySource<T>,
         from: Region,
     ) -> Result<()> {
-        let (copy, content) = prepare(self, extent, (target, to), (source, from))?;
-        self.change(node, content, |node| {
-            let copy = &raw const copy;
-            // SAFETY: the node exists and is a copy. See `add_copy_3d` for the rest.
-            unsafe { call!(cuGraphMemcpyNodeSetParams(node, copy)) }
-        })
+        let (content, copy) = prepare(self, extent, (target, to), (source, from))?;
+        self.set(node, content, &copy)
     }
 }
 
@@ -308,15 +295,8 @@ impl ExecutableNodes<'_> {
         source: impl CopySource<T>,
         from: Region,
     ) -> Result<()> {
-        let graph = self.graph();
-        let (copy, content) = prepare(graph, extent, (target, to), (source, from))?;
-        let context = graph.context().raw();
-        self.change(node, content, |executable, node| {
-            let copy = &raw const copy;
-            // SAFETY: the executable graph and the node exist, and the node is a copy. See `add_copy_3d`
-            // for the rest.
-            unsafe { call!(cuGraphExecMemcpyNodeSetParams(executable, node, copy, context)) }
-        })
+        let (content, copy) = prepare(self.graph, extent, (target, to), (source, from))?;
+        self.set(node, content, &copy)
     }
 }
 
@@ -328,13 +308,27 @@ fn whole<T>(target: &impl CopyTarget<T>, source: &impl CopySource<T>) -> Result<
     Ok((extent, Region::new(extent)))
 }
 
+/// The specification of a copy.
+struct Copy {
+    parameters: CUDA_MEMCPY3D,
+    context: CUcontext,
+}
+
+// SAFETY: both regions are within their memory, which the graph owns, and every bit pattern that host memory
+// receives is a valid element. The context is that of the graph.
+specification!(Copy: kind::Copy, |its| {
+    cuGraphAddMemcpyNode(&raw const its.parameters, its.context),
+    cuGraphMemcpyNodeSetParams(&raw const its.parameters),
+    cuGraphExecMemcpyNodeSetParams(&raw const its.parameters, its.context),
+});
+
 /// Checks a copy, and returns it in the driver's format, with the content of its node.
 fn prepare<T>(
     graph: &Graph,
     extent: Extent,
     (target, to): (impl CopyTarget<T>, Region),
     (source, from): (impl CopySource<T>, Region),
-) -> Result<(CUDA_MEMCPY3D, Content)> {
+) -> Result<(Content, Copy)> {
     let (target_memory, source_memory) = (target.memory(), source.memory());
     let to = to.checked(extent, target_memory.len)?;
     let from = from.checked(extent, source_memory.len)?;
@@ -381,5 +375,5 @@ fn prepare<T>(
             copy.dstHost = address.wrapping_byte_add(offset);
         }
     }
-    Ok((copy, content))
+    Ok((content, Copy { parameters: copy, context: graph.context().raw() }))
 }

@@ -3,13 +3,13 @@
 use super::GraphSliceMut;
 use crate::call::current::ContextHandle;
 use crate::call::error::Result;
-use crate::call::function::call;
 use crate::call::invalid::Invalid;
 use crate::call::region::{Extent, Region};
 use crate::graph::Retained;
+use crate::graph::nodes::specification::specification;
 use crate::graph::{Content, ExecutableNodes, Graph, Node, NodeId, NodeUses, kind};
 use bytemuck::NoUninit;
-use cuda_sys::CUDA_MEMSET_NODE_PARAMS;
+use cuda_sys::{CUDA_MEMSET_NODE_PARAMS, CUcontext};
 
 impl Graph {
     /// Adds a fill that sets all elements of `target` to `value`. Calls `cuGraphAddMemsetNode`.
@@ -50,17 +50,8 @@ impl Graph {
         region: Region,
         value: T,
     ) -> Result<Node<kind::Fill>> {
-        let (fill, content) = prepare(self, extent, target.into(), region, value)?;
-        let context = self.context().raw();
-        self.add_node(dependencies, content, |place| {
-            let (node, graph) = (place.node, place.graph);
-            let (dependencies, count) = (place.dependencies, place.count);
-            let fill = &raw const fill;
-            // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the node
-            // is a local variable. The region is within its memory, which the graph owns. The context is
-            // alive.
-            unsafe { call!(cuGraphAddMemsetNode(node, graph, dependencies, count, fill, context)) }
-        })
+        let (content, fill) = prepare(self, extent, target.into(), region, value)?;
+        self.add(dependencies, content, &fill)
     }
 
     /// Changes a fill: the memory and the value. Calls `cuGraphMemsetNodeSetParams`.
@@ -100,15 +91,11 @@ impl Graph {
         region: Region,
         value: T,
     ) -> Result<()> {
-        let (fill, content) = prepare(self, extent, target.into(), region, value)?;
+        let (content, fill) = prepare(self, extent, target.into(), region, value)?;
         // A driver (580) refuses the call without a current context.
         let context = self.context().clone();
         let _current = context.enter()?;
-        self.change(node, content, |node| {
-            let fill = &raw const fill;
-            // SAFETY: the node exists and is a fill. See `add_fill_2d` for the rest.
-            unsafe { call!(cuGraphMemsetNodeSetParams(node, fill)) }
-        })
+        self.set(node, content, &fill)
     }
 }
 
@@ -149,25 +136,32 @@ impl ExecutableNodes<'_> {
         region: Region,
         value: T,
     ) -> Result<()> {
-        let (fill, content) = prepare(self.graph(), extent, target.into(), region, value)?;
-        let context = self.graph().context().raw();
-        self.change(node, content, |executable, node| {
-            let fill = &raw const fill;
-            // SAFETY: the executable graph and the node exist, and the node is a fill. See `add_fill_2d`
-            // for the rest.
-            unsafe { call!(cuGraphExecMemsetNodeSetParams(executable, node, fill, context)) }
-        })
+        let (content, fill) = prepare(self.graph, extent, target.into(), region, value)?;
+        self.set(node, content, &fill)
     }
 }
 
-/// Checks a fill, and returns it in the driver's format, with the content of its node.
+/// The specification of a fill.
+struct Fill {
+    parameters: CUDA_MEMSET_NODE_PARAMS,
+    context: CUcontext,
+}
+
+// SAFETY: the region is within its memory, which the graph owns. The context is that of the graph.
+specification!(Fill: kind::Fill, |its| {
+    cuGraphAddMemsetNode(&raw const its.parameters, its.context),
+    cuGraphMemsetNodeSetParams(&raw const its.parameters),
+    cuGraphExecMemsetNodeSetParams(&raw const its.parameters, its.context),
+});
+
+/// Checks a fill, and returns the content of its node and its specification.
 fn prepare<T: NoUninit>(
     graph: &Graph,
     extent: Extent,
     target: GraphSliceMut<'_, T>,
     region: Region,
     value: T,
-) -> Result<(CUDA_MEMSET_NODE_PARAMS, Content)> {
+) -> Result<(Content, Fill)> {
     let target = target.into_whole();
     let checked = region.checked(extent, target.len())?;
     if extent.depth > 1 {
@@ -190,7 +184,7 @@ fn prepare<T: NoUninit>(
     uses.add(target.used(region.elements(extent), true))?;
     let content = uses.content::<kind::Fill>(graph.slots(), [] as [Retained; 0])?;
     let size = size_of::<T>();
-    let fill = CUDA_MEMSET_NODE_PARAMS {
+    let parameters = CUDA_MEMSET_NODE_PARAMS {
         dst: target.address() + (region.offset * size) as u64,
         pitch: region.pitch * size,
         value: bits,
@@ -199,5 +193,5 @@ fn prepare<T: NoUninit>(
         width: extent.width,
         height: extent.height,
     };
-    Ok((fill, content))
+    Ok((content, Fill { parameters, context: graph.context().raw() }))
 }

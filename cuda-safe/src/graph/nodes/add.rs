@@ -1,16 +1,14 @@
-//! Adding nodes: what all kinds of nodes share, empty nodes, host functions, and events.
+//! Adding and removing nodes: what all kinds of nodes share, and empty nodes.
 
 use crate::call::error::{Error, Result};
 use crate::call::function::call;
 use crate::call::invalid::Invalid;
-use crate::event::Event;
-use crate::graph::Retained;
 use crate::graph::kind::Kind;
 use crate::graph::rules::access::Before;
 use crate::graph::rules::edges::repeated;
 use crate::graph::rules::owners::{Content, EdgesBefore};
-use crate::graph::{Graph, HostFunction, Node, NodeId, kind};
-use cuda_sys::{CUDA_HOST_NODE_PARAMS, CUgraph, CUgraphNode, CUresult};
+use crate::graph::{Graph, Node, NodeId, kind};
+use cuda_sys::{CUgraph, CUgraphNode, CUresult};
 
 /// The arguments that all functions that add a node share.
 pub(crate) struct Place {
@@ -97,93 +95,6 @@ impl Graph {
             // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the
             // node is a local variable.
             unsafe { call!(cuGraphAddEmptyNode(node, graph, dependencies, count)) }
-        })
-    }
-
-    /// Adds a host function, which a driver thread runs once in each launch. Calls
-    /// `cuGraphAddHostNode`.
-    ///
-    /// The graph owns the function. Executable graphs that differ can run it at the same time.
-    ///
-    /// If the function panics, [`ExecutableGraph::take_panic`](crate::graph::ExecutableGraph::take_panic)
-    /// returns the panic, and the launch continues. Inside the function the driver rejects most calls,
-    /// and this crate rejects blocking calls. See
-    /// [`Stream::launch_host_function`](crate::Stream::launch_host_function).
-    ///
-    /// # Errors
-    /// See [`add_empty`](Self::add_empty).
-    ///
-    /// Since CUDA 10.0. Raw: [`cuGraphAddHostNode`](fn@cuda_sys::cuGraphAddHostNode).
-    #[doc(alias = "cuGraphAddHostNode")]
-    pub fn add_host_function(
-        &mut self,
-        dependencies: &[NodeId],
-        function: impl Fn() + Send + Sync + 'static,
-    ) -> Result<Node<kind::HostFunction>> {
-        let function = HostFunction::new(function);
-        let parameters: CUDA_HOST_NODE_PARAMS = function.parameters();
-        let content = Content::new::<kind::HostFunction>(vec![Retained::HostFunction(function)]);
-        self.add_node(dependencies, content, |place| {
-            let (node, graph) = (place.node, place.graph);
-            let (dependencies, count) = (place.dependencies, place.count);
-            let parameters = &raw const parameters;
-            // SAFETY: as in `add_empty`. The graph and its executable graphs own the function until
-            // their launches are complete.
-            unsafe { call!(cuGraphAddHostNode(node, graph, dependencies, count, parameters)) }
-        })
-    }
-
-    /// Adds a node that records an event in each launch. Calls `cuGraphAddEventRecordNode`.
-    ///
-    /// Waiting for the event outside the graph waits for the last launch that has begun. The graph
-    /// retains the event.
-    ///
-    /// # Errors
-    /// See [`add_empty`](Self::add_empty).
-    ///
-    /// Since CUDA 11.1. Raw: [`cuGraphAddEventRecordNode`](fn@cuda_sys::cuGraphAddEventRecordNode).
-    #[doc(alias = "cuGraphAddEventRecordNode")]
-    #[inline]
-    pub fn add_event_record(
-        &mut self,
-        dependencies: &[NodeId],
-        event: &Event,
-    ) -> Result<Node<kind::EventRecord>> {
-        let event = event.clone();
-        let raw = event.raw();
-        let content = Content::new::<kind::EventRecord>(vec![Retained::Event(event)]);
-        self.add_node(dependencies, content, |place| {
-            let (node, graph) = (place.node, place.graph);
-            let (dependencies, count) = (place.dependencies, place.count);
-            // SAFETY: as in `add_empty`. The graph retains the event.
-            unsafe { call!(cuGraphAddEventRecordNode(node, graph, dependencies, count, raw)) }
-        })
-    }
-
-    /// Adds a node that waits for an event in each launch. Calls `cuGraphAddEventWaitNode`.
-    ///
-    /// A launch waits for the most recent record of the event at the time of the launch call. If the
-    /// event was never recorded, the node does not wait. The graph retains the event.
-    ///
-    /// # Errors
-    /// See [`add_empty`](Self::add_empty).
-    ///
-    /// Since CUDA 11.1. Raw: [`cuGraphAddEventWaitNode`](fn@cuda_sys::cuGraphAddEventWaitNode).
-    #[doc(alias = "cuGraphAddEventWaitNode")]
-    #[inline]
-    pub fn add_event_wait(
-        &mut self,
-        dependencies: &[NodeId],
-        event: &Event,
-    ) -> Result<Node<kind::EventWait>> {
-        let event = event.clone();
-        let raw = event.raw();
-        let content = Content::new::<kind::EventWait>(vec![Retained::Event(event)]);
-        self.add_node(dependencies, content, |place| {
-            let (node, graph) = (place.node, place.graph);
-            let (dependencies, count) = (place.dependencies, place.count);
-            // SAFETY: as in `add_empty`. The graph retains the event.
-            unsafe { call!(cuGraphAddEventWaitNode(node, graph, dependencies, count, raw)) }
         })
     }
 

@@ -1,9 +1,12 @@
-//! Host functions of graphs.
+//! Nodes that call a host function.
 
 use crate::call::error::Result;
 use crate::call::fork;
 use crate::call::host_panic::HostPanic;
 use crate::call::report::count_leak;
+use crate::graph::nodes::specification::specification;
+use crate::graph::rules::owners::Content;
+use crate::graph::{ExecutableNodes, Graph, Node, NodeId, Retained, kind};
 use crate::stream::run_inside;
 use core::ffi::c_void;
 use cuda_sys::CUDA_HOST_NODE_PARAMS;
@@ -15,6 +18,89 @@ pub(crate) struct HostFunction {
     /// `None` only while this value is dropped.
     function: Option<Box<dyn Fn() + Send + Sync>>,
     panicked: HostPanic,
+}
+
+/// The parameters of a node that calls a host function.
+struct HostCall(CUDA_HOST_NODE_PARAMS);
+
+// SAFETY: the content of the node owns the function, and the driver copies the parameters.
+specification!(HostCall: kind::HostFunction, |its| {
+    cuGraphAddHostNode(&raw const its.0),
+    cuGraphHostNodeSetParams(&raw const its.0),
+    cuGraphExecHostNodeSetParams(&raw const its.0),
+});
+
+#[inline]
+fn content(function: Arc<HostFunction>) -> Content {
+    Content::new::<kind::HostFunction>(vec![Retained::HostFunction(function)])
+}
+
+impl Graph {
+    /// Adds a host function, which a driver thread runs once in each launch. Calls
+    /// `cuGraphAddHostNode`.
+    ///
+    /// The graph owns the function. Executable graphs that differ can run it at the same time.
+    ///
+    /// If the function panics, [`ExecutableGraph::take_panic`](crate::graph::ExecutableGraph::take_panic)
+    /// returns the panic, and the launch continues. Inside the function the driver rejects most calls,
+    /// and this crate rejects blocking calls. See
+    /// [`Stream::launch_host_function`](crate::Stream::launch_host_function).
+    ///
+    /// # Errors
+    /// See [`add_empty`](Self::add_empty).
+    ///
+    /// Since CUDA 10.0. Raw: [`cuGraphAddHostNode`](fn@cuda_sys::cuGraphAddHostNode).
+    #[doc(alias = "cuGraphAddHostNode")]
+    pub fn add_host_function(
+        &mut self,
+        dependencies: &[NodeId],
+        function: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Node<kind::HostFunction>> {
+        let function = HostFunction::new(function);
+        let specification = HostCall(function.parameters());
+        self.add(dependencies, content(function), &specification)
+    }
+
+    /// Changes the function of a host node. Calls `cuGraphHostNodeSetParams`.
+    ///
+    /// Executable graphs are not affected. The graph drops the function that the node had before, unless
+    /// an executable graph shares it.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraphNode`](crate::Invalid::OtherGraphNode);
+    /// [`Invalid::NoSuchNode`](crate::Invalid::NoSuchNode).
+    ///
+    /// Since CUDA 10.0. Raw: [`cuGraphHostNodeSetParams`](fn@cuda_sys::cuGraphHostNodeSetParams).
+    #[doc(alias = "cuGraphHostNodeSetParams")]
+    pub fn set_host_function(
+        &mut self,
+        node: Node<kind::HostFunction>,
+        function: impl Fn() + Send + Sync + 'static,
+    ) -> Result<()> {
+        let function = HostFunction::new(function);
+        let specification = HostCall(function.parameters());
+        self.set(node, content(function), &specification)
+    }
+}
+
+impl ExecutableNodes<'_> {
+    /// Changes the function of a host node. Calls `cuGraphExecHostNodeSetParams`.
+    ///
+    /// # Errors
+    /// [`Invalid::OtherGraphNode`]; [`Invalid::NoSuchNode`].
+    ///
+    /// Since CUDA 10.2. Raw:
+    /// [`cuGraphExecHostNodeSetParams`](fn@cuda_sys::cuGraphExecHostNodeSetParams).
+    #[doc(alias = "cuGraphExecHostNodeSetParams")]
+    pub fn set_host_function(
+        &mut self,
+        node: Node<kind::HostFunction>,
+        function: impl Fn() + Send + Sync + 'static,
+    ) -> Result<()> {
+        let function = HostFunction::new(function);
+        let specification = HostCall(function.parameters());
+        self.set(node, content(function), &specification)
+    }
 }
 
 impl HostFunction {

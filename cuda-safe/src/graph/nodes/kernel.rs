@@ -6,14 +6,16 @@ use crate::call::invalid::Invalid;
 use crate::context::Context;
 use crate::graph::Retained;
 use crate::graph::nodes::arguments::{NodeArguments, NodeUses};
+use crate::graph::nodes::specification::Specification;
 use crate::graph::rules::owners::{Content, Slots};
-use crate::graph::{Graph, Node, NodeId, kind};
+use crate::graph::{ExecutableNodes, Graph, Node, NodeId, Place, kind};
 use crate::green::GreenContext;
 use crate::launch::{LaunchConfig, Params, TypedKernel};
 use crate::module::Kernel;
 use crate::stream::{ExecutionContext, Stream, same_context};
 use core::ffi::c_void;
-use cuda_sys::{CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1};
+use cuda_sys::{CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUgraphExec, CUgraphNode};
+use std::marker::PhantomData;
 
 /// A context in which a kernel node runs: a [`Context`], a
 /// [`GreenContext`](crate::green::GreenContext), or that of a [`Stream`]. This trait is sealed.
@@ -150,50 +152,87 @@ impl Graph {
         let uses = NodeUses::new(kernel.kernel().context());
         arguments.with_pointers(uses, |pointers, uses| {
             let content = launch.content(self.slots(), uses)?;
-            self.add_node(dependencies, content, |place| {
-                launch.call(pointers, |newest| match newest {
-                    Parameters::Newest(parameters) => {
-                        let (node, graph) = (place.node, place.graph);
-                        let (dependencies, count) = (place.dependencies, place.count);
-                        // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them,
-                        // and the node is a local variable. The context of the node is current. The
-                        // kernel is alive, and there are as many arguments, of as many bytes, as it has
-                        // parameters. The driver copies them.
-                        unsafe {
-                            call!(cuGraphAddKernelNode_v2(
-                                node,
-                                graph,
-                                dependencies,
-                                count,
-                                parameters
-                            ))
-                        }
-                    }
-                    Parameters::Older(parameters) => {
-                        let (node, graph) = (place.node, place.graph);
-                        let (dependencies, count) = (place.dependencies, place.count);
-                        // SAFETY: as above.
-                        unsafe {
-                            call!(abi::cuGraphAddKernelNode(
-                                node,
-                                graph,
-                                dependencies,
-                                count,
-                                parameters
-                            ))
-                        }
-                    }
-                })
-            })
+            self.add(dependencies, content, &launch.with(pointers))
+        })
+    }
+
+    /// Changes a kernel node: the kernel, where it runs, the configuration and the arguments. Calls
+    /// `cuGraphKernelNodeSetParams`.
+    ///
+    /// Executable graphs are not affected: see
+    /// [`ExecutableNodes::set_kernel`](crate::graph::ExecutableNodes::set_kernel). The
+    /// [attributes](crate::graph::nodes::node_attribute) of the node stay. The graph drops the objects that the node
+    /// used before, unless an executable graph shares them. If the change fails, the node is as before.
+    ///
+    /// # Errors
+    /// See [`add_kernel`](Self::add_kernel).
+    ///
+    /// # Safety
+    /// See [`add_kernel`](Self::add_kernel).
+    ///
+    /// Since CUDA 10.0 (through `cuGraphKernelNodeSetParams_v2` since 12.0). Raw:
+    /// [`cuGraphKernelNodeSetParams_v2`](fn@cuda_sys::cuGraphKernelNodeSetParams_v2).
+    #[doc(alias = "cuGraphKernelNodeSetParams")]
+    pub unsafe fn set_kernel<P: Params>(
+        &mut self,
+        node: Node<kind::Kernel>,
+        context: &impl NodeContext,
+        kernel: &TypedKernel<P>,
+        config: LaunchConfig,
+        arguments: impl NodeArguments<P>,
+    ) -> Result<()> {
+        let launch = KernelLaunch::new(kernel.kernel(), context.home()?.0, config)?;
+        let uses = NodeUses::new(kernel.kernel().context());
+        arguments.with_pointers(uses, |pointers, uses| {
+            let content = launch.content(self.slots(), uses)?;
+            self.set(node, content, &launch.with(pointers))
         })
     }
 }
 
-/// The parameters of a kernel node for the driver.
-pub(crate) enum Parameters {
-    /// Since CUDA 12.0.
-    Newest(*const CUDA_KERNEL_NODE_PARAMS),
-    Older(*const CUDA_KERNEL_NODE_PARAMS_v1),
+impl ExecutableNodes<'_> {
+    /// Changes a kernel node: the kernel, where it runs, the configuration and the arguments. Calls
+    /// `cuGraphExecKernelNodeSetParams`.
+    ///
+    /// The context of the node cannot change.
+    ///
+    /// # Errors
+    /// See [`Graph::add_kernel`]. In addition: [`Invalid::UnorderedAccess`] if the node now uses memory
+    /// that another node uses without order; [`Invalid::UpdatedFromOtherGraph`]; `CUDA_ERROR_INVALID_VALUE`
+    /// if the context differs.
+    ///
+    /// # Safety
+    /// See [`Graph::add_kernel`].
+    ///
+    /// Since CUDA 10.1 (through `cuGraphExecKernelNodeSetParams_v2` since 12.0). Raw:
+    /// [`cuGraphExecKernelNodeSetParams_v2`](fn@cuda_sys::cuGraphExecKernelNodeSetParams_v2).
+    #[doc(alias = "cuGraphExecKernelNodeSetParams")]
+    pub unsafe fn set_kernel<P: Params>(
+        &mut self,
+        node: Node<kind::Kernel>,
+        context: &impl NodeContext,
+        kernel: &TypedKernel<P>,
+        config: LaunchConfig,
+        arguments: impl NodeArguments<P>,
+    ) -> Result<()> {
+        let launch = KernelLaunch::new(kernel.kernel(), context.home()?.0, config)?;
+        let id = node.id();
+        let before = &self.executable.slots().get_in_bodies(id)?.content;
+        let uses = NodeUses::of_change(kernel.kernel().context(), before);
+        let changed = arguments.with_pointers(uses, |pointers, uses| {
+            let content = launch.changed_content(self.graph.slots(), uses)?;
+            let specification = launch.with(pointers);
+            let claims = self.check_and_call(id, content.as_ref(), |executable, node| {
+                // SAFETY: the executable graph and the node exist, and the node is a kernel.
+                unsafe { specification.set_in(executable, node) }
+            })?;
+            Ok(content.map(|content| (content, claims)))
+        })?;
+        if let Some((content, claims)) = changed {
+            self.executable.replace(id, content, claims);
+        }
+        Ok(())
+    }
 }
 
 /// A kernel, where it runs, and its launch configuration.
@@ -249,16 +288,12 @@ impl<'a> KernelLaunch<'a> {
         }
     }
 
-    /// Calls the driver with the context of the node current. The driver uses the current context if it
-    /// is a green context, and the one of the function otherwise (measured).
-    pub(crate) fn call(
-        &self,
-        arguments: &mut [*mut c_void],
-        call: impl Fn(Parameters) -> Result<()>,
-    ) -> Result<()> {
+    /// Returns the specification of a node with these arguments.
+    #[inline]
+    pub(crate) fn with<'b>(&'b self, arguments: &'b mut [*mut c_void]) -> KernelCall<'b> {
         let ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]) =
             (self.config.grid, self.config.block);
-        let newest = CUDA_KERNEL_NODE_PARAMS {
+        let parameters = CUDA_KERNEL_NODE_PARAMS {
             func: self.kernel.as_raw(),
             gridDimX: grid_x,
             gridDimY: grid_y,
@@ -272,22 +307,83 @@ impl<'a> KernelLaunch<'a> {
             kern: std::ptr::null_mut(),
             ctx: std::ptr::null_mut(),
         };
+        KernelCall { home: &self.home, parameters, arguments: PhantomData }
+    }
+}
+
+/// The specification of a kernel node.
+pub(crate) struct KernelCall<'a> {
+    home: &'a ExecutionContext,
+    parameters: CUDA_KERNEL_NODE_PARAMS,
+    arguments: PhantomData<&'a mut [*mut c_void]>,
+}
+
+impl KernelCall<'_> {
+    /// Calls the driver with the context of the node current. The driver uses the current context if it
+    /// is a green context, and the one of the function otherwise (measured).
+    #[inline]
+    fn call(
+        &self,
+        newest: impl Fn(*const CUDA_KERNEL_NODE_PARAMS) -> Result<()>,
+        older: impl Fn(*const CUDA_KERNEL_NODE_PARAMS_v1) -> Result<()>,
+    ) -> Result<()> {
+        let its = &self.parameters;
         self.home.with_current(|| {
-            newest_or(call(Parameters::Newest(&raw const newest)), || {
-                let older = CUDA_KERNEL_NODE_PARAMS_v1 {
-                    func: newest.func,
-                    gridDimX: grid_x,
-                    gridDimY: grid_y,
-                    gridDimZ: grid_z,
-                    blockDimX: block_x,
-                    blockDimY: block_y,
-                    blockDimZ: block_z,
-                    sharedMemBytes: newest.sharedMemBytes,
-                    kernelParams: newest.kernelParams,
-                    extra: newest.extra,
-                };
-                call(Parameters::Older(&raw const older))
+            newest_or(newest(its), || {
+                older(&CUDA_KERNEL_NODE_PARAMS_v1 {
+                    func: its.func,
+                    gridDimX: its.gridDimX,
+                    gridDimY: its.gridDimY,
+                    gridDimZ: its.gridDimZ,
+                    blockDimX: its.blockDimX,
+                    blockDimY: its.blockDimY,
+                    blockDimZ: its.blockDimZ,
+                    sharedMemBytes: its.sharedMemBytes,
+                    kernelParams: its.kernelParams,
+                    extra: its.extra,
+                })
             })
         })
+    }
+}
+
+// SAFETY: the content of the node retains the kernel and its context, which is current in the calls. There are as
+// many arguments, of as many bytes, as the kernel has parameters, and the driver copies them.
+unsafe impl Specification for KernelCall<'_> {
+    type Kind = kind::Kernel;
+
+    #[inline]
+    unsafe fn add(&self, place: Place) -> Result<()> {
+        let (node, graph) = (place.node, place.graph);
+        let (dependencies, count) = (place.dependencies, place.count);
+        self.call(
+            // SAFETY: the caller promises that the graph and its nodes are alive.
+            |its| unsafe { call!(cuGraphAddKernelNode_v2(node, graph, dependencies, count, its)) },
+            // SAFETY: as above.
+            |its| unsafe {
+                call!(abi::cuGraphAddKernelNode(node, graph, dependencies, count, its))
+            },
+        )
+    }
+
+    #[inline]
+    unsafe fn set(&self, node: CUgraphNode) -> Result<()> {
+        self.call(
+            // SAFETY: the caller promises that the node is alive and a kernel.
+            |its| unsafe { call!(cuGraphKernelNodeSetParams_v2(node, its)) },
+            // SAFETY: as above.
+            |its| unsafe { call!(abi::cuGraphKernelNodeSetParams(node, its)) },
+        )
+    }
+
+    #[inline]
+    unsafe fn set_in(&self, executable: CUgraphExec, node: CUgraphNode) -> Result<()> {
+        self.call(
+            // SAFETY: the caller promises that the executable graph and the node are alive, and that the node is
+            // a kernel.
+            |its| unsafe { call!(cuGraphExecKernelNodeSetParams_v2(executable, node, its)) },
+            // SAFETY: as above.
+            |its| unsafe { call!(abi::cuGraphExecKernelNodeSetParams(executable, node, its)) },
+        )
     }
 }

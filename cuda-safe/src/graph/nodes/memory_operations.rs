@@ -7,6 +7,8 @@ use crate::call::current::ContextHandle;
 use crate::call::error::Result;
 use crate::call::function::call;
 use crate::call::invalid::Invalid;
+use crate::context::Context;
+use crate::graph::nodes::specification::specification;
 use crate::graph::rules::owners::Content;
 use crate::graph::{ExecutableNodes, Graph, Node, NodeId, kind};
 use crate::stream::MemoryOperation;
@@ -60,27 +62,8 @@ impl Graph {
         dependencies: &[NodeId],
         operations: &[MemoryOperation],
     ) -> Result<Node<kind::MemoryOperations>> {
-        let mut batch = Batch::new(operations)?;
-        let parameters = batch.parameters(self);
-        let content = Content::new::<kind::MemoryOperations>(Vec::new());
-        let context = self.context().clone();
-        let added = self.add_node(dependencies, content, |place| {
-            let (node, graph) = (place.node, place.graph);
-            let (dependencies, count) = (place.dependencies, place.count);
-            let _current = context.enter()?;
-            // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the
-            // node is a local variable. The driver copies the operations. The caller guarantees that
-            // the addresses are valid in each launch. The context is alive.
-            unsafe {
-                call!(cuGraphAddBatchMemOpNode(
-                    node,
-                    graph,
-                    dependencies,
-                    count,
-                    &raw const parameters
-                ))
-            }
-        });
+        let batch = Batch::new(self.context(), operations)?;
+        let added = self.add(dependencies, content(), &batch);
         added.map_err(|error| explain(self.context(), error, operations))
     }
 
@@ -130,16 +113,8 @@ impl Graph {
         node: Node<kind::MemoryOperations>,
         operations: &[MemoryOperation],
     ) -> Result<()> {
-        let mut batch = Batch::new(operations)?;
-        let parameters = batch.parameters(self);
-        let content = Content::new::<kind::MemoryOperations>(Vec::new());
-        let context = self.context().clone();
-        let set = self.change(node, content, |node| {
-            let _current = context.enter()?;
-            // SAFETY: the node exists and has memory operations. See `add_memory_operations` for the
-            // rest.
-            unsafe { call!(cuGraphBatchMemOpNodeSetParams(node, &raw const parameters)) }
-        });
+        let batch = Batch::new(self.context(), operations)?;
+        let set = self.set(node, content(), &batch);
         set.map_err(|error| explain(self.context(), error, operations))
     }
 }
@@ -166,48 +141,50 @@ impl ExecutableNodes<'_> {
         node: Node<kind::MemoryOperations>,
         operations: &[MemoryOperation],
     ) -> Result<()> {
-        let mut batch = Batch::new(operations)?;
-        let parameters = batch.parameters(self.graph());
-        let content = Content::new::<kind::MemoryOperations>(Vec::new());
-        let context = self.graph().context().clone();
-        let set = self.change(node, content, |executable, node| {
-            let _current = context.enter()?;
-            let parameters = &raw const parameters;
-            // SAFETY: the executable graph and the node exist, and the node has memory operations. See
-            // `Graph::add_memory_operations` for the rest.
-            unsafe { call!(cuGraphExecBatchMemOpNodeSetParams(executable, node, parameters)) }
-        });
-        set.map_err(|error| explain(&context, error, operations))
+        let batch = Batch::new(self.graph.context(), operations)?;
+        let set = self.set(node, content(), &batch);
+        set.map_err(|error| explain(self.graph.context(), error, operations))
     }
 }
 
-/// Operations in the driver's format.
+/// The specification of a node with memory operations.
 struct Batch {
+    context: Context,
+    parameters: CUDA_BATCH_MEM_OP_NODE_PARAMS,
+    /// The parameters point to it.
+    #[allow(dead_code, reason = "held, not read")]
     operations: Vec<CUstreamBatchMemOpParams>,
-    count: u32,
+}
+
+// SAFETY: the driver copies the operations. The callers of the unsafe functions that create such nodes promise that
+// the addresses are valid in each launch. The context is alive.
+specification!(Batch: kind::MemoryOperations, in context, |its| {
+    cuGraphAddBatchMemOpNode(&raw const its.parameters),
+    cuGraphBatchMemOpNodeSetParams(&raw const its.parameters),
+    cuGraphExecBatchMemOpNodeSetParams(&raw const its.parameters),
+});
+
+#[inline]
+fn content() -> Content {
+    Content::new::<kind::MemoryOperations>(Vec::new())
 }
 
 impl Batch {
     /// # Errors
     /// [`Invalid::EmptyNode`]; [`Invalid::TooManyOperations`]; [`Invalid::NeedsNewerDriver`].
     #[inline]
-    fn new(operations: &[MemoryOperation]) -> Result<Self> {
+    fn new(context: &Context, operations: &[MemoryOperation]) -> Result<Self> {
         if operations.is_empty() {
             let what = "a batch of memory operations";
             return Err(Invalid::EmptyNode { what }.into());
         }
-        let (operations, count) = batch(operations)?;
-        Ok(Self { operations, count })
-    }
-
-    /// Returns the parameters of a node in the context of `graph`. They point into `self`.
-    #[inline]
-    fn parameters(&mut self, graph: &Graph) -> CUDA_BATCH_MEM_OP_NODE_PARAMS {
-        CUDA_BATCH_MEM_OP_NODE_PARAMS {
-            ctx: graph.context().raw(),
-            count: self.count,
-            paramArray: self.operations.as_mut_ptr(),
+        let (mut operations, count) = batch(operations)?;
+        let parameters = CUDA_BATCH_MEM_OP_NODE_PARAMS {
+            ctx: context.raw(),
+            count,
+            paramArray: operations.as_mut_ptr(),
             flags: 0,
-        }
+        };
+        Ok(Self { context: context.clone(), parameters, operations })
     }
 }

@@ -4,6 +4,8 @@
 
 use crate::call::error::Result;
 use crate::call::function::call;
+use crate::context::Context;
+use crate::graph::nodes::specification::specification;
 use crate::graph::rules::owners::Content;
 use crate::graph::{ExecutableNodes, Graph, Node, NodeId, kind};
 use cuda_sys::{
@@ -42,27 +44,9 @@ impl Graph {
         dependencies: &[NodeId],
         signals: &[SemaphoreSignal],
     ) -> Result<Node<kind::SemaphoreSignal>> {
-        let mut list = List::new(signals);
-        let parameters = list.signals();
         let content = Content::new::<kind::SemaphoreSignal>(Vec::new());
-        let context = self.context().clone();
-        self.add_node(dependencies, content, |place| {
-            let (node, graph) = (place.node, place.graph);
-            let (dependencies, count) = (place.dependencies, place.count);
-            let _current = context.enter()?;
-            // SAFETY: the graph and its nodes are alive, `dependencies` has `count` of them, and the
-            // node is a local variable. The driver copies the parameters. The caller guarantees that
-            // the semaphores are alive in each launch.
-            unsafe {
-                call!(cuGraphAddExternalSemaphoresSignalNode(
-                    node,
-                    graph,
-                    dependencies,
-                    count,
-                    &raw const parameters
-                ))
-            }
-        })
+        let specification = Signals::new(self.context(), signals);
+        self.add(dependencies, content, &specification)
     }
 
     /// Adds waits for external semaphores, which other APIs or processes signal. Calls
@@ -84,25 +68,9 @@ impl Graph {
         dependencies: &[NodeId],
         waits: &[SemaphoreWait],
     ) -> Result<Node<kind::SemaphoreWait>> {
-        let mut list = List::new(waits);
-        let parameters = list.waits();
         let content = Content::new::<kind::SemaphoreWait>(Vec::new());
-        let context = self.context().clone();
-        self.add_node(dependencies, content, |place| {
-            let (node, graph) = (place.node, place.graph);
-            let (dependencies, count) = (place.dependencies, place.count);
-            let _current = context.enter()?;
-            // SAFETY: as in `add_semaphore_signals`.
-            unsafe {
-                call!(cuGraphAddExternalSemaphoresWaitNode(
-                    node,
-                    graph,
-                    dependencies,
-                    count,
-                    &raw const parameters
-                ))
-            }
-        })
+        let specification = Waits::new(self.context(), waits);
+        self.add(dependencies, content, &specification)
     }
 
     /// Returns the signals of a node. Calls `cuGraphExternalSemaphoresSignalNodeGetParams`.
@@ -168,17 +136,9 @@ impl Graph {
         node: Node<kind::SemaphoreSignal>,
         signals: &[SemaphoreSignal],
     ) -> Result<()> {
-        let mut list = List::new(signals);
-        let parameters = list.signals();
         let content = Content::new::<kind::SemaphoreSignal>(Vec::new());
-        let context = self.context().clone();
-        self.change(node, content, |node| {
-            let _current = context.enter()?;
-            let its = &raw const parameters;
-            // SAFETY: the node exists and signals semaphores. See `add_semaphore_signals` for the
-            // rest.
-            unsafe { call!(cuGraphExternalSemaphoresSignalNodeSetParams(node, its)) }
-        })
+        let specification = Signals::new(self.context(), signals);
+        self.set(node, content, &specification)
     }
 
     /// Changes the waits of a node. Calls `cuGraphExternalSemaphoresWaitNodeSetParams`.
@@ -201,17 +161,9 @@ impl Graph {
         node: Node<kind::SemaphoreWait>,
         waits: &[SemaphoreWait],
     ) -> Result<()> {
-        let mut list = List::new(waits);
-        let parameters = list.waits();
         let content = Content::new::<kind::SemaphoreWait>(Vec::new());
-        let context = self.context().clone();
-        self.change(node, content, |node| {
-            let _current = context.enter()?;
-            let its = &raw const parameters;
-            // SAFETY: the node exists and waits for semaphores. See `add_semaphore_signals` for the
-            // rest.
-            unsafe { call!(cuGraphExternalSemaphoresWaitNodeSetParams(node, its)) }
-        })
+        let specification = Waits::new(self.context(), waits);
+        self.set(node, content, &specification)
     }
 }
 
@@ -236,19 +188,9 @@ impl ExecutableNodes<'_> {
         node: Node<kind::SemaphoreSignal>,
         signals: &[SemaphoreSignal],
     ) -> Result<()> {
-        let mut list = List::new(signals);
-        let parameters = list.signals();
         let content = Content::new::<kind::SemaphoreSignal>(Vec::new());
-        let context = self.graph().context().clone();
-        self.change(node, content, |executable, node| {
-            let _current = context.enter()?;
-            let its = &raw const parameters;
-            // SAFETY: the executable graph and the node exist, and the node signals semaphores. See
-            // `Graph::add_semaphore_signals` for the rest.
-            unsafe {
-                call!(cuGraphExecExternalSemaphoresSignalNodeSetParams(executable, node, its))
-            }
-        })
+        let specification = Signals::new(self.graph.context(), signals);
+        self.set(node, content, &specification)
     }
 
     /// Changes the waits of a node. Calls `cuGraphExecExternalSemaphoresWaitNodeSetParams`.
@@ -270,59 +212,72 @@ impl ExecutableNodes<'_> {
         node: Node<kind::SemaphoreWait>,
         waits: &[SemaphoreWait],
     ) -> Result<()> {
-        let mut list = List::new(waits);
-        let parameters = list.waits();
         let content = Content::new::<kind::SemaphoreWait>(Vec::new());
-        let context = self.graph().context().clone();
-        self.change(node, content, |executable, node| {
-            let _current = context.enter()?;
-            let its = &raw const parameters;
-            // SAFETY: the executable graph and the node exist, and the node waits for semaphores. See
-            // `Graph::add_semaphore_signals` for the rest.
-            unsafe { call!(cuGraphExecExternalSemaphoresWaitNodeSetParams(executable, node, its)) }
+        let specification = Waits::new(self.graph.context(), waits);
+        self.set(node, content, &specification)
+    }
+}
+
+/// Semaphores and their parameters, as the driver takes them: `P` are the parameters of the node, which point
+/// to the arrays.
+struct List<P, S> {
+    context: Context,
+    parameters: P,
+    #[allow(dead_code, reason = "held, not read")]
+    arrays: (Vec<CUexternalSemaphore>, Vec<S>),
+}
+
+type Signals = List<CUDA_EXT_SEM_SIGNAL_NODE_PARAMS, CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS>;
+type Waits = List<CUDA_EXT_SEM_WAIT_NODE_PARAMS, CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS>;
+
+// SAFETY: the driver copies the parameters. The callers of the unsafe functions that create such nodes promise that
+// the semaphores are alive in each launch. The context is alive.
+specification!(Signals: kind::SemaphoreSignal, in context, |its| {
+    cuGraphAddExternalSemaphoresSignalNode(&raw const its.parameters),
+    cuGraphExternalSemaphoresSignalNodeSetParams(&raw const its.parameters),
+    cuGraphExecExternalSemaphoresSignalNodeSetParams(&raw const its.parameters),
+});
+
+// SAFETY: as above.
+specification!(Waits: kind::SemaphoreWait, in context, |its| {
+    cuGraphAddExternalSemaphoresWaitNode(&raw const its.parameters),
+    cuGraphExternalSemaphoresWaitNodeSetParams(&raw const its.parameters),
+    cuGraphExecExternalSemaphoresWaitNodeSetParams(&raw const its.parameters),
+});
+
+impl<P, S: Copy> List<P, S> {
+    fn with(
+        context: &Context,
+        pairs: &[(CUexternalSemaphore, S)],
+        parameters: impl FnOnce(u32, *mut CUexternalSemaphore, *const S) -> P,
+    ) -> Self {
+        let (mut semaphores, all): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
+        // More than the driver can count are more than can exist.
+        let count = u32::try_from(semaphores.len()).unwrap_or(u32::MAX);
+        let parameters = parameters(count, semaphores.as_mut_ptr(), all.as_ptr());
+        Self { context: context.clone(), parameters, arrays: (semaphores, all) }
+    }
+}
+
+impl Signals {
+    #[inline]
+    fn new(context: &Context, signals: &[SemaphoreSignal]) -> Self {
+        Self::with(context, signals, |count, semaphores, signals| CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
+            numExtSems: count,
+            extSemArray: semaphores,
+            paramsArray: signals,
         })
     }
 }
 
-/// Semaphores and their parameters in separate arrays, as the driver takes them.
-struct List<P> {
-    semaphores: Vec<CUexternalSemaphore>,
-    parameters: Vec<P>,
-}
-
-impl<P: Copy> List<P> {
-    fn new(pairs: &[(CUexternalSemaphore, P)]) -> Self {
-        let (semaphores, parameters) = pairs.iter().copied().unzip();
-        Self { semaphores, parameters }
-    }
-
-    /// Returns the number of semaphores. More than the driver can count are more than can exist.
-    fn count(&self) -> u32 {
-        u32::try_from(self.semaphores.len()).unwrap_or(u32::MAX)
-    }
-}
-
-impl List<CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS> {
-    /// Returns the parameters of a node. They point into `self`.
+impl Waits {
     #[inline]
-    fn signals(&mut self) -> CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
-        CUDA_EXT_SEM_SIGNAL_NODE_PARAMS {
-            numExtSems: self.count(),
-            extSemArray: self.semaphores.as_mut_ptr(),
-            paramsArray: self.parameters.as_ptr(),
-        }
-    }
-}
-
-impl List<CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS> {
-    /// Returns the parameters of a node. They point into `self`.
-    #[inline]
-    fn waits(&mut self) -> CUDA_EXT_SEM_WAIT_NODE_PARAMS {
-        CUDA_EXT_SEM_WAIT_NODE_PARAMS {
-            numExtSems: self.count(),
-            extSemArray: self.semaphores.as_mut_ptr(),
-            paramsArray: self.parameters.as_ptr(),
-        }
+    fn new(context: &Context, waits: &[SemaphoreWait]) -> Self {
+        Self::with(context, waits, |count, semaphores, waits| CUDA_EXT_SEM_WAIT_NODE_PARAMS {
+            numExtSems: count,
+            extSemArray: semaphores,
+            paramsArray: waits,
+        })
     }
 }
 
