@@ -1,5 +1,5 @@
 use crate::common::{self, child};
-use crate::kernels::Busy;
+use crate::module::kernels::Busy;
 use crate::need;
 use cuda_safe::device::attribute;
 use cuda_safe::event::EventIpcHandle;

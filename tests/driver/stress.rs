@@ -25,7 +25,7 @@ mod streams;
 mod worker;
 
 use crate::common::{self, child};
-use crate::kernels::{Scale, nothing};
+use crate::module::kernels::{Scale, nothing};
 use crate::need;
 use cuda_safe::green::{GreenContext, GreenPool, GreenPoolOptions, SmResource, SplitByCount};
 use cuda_safe::memory::{MemoryPool, MemoryPoolOptions};

@@ -1,7 +1,7 @@
 //! Virtual memory: physical memory, reservations, mappings, and buffers that grow.
 
 use crate::common;
-use crate::kernels::{Busy, Scale};
+use crate::module::kernels::{Busy, Scale};
 use crate::need;
 use cuda_safe::memory::MemoryLocation;
 use cuda_safe::memory::pool::MemoryAccess;
@@ -217,9 +217,9 @@ fn a_growing_buffer_keeps_its_address_and_its_elements() {
     buffer.resize_zeroed(many).expect("elements");
     assert_eq!(buffer.mapped_bytes(), 2 * granularity);
     assert_eq!(buffer.as_raw(), start);
-    let scale = crate::kernels::kernel::<(&mut [i32], i32, i32, u32)>(
+    let scale = crate::module::kernels::kernel::<(&mut [i32], i32, i32, u32)>(
         &context,
-        crate::kernels::VECTOR,
+        crate::module::kernels::VECTOR,
         "scale",
     );
     let count = u32::try_from(many).expect("few elements");

@@ -1,4 +1,4 @@
-//! Kernels that launch graphs. The software driver plays this in `tests/sim/graph_late.rs`.
+//! Kernels that launch graphs. The software driver plays this in `tests/sim/graph/late.rs`.
 
 use crate::common;
 use crate::dynamic::image;

@@ -5,7 +5,7 @@ mod oracle;
 mod safe;
 
 use crate::common;
-use crate::graph_calls::{code, destroy, fill, fill_node, graph, instantiate, made, memory, well};
+use crate::graph::calls::{code, destroy, fill, fill_node, graph, instantiate, made, memory, well};
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use cuda_safe::sys::{

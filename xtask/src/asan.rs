@@ -25,7 +25,7 @@ const BINARIES: &[&str] = &["host", "driver", "sim"];
 /// starts. Disabling `LeakSanitizer` would be simpler, but would hide all other leaks.
 const LEAKING: &[&str] = &[
     // The tests on the software driver that leak intentionally in a process of their own.
-    "sim::releases::leaking",
+    "sim::release::leaking",
     // Tests that release a primary context which the crate retains.
     "the_last_release_of_a_primary_context_succeeds_after_a_fatal_error",
     "a_reset_after_a_fatal_error_ends_the_primary_context_and_keeps_its_use_count",

@@ -74,7 +74,7 @@ struct Stage<'a> {
 }
 
 /// Tests that take half of the time of all tests.
-const SLOW: &str = "manager_locks";
+const SLOW: &str = "manager::locks";
 const SLOW_TOO: &str = "10_seconds";
 
 /// The stages. The first one detects most mutants; the last one runs the code for old drivers.

@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn the_place_of_a_test_is_found_by_its_path() {
         for (test, expected, name) in [
-            ("tests/driver/green.rs::a::b", Binary::Test("driver".to_owned()), "green::a::b"),
+            ("tests/driver/green/mod.rs::a::b", Binary::Test("driver".to_owned()), "green::a::b"),
             ("tests/sim/rules/mod.rs::b", Binary::Test("sim".to_owned()), "rules::b"),
             ("tests/faults/main.rs::sweep", Binary::Test("faults".to_owned()), "sweep"),
             ("tests/serde.rs::b", Binary::Test("serde".to_owned()), "b"),

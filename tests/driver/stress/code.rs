@@ -2,7 +2,7 @@
 //! that load a module run rarely.
 
 use super::worker::Worker;
-use crate::kernels::{APPLY, GLOBALS, TWICE, kernel_of, nothing};
+use crate::module::kernels::{APPLY, GLOBALS, TWICE, kernel_of, nothing};
 use cuda_safe::launch::LaunchAttributes;
 use cuda_safe::module::Linker;
 use cuda_safe::module::attribute as of;

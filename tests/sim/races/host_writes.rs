@@ -1,8 +1,8 @@
 //! Writes of the program to the pinned source of a copy that has not run.
 
 use super::{Bench, SIZE, detecting};
-use crate::callbacks::one_misuse;
-use crate::graph_calls::{instantiate, made, well};
+use crate::graph::calls::{instantiate, made, well};
+use crate::stream::callbacks::one_misuse;
 use core::ffi::c_void;
 use core::ptr::null_mut;
 use cuda_safe::sys::{
@@ -131,7 +131,7 @@ fn writes_before_the_call_after_the_copy_and_of_equal_bytes_are_no_races() {
 
 /// Returns whether the first stream is idle.
 fn is_idle(bench: &Bench) -> bool {
-    crate::graph_calls::code!(cuStreamQuery(bench.a)).is_success()
+    crate::graph::calls::code!(cuStreamQuery(bench.a)).is_success()
 }
 
 #[test]

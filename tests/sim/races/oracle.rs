@@ -3,7 +3,7 @@
 use super::{Bench, NON_BLOCKING};
 use crate::common;
 use crate::common::random::Random;
-use crate::graph_calls::{code, made, memory, well};
+use crate::graph::calls::{code, made, memory, well};
 use core::ptr::null_mut;
 use cuda_safe::sys::{
     CUdeviceptr, CUevent, CUstream, cuCtxSynchronize, cuEventCreate, cuEventQuery, cuEventRecord,

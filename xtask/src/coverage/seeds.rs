@@ -40,7 +40,7 @@ struct Chapter {
 pub(crate) struct Statement {
     /// The statement of the document, restated.
     pub(crate) says: String,
-    /// The tests that assert it: `tests/driver/green.rs::name`, with inline modules before the name.
+    /// The tests that assert it: `tests/driver/green/mod.rs::name`, with inline modules before the name.
     #[serde(default)]
     pub(crate) tests: Vec<String>,
     /// The names of changes of the code that violate the statement. One of the tests fails with each.

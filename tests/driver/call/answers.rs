@@ -1,0 +1,325 @@
+//! Answers of raw calls that a driver does not document, measured on an H200 (driver 580).
+
+use crate::call::raw::well;
+use crate::common::{self, child};
+use crate::need;
+use core::ffi::c_void;
+use cuda_safe::sys::{
+    CUresult, cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime_v2, cuEventRecord,
+    cuEventSynchronize, cuFuncGetModule, cuFuncGetName, cuKernelGetName, cuLaunchHostFunc,
+    cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocHost_v2, cuMemAllocManaged, cuMemFreeAsync,
+    cuMemHostAlloc, cuModuleGetFunction, cuStreamCreate, cuStreamDestroy_v2,
+};
+use cuda_safe::{Context, ContextFlags, EventOptions};
+use std::ptr::{null, null_mut, without_provenance_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+const INVALID_HANDLE: CUresult = CUresult::CUDA_ERROR_INVALID_HANDLE;
+
+#[test]
+fn allocations_of_no_bytes_write_the_address_0() {
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        need!(common::since(13, 0));
+        let _current = context.make_current().expect("current");
+        let stream = context.stream().expect("a stream");
+        let mut address = 7;
+        // SAFETY: the pointer refers to a local variable.
+        well(unsafe { cuMemAllocAsync(&raw mut address, 0, stream.as_raw()) });
+        assert_eq!(address, 0);
+        // SAFETY: there is no memory at 0, and the driver accepts it.
+        well(unsafe { cuMemFreeAsync(0, stream.as_raw()) });
+        let mut address = 7;
+        // SAFETY: the pointer refers to a local variable.
+        let code = unsafe { cuMemAlloc_v2(&raw mut address, 0) };
+        assert_eq!((code, address), (INVALID, 0));
+        let mut address = 7;
+        // SAFETY: the pointer refers to a local variable.
+        let code = unsafe { cuMemAllocManaged(&raw mut address, 0, 1) };
+        assert_eq!((code, address), (INVALID, 0));
+        let mut pinned = without_provenance_mut(7);
+        // SAFETY: the pointer refers to a local variable.
+        well(unsafe { cuMemAllocHost_v2(&raw mut pinned, 0) });
+        assert!(pinned.is_null());
+        let mut pinned = without_provenance_mut(7);
+        // SAFETY: the pointer refers to a local variable.
+        well(unsafe { cuMemHostAlloc(&raw mut pinned, 0, 0) });
+        assert!(pinned.is_null());
+    });
+}
+
+#[test]
+fn a_null_function_kernel_or_module_is_refused() {
+    let context = need!(common::context());
+    need!(common::since(13, 0));
+    let _current = context.make_current().expect("current");
+    let mut name = null();
+    // SAFETY: the pointer refers to a local variable, and the driver checks the function.
+    let code = unsafe { cuFuncGetName(&raw mut name, null_mut()) };
+    assert_eq!(code, INVALID);
+    // SAFETY: as above.
+    let code = unsafe { cuKernelGetName(&raw mut name, null_mut()) };
+    assert_eq!(code, INVALID);
+    let mut module = null_mut();
+    // SAFETY: as above.
+    let code = unsafe { cuFuncGetModule(&raw mut module, null_mut()) };
+    assert_eq!(code, INVALID);
+    let mut function = null_mut();
+    // SAFETY: as above. The driver checks the module before the name.
+    let code = unsafe { cuModuleGetFunction(&raw mut function, null_mut(), null()) };
+    assert_eq!(code, INVALID_HANDLE);
+}
+
+#[test]
+fn the_time_between_events_of_two_contexts_is_an_invalid_handle() {
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        need!(common::since(13, 0));
+        let other = Context::new(&context.device(), ContextFlags::default()).expect("a context");
+        let timed = EventOptions { timing: true, ..EventOptions::default() };
+        let events = [&context, &other].map(|context| {
+            let stream = context.stream().expect("a stream");
+            let event = context.event_with(timed).expect("an event");
+            event.record(&stream).expect("recorded");
+            stream.synchronize().expect("a wait");
+            event
+        });
+        let _current = context.make_current().expect("current");
+        let mut time = 7.0;
+        let [first, second] = events.each_ref().map(cuda_safe::Event::as_raw);
+        // SAFETY: the pointer refers to a local variable, and the events are alive.
+        let code = unsafe { cuEventElapsedTime_v2(&raw mut time, first, second) };
+        assert_eq!((code, time), (INVALID_HANDLE, 7.0));
+    });
+}
+
+#[test]
+fn the_legacy_stream_waits_for_the_work_of_a_destroyed_stream() {
+    child::in_child(&[], || {
+        let context = need!(common::context());
+        let _current = context.make_current().expect("current");
+        let ran = Arc::new(AtomicBool::new(false));
+        let mut stream = null_mut();
+        // SAFETY: the pointer refers to a local variable. The stream is a blocking stream.
+        well(unsafe { cuStreamCreate(&raw mut stream, 0) });
+        let data = Arc::into_raw(Arc::clone(&ran)).cast_mut().cast();
+        // SAFETY: the function takes the reference.
+        well(unsafe { cuLaunchHostFunc(stream, Some(set_later), data) });
+        // SAFETY: the stream is not used afterwards.
+        well(unsafe { cuStreamDestroy_v2(stream) });
+        let mut event = null_mut();
+        // SAFETY: the pointer refers to a local variable.
+        well(unsafe { cuEventCreate(&raw mut event, 0) });
+        // SAFETY: the event is alive, and null is the legacy default stream.
+        well(unsafe { cuEventRecord(event, null_mut()) });
+        // SAFETY: the event is alive.
+        well(unsafe { cuEventSynchronize(event) });
+        assert!(ran.load(Ordering::SeqCst));
+        // SAFETY: the event is not used afterwards.
+        well(unsafe { cuEventDestroy_v2(event) });
+    });
+}
+
+/// Sets a flag after 50 ms.
+unsafe extern "C" fn set_later(flag: *mut c_void) {
+    // SAFETY: the launch passes a reference of its own.
+    let flag = unsafe { Arc::<AtomicBool>::from_raw(flag.cast()) };
+    std::thread::sleep(Duration::from_millis(50));
+    flag.store(true, Ordering::SeqCst);
+}
+
+mod provoked {
+    use super::{CUresult, child, common, need, null_mut};
+    use crate::module::kernels::vector;
+    use cuda_safe::LaunchConfig;
+    use cuda_safe::sys;
+
+    macro_rules! answer {
+        ($function:ident($($argument:expr),*)) => {
+            // SAFETY: all pointers refer to local variables, and the stream and the context are alive.
+            unsafe { sys::$function($($argument),*) }
+        };
+    }
+
+    #[test]
+    fn text_that_is_no_ptx_is_an_invalid_image_and_wrong_ptx_is_invalid_ptx() {
+        let context = need!(common::context());
+        need!(common::since(13, 0));
+        let _current = context.make_current().expect("current");
+        for (text, expected) in [
+            (c"no PTX", CUresult::CUDA_ERROR_INVALID_IMAGE),
+            (
+                c".version 6.0\n.target sm_52\n.address_size 64\n.visible .entry k(",
+                CUresult::CUDA_ERROR_INVALID_PTX,
+            ),
+        ] {
+            let (mut module, image) = (null_mut(), text.as_ptr().cast());
+            let (none, values) = (null_mut(), null_mut());
+            let codes = [
+                answer!(cuModuleLoadData(&raw mut module, image)),
+                answer!(cuModuleLoadDataEx(&raw mut module, image, 0, none, values)),
+            ];
+            assert_eq!(codes, [expected; 2], "{text:?}");
+            assert!(module.is_null());
+        }
+    }
+
+    #[test]
+    fn a_library_reads_its_code_when_it_is_first_used() {
+        let context = need!(common::context());
+        need!(common::since(13, 0));
+        let _current = context.make_current().expect("current");
+        let ptx = c".version 6.0\n.target sm_52\n.address_size 64\n.visible .entry k(";
+        for (image, expected) in [
+            (c"no PTX".to_bytes_with_nul(), CUresult::CUDA_ERROR_INVALID_IMAGE),
+            (ptx.to_bytes_with_nul(), CUresult::CUDA_ERROR_INVALID_PTX),
+            (b"\x7fELF\0\0\0\0", CUresult::CUDA_ERROR_INVALID_IMAGE),
+        ] {
+            // The driver reads more of an image than its first bytes.
+            let mut image = image.to_vec();
+            image.resize(256, 0);
+            let (mut library, mut count) = (null_mut(), 7);
+            let (mut kernel, mut address, mut size) = (null_mut(), 0, 0);
+            let load = answer!(cuLibraryLoadData(
+                &raw mut library,
+                image.as_ptr().cast(),
+                null_mut(),
+                null_mut(),
+                0,
+                null_mut(),
+                null_mut(),
+                0
+            ));
+            assert!(load.is_success(), "{load}");
+            let counted = answer!(cuLibraryGetKernelCount(&raw mut count, library));
+            assert_eq!((counted, count), (CUresult::CUDA_SUCCESS, 0));
+            let uses = [
+                answer!(cuLibraryGetKernel(&raw mut kernel, library, c"k".as_ptr())),
+                answer!(cuLibraryGetGlobal(
+                    &raw mut address,
+                    &raw mut size,
+                    library,
+                    c"g".as_ptr()
+                )),
+                answer!(cuLibraryGetKernel(&raw mut kernel, library, c"k".as_ptr())),
+            ];
+            assert_eq!(uses, [expected; 3], "{image:?}");
+            let unloaded = answer!(cuLibraryUnload(library));
+            assert!(unloaded.is_success(), "{unloaded}");
+        }
+    }
+
+    #[test]
+    fn after_a_fatal_error_calls_about_devices_and_contexts_succeed() {
+        need!(common::gpu());
+        child::in_child(&[], || {
+            let context = need!(common::context());
+            need!(common::since(13, 0));
+            let _current = context.make_current().expect("current");
+            let stream = context.stream().expect("a stream");
+            let scale = vector(&context).kernel("scale").expect("a kernel");
+            let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
+            // SAFETY: the contract is violated on purpose: the kernel writes to an unmapped address.
+            // The device detects the fault, and this process does not use the device afterwards.
+            unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
+                .expect("a launch does not wait");
+            stream.synchronize().expect_err("an illegal address");
+            let device = context.device().as_raw();
+            let (mut number, mut flags, mut pointer) = (0, 0, null_mut());
+            let (mut size, mut address, mut graph) = (0, 0, null_mut());
+            let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_WARP_SIZE;
+            let answers = [
+                ("count", answer!(cuDeviceGetCount(&raw mut number))),
+                ("get", answer!(cuDeviceGet(&raw mut number, 0))),
+                ("size", answer!(cuDeviceTotalMem_v2(&raw mut size, device))),
+                ("attribute", answer!(cuDeviceGetAttribute(&raw mut number, attribute, device))),
+                ("peer", answer!(cuDeviceCanAccessPeer(&raw mut number, device, device))),
+                ("retain", answer!(cuDevicePrimaryCtxRetain(&raw mut pointer, device))),
+                ("release", answer!(cuDevicePrimaryCtxRelease_v2(device))),
+                ("device", answer!(cuCtxGetDevice(&raw mut number))),
+                ("flags", answer!(cuCtxGetFlags(&raw mut flags))),
+                ("graph", answer!(cuGraphCreate(&raw mut graph, 0))),
+                ("reserve", answer!(cuMemAddressReserve(&raw mut address, 2 << 20, 0, 0, 0))),
+            ];
+            for (name, code) in answers {
+                assert!(code.is_success(), "{name}: {code}");
+            }
+            let fatal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
+            let answers = [
+                ("limit", answer!(cuCtxGetLimit(&raw mut size, sys::CUlimit(0)))),
+                ("memory", answer!(cuMemAlloc_v2(&raw mut address, 16))),
+                ("query", answer!(cuStreamQuery(stream.as_raw()))),
+                ("flags", answer!(cuStreamGetFlags(stream.as_raw(), &raw mut flags))),
+            ];
+            for (name, code) in answers {
+                assert_eq!(code, fatal, "{name}");
+            }
+        });
+    }
+
+    /// Makes the device fail. The objects that this takes are leaked, because the test releases their context.
+    fn fail() {
+        let context = common::context().expect("a context");
+        let stream = context.stream().expect("a stream");
+        let scale = vector(&context).kernel("scale").expect("a kernel");
+        let scale = scale.typed::<(u64, i32, i32, u32)>().expect("its sizes");
+        // SAFETY: as above.
+        unsafe { scale.launch(&stream, LaunchConfig::linear(1, 32), (64, 1, 1, 32)) }
+            .expect("a launch does not wait");
+        stream.synchronize().expect_err("an illegal address");
+        std::mem::forget((context, stream, scale));
+    }
+
+    fn is_active(device: i32) -> bool {
+        let (mut flags, mut active) = (0, 7);
+        let code = answer!(cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active));
+        assert!(code.is_success(), "{code}");
+        active != 0
+    }
+
+    #[test]
+    fn the_last_release_of_a_primary_context_succeeds_after_a_fatal_error() {
+        need!(common::gpu());
+        child::in_child(&[], || {
+            let device = need!(common::context()).device().as_raw();
+            need!(common::since(13, 0));
+            fail();
+            // The crate may have retained the context several times.
+            let mut releases = 0;
+            while is_active(device) {
+                let code = answer!(cuDevicePrimaryCtxRelease_v2(device));
+                assert!(code.is_success(), "release {releases}: {code}");
+                releases += 1;
+            }
+            assert_ne!(releases, 0);
+            let code = answer!(cuDevicePrimaryCtxRelease_v2(device));
+            assert_eq!(code, CUresult::CUDA_ERROR_INVALID_CONTEXT);
+            let (mut context, mut count) = (null_mut(), 0);
+            let code = answer!(cuDevicePrimaryCtxRetain(&raw mut context, device));
+            assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+            let code = answer!(cuDeviceGetCount(&raw mut count));
+            assert!(code.is_success(), "{code}");
+        });
+    }
+
+    #[test]
+    fn a_reset_after_a_fatal_error_ends_the_primary_context_and_keeps_its_use_count() {
+        need!(common::gpu());
+        child::in_child(&[], || {
+            let device = need!(common::context()).device().as_raw();
+            need!(common::since(13, 0));
+            fail();
+            let code = answer!(cuDevicePrimaryCtxReset_v2(device));
+            assert!(code.is_success(), "{code}");
+            assert!(!is_active(device));
+            let mut context = null_mut();
+            let code = answer!(cuDevicePrimaryCtxRetain(&raw mut context, device));
+            assert_eq!(code, CUresult::CUDA_ERROR_ILLEGAL_ADDRESS);
+            let code = answer!(cuDevicePrimaryCtxRelease_v2(device));
+            assert!(code.is_success(), "{code}");
+        });
+    }
+}

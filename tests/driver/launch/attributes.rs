@@ -1,0 +1,265 @@
+//! Launches with attributes.
+
+use crate::common;
+use crate::module::kernels::{HOPPER, MEET, kernel, nothing, vector};
+use crate::need;
+use cuda_safe::LaunchConfig;
+use cuda_safe::device::attribute;
+use cuda_safe::launch::LaunchAttributes;
+use cuda_safe::launch::{AccessPolicyWindow, MemoryDomainMap, ProgrammaticEvent};
+use cuda_safe::sys::{CUaccessProperty, CUclusterSchedulingPolicy, CUlaunchMemSyncDomain};
+use cuda_safe::{Context, DeviceBuffer, Error, EventOptions, Invalid};
+
+fn has_clusters(context: &Context) -> Option<()> {
+    match context.device().attribute(attribute::CLUSTER_LAUNCH) {
+        Ok(true) => Some(()),
+        _ => {
+            common::skip("the device has no clusters");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_launch_without_attributes_works_as_launch() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let scale = vector(&context).kernel("scale").expect("found");
+    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
+    let scale = scale.expect("its parameters");
+    let mut x = DeviceBuffer::from_slice(&stream, &[5; 100]).expect("a copy");
+    let config = LaunchConfig::for_elements(100, 32).expect("a shape");
+    let attributes = LaunchAttributes::default();
+    // SAFETY: the kernel accesses 100 elements, and the memory has 100.
+    unsafe { scale.launch_with(&stream, config, &attributes, (&mut x, 3, 2, 100)) }
+        .expect("a launch");
+    assert_eq!(x.to_vec().expect("a copy"), [17; 100]);
+}
+
+#[test]
+fn blocks_of_a_cooperative_launch_wait_for_each_other() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let meet = kernel::<(&mut [u32],)>(&context, MEET, "meet");
+    let sms = context.device().attribute(attribute::MULTIPROCESSOR_COUNT);
+    let fit = meet.kernel().max_active_blocks(1, Default::default());
+    let blocks = sms.expect("known") * fit.expect("an answer");
+    let attributes = LaunchAttributes { cooperative: true, ..Default::default() };
+    let mut arrived = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
+    let config = LaunchConfig::linear(blocks, 1);
+    // SAFETY: the kernel adds to one element, and all of its blocks run at the same time.
+    unsafe { meet.launch_with(&stream, config, &attributes, (&mut arrived,)) }
+        .expect("this many blocks fit");
+    assert_eq!(arrived.to_vec().expect("a copy"), [blocks]);
+}
+
+#[test]
+fn blocks_read_their_cluster_rank() {
+    let context = need!(common::context());
+    need!(has_clusters(&context));
+    let stream = context.stream().expect("a stream");
+    let ranks = kernel::<(&mut [u32],)>(&context, HOPPER, "cluster_ranks");
+    let mut out = DeviceBuffer::<u32>::zeroed(&stream, 8).expect("memory");
+    let attributes = LaunchAttributes {
+        cluster: Some([4, 1, 1]),
+        cluster_scheduling: Some(CUclusterSchedulingPolicy::CU_CLUSTER_SCHEDULING_POLICY_SPREAD),
+        ..Default::default()
+    };
+    // SAFETY: the kernel writes one element for each of its 8 blocks.
+    unsafe { ranks.launch_with(&stream, LaunchConfig::linear(8, 32), &attributes, (&mut out,)) }
+        .expect("a launch");
+    let right: Vec<u32> = (0..8).map(|block| (4 << 16) | (block % 4)).collect();
+    assert_eq!(out.to_vec().expect("a copy"), right);
+}
+
+#[test]
+fn a_dependent_launch_sees_the_results_it_waited_for() {
+    let context = need!(common::context());
+    need!(has_clusters(&context));
+    let stream = context.stream().expect("a stream");
+    let first = kernel::<(&mut [u32], u32)>(&context, HOPPER, "pdl_first");
+    let second = kernel::<(&mut [u32],)>(&context, HOPPER, "pdl_second");
+    let mut x = DeviceBuffer::<u32>::zeroed(&stream, 1).expect("memory");
+    let one = LaunchConfig::linear(1, 1);
+    let attributes = LaunchAttributes { programmatic_serialization: true, ..Default::default() };
+    for _ in 0..10 {
+        // SAFETY: the kernel writes one element.
+        unsafe { first.launch(&stream, one, (&mut x, 100_000)) }.expect("a launch");
+        // SAFETY: the kernel waits for the previous one, and then modifies one element.
+        unsafe { second.launch_with(&stream, one, &attributes, (&mut x,)) }.expect("a launch");
+        assert_eq!(x.to_vec().expect("a copy"), [42]);
+    }
+}
+
+#[test]
+fn a_launch_records_events() {
+    let context = need!(common::context());
+    let stream = context.stream().expect("a stream");
+    let nothing = nothing(&context);
+    let (triggered, begun) =
+        (context.event().expect("an event"), context.event().expect("an event"));
+    let mut launches = vec![LaunchAttributes {
+        programmatic_event: Some(ProgrammaticEvent { event: &triggered, at_block_start: true }),
+        ..Default::default()
+    }];
+    if common::offers(12, 3) {
+        launches.push(LaunchAttributes { completion_event: Some(&begun), ..Default::default() });
+    }
+    for attributes in launches {
+        let config = LaunchConfig::linear(1, 1);
+        // SAFETY: the kernel does nothing.
+        unsafe { nothing.launch_with(&stream, config, &attributes, ()) }.expect("a launch");
+    }
+    stream.synchronize().expect("a wait");
+    for event in [triggered, begun] {
+        event.synchronize().expect("a wait");
+        assert!(event.is_complete().expect("an answer"));
+    }
+}
+
+#[test]
+fn hints_do_not_change_the_result_of_a_kernel() {
+    let context = need!(common::context());
+    need!(common::since(12, 5));
+    let stream = context.stream().expect("a stream");
+    let scale = vector(&context).kernel("scale").expect("found");
+    let scale = scale.typed::<(&mut [i32], i32, i32, u32)>();
+    let scale = scale.expect("its parameters");
+    let mut x = DeviceBuffer::from_slice(&stream, &[5; 100]).expect("a copy");
+    let priorities = context.stream_priorities().expect("known");
+    let attributes = LaunchAttributes {
+        priority: Some(*priorities.start()),
+        memory_domain: Some(CUlaunchMemSyncDomain::CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT),
+        memory_domain_map: Some(MemoryDomainMap { default: 0, remote: 0 }),
+        access_policy: Some(AccessPolicyWindow {
+            address: x.as_raw(),
+            bytes: x.size_bytes(),
+            hit_ratio: 0.5,
+            hit: CUaccessProperty::CU_ACCESS_PROPERTY_STREAMING,
+            miss: CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL,
+        }),
+        carveout: Some(100),
+        nvlink_centric: common::offers(13, 0),
+        portable_cluster_mode: common::offers(13, 2).then(Default::default),
+        shared_memory_mode: common::offers(13, 2).then(Default::default),
+        ..Default::default()
+    };
+    let config = LaunchConfig::for_elements(100, 32).expect("a shape");
+    // SAFETY: the kernel accesses 100 elements, and the memory has 100.
+    unsafe { scale.launch_with(&stream, config, &attributes, (&mut x, 3, 2, 100)) }
+        .expect("a launch");
+    assert_eq!(x.to_vec().expect("a copy"), [17; 100]);
+}
+
+fn refusal(context: &Context, attributes: &LaunchAttributes<'_>) -> Invalid {
+    let stream = context.stream().expect("a stream");
+    let nothing = nothing(context);
+    // SAFETY: the kernel does nothing.
+    match unsafe { nothing.launch_with(&stream, LaunchConfig::linear(1, 1), attributes, ()) } {
+        Err(Error::Invalid(why)) => *why,
+        done => panic!("{done:?}"),
+    }
+}
+
+#[test]
+fn invalid_launch_attribute_values_are_refused() {
+    let context = need!(common::context());
+    let window = AccessPolicyWindow {
+        address: 0,
+        bytes: 0,
+        hit_ratio: f32::NAN,
+        hit: CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL,
+        miss: CUaccessProperty::CU_ACCESS_PROPERTY_NORMAL,
+    };
+    let cases = [
+        ("cluster", LaunchAttributes { cluster: Some([2, 0, 1]), ..Default::default() }),
+        ("carveout", LaunchAttributes { carveout: Some(101), ..Default::default() }),
+        ("access_policy", LaunchAttributes { access_policy: Some(window), ..Default::default() }),
+    ];
+    for (name, attributes) in cases {
+        match refusal(&context, &attributes) {
+            Invalid::LaunchAttribute { attribute, .. } => assert_eq!(attribute, name),
+            why => panic!("{why}"),
+        }
+    }
+}
+
+#[test]
+fn an_event_of_another_context_is_refused() {
+    let context = need!(common::context());
+    let other = Context::new(&context.device(), cuda_safe::ContextFlags::empty());
+    let event = other.expect("a context").event().expect("an event");
+    let attributes = LaunchAttributes {
+        programmatic_event: Some(ProgrammaticEvent { event: &event, at_block_start: false }),
+        ..Default::default()
+    };
+    let why = refusal(&context, &attributes);
+    assert!(matches!(why, Invalid::OtherContext { .. }), "{why}");
+}
+
+#[test]
+fn an_attribute_newer_than_the_driver_is_refused_rather_than_ignored() {
+    let context = need!(common::context());
+    if common::offers(13, 2) {
+        common::skip("the driver has all attributes");
+        return;
+    }
+    let attributes = LaunchAttributes {
+        shared_memory_mode: Some(cuda_safe::sys::CUsharedMemoryMode::default()),
+        ..Default::default()
+    };
+    let text = refusal(&context, &attributes).to_string();
+    for part in ["shared_memory_mode", "13.2"] {
+        assert!(text.contains(part), "{text}");
+    }
+}
+
+mod provoked {
+    use super::*;
+    use cuda_safe::CUresult;
+
+    fn code(
+        context: &Context,
+        config: LaunchConfig,
+        attributes: &LaunchAttributes<'_>,
+    ) -> CUresult {
+        let stream = context.stream().expect("a stream");
+        let nothing = nothing(context);
+        // SAFETY: the kernel does nothing.
+        let launched = unsafe { nothing.launch_with(&stream, config, attributes, ()) };
+        let error = launched.expect_err("refused");
+        assert!(error.to_string().starts_with("cuLaunchKernelEx"), "{error}");
+        stream.synchronize().expect("no error");
+        error.code().expect("a driver error")
+    }
+
+    #[test]
+    fn a_cooperative_grid_that_does_not_fit_is_refused() {
+        let context = need!(common::context());
+        let attributes = LaunchAttributes { cooperative: true, ..Default::default() };
+        let config = LaunchConfig::linear(1 << 20, 1024);
+        let code = code(&context, config, &attributes);
+        assert_eq!(code, CUresult::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
+    }
+
+    #[test]
+    fn a_grid_that_is_not_a_multiple_of_the_cluster_is_refused() {
+        let context = need!(common::context());
+        need!(has_clusters(&context));
+        let attributes = LaunchAttributes { cluster: Some([4, 1, 1]), ..Default::default() };
+        let _ = code(&context, LaunchConfig::linear(6, 32), &attributes);
+    }
+
+    #[test]
+    fn an_event_with_timing_is_refused() {
+        let context = need!(common::context());
+        let timing = EventOptions { timing: true, ..Default::default() };
+        let event = context.event_with(timing).expect("an event");
+        let attributes = LaunchAttributes {
+            programmatic_event: Some(ProgrammaticEvent { event: &event, at_block_start: false }),
+            ..Default::default()
+        };
+        let code = code(&context, LaunchConfig::linear(1, 1), &attributes);
+        assert_eq!(code, CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+}

@@ -1,0 +1,201 @@
+//! Managed memory, in small amounts, because too much can hang a GPU.
+
+use crate::common;
+use crate::module::kernels::Scale;
+use crate::need;
+use cuda_safe::device::attribute;
+use cuda_safe::memory::{Advice, ManagedBuffer, MemoryLocation};
+use cuda_safe::{Context, DeviceBuffer, Error, Invalid};
+
+/// Returns the primary context of a device with managed memory, or reports a skip.
+#[track_caller]
+fn context() -> Option<Context> {
+    let context = common::context()?;
+    if context.device().attribute(attribute::MANAGED_MEMORY).expect("known") {
+        return Some(context);
+    }
+    common::skip("the device has no managed memory");
+    None
+}
+
+/// Like [`context`], but the device must support prefetches of managed memory.
+#[track_caller]
+fn moving() -> Option<Context> {
+    let context = context()?;
+    let concurrent = attribute::CONCURRENT_MANAGED_ACCESS;
+    if context.device().attribute(concurrent).expect("known") {
+        return Some(context);
+    }
+    common::skip("the device has no concurrent managed access");
+    None
+}
+
+#[test]
+fn host_and_device_use_managed_memory_in_turn() {
+    let context = need!(context());
+    let stream = context.stream().expect("a stream");
+    let scale = Scale::new(&context);
+    let mut buffer = ManagedBuffer::<i32>::zeroed(&stream, 5000).expect("memory");
+    assert_eq!(buffer.host().expect("a wait"), [0; 5000]);
+    for round in 1..4 {
+        buffer.host().expect("a wait").fill(round);
+        let x = buffer.device_mut().expect("device access");
+        scale.run(&stream, x, 10, 1).expect("a launch");
+        assert_eq!(buffer.host().expect("a wait"), [10 * round + 1; 5000]);
+    }
+    let there = buffer.device().expect("device access");
+    assert_eq!(there.slice(4999..).expect("within").to_vec().expect("a copy"), [31]);
+    let mut copy = DeviceBuffer::<i32>::zeroed(&stream, 5000).expect("memory");
+    copy.copy_from(buffer.device().expect("device access")).expect("a copy");
+    drop(buffer);
+    assert_eq!(copy.to_vec().expect("a copy"), [31; 5000]);
+}
+
+#[test]
+fn managed_memory_starts_with_the_contents_written_by_the_host() {
+    let context = need!(context());
+    let stream = context.stream().expect("a stream");
+    let buffer = ManagedBuffer::from_slice(&stream, &[3, 1, 4, 1, 5]).expect("memory");
+    assert_eq!((buffer.len(), buffer.size_bytes()), (5, 20));
+    let there = buffer.device().expect("device access");
+    assert_eq!(there.to_vec().expect("a copy"), [3, 1, 4, 1, 5]);
+}
+
+#[test]
+fn empty_managed_memory_is_allowed() {
+    let context = need!(context());
+    let stream = context.stream().expect("a stream");
+    let mut empty = ManagedBuffer::<u64>::zeroed(&stream, 0).expect("no memory");
+    assert!(empty.is_empty() && empty.host().expect("a wait").is_empty());
+    assert_eq!(empty.as_raw(), 0);
+    let range = empty.range(..).expect("within");
+    range.advise(Advice::ReadMostly).expect("an empty range");
+    range.prefetch(MemoryLocation::Host).expect("an empty range");
+    assert!(range.info().expect("the buffer is empty").accessed_by.is_empty());
+    let mut units = ManagedBuffer::from_slice(&stream, &[(), ()]).expect("no memory");
+    assert_eq!(units.host().expect("a wait").len(), 2);
+}
+
+#[test]
+fn a_range_outside_of_managed_memory_is_refused() {
+    let context = need!(context());
+    let stream = context.stream().expect("a stream");
+    let buffer = ManagedBuffer::<u16>::zeroed(&stream, 100).expect("memory");
+    let range = buffer.range(10..=20).expect("within");
+    assert_eq!((range.as_raw(), range.size_bytes()), (buffer.as_raw() + 20, 22));
+    match buffer.range(50..101) {
+        Err(Error::Invalid(invalid)) => {
+            assert_eq!(*invalid, Invalid::Range { start: 50, end: 101, len: 100 })
+        }
+        done => panic!("{done:?}"),
+    }
+}
+
+#[test]
+fn advice_applies_until_it_is_unset() {
+    let context = need!(moving());
+    let stream = context.stream().expect("a stream");
+    let device = MemoryLocation::Device(context.device());
+    // The memory fills whole pages, which no other test uses.
+    let buffer = ManagedBuffer::<u8>::zeroed(&stream, 2 << 20).expect("memory");
+    let range = buffer.range(..).expect("within");
+    for advice in [
+        Advice::ReadMostly,
+        Advice::PreferredLocation(device),
+        Advice::AccessedBy(MemoryLocation::Host),
+    ] {
+        range.advise(advice).expect("advice");
+    }
+    let info = range.info().expect("known");
+    assert!(info.read_mostly, "{info:?}");
+    assert_eq!(info.preferred_location, Some(device));
+    assert_eq!(info.accessed_by, [MemoryLocation::Host]);
+    for advice in [
+        Advice::NotReadMostly,
+        Advice::NoPreferredLocation,
+        Advice::NotAccessedBy(MemoryLocation::Host),
+    ] {
+        range.advise(advice).expect("advice");
+    }
+    let info = range.info().expect("known");
+    assert!(!info.read_mostly, "{info:?}");
+    assert_eq!((info.preferred_location, info.accessed_by), (None, vec![]));
+}
+
+#[test]
+fn prefetched_memory_keeps_its_contents() {
+    let context = need!(moving());
+    let stream = context.stream().expect("a stream");
+    let device = MemoryLocation::Device(context.device());
+    let mut buffer = ManagedBuffer::from_slice(&stream, &[7u32; 5000]).expect("memory");
+    for to in [device, MemoryLocation::Host, device] {
+        let range = buffer.range(..).expect("within");
+        range.prefetch(to).expect("a prefetch");
+        stream.synchronize().expect("a wait");
+        assert_eq!(range.info().expect("known").last_prefetch, Some(to));
+    }
+    assert_eq!(buffer.host().expect("a wait"), [7; 5000]);
+}
+
+#[test]
+fn a_batch_prefetches_several_ranges_of_one_stream() {
+    let context = need!(moving());
+    need!(common::since(13, 0));
+    let stream = context.stream().expect("a stream");
+    let device = MemoryLocation::Device(context.device());
+    // Each buffer has its own pages: the location of a range is known only if all of it moved to
+    // the same place.
+    const LEN: usize = 2 << 20;
+    let mut a = ManagedBuffer::from_slice(&stream, &[1u8; LEN]).expect("memory");
+    let b = ManagedBuffer::from_slice(&stream, &[2u64; LEN / 8]).expect("memory");
+    let ranges = [
+        (a.range(..).expect("within"), device),
+        (b.range(..0).expect("within"), device),
+        (b.range(..).expect("within"), MemoryLocation::Host),
+    ];
+    stream.prefetch_batch(&ranges).expect("prefetches");
+    stream.prefetch_batch(&[]).expect("an empty range");
+    stream.synchronize().expect("a wait");
+    let last =
+        |range: &cuda_safe::memory::ManagedRange<'_>| range.info().expect("known").last_prefetch;
+    assert_eq!(last(&ranges[0].0), Some(device));
+    assert_eq!(last(&ranges[2].0), Some(MemoryLocation::Host));
+    assert_eq!(a.host().expect("a wait"), [1; LEN]);
+
+    // SAFETY: discarded memory is written before it is read.
+    unsafe { stream.discard_batch(&[a.range(..).expect("within")]) }.expect("a discard");
+    a.device_mut().expect("device access").fill(3).expect("a fill");
+    // SAFETY: as above.
+    unsafe { stream.discard_and_prefetch_batch(&[(b.range(..).expect("within"), device)]) }
+        .expect("a discard");
+    let mut b = b;
+    b.device_mut().expect("device access").zero().expect("a fill");
+    assert_eq!(a.host().expect("a wait"), [3; LEN]);
+    assert_eq!(b.host().expect("a wait"), [0; LEN / 8]);
+
+    let other = context.stream().expect("a stream");
+    let error = other.prefetch_batch(&[(a.range(..).expect("within"), device)]);
+    let error = error.expect_err("another stream");
+    assert!(error.to_string().starts_with("range 0"), "{error}");
+}
+
+#[test]
+fn managed_memory_survives_into_raw_and_from_raw() {
+    let context = need!(context());
+    let stream = context.stream().expect("a stream");
+    let buffer = ManagedBuffer::from_slice(&stream, &[5u8; 100]).expect("memory");
+    let (address, its_stream) = buffer.into_raw();
+    assert_eq!(its_stream, stream);
+    // SAFETY: the address belongs to the buffer above, which released ownership.
+    let borrowed = unsafe { ManagedBuffer::<u8>::borrow_raw(address, 100, &stream) };
+    borrowed.expect("known").host().expect("a wait")[0] = 6;
+    let owner = std::sync::Arc::new(());
+    let keep = std::sync::Arc::clone(&owner);
+    // SAFETY: as above.
+    let foreign = unsafe { ManagedBuffer::<u8>::from_foreign(address, 100, &stream, keep) };
+    drop(foreign.expect("known"));
+    assert_eq!(std::sync::Arc::strong_count(&owner), 1);
+    // SAFETY: as above, and this is the only owner.
+    let mut back = unsafe { ManagedBuffer::<u8>::from_raw(address, 100, &stream) }.expect("known");
+    assert_eq!(back.host().expect("a wait")[..2], [6, 5]);
+}

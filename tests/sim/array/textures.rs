@@ -1,0 +1,400 @@
+//! Texture and surface objects on the software driver, through the raw calls and kernels. The codes are
+//! those of an H200 with driver 580.
+
+use crate::array::{FLOAT, SURFACE, array, shape, write_plane};
+use crate::graph::calls::{
+    Bench, INVALID, code, made, memory, misused, read, refused, well, well_used,
+};
+use core::ffi::c_void;
+use core::ptr::{from_ref, null, null_mut};
+use cuda_safe::sys::{
+    CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CUaddress_mode, CUarray, CUarray_format, CUfilter_mode,
+    CUfunction, CUmipmappedArray, CUmodule, CUresourcetype, CUresult, Zeroable, cuArrayDestroy,
+    cuCtxCreate_v4, cuCtxDestroy_v2, cuCtxSetCurrent, cuLaunchKernel, cuMemFree_v2,
+    cuMemsetD32Async, cuMipmappedArrayCreate, cuMipmappedArrayDestroy, cuModuleGetFunction,
+    cuModuleLoadData, cuModuleUnload, cuStreamSynchronize, cuSurfObjectCreate, cuSurfObjectDestroy,
+    cuSurfObjectGetResourceDesc, cuTexObjectCreate, cuTexObjectDestroy, cuTexObjectGetResourceDesc,
+    cuTexObjectGetResourceViewDesc, cuTexObjectGetTextureDesc,
+};
+use cuda_sim::kernel;
+
+const READ_AS_INTEGER: u32 = 1;
+const NORMALIZED: u32 = 2;
+const LINEAR: CUfilter_mode = CUfilter_mode::CU_TR_FILTER_MODE_LINEAR;
+const IMAGE: &[u8] = b"\x7fimage of the kernels of texture tests\0";
+
+/// Loads the module of the tests: `sample(object, x, y, result)` reads a texture, `fetch(object, index,
+/// result)` linear memory, and `add(object, x, y)` adds one to a word of a surface.
+fn kernels() -> CUmodule {
+    kernel::register_image(
+        IMAGE,
+        &[("sample", &[8, 4, 4, 8]), ("fetch", &[8, 4, 8]), ("add", &[8, 4, 4])],
+    );
+    kernel::register("sample", |launch| {
+        let at = [launch.value::<f32>(1)?, launch.value::<f32>(2)?, 0.0];
+        let texel = launch.sample(0, at)?;
+        launch.update::<f32>(3, 4, |channel, _| texel[channel] as f32)
+    });
+    kernel::register("fetch", |launch| {
+        let texel = launch.fetch(0, launch.value::<i32>(1)?)?;
+        launch.update::<f32>(2, 4, |channel, _| texel[channel] as f32)
+    });
+    kernel::register("add", |launch| {
+        let x = launch.value::<u32>(1)? as usize;
+        let y = launch.value::<u32>(2)? as usize;
+        let before = launch.read_surface::<u32>(0, [x, y, 0])?;
+        launch.write_surface(0, [x, y, 0], before + 1)
+    });
+    made!(cuModuleLoadData(IMAGE.as_ptr().cast()))
+}
+
+fn launch(bench: &Bench, module: CUmodule, name: &core::ffi::CStr, arguments: &[*const c_void]) {
+    let function: CUfunction = made!(cuModuleGetFunction(module, name.as_ptr()));
+    let mut arguments: Vec<*mut c_void> = arguments.iter().map(|its| its.cast_mut()).collect();
+    well!(cuLaunchKernel(
+        function,
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        0,
+        bench.stream,
+        arguments.as_mut_ptr(),
+        null_mut()
+    ));
+}
+
+fn argument<T>(value: &T) -> *const c_void {
+    from_ref(value).cast()
+}
+
+fn sample(bench: &Bench, module: CUmodule, object: u64, x: f32, y: f32) -> [f32; 4] {
+    let result = memory(16);
+    let arguments = [argument(&object), argument(&x), argument(&y), argument(&result)];
+    launch(bench, module, c"sample", &arguments);
+    well!(cuStreamSynchronize(bench.stream));
+    let texel = read::<4>(result).map(f32::from_bits);
+    well!(cuMemFree_v2(result));
+    texel
+}
+
+fn of_array(array: CUarray) -> CUDA_RESOURCE_DESC {
+    let mut resource = CUDA_RESOURCE_DESC::zeroed();
+    resource.res.array.hArray = array;
+    resource
+}
+
+fn of_memory(address: u64, format: u32, channels: u32, size: usize) -> CUDA_RESOURCE_DESC {
+    let mut resource = CUDA_RESOURCE_DESC::zeroed();
+    resource.resType = CUresourcetype::CU_RESOURCE_TYPE_LINEAR;
+    resource.res.linear.devPtr = address;
+    resource.res.linear.format = CUarray_format(format);
+    resource.res.linear.numChannels = channels;
+    resource.res.linear.sizeInBytes = size;
+    resource
+}
+
+fn of_plane(address: u64, [width, height]: [usize; 2], pitch: usize) -> CUDA_RESOURCE_DESC {
+    let mut resource = CUDA_RESOURCE_DESC::zeroed();
+    resource.resType = CUresourcetype::CU_RESOURCE_TYPE_PITCH2D;
+    resource.res.pitch2D.devPtr = address;
+    resource.res.pitch2D.format = CUarray_format(FLOAT);
+    resource.res.pitch2D.numChannels = 1;
+    (resource.res.pitch2D.width, resource.res.pitch2D.height) = (width, height);
+    resource.res.pitch2D.pitchInBytes = pitch;
+    resource
+}
+
+fn sampler(mode: u32, filter: CUfilter_mode, flags: u32) -> CUDA_TEXTURE_DESC {
+    CUDA_TEXTURE_DESC {
+        addressMode: [CUaddress_mode(mode); 3],
+        filterMode: filter,
+        flags,
+        borderColor: [8.0; 4],
+        ..CUDA_TEXTURE_DESC::zeroed()
+    }
+}
+
+fn point(mode: u32) -> CUDA_TEXTURE_DESC {
+    sampler(mode, CUfilter_mode::CU_TR_FILTER_MODE_POINT, 0)
+}
+
+fn texture(resource: &CUDA_RESOURCE_DESC, sampler: &CUDA_TEXTURE_DESC) -> u64 {
+    made!(cuTexObjectCreate(from_ref(resource), from_ref(sampler), null()))
+}
+
+fn texture_code(resource: &CUDA_RESOURCE_DESC, sampler: &CUDA_TEXTURE_DESC) -> CUresult {
+    let mut object = 0;
+    let (resource, sampler) = (from_ref(resource), from_ref(sampler));
+    let code = code!(cuTexObjectCreate(&raw mut object, resource, sampler, null()));
+    if code.is_success() {
+        well!(cuTexObjectDestroy(object));
+    }
+    code
+}
+
+#[test]
+fn kernels_sample_arrays_with_filters_and_address_modes() {
+    well_used(|bench| {
+        let module = kernels();
+        let plane = array(FLOAT, 1, [2, 2, 0], 0);
+        let values = [0f32, 1.0, 2.0, 3.0];
+        write_plane(plane, 8, 2, values.as_ptr().cast());
+        let read = |sampler: &CUDA_TEXTURE_DESC, x: f32, y: f32| {
+            let object = texture(&of_array(plane), sampler);
+            let [first, ..] = sample(bench, module, object, x, y);
+            well!(cuTexObjectDestroy(object));
+            first
+        };
+        let clamp = point(1);
+        assert_eq!(read(&clamp, 1.5, 0.5), 1.0);
+        assert_eq!(read(&clamp, -3.0, 9.0), 2.0);
+        assert_eq!(read(&point(3), -3.0, 0.5), 8.0);
+        let linear = sampler(1, LINEAR, 0);
+        assert_eq!(read(&linear, 1.0, 1.0), 1.5);
+        assert_eq!(read(&linear, 0.75, 0.5), 0.25);
+        let wrap = sampler(0, CUfilter_mode::CU_TR_FILTER_MODE_POINT, NORMALIZED);
+        assert_eq!(read(&wrap, 1.75, 0.25), 1.0);
+        let mirror = sampler(2, CUfilter_mode::CU_TR_FILTER_MODE_POINT, NORMALIZED);
+        assert_eq!(read(&mirror, 1.25, 0.25), 1.0);
+        well!(cuArrayDestroy(plane));
+
+        let bytes = array(1, 4, [1, 1, 0], 0);
+        write_plane(bytes, 4, 1, [0u8, 51, 102, 255].as_ptr().cast());
+        let fractions = texture(&of_array(bytes), &point(1));
+        assert_eq!(sample(bench, module, fractions, 0.0, 0.0), [0.0, 0.2, 0.4, 1.0]);
+        let mode = sampler(1, CUfilter_mode::CU_TR_FILTER_MODE_POINT, READ_AS_INTEGER);
+        let integers = texture(&of_array(bytes), &mode);
+        assert_eq!(sample(bench, module, integers, 0.0, 0.0), [0.0, 51.0, 102.0, 255.0]);
+        well!(cuTexObjectDestroy(fractions));
+        well!(cuTexObjectDestroy(integers));
+        well!(cuArrayDestroy(bytes));
+        well!(cuModuleUnload(module));
+    });
+}
+
+#[test]
+fn a_fetch_beyond_linear_memory_is_zero() {
+    well_used(|bench| {
+        let module = kernels();
+        let (device, result) = (memory(1024), memory(16));
+        well!(cuMemsetD32Async(device, 1.5f32.to_bits(), 4, bench.stream));
+        let object = texture(&of_memory(device, FLOAT, 1, 16), &point(1));
+        let fetched = [0, 3, 4, -1].map(|index: i32| {
+            let arguments = [argument(&object), argument(&index), argument(&result)];
+            launch(bench, module, c"fetch", &arguments);
+            well!(cuStreamSynchronize(bench.stream));
+            f32::from_bits(read::<1>(result)[0])
+        });
+        assert_eq!(fetched, [1.5, 1.5, 0.0, 0.0]);
+        well!(cuTexObjectDestroy(object));
+        well!(cuMemFree_v2(device));
+        well!(cuMemFree_v2(result));
+        well!(cuModuleUnload(module));
+    });
+}
+
+#[test]
+fn kernels_read_and_write_surfaces() {
+    well_used(|bench| {
+        let module = kernels();
+        let plane = array(3, 1, [2, 2, 0], SURFACE);
+        write_plane(plane, 8, 2, [1u32, 2, 3, 4].as_ptr().cast());
+        let resource = of_array(plane);
+        let object: u64 = made!(cuSurfObjectCreate(&raw const resource));
+        let (x, y) = (4u32, 1u32);
+        launch(bench, module, c"add", &[argument(&object), argument(&x), argument(&y)]);
+        well!(cuStreamSynchronize(bench.stream));
+        let shown: CUDA_RESOURCE_DESC = made!(cuSurfObjectGetResourceDesc(object));
+        // SAFETY: the resource is an array.
+        assert_eq!(unsafe { shown.res.array.hArray }, plane);
+        let texels = texture(&resource, &point(1));
+        assert_eq!(sample(bench, module, texels, 1.0, 1.0)[0], 5.0);
+        well!(cuTexObjectDestroy(texels));
+        well!(cuSurfObjectDestroy(object));
+        well!(cuArrayDestroy(plane));
+        well!(cuModuleUnload(module));
+    });
+}
+
+#[test]
+fn objects_check_alignment_formats_and_modes() {
+    well_used(|_| {
+        let device = memory(1 << 16);
+        let good = CUresult::CUDA_SUCCESS;
+        let clamp = point(1);
+        for (resource, expected) in [
+            (of_memory(device, FLOAT, 1, 64), good),
+            (of_memory(device + 256, FLOAT, 1, 64), INVALID),
+            (of_memory(0, FLOAT, 1, 64), INVALID),
+            (of_memory(device, FLOAT, 3, 64), INVALID),
+            (of_memory(device, 194, 4, 64), INVALID),
+            (of_memory(device, FLOAT, 1, 1 << 40), INVALID),
+            (of_plane(device, [8, 8], 32), good),
+            (of_plane(device, [8, 8], 48), INVALID),
+            (of_plane(device, [131_073, 1], 1 << 20), INVALID),
+            (of_plane(device, [8, 65_001], 32), INVALID),
+        ] {
+            assert_eq!(texture_code(&resource, &clamp), expected);
+        }
+        let resource = of_memory(device, FLOAT, 1, 64);
+        let refuse = |change: fn(&mut CUDA_TEXTURE_DESC)| {
+            let mut sampler = point(1);
+            change(&mut sampler);
+            assert_eq!(texture_code(&resource, &sampler), INVALID);
+        };
+        refuse(|its| its.addressMode[1] = CUaddress_mode(4));
+        refuse(|its| its.filterMode = CUfilter_mode(2));
+        refuse(|its| its.flags = 0x8);
+        refuse(|its| its.reserved[0] = 1);
+        let mut object = 0;
+        refused!(INVALID, cuSurfObjectCreate(&raw mut object, &raw const resource));
+        refused!(INVALID, cuTexObjectCreate(&raw mut object, null(), &raw const clamp, null()));
+        well!(cuMemFree_v2(device));
+    });
+}
+
+#[test]
+fn descriptions_are_returned_and_handles_count_from_one() {
+    well_used(|bench| {
+        let plane = array(FLOAT, 1, [2, 2, 0], SURFACE);
+        let resource = of_array(plane);
+        let first = texture(&resource, &sampler(3, LINEAR, NORMALIZED));
+        let second: u64 = made!(cuSurfObjectCreate(&raw const resource));
+        assert_eq!([first, second], [1, 2]);
+        let alive = cuda_sim::alive();
+        assert_eq!((alive.textures, alive.surfaces), (1, 1));
+        let shown: CUDA_TEXTURE_DESC = made!(cuTexObjectGetTextureDesc(first));
+        assert_eq!((shown.flags, shown.filterMode), (NORMALIZED, LINEAR));
+        let shown: CUDA_RESOURCE_DESC = made!(cuTexObjectGetResourceDesc(first));
+        assert_eq!(shown.resType, CUresourcetype::CU_RESOURCE_TYPE_ARRAY);
+        let mut view = Zeroable::zeroed();
+        refused!(INVALID, cuTexObjectGetResourceViewDesc(&raw mut view, first));
+        well!(cuCtxSetCurrent(null_mut()));
+        refused!(CUresult::CUDA_ERROR_INVALID_CONTEXT, cuTexObjectDestroy(first));
+        well!(cuCtxSetCurrent(bench.context));
+        well!(cuTexObjectDestroy(first));
+        well!(cuSurfObjectDestroy(second));
+        well!(cuArrayDestroy(plane));
+        let descriptor = shape(FLOAT, 1, [8, 8, 0]);
+        let mipmapped: CUmipmappedArray = made!(cuMipmappedArrayCreate(&raw const descriptor, 2));
+        let mut resource = CUDA_RESOURCE_DESC::zeroed();
+        resource.resType = CUresourcetype::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
+        resource.res.mipmap.hMipmappedArray = mipmapped;
+        assert!(texture_code(&resource, &point(1)).is_success());
+        well!(cuMipmappedArrayDestroy(mipmapped));
+    });
+}
+
+#[test]
+fn an_array_of_another_context_is_refused() {
+    well_used(|bench| {
+        let plane = array(FLOAT, 1, [2, 2, 0], 0);
+        let other = made!(cuCtxCreate_v4(null_mut(), 0, 0));
+        let refused = texture_code(&of_array(plane), &point(1));
+        assert_eq!(refused, CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+        well!(cuCtxDestroy_v2(other));
+        well!(cuCtxSetCurrent(bench.context));
+        well!(cuArrayDestroy(plane));
+    });
+}
+
+/// Creates an object that a real driver accepts although it is wrong.
+#[track_caller]
+fn accepted(words: &str, resource: impl FnOnce(u64) -> CUDA_RESOURCE_DESC, flags: u32) {
+    misused(words, |_| {
+        let resource = resource(memory(1024));
+        let filter = if flags == READ_AS_INTEGER { LINEAR } else { CUfilter_mode(0) };
+        assert!(texture_code(&resource, &sampler(1, filter, flags)).is_success());
+    });
+}
+
+#[test]
+fn linear_memory_without_a_whole_element_is_reported() {
+    accepted("no whole element", |device| of_memory(device, FLOAT, 1, 3), 0);
+}
+
+#[test]
+fn linear_memory_beyond_its_allocation_is_reported() {
+    accepted("not in one allocation", |device| of_memory(device, FLOAT, 1, 2048), 0);
+}
+
+#[test]
+fn rows_beyond_their_allocation_are_reported() {
+    accepted("not in one allocation", |device| of_plane(device, [8, 33], 32), 0);
+}
+
+#[test]
+fn rows_that_overlap_are_reported() {
+    accepted("rows that overlap", |device| of_plane(device, [16, 2], 32), 0);
+}
+
+#[test]
+fn a_linear_filter_of_integers_is_reported() {
+    accepted(
+        "integers with a linear filter",
+        |device| of_memory(device, 1, 1, 64),
+        READ_AS_INTEGER,
+    );
+}
+
+#[test]
+fn a_surface_of_an_array_that_is_not_made_for_it_is_reported() {
+    misused("without SURFACE_LDST", |_| {
+        let resource = of_array(array(FLOAT, 1, [2, 2, 0], 0));
+        let object: u64 = made!(cuSurfObjectCreate(&raw const resource));
+        well!(cuSurfObjectDestroy(object));
+    });
+}
+
+#[test]
+fn destroying_an_object_twice_is_reported() {
+    misused("not a texture object", |_| {
+        let object = texture(&of_memory(memory(64), FLOAT, 1, 64), &point(1));
+        well!(cuTexObjectDestroy(object));
+        well!(cuTexObjectDestroy(object));
+    });
+}
+
+#[test]
+fn sampling_after_the_array_was_destroyed_is_fatal() {
+    misused("not allocated, or were freed", |bench| {
+        let module = kernels();
+        let plane = array(FLOAT, 1, [2, 2, 0], 0);
+        let object = texture(&of_array(plane), &point(1));
+        well!(cuArrayDestroy(plane));
+        let (x, result) = (0f32, memory(16));
+        let arguments = [argument(&object), argument(&x), argument(&x), argument(&result)];
+        launch(bench, module, c"sample", &arguments);
+        let illegal = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
+        refused!(illegal, cuStreamSynchronize(bench.stream));
+    });
+}
+
+#[test]
+fn sampling_a_destroyed_object_is_reported() {
+    misused("is not a texture object of the kernel's context", |bench| {
+        let module = kernels();
+        let result = memory(1024);
+        let object = texture(&of_memory(result, FLOAT, 1, 64), &point(1));
+        well!(cuTexObjectDestroy(object));
+        let x = 0f32;
+        let arguments = [argument(&object), argument(&x), argument(&x), argument(&result)];
+        launch(bench, module, c"sample", &arguments);
+        assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
+    });
+}
+
+#[test]
+fn a_surface_access_outside_is_fatal() {
+    misused("outside of a surface", |bench| {
+        let module = kernels();
+        let resource = of_array(array(3, 1, [2, 2, 0], SURFACE));
+        let object: u64 = made!(cuSurfObjectCreate(&raw const resource));
+        let (x, y) = (8u32, 0u32);
+        launch(bench, module, c"add", &[argument(&object), argument(&x), argument(&y)]);
+        assert!(!code!(cuStreamSynchronize(bench.stream)).is_success());
+    });
+}

@@ -1,0 +1,7 @@
+//! Captures: what they refuse, join and retain.
+
+pub(crate) mod errors;
+pub(crate) mod graphs;
+pub(crate) mod joins;
+pub(crate) mod recaptures;
+pub(crate) mod retained;

@@ -1,0 +1,292 @@
+//! Virtual memory and events that are used from another device. The codes are those of driver 580 with two H100.
+#![cfg(target_os = "linux")]
+
+use crate::graph::calls::{
+    Bench, INVALID, code, destroy, graph, instantiate, made, memory, well, well_used_on,
+};
+use crate::virtual_memory::{PAGE, READ_WRITE, access_of, create_on, location, reserve};
+use core::ffi::c_int;
+use core::ptr::{null, null_mut};
+use cuda_safe::sys::CUstreamCaptureMode;
+use cuda_safe::sys::{
+    CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUevent, CUgraph, CUgraphExecUpdateResult,
+    CUgraphExecUpdateResultInfo, CUgraphNode, CUmemorytype, CUresult, CUstream, cuCtxSetCurrent,
+    cuCtxSynchronize, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain, cuEventCreate,
+    cuEventDestroy_v2, cuEventQuery, cuEventRecord, cuEventRecordWithFlags,
+    cuGraphAddEventRecordNode, cuGraphAddEventWaitNode, cuGraphAddMemcpyNode, cuGraphAddMemsetNode,
+    cuGraphEventRecordNodeSetEvent, cuGraphEventWaitNodeSetEvent, cuGraphExecDestroy,
+    cuGraphExecEventRecordNodeSetEvent, cuGraphExecEventWaitNodeSetEvent, cuGraphExecUpdate_v2,
+    cuGraphLaunch, cuLaunchHostFunc, cuMemAddressFree, cuMemAllocHost_v2, cuMemFree_v2,
+    cuMemFreeHost, cuMemMap, cuMemRelease, cuMemSetAccess, cuMemUnmap, cuMemcpyAsync,
+    cuMemcpyDtoD_v2, cuMemcpyDtoDAsync_v2, cuMemcpyDtoH_v2, cuMemcpyDtoHAsync_v2, cuMemcpyHtoD_v2,
+    cuMemcpyHtoDAsync_v2, cuMemcpyPeer, cuMemcpyPeerAsync, cuMemsetD2D8Async, cuMemsetD8_v2,
+    cuMemsetD8Async, cuStreamBeginCapture_v2, cuStreamCreate, cuStreamDestroy_v2,
+    cuStreamEndCapture, cuStreamSynchronize, cuStreamWaitEvent, cuStreamWriteValue32_v2,
+};
+use cuda_sim::Profile;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The primary context of each device, and a stream in it.
+struct Both([(CUcontext, CUstream); 2]);
+
+impl Both {
+    fn new(bench: &Bench) -> Self {
+        let second: CUcontext = made!(cuDevicePrimaryCtxRetain(1));
+        Self([bench.context, second].map(|context| {
+            well!(cuCtxSetCurrent(context));
+            (context, made!(cuStreamCreate(1)))
+        }))
+    }
+
+    fn enter(&self, device: usize) {
+        well!(cuCtxSetCurrent(self.0[device].0));
+    }
+
+    fn event(&self, device: usize) -> CUevent {
+        self.enter(device);
+        made!(cuEventCreate(0))
+    }
+}
+
+#[track_caller]
+fn on_both(body: impl FnOnce(&Both)) {
+    well_used_on(Profile::h200().with_devices(2), |bench| {
+        let both = Both::new(bench);
+        body(&both);
+        for (_, stream) in both.0 {
+            well!(cuStreamDestroy_v2(stream));
+        }
+        both.enter(0);
+        well!(cuDevicePrimaryCtxRelease_v2(1));
+    });
+}
+
+/// Maps memory of the first device, which some devices may access.
+fn mapped(access: &[c_int]) -> u64 {
+    let (start, handle) = (reserve(PAGE), create_on(0));
+    well!(cuMemMap(start, PAGE, 0, handle, 0));
+    for device in access {
+        let access = access_of(location(1, *device), READ_WRITE);
+        well!(cuMemSetAccess(start, PAGE, &raw const access, 1));
+    }
+    well!(cuMemRelease(handle));
+    start
+}
+
+fn answer(is_allowed: bool) -> CUresult {
+    match is_allowed {
+        true => CUresult::CUDA_SUCCESS,
+        false => INVALID,
+    }
+}
+
+#[test]
+fn a_copy_between_contexts_needs_the_access_of_the_device_whose_context_it_names() {
+    on_both(|both| {
+        let [(first, _), (second, _)] = both.0;
+        both.enter(1);
+        let other = memory(64);
+        for access in [&[][..], &[0], &[1], &[0, 1]] {
+            let start = mapped(access);
+            let expected = answer(access.contains(&0));
+            for (device, (_, stream)) in both.0.into_iter().enumerate() {
+                both.enter(device);
+                let codes = [
+                    code!(cuMemcpyPeer(start, first, other, second, 64)),
+                    code!(cuMemcpyPeer(other, second, start, first, 64)),
+                    code!(cuMemcpyPeerAsync(start, first, other, second, 64, stream)),
+                    code!(cuMemcpyPeerAsync(other, second, start, first, 64, stream)),
+                ];
+                assert_eq!(codes, [expected; 4], "access of {access:?}, current: {device}");
+                well!(cuCtxSynchronize());
+            }
+            well!(cuMemUnmap(start, PAGE));
+            well!(cuMemAddressFree(start, PAGE));
+        }
+        well!(cuMemFree_v2(other));
+    });
+}
+
+#[test]
+fn work_on_virtual_memory_needs_the_access_of_the_device_of_its_stream() {
+    on_both(|both| {
+        both.enter(1);
+        let (other, host, mut node) = (memory(64), made!(cuMemAllocHost_v2(64)), null_mut());
+        for access in [&[][..], &[0], &[1], &[0, 1]] {
+            let start = mapped(access);
+            for (device, (_, stream)) in both.0.into_iter().enumerate() {
+                both.enter(device);
+                let expected = answer(access.contains(&(device as c_int)));
+                let codes = [
+                    code!(cuMemcpyDtoDAsync_v2(start, other, 64, stream)),
+                    code!(cuMemcpyDtoDAsync_v2(other, start, 64, stream)),
+                    code!(cuMemcpyDtoD_v2(start, other, 64)),
+                    code!(cuMemcpyHtoD_v2(start, host, 64)),
+                    code!(cuMemcpyHtoDAsync_v2(start, host, 64, stream)),
+                    code!(cuMemcpyDtoH_v2(host, start, 64)),
+                    code!(cuMemcpyDtoHAsync_v2(host, start, 64, stream)),
+                    code!(cuMemcpyAsync(start, host.addr() as u64, 64, stream)),
+                    code!(cuMemsetD8_v2(start, 1, 64)),
+                    code!(cuMemsetD8Async(start, 1, 64, stream)),
+                    code!(cuMemsetD2D8Async(start, 16, 1, 8, 4, stream)),
+                    code!(cuStreamWriteValue32_v2(stream, start, 0, 0)),
+                ];
+                assert_eq!(codes, [expected; 12], "access of {access:?}, stream of {device}");
+                well!(cuCtxSynchronize());
+                let graph = graph();
+                let fill = CUDA_MEMSET_NODE_PARAMS {
+                    dst: start,
+                    elementSize: 1,
+                    width: 64,
+                    height: 1,
+                    ..Default::default()
+                };
+                let mut copy = CUDA_MEMCPY3D {
+                    srcMemoryType: CUmemorytype::CU_MEMORYTYPE_HOST,
+                    srcHost: host,
+                    dstMemoryType: CUmemorytype::CU_MEMORYTYPE_DEVICE,
+                    dstDevice: start,
+                    WidthInBytes: 64,
+                    Height: 1,
+                    Depth: 1,
+                    ..Default::default()
+                };
+                let (node, context) = (&raw mut node, both.0[device].0);
+                let added =
+                    code!(cuGraphAddMemsetNode(node, graph, null(), 0, &raw const fill, context));
+                assert_eq!(added, expected);
+                let added =
+                    code!(cuGraphAddMemcpyNode(node, graph, null(), 0, &raw const copy, context));
+                assert_eq!(added, expected);
+                copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+                copy.srcDevice = other;
+                let added =
+                    code!(cuGraphAddMemcpyNode(node, graph, null(), 0, &raw const copy, context));
+                assert_eq!(added, expected);
+                destroy(graph);
+            }
+            well!(cuMemUnmap(start, PAGE));
+            well!(cuMemAddressFree(start, PAGE));
+        }
+        well!(cuMemFree_v2(other));
+        well!(cuMemFreeHost(host));
+    });
+}
+
+type Add = unsafe fn(*mut CUgraphNode, CUgraph, *const CUgraphNode, usize, CUevent) -> CUresult;
+const ADD: [Add; 2] = [cuGraphAddEventRecordNode, cuGraphAddEventWaitNode];
+
+#[test]
+fn an_event_node_may_use_an_event_of_another_device() {
+    on_both(|both| {
+        for (graph_of, event_of, launched_on) in [(0, 1, 0), (1, 0, 1), (0, 0, 1), (0, 1, 1)] {
+            let event = both.event(event_of);
+            both.enter(graph_of);
+            let graph = graph();
+            for add in ADD {
+                let mut node = null_mut();
+                well!(add(&raw mut node, graph, null(), 0, event));
+            }
+            let executable = instantiate(graph);
+            let (context, stream) = both.0[launched_on];
+            well!(cuCtxSetCurrent(context));
+            well!(cuGraphLaunch(executable, stream));
+            well!(cuStreamSynchronize(stream));
+            well!(cuEventQuery(event));
+            well!(cuGraphExecDestroy(executable));
+            destroy(graph);
+            well!(cuEventDestroy_v2(event));
+        }
+    });
+}
+
+#[test]
+fn only_a_graph_that_is_not_executable_takes_an_event_of_another_device_later() {
+    on_both(|both| {
+        let events = [0, 1].map(|device| both.event(device));
+        let (_, stream) = both.0[0];
+        both.enter(0);
+        let graph = graph();
+        let [record, wait] = ADD.map(|add| {
+            let mut node = null_mut();
+            well!(add(&raw mut node, graph, null(), 0, events[0]));
+            node
+        });
+        let executable = instantiate(graph);
+        for (event, expected) in [(events[1], INVALID), (events[0], CUresult::CUDA_SUCCESS)] {
+            let codes = [
+                code!(cuGraphExecEventRecordNodeSetEvent(executable, record, event)),
+                code!(cuGraphExecEventWaitNodeSetEvent(executable, wait, event)),
+            ];
+            assert_eq!(codes, [expected; 2]);
+        }
+        well!(cuGraphEventRecordNodeSetEvent(record, events[1]));
+        well!(cuGraphEventWaitNodeSetEvent(wait, events[1]));
+        let mut why = CUgraphExecUpdateResultInfo::default();
+        let updated = code!(cuGraphExecUpdate_v2(executable, graph, &raw mut why));
+        assert_eq!(updated, CUresult::CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+        let changed = CUgraphExecUpdateResult::CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        assert_eq!(why.result, changed);
+        let changed = instantiate(graph);
+        for executable in [executable, changed] {
+            well!(cuGraphLaunch(executable, stream));
+            well!(cuStreamSynchronize(stream));
+            well!(cuGraphExecDestroy(executable));
+        }
+        destroy(graph);
+        for event in events {
+            well!(cuEventDestroy_v2(event));
+        }
+    });
+}
+
+#[test]
+fn a_capture_records_an_external_event_of_another_device() {
+    on_both(|both| {
+        let event = both.event(1);
+        let (_, stream) = both.0[0];
+        both.enter(0);
+        let refused = CUresult::CUDA_ERROR_INVALID_HANDLE;
+        assert_eq!(code!(cuEventRecord(event, stream)), refused);
+        well!(cuStreamWaitEvent(stream, event, 0));
+        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        well!(cuStreamBeginCapture_v2(stream, mode));
+        well!(cuEventRecordWithFlags(event, stream, 1));
+        well!(cuStreamWaitEvent(stream, event, 1));
+        let mut graph = null_mut();
+        well!(cuStreamEndCapture(stream, &raw mut graph));
+        let executable = instantiate(graph);
+        well!(cuGraphLaunch(executable, stream));
+        well!(cuStreamSynchronize(stream));
+        well!(cuGraphExecDestroy(executable));
+        destroy(graph);
+        well!(cuEventDestroy_v2(event));
+    });
+}
+
+static RUNS: AtomicU32 = AtomicU32::new(0);
+
+unsafe extern "C" fn count(_: *mut core::ffi::c_void) {
+    RUNS.fetch_add(1, Ordering::Relaxed);
+}
+
+#[test]
+fn a_wait_node_waits_for_work_of_another_device() {
+    on_both(|both| {
+        let event = both.event(1);
+        let [(_, here), (_, there)] = both.0;
+        well!(cuLaunchHostFunc(there, Some(count), null_mut()));
+        well!(cuEventRecord(event, there));
+        both.enter(0);
+        let graph = graph();
+        let mut node = null_mut();
+        well!(cuGraphAddEventWaitNode(&raw mut node, graph, null(), 0, event));
+        let executable = instantiate(graph);
+        well!(cuGraphLaunch(executable, here));
+        well!(cuStreamSynchronize(here));
+        assert_eq!(RUNS.load(Ordering::Relaxed), 1);
+        well!(cuGraphExecDestroy(executable));
+        destroy(graph);
+        well!(cuEventDestroy_v2(event));
+    });
+}

@@ -1,0 +1,323 @@
+//! Raw graph calls for the tests of the software driver, and the objects that these tests share.
+
+use crate::{common, start};
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use cuda_safe::sys::{
+    CUDA_KERNEL_NODE_PARAMS, CUDA_MEMCPY3D, CUDA_MEMSET_NODE_PARAMS, CUcontext, CUfunction,
+    CUgraph, CUgraphExec, CUgraphNode, CUmemorytype, CUmodule, CUresult, CUstream, Zeroable,
+    cuCtxSetCurrent, cuDevicePrimaryCtxRetain, cuGraphAddEmptyNode, cuGraphAddKernelNode_v2,
+    cuGraphAddMemcpyNode, cuGraphAddMemsetNode, cuGraphCreate, cuGraphDestroy, cuGraphExecDestroy,
+    cuGraphInstantiateWithFlags, cuGraphLaunch, cuInit, cuMemAlloc_v2, cuMemFree_v2,
+    cuMemcpyDtoH_v2, cuMemcpyHtoD_v2, cuModuleGetFunction, cuModuleLoadData, cuModuleUnload,
+    cuStreamCreate, cuStreamDestroy_v2, cuStreamSynchronize,
+};
+use cuda_sim::{Profile, kernel};
+
+pub(crate) const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+pub(crate) const UNSUPPORTED: CUresult = CUresult::CUDA_ERROR_NOT_SUPPORTED;
+
+/// Makes a raw call and returns its code.
+macro_rules! code {
+    ($call:expr) => {{
+        // SAFETY: the pointers refer to local variables or are null. The handles are alive, or the
+        // software driver, which does not dereference them, reports their use.
+        let code: cuda_safe::sys::CUresult = unsafe { $call };
+        code
+    }};
+}
+
+/// Makes a raw call that must succeed.
+macro_rules! well {
+    ($call:expr) => {{
+        let code = crate::graph::calls::code!($call);
+        assert!(code.is_success(), "{code:?}: {}", stringify!($call));
+    }};
+}
+
+/// Makes a raw call that must fail with a code.
+macro_rules! refused {
+    ($code:expr, $call:expr) => {{
+        let code = crate::graph::calls::code!($call);
+        assert_eq!(code, $code, "{}", stringify!($call));
+    }};
+}
+
+/// Returns the value that a raw call writes to its first parameter.
+macro_rules! made {
+    ($function:ident($($argument:expr),*)) => {{
+        let mut made = cuda_safe::sys::Zeroable::zeroed();
+        crate::graph::calls::well!($function(&raw mut made, $($argument),*));
+        made
+    }};
+}
+
+pub(crate) use {code, made, refused, well};
+
+pub(crate) const IMAGE: &[u8] = b"\x7fimage of the kernels of graph tests\0";
+
+/// The objects that the tests share.
+pub(crate) struct Bench {
+    pub(crate) context: CUcontext,
+    pub(crate) stream: CUstream,
+    pub(crate) module: CUmodule,
+    /// `append(log, value)` appends a value to a log, whose first element is its length.
+    pub(crate) append: CUfunction,
+    /// `choose(handle, value)` sets a conditional handle.
+    pub(crate) choose: CUfunction,
+    /// `count_down(handle, counter)` decrements a counter and sets a conditional handle to it.
+    pub(crate) count_down: CUfunction,
+    /// A log of 64 elements.
+    pub(crate) log: u64,
+}
+
+/// Runs `body` in a child process with the software driver. At the end nothing may be alive, and there
+/// must be no misuse.
+#[track_caller]
+pub(crate) fn well_used(body: impl FnOnce(&Bench)) {
+    well_used_on(Profile::h200(), body);
+}
+
+#[track_caller]
+pub(crate) fn well_used_on(profile: Profile, body: impl FnOnce(&Bench)) {
+    common::child::in_child(&[], || {
+        let bench = Bench::new(profile);
+        body(&bench);
+        bench.end();
+    });
+}
+
+/// Runs `body` in a child process with the software driver, in which a misuse is expected.
+#[track_caller]
+pub(crate) fn misused(words: &str, body: impl FnOnce(&Bench)) {
+    common::child::in_child(&[], || {
+        body(&Bench::new(Profile::h200()));
+        let misuses = cuda_sim::misuses();
+        assert_eq!(misuses.len(), 1, "{misuses:?}");
+        assert!(misuses[0].contains(words), "{misuses:?}");
+    });
+}
+
+fn register() {
+    kernel::register_image(
+        IMAGE,
+        &[("append", &[8, 4]), ("choose", &[8, 4]), ("count_down", &[8, 8]), ("launch", &[8])],
+    );
+    kernel::register("append", |launch| {
+        let value = launch.value::<u32>(1)?;
+        // Kernels that no edge orders append to one log.
+        let mut len = 0;
+        launch.update_atomically::<u32>(0, 1, |_, before| {
+            len = before as usize;
+            before
+        })?;
+        launch.update_atomically::<u32>(0, len + 2, |index, before| match index {
+            0 => before + 1,
+            _ if index == len + 1 => value,
+            _ => before,
+        })
+    });
+    kernel::register("choose", |launch| {
+        let (handle, value) = (launch.value::<u64>(0)?, launch.value::<u32>(1)?);
+        launch.set_conditional(handle, value)
+    });
+    kernel::register("launch", |launch| {
+        let executable = launch.value::<u64>(0)?;
+        launch.launch_graph(executable)
+    });
+    kernel::register("count_down", |launch| {
+        let handle = launch.value::<u64>(0)?;
+        launch.update::<u32>(1, 1, |_, before| before.saturating_sub(1))?;
+        let left = launch.read::<u32>(1, 1)?[0];
+        launch.set_conditional(handle, left)
+    });
+}
+
+impl Bench {
+    pub(crate) fn new(profile: Profile) -> Self {
+        start(profile);
+        register();
+        well!(cuInit(0));
+        let context = made!(cuDevicePrimaryCtxRetain(0));
+        well!(cuCtxSetCurrent(context));
+        let module = made!(cuModuleLoadData(IMAGE.as_ptr().cast()));
+        let bench = Self {
+            context,
+            stream: made!(cuStreamCreate(1)),
+            module,
+            append: made!(cuModuleGetFunction(module, c"append".as_ptr())),
+            choose: made!(cuModuleGetFunction(module, c"choose".as_ptr())),
+            count_down: made!(cuModuleGetFunction(module, c"count_down".as_ptr())),
+            log: memory(256),
+        };
+        bench.clear();
+        bench
+    }
+
+    fn end(&self) {
+        well!(cuStreamSynchronize(self.stream));
+        well!(cuStreamDestroy_v2(self.stream));
+        well!(cuMemFree_v2(self.log));
+        well!(cuModuleUnload(self.module));
+        assert_eq!(cuda_sim::misuses(), [""; 0]);
+        let alive = cuda_sim::Alive { retains: 1, ..Default::default() };
+        assert_eq!(cuda_sim::alive(), alive);
+    }
+
+    /// Empties the log.
+    pub(crate) fn clear(&self) {
+        let zeros = [0u32; 64];
+        well!(cuMemcpyHtoD_v2(self.log, zeros.as_ptr().cast(), 256));
+    }
+
+    /// Waits for the stream and returns the values in the log.
+    pub(crate) fn logged(&self) -> Vec<u32> {
+        well!(cuStreamSynchronize(self.stream));
+        let log = read::<64>(self.log);
+        log[1..=log[0] as usize].to_vec()
+    }
+
+    /// Adds a kernel that appends a value to the log.
+    pub(crate) fn append(&self, graph: CUgraph, after: &[CUgraphNode], value: u32) -> CUgraphNode {
+        let (log, value) = (self.log, value);
+        let arguments = [(&raw const log).cast(), (&raw const value).cast()];
+        kernel_node(graph, after, self.append, &arguments)
+    }
+
+    pub(crate) fn launch(&self, executable: CUgraphExec) {
+        well!(cuGraphLaunch(executable, self.stream));
+    }
+
+    /// Launches a graph once, and returns the values that it has logged.
+    pub(crate) fn run(&self, graph: CUgraph) -> Vec<u32> {
+        let executable = instantiate(graph);
+        self.clear();
+        self.launch(executable);
+        let logged = self.logged();
+        well!(cuGraphExecDestroy(executable));
+        logged
+    }
+}
+
+pub(crate) fn memory(bytes: usize) -> u64 {
+    made!(cuMemAlloc_v2(bytes))
+}
+
+pub(crate) fn read<const N: usize>(address: u64) -> [u32; N] {
+    let mut values = [0; N];
+    well!(cuMemcpyDtoH_v2(values.as_mut_ptr().cast(), address, 4 * N));
+    values
+}
+
+pub(crate) fn graph() -> CUgraph {
+    made!(cuGraphCreate(0))
+}
+
+pub(crate) fn destroy(graph: CUgraph) {
+    well!(cuGraphDestroy(graph));
+}
+
+pub(crate) fn instantiate(graph: CUgraph) -> CUgraphExec {
+    made!(cuGraphInstantiateWithFlags(graph, 0))
+}
+
+pub(crate) fn empty_node(graph: CUgraph, after: &[CUgraphNode]) -> CUgraphNode {
+    made!(cuGraphAddEmptyNode(graph, after.as_ptr(), after.len()))
+}
+
+/// Returns the parameters of a kernel of one thread.
+pub(crate) fn kernel_params(
+    function: CUfunction,
+    arguments: &[*const c_void],
+) -> CUDA_KERNEL_NODE_PARAMS {
+    CUDA_KERNEL_NODE_PARAMS {
+        func: function,
+        gridDimX: 1,
+        gridDimY: 1,
+        gridDimZ: 1,
+        blockDimX: 1,
+        blockDimY: 1,
+        blockDimZ: 1,
+        sharedMemBytes: 0,
+        kernelParams: arguments.as_ptr().cast_mut().cast(),
+        extra: null_mut(),
+        kern: null_mut(),
+        ctx: null_mut(),
+    }
+}
+
+pub(crate) fn kernel_node(
+    graph: CUgraph,
+    after: &[CUgraphNode],
+    function: CUfunction,
+    arguments: &[*const c_void],
+) -> CUgraphNode {
+    let params = kernel_params(function, arguments);
+    made!(cuGraphAddKernelNode_v2(graph, after.as_ptr(), after.len(), &raw const params))
+}
+
+pub(crate) fn fill(at: u64, value: u32, count: usize) -> CUDA_MEMSET_NODE_PARAMS {
+    CUDA_MEMSET_NODE_PARAMS { dst: at, pitch: 0, value, elementSize: 4, width: count, height: 1 }
+}
+
+pub(crate) fn fill_node(
+    graph: CUgraph,
+    after: &[CUgraphNode],
+    params: &CUDA_MEMSET_NODE_PARAMS,
+) -> CUgraphNode {
+    made!(cuGraphAddMemsetNode(
+        graph,
+        after.as_ptr(),
+        after.len(),
+        core::ptr::from_ref(params),
+        null_mut()
+    ))
+}
+
+/// One side of a copy.
+#[derive(Clone, Copy)]
+pub(crate) enum Side {
+    Host(*const c_void),
+    Device(u64),
+}
+
+/// Returns a 1-D copy.
+pub(crate) fn copy(from: Side, to: Side, bytes: usize) -> CUDA_MEMCPY3D {
+    let mut copy = CUDA_MEMCPY3D::zeroed();
+    match from {
+        Side::Host(host) => {
+            copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
+            copy.srcHost = host;
+        }
+        Side::Device(address) => {
+            copy.srcMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+            copy.srcDevice = address;
+        }
+    }
+    match to {
+        Side::Host(host) => {
+            copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_HOST;
+            copy.dstHost = host.cast_mut();
+        }
+        Side::Device(address) => {
+            copy.dstMemoryType = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+            copy.dstDevice = address;
+        }
+    }
+    (copy.WidthInBytes, copy.Height, copy.Depth) = (bytes, 1, 1);
+    copy
+}
+
+pub(crate) fn copy_node(
+    graph: CUgraph,
+    after: &[CUgraphNode],
+    copy: &CUDA_MEMCPY3D,
+) -> CUgraphNode {
+    made!(cuGraphAddMemcpyNode(
+        graph,
+        after.as_ptr(),
+        after.len(),
+        core::ptr::from_ref(copy),
+        null_mut()
+    ))
+}

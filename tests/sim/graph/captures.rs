@@ -1,0 +1,386 @@
+//! Captures and their graphs on the software driver: captures into graphs of the program, and the
+//! nodes that captures make. As measured with driver 580.
+
+use crate::graph::calls::{
+    Bench, INVALID, Side, code, copy, copy_node, destroy, empty_node, graph, instantiate, made,
+    memory, read, refused, well, well_used,
+};
+use core::ffi::c_void;
+use core::ptr::{null, null_mut};
+use cuda_safe::sys::{
+    self, CUevent, CUgraph, CUgraphNode, CUgraphNodeType as Type, CUresult, CUstream,
+    CUstreamCaptureMode as Mode, CUstreamCaptureStatus as Status, cuEventCreate, cuEventDestroy_v2,
+    cuEventRecord, cuEventRecordWithFlags, cuGraphAddChildGraphNode, cuGraphDestroy,
+    cuGraphDestroyNode, cuGraphExecDestroy, cuGraphGetNodes, cuGraphInstantiateWithFlags,
+    cuGraphNodeGetType, cuLaunchHostFunc, cuLaunchKernel, cuMemAllocAsync, cuMemFree_v2,
+    cuMemFreeAsync, cuMemsetD2D32Async, cuMemsetD8Async, cuStreamBeginCapture_v2,
+    cuStreamBeginCaptureToGraph, cuStreamCreate, cuStreamDestroy_v2, cuStreamEndCapture,
+    cuStreamGetCaptureInfo_v3, cuStreamIsCapturing, cuStreamSynchronize,
+    cuStreamUpdateCaptureDependencies_v2, cuStreamWaitEvent, cuStreamWriteValue32_v2,
+};
+
+const RELAXED: Mode = Mode::CU_STREAM_CAPTURE_MODE_RELAXED;
+
+fn begin(stream: CUstream) {
+    well!(cuStreamBeginCapture_v2(stream, RELAXED));
+}
+
+fn end(stream: CUstream) -> CUgraph {
+    let mut graph = null_mut();
+    well!(cuStreamEndCapture(stream, &raw mut graph));
+    graph
+}
+
+fn begin_into(stream: CUstream, graph: CUgraph, after: &[CUgraphNode]) -> CUresult {
+    let (nodes, count) = (after.as_ptr(), after.len());
+    code!(cuStreamBeginCaptureToGraph(stream, graph, nodes, null(), count, RELAXED))
+}
+
+/// Launches a kernel that appends a value to the log.
+fn append(bench: &Bench, stream: CUstream, value: u32) {
+    let mut arguments: [*mut c_void; 2] =
+        [(&raw const bench.log).cast_mut().cast(), (&raw const value).cast_mut().cast()];
+    let (function, arguments) = (bench.append, arguments.as_mut_ptr());
+    well!(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, null_mut()));
+}
+
+fn kinds(graph: CUgraph) -> Vec<Type> {
+    let (mut nodes, mut count) = ([null_mut(); 16], 16);
+    well!(cuGraphGetNodes(graph, nodes.as_mut_ptr(), &raw mut count));
+    let kind = |node: &CUgraphNode| {
+        let mut kind = Type::CU_GRAPH_NODE_TYPE_EMPTY;
+        well!(cuGraphNodeGetType(*node, &raw mut kind));
+        kind
+    };
+    nodes[..count].iter().map(kind).collect()
+}
+
+/// The answers of `cuStreamGetCaptureInfo_v3`.
+struct Info {
+    status: Status,
+    id: u64,
+    graph: CUgraph,
+    last: Vec<CUgraphNode>,
+}
+
+fn info(stream: CUstream) -> Info {
+    let (mut status, mut id, mut graph) = (Status::CU_STREAM_CAPTURE_STATUS_NONE, 0, null_mut());
+    let (mut nodes, mut edges, mut count) = (null(), null(), 0);
+    well!(cuStreamGetCaptureInfo_v3(
+        stream,
+        &raw mut status,
+        &raw mut id,
+        &raw mut graph,
+        &raw mut nodes,
+        &raw mut edges,
+        &raw mut count
+    ));
+    let last = match count {
+        0 => Vec::new(),
+        // SAFETY: the driver returns an array of `count` nodes.
+        _ => unsafe { core::slice::from_raw_parts(nodes, count) }.to_vec(),
+    };
+    Info { status, id, graph, last }
+}
+
+#[test]
+fn a_capture_appends_to_a_graph_of_the_program() {
+    well_used(|bench| {
+        let graph = graph();
+        let first = bench.append(graph, &[], 1);
+        assert!(begin_into(bench.stream, graph, &[first]).is_success());
+        append(bench, bench.stream, 2);
+        // The graph can be extended, but not destroyed, while it is captured.
+        let added = empty_node(graph, &[]);
+        let state = CUresult::CUDA_ERROR_ILLEGAL_STATE;
+        refused!(state, cuGraphDestroy(graph));
+        refused!(state, cuGraphDestroyNode(added));
+        let other: CUstream = made!(cuStreamCreate(1));
+        assert_eq!(begin_into(other, graph, &[]), state);
+        assert_eq!(end(bench.stream), graph);
+        assert_eq!(bench.run(graph), [1, 2]);
+        let foreign = crate::graph::calls::graph();
+        assert_eq!(begin_into(other, foreign, &[first]), INVALID);
+        assert_eq!(begin_into(other, null_mut(), &[]), INVALID);
+        destroy(foreign);
+        destroy(graph);
+        well!(cuStreamDestroy_v2(other));
+    });
+}
+
+#[test]
+fn a_capture_into_a_graph_that_fails_destroys_the_graph() {
+    well_used(|bench| {
+        let graph = graph();
+        assert!(begin_into(bench.stream, graph, &[]).is_success());
+        let unsupported = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+        let mut made = null_mut();
+        refused!(unsupported, cuGraphInstantiateWithFlags(&raw mut made, graph, 0));
+        assert_eq!(info(bench.stream).status, Status::CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+        let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        let mut captured = null_mut();
+        refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut captured));
+        assert_eq!(cuda_sim::alive().graphs, 0);
+        // So does the destruction of the capturing stream.
+        let (graph, stream) = (crate::graph::calls::graph(), made!(cuStreamCreate(1)));
+        assert!(begin_into(stream, graph, &[]).is_success());
+        well!(cuStreamDestroy_v2(stream));
+        assert_eq!(cuda_sim::alive().graphs, 0);
+    });
+}
+
+#[test]
+fn a_capture_tells_its_graph_and_the_nodes_before_the_next_one() {
+    well_used(|bench| {
+        let before = info(bench.stream);
+        assert!(before.graph.is_null() && before.id == 0);
+        begin(bench.stream);
+        assert!(info(bench.stream).last.is_empty());
+        append(bench, bench.stream, 1);
+        let its = info(bench.stream);
+        assert_eq!(its.status, Status::CU_STREAM_CAPTURE_STATUS_ACTIVE);
+        assert_eq!(its.last.len(), 1);
+        let graph = end(bench.stream);
+        assert_eq!(graph, its.graph);
+        destroy(graph);
+    });
+}
+
+#[test]
+fn the_nodes_before_the_next_one_can_be_added_to_and_replaced() {
+    well_used(|bench| {
+        begin(bench.stream);
+        append(bench, bench.stream, 1);
+        let its = info(bench.stream);
+        let (graph, child) = (its.graph, crate::graph::calls::graph());
+        bench.append(child, &[], 2);
+        let (after, count) = (its.last.as_ptr(), its.last.len());
+        let mut node: CUgraphNode = made!(cuGraphAddChildGraphNode(graph, after, count, child));
+        let update = |node: *mut CUgraphNode, flags| {
+            code!(cuStreamUpdateCaptureDependencies_v2(bench.stream, node, null(), 1, flags))
+        };
+        let (add, set) = (0, 1);
+        assert!(update(&raw mut node, set).is_success());
+        assert_eq!(info(bench.stream).last, [node]);
+        let mut other = empty_node(graph, &[]);
+        assert!(update(&raw mut other, add).is_success());
+        assert_eq!(info(bench.stream).last.len(), 2);
+        assert_eq!(update(&raw mut node, 2), INVALID);
+        let mut foreign = empty_node(child, &[]);
+        assert_eq!(update(&raw mut foreign, set), INVALID);
+        append(bench, bench.stream, 3);
+        assert_eq!(end(bench.stream), graph);
+        assert_eq!(bench.run(graph), [1, 2, 3]);
+        destroy(child);
+        destroy(graph);
+        assert_eq!(update(&raw mut node, set), CUresult::CUDA_ERROR_ILLEGAL_STATE);
+    });
+}
+
+unsafe extern "C" fn nothing(_: *mut c_void) {}
+
+#[test]
+fn captured_work_becomes_nodes_of_its_type() {
+    well_used(|bench| {
+        let (device, stream) = (memory(64), bench.stream);
+        let event: CUevent = made!(cuEventCreate(0));
+        begin(stream);
+        append(bench, stream, 1);
+        well!(cuMemsetD8Async(device, 0, 16, stream));
+        well!(cuMemsetD2D32Async(device, 16, 5, 2, 2, stream));
+        well!(sys::cuMemcpyDtoDAsync_v2(device, device + 32, 16, stream));
+        well!(sys::cuMemcpyDtoDAsync_v2(device, device + 32, 0, stream));
+        well!(cuLaunchHostFunc(stream, Some(nothing), null_mut()));
+        well!(cuEventRecord(event, stream));
+        well!(cuEventRecordWithFlags(event, stream, 1));
+        well!(cuStreamWaitEvent(stream, event, 1));
+        well!(cuStreamWriteValue32_v2(stream, device, 4, 0));
+        let graph = end(stream);
+        let expected = [
+            Type::CU_GRAPH_NODE_TYPE_KERNEL,
+            Type::CU_GRAPH_NODE_TYPE_MEMSET,
+            Type::CU_GRAPH_NODE_TYPE_MEMSET,
+            Type::CU_GRAPH_NODE_TYPE_MEMCPY,
+            Type::CU_GRAPH_NODE_TYPE_HOST,
+            Type::CU_GRAPH_NODE_TYPE_EVENT_RECORD,
+            Type::CU_GRAPH_NODE_TYPE_WAIT_EVENT,
+            Type::CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+        ];
+        assert_eq!(kinds(graph), expected);
+        bench.run(graph);
+        assert_eq!(read::<1>(device), [4]);
+        destroy(graph);
+        well!(cuEventDestroy_v2(event));
+        well!(cuMemFree_v2(device));
+    });
+}
+
+#[test]
+fn captured_allocations_become_memory_nodes() {
+    well_used(|bench| {
+        let (stream, target) = (bench.stream, memory(16));
+        let outside: u64 = made!(cuMemAllocAsync(16, stream));
+        begin(stream);
+        let address: u64 = made!(cuMemAllocAsync(16, stream));
+        well!(cuMemsetD8Async(address, 3, 16, stream));
+        well!(sys::cuMemcpyDtoDAsync_v2(target, address, 16, stream));
+        well!(cuMemFreeAsync(address, stream));
+        // Other memory is refused, and the capture continues.
+        refused!(INVALID, cuMemFreeAsync(outside, stream));
+        refused!(INVALID, cuMemFreeAsync(address, stream));
+        let graph = end(stream);
+        let expected = [
+            Type::CU_GRAPH_NODE_TYPE_MEM_ALLOC,
+            Type::CU_GRAPH_NODE_TYPE_MEMSET,
+            Type::CU_GRAPH_NODE_TYPE_MEMCPY,
+            Type::CU_GRAPH_NODE_TYPE_MEM_FREE,
+        ];
+        assert_eq!(kinds(graph), expected);
+        bench.run(graph);
+        assert_eq!(read::<4>(target), [0x0303_0303; 4]);
+        destroy(graph);
+        well!(cuMemFreeAsync(outside, stream));
+        well!(cuMemFree_v2(target));
+    });
+}
+
+/// `cuMemcpyAsync` finds out itself that the addresses are those of device memory.
+#[test]
+fn copies_of_any_kind_are_captured_from_and_to_the_memory_of_a_captured_allocation() {
+    well_used(|bench| {
+        let (stream, device) = (bench.stream, memory(16));
+        well!(sys::cuMemsetD8_v2(device, 1, 8));
+        begin(stream);
+        let address: u64 = made!(cuMemAllocAsync(8, stream));
+        well!(sys::cuMemcpyAsync(address, device, 8, stream));
+        well!(sys::cuMemcpyAsync(device + 8, address, 8, stream));
+        well!(cuMemFreeAsync(address, stream));
+        let graph = end(stream);
+        bench.run(graph);
+        assert_eq!(read::<4>(device), [0x0101_0101; 4]);
+        destroy(graph);
+        well!(cuMemFree_v2(device));
+    });
+}
+
+#[test]
+fn a_stream_that_joined_a_capture_can_be_destroyed_after_another_stream_waits_for_it() {
+    well_used(|bench| {
+        let event: CUevent = made!(cuEventCreate(0));
+        let fork = || {
+            let other: CUstream = made!(cuStreamCreate(1));
+            well!(cuEventRecord(event, bench.stream));
+            well!(cuStreamWaitEvent(other, event, 0));
+            append(bench, other, 1);
+            other
+        };
+        begin(bench.stream);
+        let other = fork();
+        well!(cuEventRecord(event, other));
+        well!(cuStreamWaitEvent(bench.stream, event, 0));
+        well!(cuStreamDestroy_v2(other));
+        append(bench, bench.stream, 2);
+        let graph = end(bench.stream);
+        assert_eq!(kinds(graph), [Type::CU_GRAPH_NODE_TYPE_KERNEL; 2]);
+        destroy(graph);
+
+        begin(bench.stream);
+        well!(cuStreamDestroy_v2(fork()));
+        let mut graph = null_mut();
+        let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
+        well!(cuEventDestroy_v2(event));
+    });
+}
+
+#[test]
+fn a_capture_that_ends_on_another_thread_is_over() {
+    well_used(|bench| {
+        let stream = bench.stream.expose_provenance();
+        let mode = Mode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        well!(cuStreamBeginCapture_v2(bench.stream, mode));
+        let elsewhere = move || {
+            let (stream, mut graph) = (core::ptr::with_exposed_provenance_mut(stream), null_mut());
+            code!(cuStreamEndCapture(stream, &raw mut graph))
+        };
+        let code = std::thread::spawn(elsewhere).join().expect("no panic");
+        assert_eq!(code, CUresult::CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+        let mut graph = null_mut();
+        let state = CUresult::CUDA_ERROR_ILLEGAL_STATE;
+        refused!(state, cuStreamEndCapture(bench.stream, &raw mut graph));
+    });
+}
+
+#[test]
+fn ending_a_capture_on_a_stream_that_joined_invalidates_it() {
+    well_used(|bench| {
+        let (other, event): (CUstream, CUevent) =
+            (made!(cuStreamCreate(1)), made!(cuEventCreate(0)));
+        begin(bench.stream);
+        well!(cuEventRecord(event, bench.stream));
+        well!(cuStreamWaitEvent(other, event, 0));
+        let mut graph = null_mut();
+        let unmatched = CUresult::CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+        refused!(unmatched, cuStreamEndCapture(other, &raw mut graph));
+        let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        refused!(invalidated, cuStreamEndCapture(bench.stream, &raw mut graph));
+        let mut status = Status::CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        well!(cuStreamIsCapturing(other, &raw mut status));
+        assert_eq!(status, Status::CU_STREAM_CAPTURE_STATUS_NONE);
+        well!(cuEventDestroy_v2(event));
+        well!(cuStreamDestroy_v2(other));
+    });
+}
+
+#[test]
+fn a_captured_copy_has_parameters() {
+    well_used(|bench| {
+        let device = memory(32);
+        begin(bench.stream);
+        well!(sys::cuMemcpyDtoDAsync_v2(device + 16, device, 8, bench.stream));
+        let its = info(bench.stream).last[0];
+        let graph = end(bench.stream);
+        let mut shown = copy(Side::Device(0), Side::Device(0), 0);
+        well!(sys::cuGraphMemcpyNodeGetParams(its, &raw mut shown));
+        assert_eq!(
+            (shown.srcDevice, shown.dstDevice, shown.WidthInBytes),
+            (device, device + 16, 8)
+        );
+        let executable = instantiate(graph);
+        copy_node(graph, &[its], &shown);
+        well!(cuGraphExecDestroy(executable));
+        well!(cuStreamSynchronize(bench.stream));
+        destroy(graph);
+        well!(cuMemFree_v2(device));
+    });
+}
+
+#[test]
+fn an_event_of_a_capture_cannot_be_used_until_it_is_recorded_again() {
+    well_used(|bench| {
+        let event: CUevent = made!(cuEventCreate(0));
+        begin(bench.stream);
+        well!(cuEventRecord(event, bench.stream));
+        destroy(end(bench.stream));
+        refused!(INVALID, sys::cuEventQuery(event));
+        refused!(INVALID, sys::cuEventSynchronize(event));
+        refused!(INVALID, cuStreamWaitEvent(bench.stream, event, 0));
+        well!(cuEventRecord(event, bench.stream));
+        well!(sys::cuEventSynchronize(event));
+        well!(cuEventDestroy_v2(event));
+    });
+}
+
+#[test]
+fn work_on_the_legacy_stream_invalidates_the_capture_of_a_blocking_stream() {
+    well_used(|bench| {
+        let blocking: CUstream = made!(cuStreamCreate(0));
+        begin(blocking);
+        let implicit = CUresult::CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        refused!(implicit, cuMemsetD8Async(bench.log, 0, 4, null_mut()));
+        let mut graph = null_mut();
+        let invalidated = CUresult::CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        refused!(invalidated, cuStreamEndCapture(blocking, &raw mut graph));
+        well!(cuStreamDestroy_v2(blocking));
+    });
+}

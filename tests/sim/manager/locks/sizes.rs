@@ -1,0 +1,165 @@
+//! The largest and smallest sizes, in options and in requests.
+
+use crate::manager::inside::with;
+use cuda_memory::{CachingManager, CachingOptions, LimitManager, StatisticsManager};
+use cuda_safe::manager::{
+    DeferOptions, DriverManager, MemoryManager, MemoryPointer, is_out_of_memory,
+};
+use cuda_safe::{Context, DeviceBuffer, Result};
+
+const SIZES: [usize; 13] = [
+    0,
+    1,
+    511,
+    513,
+    (1 << 20) + 1,
+    5 << 20,
+    1 << 40,
+    isize::MAX as usize - 1,
+    isize::MAX as usize,
+    isize::MAX as usize + 1,
+    usize::MAX - (2 << 20),
+    usize::MAX - 1,
+    usize::MAX,
+];
+
+/// Requests all sizes: each request gets memory or an error.
+fn request_all<M: MemoryManager>(
+    make: impl Fn(&Context) -> Result<M> + Send + Sync + 'static,
+    options: &str,
+) {
+    with(make, |context| {
+        let stream = context.stream().expect("a stream");
+        let pool = context.memory_manager().expect("made").expect("chosen");
+        for size in SIZES {
+            let ordered = MemoryPointer::allocate_on(&stream, size);
+            let loose = MemoryPointer::allocate(&context, size);
+            for memory in [&ordered, &loose] {
+                let is_some = memory.is_ok();
+                assert!(!is_some || (1..1 << 37).contains(&size), "{options}: {size}");
+            }
+            drop((ordered, loose));
+        }
+        // The per-thread cache now contains a block.
+        MemoryPointer::allocate_on(&stream, 0).expect_err("no byte");
+        drop(MemoryPointer::allocate_on(&stream, 1000).expect("memory"));
+        pool.trim(usize::MAX).expect("a trim");
+        pool.trim(0).expect("a trim");
+        drop(stream);
+    });
+}
+
+/// Requests all sizes with each value of an option.
+fn with_options(change: impl Fn(&mut CachingOptions, usize) + Copy + Send + Sync + 'static) {
+    // All in one process: each primary context is a new one, with the manager chosen before.
+    crate::common::child::in_child(&[], || {
+        crate::start(cuda_sim::Profile::h200());
+        for value in SIZES {
+            let mut options = CachingOptions::default();
+            change(&mut options, value);
+            cuda_safe::manager::set_memory_manager(move |context| {
+                CachingManager::with(context, options)
+            })
+            .expect("a matching version");
+            let context = crate::context();
+            let stream = context.stream().expect("a stream");
+            for size in SIZES {
+                let _ = MemoryPointer::allocate_on(&stream, size);
+                let _ = MemoryPointer::allocate(&context, size);
+            }
+            match DeviceBuffer::<u8>::uninit(&stream, 1000) {
+                Err(error) => assert!(is_out_of_memory(&error), "{options:?}: {error}"),
+                Ok(memory) => drop(memory),
+            }
+            let pool = context.memory_manager().expect("made").expect("chosen");
+            pool.trim(0).expect("a trim");
+        }
+        crate::check();
+    });
+}
+
+#[test]
+fn slabs_of_any_size_are_accepted_or_refused() {
+    with_options(|options, value| options.slab_bytes = value);
+}
+
+#[test]
+fn limits_of_any_size_are_accepted_or_refused() {
+    with_options(|options, value| options.max_bytes = value);
+}
+
+#[test]
+fn thread_caches_of_any_size_are_accepted_or_refused() {
+    with_options(|options, value| options.thread_cache_bytes = value);
+}
+
+#[test]
+fn counts_of_any_size_are_accepted_or_refused() {
+    with_options(|options, value| options.unordered.count = value);
+}
+
+#[test]
+fn shares_of_any_size_are_accepted_or_refused() {
+    with_options(|options, value| {
+        options.unordered.share = match value {
+            0 => f64::NAN,
+            1 => f64::NEG_INFINITY,
+            511 => f64::INFINITY,
+            513 => -1.0,
+            _ => value as f64,
+        };
+    });
+}
+
+#[test]
+fn a_caching_pool_handles_requests_of_any_size() {
+    request_all(CachingManager::new, "a pool");
+}
+
+#[test]
+fn a_manager_with_deferred_frees_handles_requests_of_any_size() {
+    request_all(
+        |context| {
+            let options = DeferOptions { count: usize::MAX, share: f64::MAX, ..Default::default() };
+            DriverManager::with(context, options)
+        },
+        "deferred frees",
+    );
+}
+
+#[test]
+fn a_limited_manager_handles_requests_of_any_size() {
+    request_all(
+        |context| {
+            let limited = LimitManager::new(CachingManager::new(context)?, usize::MAX);
+            Ok(StatisticsManager::new(limited))
+        },
+        "a limit",
+    );
+}
+
+/// Two threads each request half of all addresses: the sum of the requests must not overflow.
+#[test]
+fn the_largest_requests_of_two_threads_do_not_overflow() {
+    let make = |context: &Context| {
+        let options = CachingOptions { max_bytes: usize::MAX, ..Default::default() };
+        CachingManager::with(context, options)
+    };
+    with(make, |context| {
+        let stream = context.stream().expect("a stream");
+        // This slab stays in use.
+        let held = MemoryPointer::allocate_on(&stream, 1000).expect("memory");
+        // The largest size that is not refused on its own.
+        let size = isize::MAX as usize + 1 - (2 << 20);
+        let largest = || {
+            let error = MemoryPointer::allocate(&context, size).expect_err("too much");
+            assert!(is_out_of_memory(&error), "{error}");
+        };
+        // Creates the objects of the first use.
+        largest();
+        let stuck = super::interrupted(largest, largest);
+        assert_eq!(stuck, [""; 0]);
+        drop(MemoryPointer::allocate_on(&stream, 1000).expect("memory"));
+        drop((held, stream));
+    });
+}

@@ -1,0 +1,132 @@
+//! Misuses of virtual memory that kill the context on a real driver, crash it, or pass unnoticed.
+#![cfg(target_os = "linux")]
+
+use crate::graph::calls::{INVALID, misused, read, refused, well};
+use crate::virtual_memory::{PAGE, READ, READ_WRITE, append, create, map_new, reserve, set_access};
+use core::ptr::null_mut;
+use cuda_safe::sys::{
+    CUmemAllocationProp, CUresult, Zeroable, cuMemGetAllocationPropertiesFromHandle, cuMemMap,
+    cuMemRelease, cuMemUnmap, cuMemsetD32Async, cuStreamSynchronize,
+};
+
+const ILLEGAL: CUresult = CUresult::CUDA_ERROR_ILLEGAL_ADDRESS;
+
+#[test]
+fn a_kernel_on_a_range_that_is_not_mapped_is_fatal() {
+    misused("not mapped", |bench| {
+        let start = reserve(PAGE);
+        append(bench, start, 1, bench.stream);
+        refused!(ILLEGAL, cuStreamSynchronize(bench.stream));
+    });
+}
+
+#[test]
+fn a_kernel_without_rights_is_fatal() {
+    misused("are mapped, but may not be", |bench| {
+        let start = reserve(PAGE);
+        well!(cuMemMap(start, PAGE, 0, create(PAGE), 0));
+        append(bench, start, 1, bench.stream);
+        refused!(ILLEGAL, cuStreamSynchronize(bench.stream));
+    });
+}
+
+#[test]
+fn taking_rights_away_under_a_queued_kernel_is_fatal() {
+    misused("may not be written", |bench| {
+        let start = reserve(PAGE);
+        map_new(start, PAGE);
+        append(bench, start, 1, bench.stream);
+        set_access(start, PAGE, READ);
+        refused!(ILLEGAL, cuStreamSynchronize(bench.stream));
+    });
+}
+
+#[test]
+fn unmapping_under_queued_work_is_fatal() {
+    misused("were unmapped", |bench| {
+        let start = reserve(PAGE);
+        map_new(start, PAGE);
+        well!(cuMemsetD32Async(start, 1, 1, bench.stream));
+        well!(cuMemUnmap(start, PAGE));
+        refused!(ILLEGAL, cuStreamSynchronize(bench.stream));
+    });
+}
+
+#[test]
+fn mapping_other_memory_under_queued_work_is_reported() {
+    misused("mapped again under queued work", |bench| {
+        let start = reserve(PAGE);
+        map_new(start, PAGE);
+        well!(cuMemsetD32Async(start, 1, 1, bench.stream));
+        well!(cuMemUnmap(start, PAGE));
+        map_new(start, PAGE);
+        refused!(ILLEGAL, cuStreamSynchronize(bench.stream));
+    });
+}
+
+#[test]
+fn work_may_be_queued_before_its_memory_is_mapped() {
+    crate::graph::calls::well_used(|bench| {
+        let start = reserve(PAGE);
+        append(bench, start, 8, bench.stream);
+        map_new(start, PAGE);
+        well!(cuStreamSynchronize(bench.stream));
+        assert_eq!(read::<2>(start), [1, 8]);
+        well!(cuMemUnmap(start, PAGE));
+        well!(cuda_safe::sys::cuMemAddressFree(start, PAGE));
+    });
+}
+
+#[test]
+fn a_mapping_past_the_end_of_a_reservation_is_reported() {
+    misused("past the end of the reservation", |_| {
+        let start = reserve(PAGE);
+        refused!(INVALID, cuMemMap(start, 2 * PAGE, 0, create(2 * PAGE), 0));
+    });
+}
+
+#[test]
+fn mapping_a_released_handle_is_reported() {
+    misused("after it was released", |_| {
+        let (start, handle) = (reserve(PAGE), create(PAGE));
+        well!(cuMemRelease(handle));
+        refused!(INVALID, cuMemMap(start, PAGE, 0, handle, 0));
+    });
+}
+
+#[test]
+fn releasing_a_handle_twice_is_reported() {
+    misused("after it was released", |_| {
+        let handle = create(PAGE);
+        well!(cuMemRelease(handle));
+        refused!(INVALID, cuMemRelease(handle));
+    });
+}
+
+#[test]
+fn querying_a_released_handle_of_mapped_memory_is_reported() {
+    misused("after it was released", |_| {
+        let (start, handle) = (reserve(PAGE), create(PAGE));
+        well!(cuMemMap(start, PAGE, 0, handle, 0));
+        set_access(start, PAGE, READ_WRITE);
+        well!(cuMemRelease(handle));
+        let mut shown = CUmemAllocationProp::zeroed();
+        refused!(INVALID, cuMemGetAllocationPropertiesFromHandle(&raw mut shown, handle));
+    });
+}
+
+#[test]
+fn releasing_a_value_that_is_not_a_handle_is_reported() {
+    misused("not a handle", |_| {
+        refused!(INVALID, cuMemRelease(12345));
+    });
+}
+
+#[test]
+fn a_fatal_error_ends_all_streams() {
+    misused("not mapped", |bench| {
+        append(bench, reserve(PAGE), 1, bench.stream);
+        refused!(ILLEGAL, cuStreamSynchronize(bench.stream));
+        refused!(ILLEGAL, cuStreamSynchronize(null_mut()));
+    });
+}
