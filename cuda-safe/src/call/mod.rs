@@ -1,6 +1,7 @@
 //! How a driver call is made: the macros for calls, errors, current contexts, forked processes, and the code that
 //! runs in host functions. This room knows no object of the driver.
 
+pub(crate) mod c_enum;
 pub(crate) mod closures;
 pub(crate) mod current;
 pub(crate) mod driver_log;

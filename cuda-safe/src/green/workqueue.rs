@@ -2,6 +2,7 @@
 
 use super::GreenContext;
 use super::split_guard::KeepAlive;
+use crate::call::c_enum::c_enum;
 use crate::call::error::Result;
 use crate::call::function::call;
 use crate::call::init;
@@ -44,39 +45,13 @@ unsafe impl Send for Workqueues {}
 // SAFETY: see `Send`.
 unsafe impl Sync for Workqueues {}
 
-/// The contexts with which hardware queues are shared (`CUdevWorkqueueConfigScope`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum WorkqueueScope {
-    /// The queues are shared with all contexts of the device.
-    DeviceContexts,
-    /// The queues are shared with as few other green contexts of this scope as possible.
-    GreenContextBalanced,
-    /// A scope that only a newer driver knows, by its number.
-    Other(u32),
-}
-
-impl WorkqueueScope {
-    #[inline]
-    fn raw(self) -> CUdevWorkqueueConfigScope {
-        match self {
-            Self::DeviceContexts => CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX,
-            Self::GreenContextBalanced => {
-                CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED
-            }
-            Self::Other(number) => CUdevWorkqueueConfigScope(number),
-        }
-    }
-
-    #[inline]
-    fn from_raw(raw: CUdevWorkqueueConfigScope) -> Self {
-        match raw {
-            CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX => Self::DeviceContexts,
-            CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED => {
-                Self::GreenContextBalanced
-            }
-            CUdevWorkqueueConfigScope(number) => Self::Other(number),
-        }
+c_enum! {
+    /// The contexts with which hardware queues are shared (`CUdevWorkqueueConfigScope`).
+    pub enum WorkqueueScope = CUdevWorkqueueConfigScope or Other {
+        /// The queues are shared with all contexts of the device.
+        DeviceContexts = CU_WORKQUEUE_SCOPE_DEVICE_CTX,
+        /// The queues are shared with as few other green contexts of this scope as possible.
+        GreenContextBalanced = CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED,
     }
 }
 

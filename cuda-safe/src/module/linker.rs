@@ -2,6 +2,7 @@
 
 use super::jit::{self, JitOptions, Request};
 use super::{Library, Module, image};
+use crate::call::c_enum::c_enum;
 use crate::call::current::ContextHandle;
 use crate::call::error::{DriverError, Result};
 use crate::call::function::{Answer, answer, call};
@@ -47,32 +48,20 @@ struct Retained {
 // SAFETY: any thread may use a linker, one thread at a time, which `&mut` guarantees.
 unsafe impl Send for Linker {}
 
-/// The format of an input for the linker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LinkInput {
-    /// PTX text.
-    Ptx,
-    /// A binary for one architecture.
-    Cubin,
-    /// Binaries and PTX for several architectures.
-    Fatbin,
-    /// A host object file with embedded device code.
-    Object,
-    /// An archive of host object files with embedded device code.
-    Library,
-}
-
-impl LinkInput {
-    #[inline]
-    fn raw(self) -> CUjitInputType {
-        match self {
-            Self::Ptx => CUjitInputType::CU_JIT_INPUT_PTX,
-            Self::Cubin => CUjitInputType::CU_JIT_INPUT_CUBIN,
-            Self::Fatbin => CUjitInputType::CU_JIT_INPUT_FATBINARY,
-            Self::Object => CUjitInputType::CU_JIT_INPUT_OBJECT,
-            Self::Library => CUjitInputType::CU_JIT_INPUT_LIBRARY,
-        }
+c_enum! {
+    /// The format of an input for the linker.
+    #[non_exhaustive]
+    pub enum LinkInput = CUjitInputType {
+        /// PTX text.
+        Ptx = CU_JIT_INPUT_PTX,
+        /// A binary for one architecture.
+        Cubin = CU_JIT_INPUT_CUBIN,
+        /// Binaries and PTX for several architectures.
+        Fatbin = CU_JIT_INPUT_FATBINARY,
+        /// A host object file with embedded device code.
+        Object = CU_JIT_INPUT_OBJECT,
+        /// An archive of host object files with embedded device code.
+        Library = CU_JIT_INPUT_LIBRARY,
     }
 }
 

@@ -19,6 +19,7 @@ pub use kernel::{Kernel, Parameter};
 pub use library::Library;
 pub use linker::{LinkInput, Linked, Linker};
 
+use crate::call::c_enum::c_enum;
 use crate::call::error::{DriverError, Result};
 use crate::call::function::{Answer, answer, call, without_current};
 use crate::call::init;
@@ -69,16 +70,14 @@ unsafe impl Send for Inner {}
 // SAFETY: see `Send`.
 unsafe impl Sync for Inner {}
 
-/// When code is loaded onto the device (`CUmoduleLoadingMode`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LoadingMode {
-    /// All code of a module is loaded with the module.
-    Eager,
-    /// A kernel is loaded on first use, or by [`Kernel::load`].
-    Lazy,
-    /// A mode that only a newer driver knows, by its number.
-    Other(u32),
+c_enum! {
+    /// When code is loaded onto the device (`CUmoduleLoadingMode`).
+    pub enum LoadingMode = CUmoduleLoadingMode or Other {
+        /// All code of a module is loaded with the module.
+        Eager = CU_MODULE_EAGER_LOADING,
+        /// A kernel is loaded on first use, or by [`Kernel::load`].
+        Lazy = CU_MODULE_LAZY_LOADING,
+    }
 }
 
 impl Module {
@@ -294,11 +293,7 @@ impl Module {
         let mut mode = CUmoduleLoadingMode::default();
         // SAFETY: the pointer refers to a local variable.
         unsafe { call!(cuModuleGetLoadingMode(&raw mut mode)) }?;
-        Ok(match mode {
-            CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING => LoadingMode::Eager,
-            CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING => LoadingMode::Lazy,
-            CUmoduleLoadingMode(number) => LoadingMode::Other(number),
-        })
+        Ok(LoadingMode::from_raw(mode))
     }
 
     /// Returns the kernel with this name. Calls `cuModuleGetFunction`.

@@ -39,6 +39,7 @@
 //! The driver needs the rights to trace the process (`ptrace`); root has them. The id of a process that
 //! ended can be given to another process. A parent prevents that by not waiting for its child.
 
+use crate::call::c_enum::c_enum;
 use crate::call::error::{Rejected, Result};
 use crate::call::function::{Answer, answer, call};
 use crate::call::init;
@@ -56,38 +57,21 @@ use std::time::Duration;
 /// The first version that restores a process on other GPUs.
 const GPU_PAIRS_SINCE: CudaVersion = CudaVersion::new(13, 0);
 
-/// The state of a process that uses CUDA (`CUprocessState`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ProcessState {
-    /// It runs.
-    Running,
-    /// Its next CUDA call blocks.
-    Locked,
-    /// It is locked, and its GPU state is in host memory.
-    Checkpointed,
-    /// An operation failed, and the process cannot use CUDA again.
-    Failed,
-    /// A checkpoint to the caller's own storage is in progress. Since CUDA 13.4.
-    Checkpointing,
-    /// A restore from the caller's own storage is in progress. Since CUDA 13.4.
-    Restoring,
-    /// A state that this version of the crate does not know, with the driver's number.
-    Other(u32),
-}
-
-impl From<CUprocessState> for ProcessState {
-    #[inline]
-    fn from(state: CUprocessState) -> Self {
-        match state {
-            CUprocessState::CU_PROCESS_STATE_RUNNING => Self::Running,
-            CUprocessState::CU_PROCESS_STATE_LOCKED => Self::Locked,
-            CUprocessState::CU_PROCESS_STATE_CHECKPOINTED => Self::Checkpointed,
-            CUprocessState::CU_PROCESS_STATE_FAILED => Self::Failed,
-            CUprocessState::CU_PROCESS_STATE_CHECKPOINTING => Self::Checkpointing,
-            CUprocessState::CU_PROCESS_STATE_RESTORING => Self::Restoring,
-            CUprocessState(number) => Self::Other(number),
-        }
+c_enum! {
+    /// The state of a process that uses CUDA (`CUprocessState`).
+    pub enum ProcessState = CUprocessState or Other {
+        /// It runs.
+        Running = CU_PROCESS_STATE_RUNNING,
+        /// Its next CUDA call blocks.
+        Locked = CU_PROCESS_STATE_LOCKED,
+        /// It is locked, and its GPU state is in host memory.
+        Checkpointed = CU_PROCESS_STATE_CHECKPOINTED,
+        /// An operation failed, and the process cannot use CUDA again.
+        Failed = CU_PROCESS_STATE_FAILED,
+        /// A checkpoint to the caller's own storage is in progress. Since CUDA 13.4.
+        Checkpointing = CU_PROCESS_STATE_CHECKPOINTING,
+        /// A restore from the caller's own storage is in progress. Since CUDA 13.4.
+        Restoring = CU_PROCESS_STATE_RESTORING,
     }
 }
 
@@ -108,7 +92,7 @@ impl ProcessState {
         let mut state = CUprocessState::default();
         // SAFETY: the pointer is to a local variable.
         unsafe { call!(cuCheckpointProcessGetState(pid, &raw mut state)) }?;
-        Ok(state.into())
+        Ok(Self::from_raw(state))
     }
 
     #[inline]

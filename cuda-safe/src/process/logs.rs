@@ -19,6 +19,7 @@
 //!
 //! [`DriverError::log`]: crate::error::DriverError::log
 
+use crate::call::c_enum::c_enum;
 use crate::call::closures::{Closures, argument};
 use crate::call::driver_log;
 use crate::call::error::{Error, Result};
@@ -34,26 +35,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The severity of a log entry (`CUlogLevel`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LogLevel {
-    /// A failure.
-    Error,
-    /// A warning.
-    Warning,
-    /// A level that this version of the crate does not know, with the driver's number.
-    Other(u32),
-}
-
-impl From<CUlogLevel> for LogLevel {
-    #[inline]
-    fn from(level: CUlogLevel) -> Self {
-        match level {
-            CUlogLevel::CU_LOG_LEVEL_ERROR => Self::Error,
-            CUlogLevel::CU_LOG_LEVEL_WARNING => Self::Warning,
-            CUlogLevel(number) => Self::Other(number),
-        }
+c_enum! {
+    /// The severity of a log entry (`CUlogLevel`).
+    pub enum LogLevel = CUlogLevel or Other {
+        /// A failure.
+        Error = CU_LOG_LEVEL_ERROR,
+        /// A warning.
+        Warning = CU_LOG_LEVEL_WARNING,
     }
 }
 
@@ -189,7 +177,7 @@ unsafe extern "C" fn run(
             };
             // SAFETY: the driver passes a message of `length` bytes, which is valid during the callback.
             let bytes = unsafe { std::slice::from_raw_parts(message.cast::<u8>(), length) };
-            closure(level.into(), &String::from_utf8_lossy(bytes));
+            closure(LogLevel::from_raw(level), &String::from_utf8_lossy(bytes));
         }));
         if let Err(payload) = done {
             // The drop of the payload could panic, too.

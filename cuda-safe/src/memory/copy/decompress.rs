@@ -1,5 +1,6 @@
 //! Decompression by the engine of a device.
 
+use crate::call::c_enum::c_enum;
 use crate::call::error::Result;
 use crate::call::function::{answer, without_current};
 use crate::capture_state::Operation;
@@ -53,16 +54,17 @@ pub struct DecompressBatch<'a> {
     memory: PhantomData<&'a mut ()>,
 }
 
-/// The format of compressed data (`CUmemDecompressAlgorithm`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CompressionFormat {
-    /// Deflate.
-    Deflate,
-    /// Snappy.
-    Snappy,
-    /// LZ4.
-    Lz4,
+c_enum! {
+    /// The format of compressed data (`CUmemDecompressAlgorithm`).
+    #[non_exhaustive]
+    pub enum CompressionFormat = CUmemDecompressAlgorithm {
+        /// Deflate.
+        Deflate = CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE,
+        /// Snappy.
+        Snappy = CU_MEM_DECOMPRESS_ALGORITHM_SNAPPY,
+        /// LZ4.
+        Lz4 = CU_MEM_DECOMPRESS_ALGORITHM_LZ4,
+    }
 }
 
 impl CompressionFormat {
@@ -70,11 +72,7 @@ impl CompressionFormat {
     /// [`attribute::MEM_DECOMPRESS_ALGORITHM_MASK`](crate::device::attribute::MEM_DECOMPRESS_ALGORITHM_MASK).
     #[inline]
     pub const fn mask(self) -> CUmemDecompressAlgorithm {
-        match self {
-            Self::Deflate => CUmemDecompressAlgorithm::CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE,
-            Self::Snappy => CUmemDecompressAlgorithm::CU_MEM_DECOMPRESS_ALGORITHM_SNAPPY,
-            Self::Lz4 => CUmemDecompressAlgorithm::CU_MEM_DECOMPRESS_ALGORITHM_LZ4,
-        }
+        self.raw()
     }
 }
 
