@@ -9,7 +9,7 @@ use crate::call::current::Entered;
 use crate::call::error::{Error, Result};
 use crate::call::function::{Answer, answer};
 use crate::event::{Event, LastUse};
-use crate::release::{self, Destroy, release};
+use crate::release::{Destroy, release};
 use crate::stream::Stream;
 use cuda_sys::CUresult;
 
@@ -40,10 +40,8 @@ impl Object {
         stream: &Stream,
         make: impl FnOnce(*mut u64) -> Result<()>,
     ) -> Result<Self> {
-        release::drain();
         let end = stream.context().event()?;
-        let mut raw = 0;
-        create(stream, || make(&raw mut raw))?;
+        let raw = create(stream, make)?;
         Ok(Self { raw, kind, end, stream: stream.clone() })
     }
 

@@ -7,7 +7,7 @@ use super::part::{ArrayMut, ArrayRef, RawArray};
 use super::shape::{ArrayOptions, ArrayShape};
 use super::texel::{Texel, check_texel};
 use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call, without_current};
+use crate::call::function::{Answer, answer, call, out_without_current, without_current};
 use crate::call::region::Extent;
 use crate::call::report::count_leak;
 use crate::capture_state::Operation;
@@ -17,9 +17,8 @@ use crate::stream::Stream;
 use crate::sync::Mutex;
 use crate::virtual_memory::PhysicalMemory;
 use cuda_sys::{
-    CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_SPARSE, CUarray, CUarrayMapInfo,
-    CUarraySparseSubresourceType, CUmemGenericAllocationHandle, CUmemHandleType,
-    CUmemOperationType, CUresourcetype, Zeroable,
+    CUDA_ARRAY3D_SPARSE, CUarray, CUarrayMapInfo, CUarraySparseSubresourceType,
+    CUmemGenericAllocationHandle, CUmemHandleType, CUmemOperationType, CUresourcetype, Zeroable,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -113,7 +112,6 @@ impl<T> SparseArray<T> {
         T: Texel,
     {
         check_texel::<T>();
-        release::drain();
         let device = stream.context().device();
         if !device.attribute(SPARSE_CUDA_ARRAY_SUPPORTED)? {
             return Err(array_error("the device", "it has no sparse arrays"));
@@ -126,12 +124,9 @@ impl<T> SparseArray<T> {
         check_array(&device, shape, options, false)?;
         let mut descriptor = shape.descriptor::<T>(options);
         descriptor.Flags |= CUDA_ARRAY3D_SPARSE;
-        let mut raw = std::ptr::null_mut();
-        create(stream, || {
-            let (place, from) = (&raw mut raw, &raw const descriptor);
-            // SAFETY: the pointers refer to local variables, and the context of the stream is current.
-            unsafe { call!(cuArray3DCreate_v2(place, from)) }
-        })?;
+        let from = &raw const descriptor;
+        // SAFETY: the pointers are to variables, and the context of the stream is current.
+        let raw = create(stream, |place| unsafe { call!(cuArray3DCreate_v2(place, from)) })?;
         // Owned from here on, so errors destroy it.
         let mut array = Self {
             array: Array::borrow(raw, shape, options, stream),
@@ -150,11 +145,10 @@ impl<T> SparseArray<T> {
     }
 
     fn find_tile(&self) -> Result<Extent> {
-        let mut properties = CUDA_ARRAY_SPARSE_PROPERTIES::zeroed();
-        let (place, array) = (&raw mut properties, self.as_raw());
-        without_current(self.stream().context(), || {
-            // SAFETY: the array is alive, and the pointer refers to a local variable.
-            unsafe { answer!(cuArrayGetSparseProperties(place, array)) }
+        let array = self.as_raw();
+        // SAFETY: the array is alive, and `out` passes a valid pointer.
+        let properties = out_without_current(self.stream().context(), |place| unsafe {
+            answer!(cuArrayGetSparseProperties(place, array))
         })?;
         let its = properties.tileExtent;
         let [width, height, depth] = [its.width, its.height, its.depth].map(|its| its as usize);

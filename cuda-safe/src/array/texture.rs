@@ -10,12 +10,11 @@ use super::sparse::SparseArray;
 use super::texel::{Texel, TexelFormat, check_texel};
 use super::texture_error;
 use crate::call::error::{Rejected, Result};
-use crate::call::function::call;
+use crate::call::function::{call, out};
 use crate::memory::{DeviceBuffer, DeviceSlice, PitchedBuffer};
 use crate::stream::Stream;
 use cuda_sys::{
-    CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CUarray, CUmipmappedArray, CUresourcetype, CUtexObject,
-    Zeroable,
+    CUDA_RESOURCE_DESC, CUarray, CUmipmappedArray, CUresourcetype, CUtexObject, Zeroable,
 };
 use std::fmt;
 
@@ -316,10 +315,9 @@ impl<S> Texture<S> {
     /// Since CUDA 5.0. Raw: [`cuTexObjectGetTextureDesc`](fn@cuda_sys::cuTexObjectGetTextureDesc).
     #[doc(alias = "cuTexObjectGetTextureDesc")]
     pub fn sampler(&self) -> Result<Sampler> {
-        let mut raw = CUDA_TEXTURE_DESC::zeroed();
         let _current = self.stream().context().enter()?;
-        // SAFETY: the object is alive, its context is current, and the pointer refers to a local variable.
-        unsafe { call!(cuTexObjectGetTextureDesc(&raw mut raw, self.as_raw())) }?;
+        // SAFETY: the object is alive, its context is current, and `out` passes a valid pointer.
+        let raw = out(|place| unsafe { call!(cuTexObjectGetTextureDesc(place, self.as_raw())) })?;
         Ok(Sampler::from_raw(&raw, self.format))
     }
 }

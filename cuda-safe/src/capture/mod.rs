@@ -15,7 +15,7 @@ pub use recapture::{Recapture, RecapturedNode};
 use crate::call::c_enum::c_enum;
 use crate::call::error::{Error, Rejected, Result};
 use crate::call::fork;
-use crate::call::function::{Outcome, answer, without_current};
+use crate::call::function::{Outcome, answer, out_without_current, without_current};
 use crate::call::report::{Report, report};
 use crate::capture::destination::{Destination, OnFailure};
 use crate::capture_state::{DriverStatus, Open};
@@ -302,12 +302,10 @@ impl Capture {
 
     #[inline]
     fn end_once(&self) -> Result<CUgraph> {
-        let mut raw = std::ptr::null_mut();
-        without_current(self.stream.context(), || {
-            // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { answer!(cuStreamEndCapture(self.stream.raw(), &raw mut raw)) }
-        })?;
-        Ok(raw)
+        // SAFETY: the stream is alive, and `out` passes a valid pointer.
+        out_without_current(self.stream.context(), |place| unsafe {
+            answer!(cuStreamEndCapture(self.stream.raw(), place))
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use super::end::Origin;
 use super::{Context, ContextFlags};
 use crate::call::current;
 use crate::call::error::Result;
-use crate::call::function::{call, newest_or};
+use crate::call::function::{call, newest_or, out};
 use crate::call::ownership::Ownership;
 use crate::device::Device;
 use crate::release;
@@ -194,12 +194,11 @@ impl Device {
     #[doc(alias = "cuDeviceGetExecAffinitySupport")]
     #[inline]
     pub fn supports_execution_affinity(&self) -> Result<bool> {
-        let mut is_supported = 0;
         let kind = CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT;
-        // SAFETY: the pointer is to a local.
-        unsafe {
-            call!(cuDeviceGetExecAffinitySupport(&raw mut is_supported, kind, self.as_raw()))
-        }?;
+        // SAFETY: `out` passes a valid pointer.
+        let is_supported = out(|place| unsafe {
+            call!(cuDeviceGetExecAffinitySupport(place, kind, self.as_raw()))
+        })?;
         Ok(is_supported != 0)
     }
 }

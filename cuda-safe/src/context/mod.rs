@@ -22,7 +22,7 @@ pub(crate) use memory::{PinnedMemory, SyncMemory};
 
 use crate::call::current::with_raw_current;
 use crate::call::error::Result;
-use crate::call::function::{call, newest_or};
+use crate::call::function::{call, newest_or, out};
 use crate::call::init;
 use crate::call::ownership::{Ownership, expect_handle};
 use crate::call::zone::refuse_in_host_function;
@@ -147,9 +147,8 @@ impl Context {
     #[inline]
     pub fn primary(device: &Device) -> Result<Self> {
         release::drain();
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the device handle comes from the driver, and the pointer is to a local.
-        unsafe { call!(cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw())) }?;
+        // SAFETY: the device handle comes from the driver, and `out` passes a valid pointer.
+        let raw = out(|place| unsafe { call!(cuDevicePrimaryCtxRetain(place, device.as_raw())) })?;
         Ok(Self::from_parts(raw, *device, Origin::Primary))
     }
 

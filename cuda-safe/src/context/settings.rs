@@ -3,7 +3,7 @@
 use super::{Context, ContextFlags};
 use crate::call::c_enum::c_enum;
 use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::function::{call, out};
 use cuda_sys::{
     CUflushGPUDirectRDMAWritesScope as Scope, CUflushGPUDirectRDMAWritesTarget as Target,
     CUfunc_cache, CUlimit,
@@ -102,11 +102,9 @@ impl Context {
     #[doc(alias = "cuCtxGetLimit")]
     #[inline]
     pub fn limit(&self, limit: Limit) -> Result<usize> {
-        let mut value = 0;
         let _current = self.enter()?;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuCtxGetLimit(&raw mut value, limit.raw())) }?;
-        Ok(value)
+        // SAFETY: `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuCtxGetLimit(place, limit.raw())) })
     }
 
     /// Requests a value for a limit. Calls `cuCtxSetLimit`.
@@ -148,10 +146,9 @@ impl Context {
     #[doc(alias = "cuCtxGetCacheConfig")]
     #[inline]
     pub fn cache_preference(&self) -> Result<CachePreference> {
-        let mut raw = CUfunc_cache::default();
         let _current = self.enter()?;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuCtxGetCacheConfig(&raw mut raw)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let raw = out(|place| unsafe { call!(cuCtxGetCacheConfig(place)) })?;
         Ok(CachePreference::from_raw(raw))
     }
 
@@ -182,10 +179,9 @@ impl Context {
     #[doc(alias = "cuCtxGetFlags")]
     #[inline]
     pub fn flags(&self) -> Result<ContextFlags> {
-        let mut flags = 0;
         let _current = self.enter()?;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuCtxGetFlags(&raw mut flags)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let flags = out(|place| unsafe { call!(cuCtxGetFlags(place)) })?;
         Ok(ContextFlags::from_bits_retain(flags))
     }
 
@@ -216,10 +212,8 @@ impl Context {
     #[doc(alias = "cuCtxGetApiVersion")]
     #[inline]
     pub fn api_version(&self) -> Result<u32> {
-        let mut version = 0;
-        // SAFETY: the context is alive, and the pointer is to a local.
-        unsafe { call!(cuCtxGetApiVersion(self.as_raw(), &raw mut version)) }?;
-        Ok(version)
+        // SAFETY: the context is alive, and `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuCtxGetApiVersion(self.as_raw(), place)) })
     }
 
     /// Returns the range of stream priorities, from the highest priority (the lowest number) to the

@@ -3,8 +3,8 @@
 use super::{Device, Uuid};
 use crate::call::c_enum::c_enum;
 use crate::call::error::Result;
-use crate::call::function::call;
-use cuda_sys::{CUcliqueInfo, CUcliqueType, CUuuid};
+use crate::call::function::{call, out};
+use cuda_sys::{CUcliqueInfo, CUcliqueType};
 
 /// A fabric clique: devices that reach each other's memory in one way (`CUcliqueInfo`). Returned by
 /// [`Device::fabric_cliques`].
@@ -49,9 +49,8 @@ impl Device {
     #[doc(alias = "cuDeviceGetFabricClusterUuid")]
     #[inline]
     pub fn fabric_cluster(&self) -> Result<Uuid> {
-        let mut uuid = CUuuid::default();
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuDeviceGetFabricClusterUuid(&raw mut uuid, self.raw)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let uuid = out(|place| unsafe { call!(cuDeviceGetFabricClusterUuid(place, self.raw)) })?;
         Ok(Uuid(uuid.bytes.map(|byte| byte.to_ne_bytes()[0])))
     }
 

@@ -3,7 +3,7 @@
 use super::Device;
 use crate::call::c_enum::c_enum;
 use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::function::{call, out};
 use bitflags::bitflags;
 use cuda_sys::{CUatomicOperation, CUatomicOperationCapability, CUdevice_P2PAttribute};
 
@@ -95,9 +95,9 @@ impl Device {
     #[doc(alias = "cuDeviceCanAccessPeer")]
     #[inline]
     pub fn can_access_peer(&self, peer: &Self) -> Result<bool> {
-        let mut is_supported = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuDeviceCanAccessPeer(&raw mut is_supported, self.raw, peer.raw)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let is_supported =
+            out(|place| unsafe { call!(cuDeviceCanAccessPeer(place, self.raw, peer.raw)) })?;
         Ok(is_supported != 0)
     }
 
@@ -111,10 +111,11 @@ impl Device {
     #[doc(alias = "cuDeviceGetP2PAttribute")]
     #[inline]
     pub fn peer_attribute(&self, attribute: PeerAttribute, peer: &Self) -> Result<u32> {
-        let mut value = 0;
-        let (out, attribute) = (&raw mut value, attribute.raw());
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuDeviceGetP2PAttribute(out, attribute, self.raw, peer.raw)) }?;
+        let attribute = attribute.raw();
+        // SAFETY: `out` passes a valid pointer.
+        let value = out(|place| unsafe {
+            call!(cuDeviceGetP2PAttribute(place, attribute, self.raw, peer.raw))
+        })?;
         Ok(u32::try_from(value).unwrap_or(0))
     }
 

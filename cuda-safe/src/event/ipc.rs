@@ -2,7 +2,7 @@
 
 use super::Event;
 use crate::call::error::Result;
-use crate::call::function::{answer, call, without_current};
+use crate::call::function::{answer, call, out, out_without_current};
 use crate::context::Context;
 use crate::release;
 use core::ffi::c_char;
@@ -70,11 +70,9 @@ impl Event {
     #[doc(alias = "cuIpcGetEventHandle")]
     #[inline]
     pub fn ipc_handle(&self) -> Result<EventIpcHandle> {
-        let mut handle = CUipcEventHandle::default();
-        let out = &raw mut handle;
-        without_current(self.context(), || {
-            // SAFETY: the event is alive, and the pointer refers to a local variable.
-            unsafe { answer!(cuIpcGetEventHandle(out, self.raw())) }
+        // SAFETY: the event is alive, and `out` passes a valid pointer.
+        let handle = out_without_current(self.context(), |place| unsafe {
+            answer!(cuIpcGetEventHandle(place, self.raw()))
         })?;
         // C's `char` is signed on some targets.
         Ok(EventIpcHandle(handle.reserved.map(|byte| {
@@ -103,13 +101,12 @@ impl Context {
     #[inline]
     pub unsafe fn open_event(&self, handle: &EventIpcHandle) -> Result<Event> {
         release::drain();
-        let mut raw = std::ptr::null_mut();
         let handle =
             CUipcEventHandle { reserved: handle.0.map(|byte| c_char::from_ne_bytes([byte])) };
         let _current = self.enter()?;
-        // SAFETY: the pointer refers to a local variable, and this context is current. The caller
+        // SAFETY: `out` passes a valid pointer, and this context is current. The caller
         // guarantees that the handle is valid.
-        unsafe { call!(cuIpcOpenEventHandle(&raw mut raw, handle)) }?;
+        let raw = out(|place| unsafe { call!(cuIpcOpenEventHandle(place, handle)) })?;
         Ok(Event::new_owned(raw, self))
     }
 }

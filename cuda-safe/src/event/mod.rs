@@ -13,7 +13,7 @@ pub use ipc::EventIpcHandle;
 pub(crate) use last_use::{LastUse, Progress};
 
 use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call, newest_or, without_current};
+use crate::call::function::{Answer, answer, call, newest_or, out, without_current};
 use crate::call::invalid::Invalid;
 use crate::call::ownership::{Ownership, expect_handle};
 use crate::call::zone::refuse_in_host_function;
@@ -151,10 +151,9 @@ impl Context {
 
     #[inline(always)]
     fn create_event(&self, flags: u32) -> Result<Event> {
-        let mut raw = std::ptr::null_mut();
         let _current = self.enter()?;
-        // SAFETY: the pointer refers to a local variable, and this context is current.
-        unsafe { call!(cuEventCreate(&raw mut raw, flags)) }?;
+        // SAFETY: `out` passes a valid pointer, and this context is current.
+        let raw = out(|place| unsafe { call!(cuEventCreate(place, flags)) })?;
         Ok(Event::new_owned(raw, self))
     }
 }

@@ -6,7 +6,7 @@ use super::pool::is_leased;
 use super::resource::{Description, SmGroup};
 use crate::call::current::ContextHandle;
 use crate::call::error::{Rejected, Result};
-use crate::call::function::{Answer, answer, call, newest_or, without_current};
+use crate::call::function::{Answer, answer, call, newest_or, out, out_without_current};
 use crate::call::invalid::Invalid;
 use crate::call::ownership::{Ownership, expect_handle};
 use crate::context::Context;
@@ -192,10 +192,9 @@ impl GreenContext {
         if let Some(green) = stream.green_context() {
             return Ok(Some(green));
         }
-        let mut raw = std::ptr::null_mut();
-        without_current(stream.context(), || {
-            // SAFETY: the stream is alive, and the pointer refers to a local variable.
-            unsafe { answer!(cuStreamGetGreenCtx(stream.raw(), &raw mut raw)) }
+        // SAFETY: the stream is alive, and `out` passes a valid pointer.
+        let raw = out_without_current(stream.context(), |place| unsafe {
+            answer!(cuStreamGetGreenCtx(stream.raw(), place))
         })?;
         if raw.is_null() {
             return Ok(None);
@@ -297,11 +296,9 @@ impl GreenContext {
     #[doc(alias = "cuGreenCtxGetId")]
     #[inline]
     pub fn id(&self) -> Result<u64> {
-        let mut id = 0;
         let _lock = self.lock()?;
-        // SAFETY: the green context is alive, and the pointer refers to a local variable.
-        unsafe { call!(cuGreenCtxGetId(self.as_raw(), &raw mut id)) }?;
-        Ok(id)
+        // SAFETY: the green context is alive, and `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuGreenCtxGetId(self.as_raw(), place)) })
     }
 
     /// Creates a stream of this partition with priority 0.

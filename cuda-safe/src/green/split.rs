@@ -4,7 +4,7 @@ use super::GreenContext;
 use super::resource::{Description, Origin, SmGroup, SmResource};
 use super::split_guard::{Overlap, SplitGuard};
 use crate::call::error::{Rejected, Result};
-use crate::call::function::call;
+use crate::call::function::{call, out};
 use crate::call::init;
 use crate::call::invalid::Invalid;
 use crate::device::Device;
@@ -207,22 +207,13 @@ impl Split {
 #[inline]
 fn count_groups(source: &Description, min: u32, flags: SplitFlags) -> Result<u32> {
     check(source, min, flags)?;
-    let mut count = 0;
     let source_raw = &raw const *source.raw();
     let null = std::ptr::null_mut();
     // SAFETY: without result pointers for groups and remainder, the driver only counts. The other
-    // pointers refer to a live description and to a local variable.
-    unsafe {
-        call!(cuDevSmResourceSplitByCount(
-            null,
-            &raw mut count,
-            source_raw,
-            null,
-            flags.bits(),
-            min
-        ))
-    }?;
-    Ok(count)
+    // pointers are to a live description and to a variable.
+    out(|place| unsafe {
+        call!(cuDevSmResourceSplitByCount(null, place, source_raw, null, flags.bits(), min))
+    })
 }
 
 /// Checks the rules that real drivers do not check, or for which they return only an error code.

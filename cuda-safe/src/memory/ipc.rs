@@ -8,7 +8,7 @@
 use crate::call::current::ContextHandle;
 use crate::call::error::{DriverError, Error, Result};
 use crate::call::fork;
-use crate::call::function::{Answer, answer, call};
+use crate::call::function::{Answer, answer, call, out};
 use crate::call::invalid::Invalid;
 use crate::call::zone::refuse_in_host_function;
 use crate::context::Context;
@@ -252,13 +252,10 @@ impl Context {
                 reserved: handle.as_bytes().map(|byte| c_char::from_ne_bytes([byte])),
             };
             let flags = CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
-            let mut base = 0;
-            let place = &raw mut base;
             let _current = self.enter()?;
-            // SAFETY: the pointer is to a local, and the current context is this one; the caller
+            // SAFETY: `out` passes a valid pointer, and the current context is this one; the caller
             // promises that the handle is valid.
-            unsafe { call!(cuIpcOpenMemHandle_v2(place, raw, flags)) }?;
-            Ok(base)
+            out(|place| unsafe { call!(cuIpcOpenMemHandle_v2(place, raw, flags)) })
         })
     }
 }
@@ -287,13 +284,11 @@ impl ImportedPool {
         self.check_access(self.context().device())?;
         open(handle, By::Pool(self.clone()), self.as_raw().addr(), || {
             let mut data = CUmemPoolPtrExportData { reserved: *handle.as_bytes() };
-            let mut base = 0;
-            let (place, data) = (&raw mut base, &raw mut data);
+            let data = &raw mut data;
             let _current = self.context().enter()?;
-            // SAFETY: the pool is alive, the pointers are to locals, and the caller promises that the
-            // data is valid.
-            unsafe { call!(cuMemPoolImportPointer(place, self.as_raw(), data)) }?;
-            Ok(base)
+            // SAFETY: the pool is alive, the pointers are to variables, of which `out` passes one, and the
+            // caller promises that the data is valid.
+            out(|place| unsafe { call!(cuMemPoolImportPointer(place, self.as_raw(), data)) })
         })
     }
 }

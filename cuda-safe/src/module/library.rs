@@ -4,7 +4,7 @@ use super::jit::{self, JitOptions, Request};
 use super::{Kernel, Module, explain_missing, image, owned_string};
 use crate::call::current::ContextHandle;
 use crate::call::error::{Error, Result};
-use crate::call::function::{Answer, answer, call};
+use crate::call::function::{Answer, answer, call, out};
 use crate::call::init;
 use crate::call::ownership::{Ownership, expect_handle};
 use crate::context::Context;
@@ -304,19 +304,16 @@ impl Library {
     #[doc(alias = "cuKernelGetName")]
     #[inline]
     pub fn kernel_names(&self) -> Result<Vec<String>> {
-        let mut count = 0;
-        // SAFETY: the library is alive, and the pointer refers to a local variable.
-        unsafe { call!(cuLibraryGetKernelCount(&raw mut count, self.as_raw())) }?;
+        // SAFETY: the library is alive, and `out` passes a valid pointer.
+        let count = out(|place| unsafe { call!(cuLibraryGetKernelCount(place, self.as_raw())) })?;
         let mut kernels: Vec<CUkernel> = vec![std::ptr::null_mut(); count as usize];
         let start = kernels.as_mut_ptr();
         // SAFETY: the array has room for `count` handles.
         unsafe { call!(cuLibraryEnumerateKernels(start, count, self.as_raw())) }?;
         let mut names = Vec::with_capacity(kernels.len());
         for kernel in kernels {
-            let mut name = std::ptr::null();
-            // SAFETY: the kernel belongs to this library, which is alive, and the pointer refers to a
-            // local variable.
-            unsafe { call!(cuKernelGetName(&raw mut name, kernel)) }?;
+            // SAFETY: the kernel belongs to this library, which is alive, and `out` passes a valid pointer.
+            let name = out(|place| unsafe { call!(cuKernelGetName(place, kernel)) })?;
             // SAFETY: the driver's string ends with a NUL and lives as long as the library.
             names.push(unsafe { owned_string(name, "cuKernelGetName") }?);
         }

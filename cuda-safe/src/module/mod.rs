@@ -21,7 +21,7 @@ pub use linker::{LinkInput, Linked, Linker};
 
 use crate::call::c_enum::c_enum;
 use crate::call::error::{DriverError, Result};
-use crate::call::function::{Answer, answer, call, without_current};
+use crate::call::function::{Answer, answer, call, out, without_current};
 use crate::call::init;
 use crate::call::invalid::Invalid;
 use crate::call::ownership::{Ownership, expect_handle};
@@ -290,9 +290,8 @@ impl Module {
     #[inline]
     pub fn loading_mode() -> Result<LoadingMode> {
         init::init()?;
-        let mut mode = CUmoduleLoadingMode::default();
-        // SAFETY: the pointer refers to a local variable.
-        unsafe { call!(cuModuleGetLoadingMode(&raw mut mode)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let mode = out(|place| unsafe { call!(cuModuleGetLoadingMode(place)) })?;
         Ok(LoadingMode::from_raw(mode))
     }
 
@@ -333,19 +332,16 @@ impl Module {
     #[doc(alias = "cuFuncGetName")]
     #[inline]
     pub fn kernel_names(&self) -> Result<Vec<String>> {
-        let mut count = 0;
-        // SAFETY: the module is alive, and the pointer refers to a local variable.
-        unsafe { call!(cuModuleGetFunctionCount(&raw mut count, self.as_raw())) }?;
+        // SAFETY: the module is alive, and `out` passes a valid pointer.
+        let count = out(|place| unsafe { call!(cuModuleGetFunctionCount(place, self.as_raw())) })?;
         let mut functions: Vec<CUfunction> = vec![std::ptr::null_mut(); count as usize];
         let start = functions.as_mut_ptr();
         // SAFETY: the array has room for `count` handles.
         unsafe { call!(cuModuleEnumerateFunctions(start, count, self.as_raw())) }?;
         let mut names = Vec::with_capacity(functions.len());
         for function in functions {
-            let mut name = std::ptr::null();
-            // SAFETY: the function belongs to this module, which is alive, and the pointer refers to a
-            // local variable.
-            unsafe { call!(cuFuncGetName(&raw mut name, function)) }?;
+            // SAFETY: the function belongs to this module, which is alive, and `out` passes a valid pointer.
+            let name = out(|place| unsafe { call!(cuFuncGetName(place, function)) })?;
             // SAFETY: the driver's string ends with a NUL and lives as long as the module.
             names.push(unsafe { owned_string(name, "cuFuncGetName") }?);
         }

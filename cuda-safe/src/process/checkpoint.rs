@@ -41,7 +41,7 @@
 
 use crate::call::c_enum::c_enum;
 use crate::call::error::{Rejected, Result};
-use crate::call::function::{Answer, answer, call};
+use crate::call::function::{Answer, answer, call, out};
 use crate::call::init;
 use crate::call::invalid::Invalid;
 use crate::device::Uuid;
@@ -89,9 +89,8 @@ impl ProcessState {
     #[inline]
     pub fn of(pid: u32) -> Result<Self> {
         let pid = raw_pid(pid)?;
-        let mut state = CUprocessState::default();
-        // SAFETY: the pointer is to a local variable.
-        unsafe { call!(cuCheckpointProcessGetState(pid, &raw mut state)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let state = out(|place| unsafe { call!(cuCheckpointProcessGetState(pid, place)) })?;
         Ok(Self::from_raw(state))
     }
 
@@ -133,9 +132,8 @@ impl ProcessState {
 #[inline]
 pub fn restore_thread_of(pid: u32) -> Result<u32> {
     let pid = raw_pid(pid)?;
-    let mut thread = 0;
-    // SAFETY: the pointer is to a local variable.
-    unsafe { call!(cuCheckpointProcessGetRestoreThreadId(pid, &raw mut thread)) }?;
+    // SAFETY: `out` passes a valid pointer.
+    let thread = out(|place| unsafe { call!(cuCheckpointProcessGetRestoreThreadId(pid, place)) })?;
     Ok(thread.unsigned_abs())
 }
 

@@ -24,7 +24,7 @@ use crate::call::closures::{Closures, argument};
 use crate::call::driver_log;
 use crate::call::error::{Error, Result};
 use crate::call::fork;
-use crate::call::function::{Answer, answer, call};
+use crate::call::function::{Answer, answer, call, out};
 use crate::call::invalid::Invalid;
 use crate::call::zone::run_report_hook;
 use crate::release::{Destroy, Handle, Root, release_now};
@@ -224,9 +224,8 @@ impl LogPosition {
     #[doc(alias = "cuLogsCurrent")]
     #[inline]
     pub fn end() -> Result<Self> {
-        let mut iterator = 0;
-        // SAFETY: the pointer is to a local variable.
-        unsafe { call!(cuLogsCurrent(&raw mut iterator, 0)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let iterator = out(|place| unsafe { call!(cuLogsCurrent(place, 0)) })?;
         Ok(Self { iterator })
     }
 

@@ -3,7 +3,7 @@
 use super::{Stream, same_context};
 use crate::call::c_enum::c_enum;
 use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
+use crate::call::function::{answer, out_without_current, without_current};
 use crate::call::invalid::Invalid;
 use cuda_sys::{
     CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW as WINDOW,
@@ -111,10 +111,9 @@ impl Stream {
     #[doc(alias = "cuStreamGetFlags")]
     #[inline]
     pub fn is_blocking(&self) -> Result<bool> {
-        let mut flags = 0;
-        without_current(self.context(), || {
-            // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { answer!(cuStreamGetFlags(self.raw(), &raw mut flags)) }
+        // SAFETY: the stream is alive, and `out` passes a valid pointer.
+        let flags = out_without_current(self.context(), |place| unsafe {
+            answer!(cuStreamGetFlags(self.raw(), place))
         })?;
         Ok(flags & CUstream_flags::CU_STREAM_NON_BLOCKING.0 == 0)
     }
@@ -315,13 +314,10 @@ impl Stream {
 
     #[inline]
     fn attribute(&self, attribute: CUstreamAttrID) -> Result<CUstreamAttrValue> {
-        let mut value = CUstreamAttrValue::default();
-        let pointer = &raw mut value;
-        without_current(self.context(), || {
-            // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { answer!(cuStreamGetAttribute(self.raw(), attribute, pointer)) }
-        })?;
-        Ok(value)
+        // SAFETY: the stream is alive, and `out` passes a valid pointer.
+        out_without_current(self.context(), |place| unsafe {
+            answer!(cuStreamGetAttribute(self.raw(), attribute, place))
+        })
     }
 
     fn set_attribute(

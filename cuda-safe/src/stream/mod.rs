@@ -25,7 +25,7 @@ pub(crate) use partition::Partition;
 pub(crate) use retained::RetainedStream;
 
 use crate::call::error::{Error, Result, ends_all_work};
-use crate::call::function::{answer, call, without_current};
+use crate::call::function::{answer, call, out, out_without_current, without_current};
 use crate::call::host_panic::HostPanic;
 use crate::call::invalid::Invalid;
 use crate::call::ownership::Ownership;
@@ -160,12 +160,11 @@ impl Context {
     #[inline]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
         release::drain();
-        let mut raw = std::ptr::null_mut();
         let _current = self.enter()?;
-        // SAFETY: the pointer is to a local, and the current context is this one.
-        unsafe {
-            call!(cuStreamCreateWithPriority(&raw mut raw, options.flags(), options.priority))
-        }?;
+        // SAFETY: `out` passes a valid pointer, and the current context is this one.
+        let raw = out(|place| unsafe {
+            call!(cuStreamCreateWithPriority(place, options.flags(), options.priority))
+        })?;
         let state = State::new(Kind::Stream);
         Ok(Stream::from_parts(
             raw,
@@ -449,12 +448,10 @@ impl Stream {
     #[doc(alias = "cuStreamGetPriority")]
     #[inline]
     pub fn priority(&self) -> Result<i32> {
-        let mut priority = 0;
-        // SAFETY: the stream is alive, and the pointer is to a local.
-        without_current(self.context(), || unsafe {
-            answer!(cuStreamGetPriority(self.raw(), &raw mut priority))
-        })?;
-        Ok(priority)
+        // SAFETY: the stream is alive, and `out` passes a valid pointer.
+        out_without_current(self.context(), |place| unsafe {
+            answer!(cuStreamGetPriority(self.raw(), place))
+        })
     }
 
     /// Returns the ID of the stream, which is unique in the process, including later streams. Calls
@@ -467,12 +464,10 @@ impl Stream {
     #[doc(alias = "cuStreamGetId")]
     #[inline]
     pub fn id(&self) -> Result<u64> {
-        let mut id = 0;
-        // SAFETY: the stream is alive, and the pointer is to a local.
-        without_current(self.context(), || unsafe {
-            answer!(cuStreamGetId(self.raw(), &raw mut id))
-        })?;
-        Ok(id)
+        // SAFETY: the stream is alive, and `out` passes a valid pointer.
+        out_without_current(self.context(), |place| unsafe {
+            answer!(cuStreamGetId(self.raw(), place))
+        })
     }
 }
 

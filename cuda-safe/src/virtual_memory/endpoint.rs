@@ -4,7 +4,7 @@ use super::mapping::Mapping;
 use super::options::{check_part, check_size};
 use super::physical::PhysicalMemory;
 use crate::call::error::{Rejected, Result};
-use crate::call::function::{Answer, answer, call};
+use crate::call::function::{Answer, answer, call, out};
 use crate::call::invalid::Invalid;
 use crate::device::Device;
 use crate::release::{self, Destroy, KeepAlive, Leftover, Root, release};
@@ -48,9 +48,8 @@ impl EndpointIds {
     pub fn reserve(count: u32) -> Result<Self> {
         crate::call::init::init()?;
         release::drain();
-        let mut first = 0;
-        // SAFETY: the pointer refers to a local variable.
-        unsafe { call!(cuLogicalEndpointIdReserve(&raw mut first, count)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let first = out(|place| unsafe { call!(cuLogicalEndpointIdReserve(place, count)) })?;
         Ok(Self { ids: Arc::new(Ids { first, count }) })
     }
 
@@ -269,9 +268,9 @@ impl PendingEndpoint {
     #[doc(alias = "cuLogicalEndpointQuery")]
     #[inline]
     pub fn finish(self) -> Result<Result<LogicalEndpoint, Self>> {
-        let mut is_constructed = 0;
-        // SAFETY: the endpoint exists, and the pointer refers to a local variable.
-        unsafe { call!(cuLogicalEndpointQuery(self.id(), 1, &raw mut is_constructed)) }?;
+        // SAFETY: the endpoint exists, and `out` passes a valid pointer.
+        let is_constructed =
+            out(|place| unsafe { call!(cuLogicalEndpointQuery(self.id(), 1, place)) })?;
         Ok(match is_constructed {
             0 => Err(self),
             _ => Ok(self.endpoint),

@@ -6,7 +6,7 @@ use super::options::{Shareable, check_part, check_size};
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
 use crate::call::error::{DriverError, Rejected, Result};
-use crate::call::function::{Answer, answer, call, newest_or};
+use crate::call::function::{Answer, answer, call, newest_or, out};
 use crate::call::invalid::Invalid;
 use crate::device::Device;
 use crate::memory::MemoryLocation;
@@ -151,10 +151,9 @@ impl MulticastTeam {
         let size = options.size;
         check_size(size, granularity)?;
         let properties = options.properties();
-        let mut handle = 0;
-        let (place, from) = (&raw mut handle, &raw const properties);
-        // SAFETY: the pointers refer to local variables.
-        unsafe { call!(cuMulticastCreate(place, from)) }
+        let from = &raw const properties;
+        // SAFETY: the pointers are to variables, of which `out` passes one.
+        let handle = out(|place| unsafe { call!(cuMulticastCreate(place, from)) })
             .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Self {
             memory: PhysicalMemory::own(handle, size, granularity, MemoryLocation::Host),

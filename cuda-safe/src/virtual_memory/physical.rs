@@ -2,7 +2,7 @@
 
 use super::options::{PhysicalOptions, round_up};
 use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call};
+use crate::call::function::{Answer, answer, call, out};
 use crate::call::invalid::Invalid;
 use crate::device::Device;
 use crate::memory::MemoryLocation;
@@ -100,10 +100,9 @@ impl PhysicalMemory {
         granularity: usize,
     ) -> Result<Self> {
         let properties = options.properties();
-        let mut handle = 0;
-        let (place, from) = (&raw mut handle, &raw const properties);
-        // SAFETY: the pointers refer to local variables.
-        unsafe { call!(cuMemCreate(place, size, from, 0)) }
+        let from = &raw const properties;
+        // SAFETY: the pointers are to variables, of which `out` passes one.
+        let handle = out(|place| unsafe { call!(cuMemCreate(place, size, from, 0)) })
             .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Self::own(handle, size, granularity, options.location))
     }
@@ -177,10 +176,9 @@ impl PhysicalMemory {
     #[inline]
     pub unsafe fn retain(address: cuda_sys::CUdeviceptr, size: usize) -> Result<Self> {
         crate::call::init::init()?;
-        let mut handle = 0;
         let pointer = std::ptr::without_provenance_mut(address as usize);
-        // SAFETY: the driver looks the address up, and the pointer refers to a local variable.
-        unsafe { call!(cuMemRetainAllocationHandle(&raw mut handle, pointer)) }?;
+        // SAFETY: the driver looks the address up, and `out` passes a valid pointer.
+        let handle = out(|place| unsafe { call!(cuMemRetainAllocationHandle(place, pointer)) })?;
         // SAFETY: the driver has just created a reference, and the caller knows the size.
         unsafe { Self::adopt(handle, size) }
     }
@@ -262,11 +260,8 @@ impl PhysicalMemory {
 /// Returns the properties of a live handle.
 #[inline]
 fn raw_properties(handle: CUmemGenericAllocationHandle) -> Result<CUmemAllocationProp> {
-    let mut raw = CUmemAllocationProp::default();
-    let place = &raw mut raw;
-    // SAFETY: the handle is alive, and the pointer refers to a local variable.
-    unsafe { call!(cuMemGetAllocationPropertiesFromHandle(place, handle)) }?;
-    Ok(raw)
+    // SAFETY: the handle is alive, and `out` passes a valid pointer.
+    out(|place| unsafe { call!(cuMemGetAllocationPropertiesFromHandle(place, handle)) })
 }
 
 /// Returns the granularity and the location of the memory of a live handle.

@@ -5,7 +5,7 @@ use super::options::{check_multiple, check_within};
 use super::physical::PhysicalMemory;
 use super::range::MappedRange;
 use crate::call::error::{Rejected, Result};
-use crate::call::function::{Answer, answer, call};
+use crate::call::function::{Answer, answer, call, out};
 use crate::call::report::count_leak;
 use crate::release::{self, Destroy, Leftover, Root, release};
 use cuda_sys::CUdeviceptr;
@@ -74,11 +74,10 @@ impl Reservation {
         crate::call::init::init()?;
         release::drain();
         let ReservationOptions { alignment, address: wished, _non_exhaustive: () } = *options;
-        let mut address = 0;
-        let place = &raw mut address;
-        // SAFETY: the pointer refers to a local variable.
-        unsafe { call!(cuMemAddressReserve(place, size, alignment, wished, 0)) }
-            .map_err(|error| error.with_requested_bytes(size))?;
+        // SAFETY: `out` passes a valid pointer.
+        let address =
+            out(|place| unsafe { call!(cuMemAddressReserve(place, size, alignment, wished, 0)) })
+                .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Self { range: Arc::new(Range { address, size, has_leaked: AtomicBool::new(false) }) })
     }
 

@@ -2,7 +2,7 @@
 
 use super::physical::PhysicalMemory;
 use crate::call::error::{Error, Result};
-use crate::call::function::call;
+use crate::call::function::{call, out};
 use crate::call::invalid::Invalid;
 use crate::release;
 use core::ffi::c_void;
@@ -154,9 +154,9 @@ impl PhysicalMemory {
     ) -> Result<Self> {
         crate::call::init::init()?;
         release::drain();
-        let mut handle = 0;
-        // SAFETY: the first pointer refers to a local variable, and the caller passes a valid handle.
-        unsafe { call!(cuMemImportFromShareableHandle(&raw mut handle, from, kind)) }?;
+        // SAFETY: `out` passes a valid pointer, and the caller a valid handle.
+        let handle =
+            out(|place| unsafe { call!(cuMemImportFromShareableHandle(place, from, kind)) })?;
         // SAFETY: the driver has just created the handle, and the caller knows the size.
         unsafe { Self::adopt(handle, size) }
     }

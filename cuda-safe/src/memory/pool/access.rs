@@ -3,7 +3,7 @@
 use super::MemoryPool;
 use crate::call::c_enum::c_enum;
 use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
+use crate::call::function::{answer, out_without_current, without_current};
 use crate::call::invalid::Invalid;
 use crate::device::Device;
 use crate::memory::MemoryLocation;
@@ -42,12 +42,11 @@ impl MemoryPool {
     #[doc(alias = "cuMemPoolGetAccess")]
     #[inline]
     pub fn access(&self, device: &Device) -> Result<MemoryAccess> {
-        let mut flags = CUmemAccess_flags::default();
         let mut location = MemoryLocation::Device(*device).raw();
-        let (place, from) = (&raw mut flags, &raw mut location);
-        without_current(self.context(), || {
-            // SAFETY: the pool is alive, and the pointers point to local variables.
-            unsafe { answer!(cuMemPoolGetAccess(place, self.as_raw(), from)) }
+        let from = &raw mut location;
+        // SAFETY: the pool is alive, and the pointers are to variables, of which `out` passes one.
+        let flags = out_without_current(self.context(), |place| unsafe {
+            answer!(cuMemPoolGetAccess(place, self.as_raw(), from))
         })?;
         Ok(MemoryAccess::from_raw(flags))
     }

@@ -32,7 +32,7 @@ pub use share::ImportedPool;
 use super::buffer::allocation::Release;
 use super::{DeviceBuffer, MemoryLocation};
 use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call, without_current};
+use crate::call::function::{Answer, answer, call, out, without_current};
 use crate::call::ownership::{Ownership, expect_handle};
 use crate::call::report::count_leak;
 use crate::call::size::bytes_of;
@@ -160,9 +160,8 @@ impl MemoryPool {
     #[inline]
     pub fn default_of(context: &Context) -> Result<Self> {
         let device = context.device();
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local variable.
-        unsafe { call!(cuDeviceGetDefaultMemPool(&raw mut raw, device.as_raw())) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let raw = out(|place| unsafe { call!(cuDeviceGetDefaultMemPool(place, device.as_raw())) })?;
         let location = Some(MemoryLocation::Device(device));
         Ok(Self::drivers(raw, context, location))
     }
