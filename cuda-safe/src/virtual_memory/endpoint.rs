@@ -339,12 +339,26 @@ impl LogicalEndpoint {
     /// - `CUDA_ERROR_INVALID_VALUE` if the memory is on another device, or memory of the device is bound
     ///   there already.
     ///
-    /// The memory is returned.
+    /// The memory is then dropped; [`try_bind`](Self::try_bind) returns it.
     ///
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointBindMem`](fn@cuda_sys::cuLogicalEndpointBindMem).
     #[doc(alias = "cuLogicalEndpointBindMem")]
     #[inline]
     pub fn bind(
+        &self,
+        device: Device,
+        offset: usize,
+        memory: PhysicalMemory,
+    ) -> Result<EndpointBinding<PhysicalMemory>> {
+        Ok(self.try_bind(device, offset, memory)?)
+    }
+
+    /// Does the same as [`bind`](Self::bind), but returns the memory with the error.
+    ///
+    /// # Errors
+    /// See [`bind`](Self::bind).
+    #[inline]
+    pub fn try_bind(
         &self,
         device: Device,
         offset: usize,
@@ -370,6 +384,20 @@ impl LogicalEndpoint {
     #[doc(alias = "cuLogicalEndpointBindAddr")]
     #[inline]
     pub fn bind_mapping(
+        &self,
+        device: Device,
+        offset: usize,
+        mapping: Mapping,
+    ) -> Result<EndpointBinding<Mapping>> {
+        Ok(self.try_bind_mapping(device, offset, mapping)?)
+    }
+
+    /// Does the same as [`bind_mapping`](Self::bind_mapping), but returns the mapping with the error.
+    ///
+    /// # Errors
+    /// See [`bind_mapping`](Self::bind_mapping).
+    #[inline]
+    pub fn try_bind_mapping(
         &self,
         device: Device,
         offset: usize,

@@ -226,8 +226,17 @@ impl<T> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Invalid::NotMapping`] for other buffers; [`Error::InHostFunction`](crate::Error::InHostFunction);
-    /// errors of the work. The buffer is returned with the error.
-    pub fn into_mapping(self) -> Result<Mapping, Rejected<Self>> {
+    /// errors of the work. The buffer is then dropped;
+    /// [`try_into_mapping`](Self::try_into_mapping) returns it.
+    pub fn into_mapping(self) -> Result<Mapping> {
+        Ok(self.try_into_mapping()?)
+    }
+
+    /// Does the same as [`into_mapping`](Self::into_mapping), but returns the buffer with the error.
+    ///
+    /// # Errors
+    /// See [`into_mapping`](Self::into_mapping).
+    pub fn try_into_mapping(self) -> Result<Mapping, Rejected<Self>> {
         if let Err(error) = self.stream().synchronize() {
             return Err(Rejected::new(error, self));
         }

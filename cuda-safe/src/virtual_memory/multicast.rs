@@ -225,9 +225,18 @@ impl MulticastTeam {
     /// Returns the object, to which memory can be bound, if all devices were added here.
     ///
     /// # Errors
-    /// [`Invalid::MissingDevices`]. The team is returned.
+    /// [`Invalid::MissingDevices`]. The team is then dropped; [`try_complete`](Self::try_complete) returns it.
     #[inline]
-    pub fn complete(self) -> Result<MulticastObject, Rejected<Self>> {
+    pub fn complete(self) -> Result<MulticastObject> {
+        Ok(self.try_complete()?)
+    }
+
+    /// Does the same as [`complete`](Self::complete), but returns the team with the error.
+    ///
+    /// # Errors
+    /// See [`complete`](Self::complete).
+    #[inline]
+    pub fn try_complete(self) -> Result<MulticastObject, Rejected<Self>> {
         let (devices, added) = (self.devices, self.added.len());
         if u32::try_from(added) != Ok(devices) {
             let error = Invalid::MissingDevices { devices, added };
@@ -282,11 +291,12 @@ impl MulticastObject {
     /// `cuMulticastBindMem`.
     ///
     /// # Errors
-    /// - [`Invalid::Granularity`] and [`Invalid::Range`] for the offset and the size of the memory. The
-    ///   memory is returned.
+    /// - [`Invalid::Granularity`] and [`Invalid::Range`] for the offset and the size of the memory.
     /// - `CUDA_ERROR_INVALID_VALUE` if the memory is on another device, or memory of the device is bound
     ///   there already.
     /// - `CUDA_ERROR_SYSTEM_NOT_READY` and `CUDA_ERROR_NOT_PERMITTED`, if the fabric is not ready.
+    ///
+    /// The memory is then dropped; [`try_bind`](Self::try_bind) returns it.
     ///
     /// Since CUDA 12.1; before CUDA 13.1 the driver takes the device from the memory. Raw:
     /// [`cuMulticastBindMem_v2`](fn@cuda_sys::cuMulticastBindMem_v2),
@@ -294,6 +304,20 @@ impl MulticastObject {
     #[doc(alias = "cuMulticastBindMem")]
     #[inline]
     pub fn bind(
+        &self,
+        device: Device,
+        offset: usize,
+        memory: PhysicalMemory,
+    ) -> Result<MulticastBinding<PhysicalMemory>> {
+        Ok(self.try_bind(device, offset, memory)?)
+    }
+
+    /// Does the same as [`bind`](Self::bind), but returns the memory with the error.
+    ///
+    /// # Errors
+    /// See [`bind`](Self::bind).
+    #[inline]
+    pub fn try_bind(
         &self,
         device: Device,
         offset: usize,
@@ -326,6 +350,20 @@ impl MulticastObject {
     #[doc(alias = "cuMulticastBindAddr")]
     #[inline]
     pub fn bind_mapping(
+        &self,
+        device: Device,
+        offset: usize,
+        mapping: Mapping,
+    ) -> Result<MulticastBinding<Mapping>> {
+        Ok(self.try_bind_mapping(device, offset, mapping)?)
+    }
+
+    /// Does the same as [`bind_mapping`](Self::bind_mapping), but returns the mapping with the error.
+    ///
+    /// # Errors
+    /// See [`bind_mapping`](Self::bind_mapping).
+    #[inline]
+    pub fn try_bind_mapping(
         &self,
         device: Device,
         offset: usize,
