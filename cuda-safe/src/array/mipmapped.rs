@@ -7,9 +7,9 @@ use super::part::{ArrayMut, ArrayRef, RawArray};
 use super::shape::{ArrayOptions, ArrayShape};
 use super::texel::{Texel, check_texel};
 use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call, out_without_current};
+use crate::call::function::{answer, call, out_without_current};
 use crate::call::ownership::{Ownership, expect_handle};
-use crate::release::{After, Destroy, Handle, release};
+use crate::release::{Handle, destroy, release};
 use crate::stream::Stream;
 use cuda_sys::{CUarray, CUmipmappedArray};
 use std::any::Any;
@@ -312,23 +312,11 @@ fn check_levels(shape: ArrayShape, levels: u32) -> Result<()> {
     Err(array_error("the number of levels", problem))
 }
 
-impl Destroy for Handle<CUmipmappedArray> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a mipmapped CUDA array"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
-        // work on its stream was waited for, and the driver waits for all other work.
-        unsafe { answer!(cuMipmappedArrayDestroy(self.0)) }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::Uses
-    }
+destroy! {
+    Handle<CUmipmappedArray> as "a mipmapped CUDA array", after Uses;
+    // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
+    // work on its stream was waited for, and the driver waits for all other work.
+    |its| unsafe { answer!(cuMipmappedArrayDestroy(its.0)) }
 }
 
 impl<T> Drop for MipmappedArray<T> {

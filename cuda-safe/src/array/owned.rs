@@ -5,11 +5,11 @@ use super::part::{ArrayMut, ArrayRef, RawArray};
 use super::shape::{ArrayDescriptor, ArrayOptions, ArrayShape};
 use super::texel::{Texel, check_texel};
 use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call, out, out_without_current};
+use crate::call::function::{answer, call, out, out_without_current};
 use crate::call::invalid::Invalid;
 use crate::call::ownership::{Ownership, expect_handle};
 use crate::capture_state::Operation;
-use crate::release::{self, After, Destroy, Handle, relaxed, release};
+use crate::release::{self, Handle, destroy, relaxed, release};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{CUarray, Zeroable};
 use std::any::Any;
@@ -315,23 +315,11 @@ pub(super) unsafe fn descriptor_of(raw: CUarray, stream: &Stream) -> Result<Arra
     Ok(ArrayDescriptor::from_raw(&descriptor))
 }
 
-impl Destroy for Handle<CUarray> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a CUDA array"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
-        // work on its stream was waited for, and the driver waits for all other work.
-        unsafe { answer!(cuArrayDestroy(self.0)) }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::Uses
-    }
+destroy! {
+    Handle<CUarray> as "a CUDA array", after Uses;
+    // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
+    // work on its stream was waited for, and the driver waits for all other work.
+    |its| unsafe { answer!(cuArrayDestroy(its.0)) }
 }
 
 impl<T> Drop for Array<T> {

@@ -6,13 +6,14 @@ use super::owned::{Array, create};
 use super::part::{ArrayMut, ArrayRef, RawArray};
 use super::shape::{ArrayOptions, ArrayShape};
 use super::texel::{Texel, check_texel};
+use crate::call::debug::debug_struct;
 use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call, out_without_current, without_current};
+use crate::call::function::{answer, call, out_without_current, without_current};
 use crate::call::region::Extent;
 use crate::call::report::count_leak;
 use crate::capture_state::Operation;
 use crate::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
-use crate::release::{self, After, Destroy, KeepAlive, release};
+use crate::release::{self, KeepAlive, destroy, release};
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use crate::virtual_memory::PhysicalMemory;
@@ -21,7 +22,6 @@ use cuda_sys::{
     CUmemGenericAllocationHandle, CUmemHandleType, CUmemOperationType, CUresourcetype, Zeroable,
 };
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::PoisonError;
 
 /// The alignment of the memory of a tile, which is its size on current devices.
@@ -414,23 +414,11 @@ struct SparseHandle {
     memory: Mutex<Vec<PhysicalMemory>>,
 }
 
-impl Destroy for SparseHandle {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a sparse CUDA array"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
-        // work on its stream was waited for, and the driver waits for all other work.
-        unsafe { answer!(cuArrayDestroy(self.raw.0)) }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::Uses
-    }
+destroy! {
+    SparseHandle as "a sparse CUDA array", after Uses;
+    // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
+    // work on its stream was waited for, and the driver waits for all other work.
+    |its| unsafe { answer!(cuArrayDestroy(its.raw.0)) };
 
     /// Leaks the memory, because tiles of the array are mapped to it.
     #[inline]
@@ -453,15 +441,9 @@ impl<T> Drop for SparseArray<T> {
     }
 }
 
-impl<T> fmt::Debug for SparseArray<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SparseArray")
-            .field("raw", &self.as_raw())
-            .field("texel", &std::any::type_name::<T>())
-            .field("shape", &self.shape())
-            .field("tile", &self.tile)
-            .field("mapped_tiles", &self.mapped.len())
-            .field("stream", self.stream())
-            .finish_non_exhaustive()
+debug_struct! {
+    [T] SparseArray<T> |its| {
+        raw: its.as_raw(), texel: std::any::type_name::<T>(), shape: its.shape(), tile: its.tile,
+        mapped_tiles: its.mapped.len(), stream: its.stream(), ..
     }
 }

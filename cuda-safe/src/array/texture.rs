@@ -9,6 +9,7 @@ use super::sampler::{ReadMode, Sampler};
 use super::sparse::SparseArray;
 use super::texel::{Texel, TexelFormat, check_texel};
 use super::texture_error;
+use crate::call::debug::debug_struct;
 use crate::call::error::{Rejected, Result};
 use crate::call::function::{call, out};
 use crate::memory::{DeviceBuffer, DeviceSlice, PitchedBuffer};
@@ -16,7 +17,6 @@ use crate::stream::Stream;
 use cuda_sys::{
     CUDA_RESOURCE_DESC, CUarray, CUmipmappedArray, CUresourcetype, CUtexObject, Zeroable,
 };
-use std::fmt;
 
 /// A texture object: memory that kernels sample. It owns or borrows the memory, and is an argument of
 /// kernels for a parameter of the type [`TextureObject`](super::TextureObject) (`cudaTextureObject_t` in
@@ -322,11 +322,6 @@ impl<S> Texture<S> {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Texture<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Texture")
-            .field("raw", &self.as_raw())
-            .field("source", &self.source)
-            .finish_non_exhaustive()
-    }
+debug_struct! {
+    [S: std::fmt::Debug] Texture<S> |its| { raw: its.as_raw(), source: its.source, .. }
 }

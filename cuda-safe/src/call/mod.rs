@@ -4,6 +4,7 @@
 pub(crate) mod c_enum;
 pub(crate) mod closures;
 pub(crate) mod current;
+pub(crate) mod debug;
 pub(crate) mod driver_log;
 pub mod error;
 pub(crate) mod fork;

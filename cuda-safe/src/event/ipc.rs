@@ -1,13 +1,13 @@
 //! Events of other processes.
 
 use super::Event;
+use crate::call::debug::debug_struct;
 use crate::call::error::Result;
 use crate::call::function::{answer, call, out, out_without_current};
 use crate::context::Context;
 use crate::release;
 use core::ffi::c_char;
 use cuda_sys::CUipcEventHandle;
-use std::fmt;
 
 /// A handle with which another process on the same machine opens an event (`CUipcEventHandle`).
 /// Returned by [`Event::ipc_handle`].
@@ -51,12 +51,7 @@ impl EventIpcHandle {
     }
 }
 
-impl fmt::Debug for EventIpcHandle {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventIpcHandle").finish_non_exhaustive()
-    }
-}
+debug_struct! { EventIpcHandle |_its| { .. } }
 
 impl Event {
     /// Returns a handle for other processes on the same machine. Calls `cuIpcGetEventHandle`.

@@ -6,14 +6,14 @@ use super::pool::is_leased;
 use super::resource::{Description, SmGroup};
 use crate::call::current::ContextHandle;
 use crate::call::error::{Rejected, Result};
-use crate::call::function::{Answer, answer, call, newest_or, out, out_without_current};
+use crate::call::function::{answer, call, newest_or, out, out_without_current};
 use crate::call::invalid::Invalid;
 use crate::call::ownership::{Ownership, expect_handle};
 use crate::context::Context;
 use crate::device::Device;
 use crate::launch::{LaunchAttributes, LaunchConfig};
 use crate::module::Kernel;
-use crate::release::{self, Destroy, Handle, KeepAlive, release};
+use crate::release::{self, Handle, KeepAlive, destroy, release};
 use crate::stream::{Partition, Stream, StreamOptions};
 use crate::sync::MutexGuard;
 use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
@@ -428,18 +428,11 @@ impl Drop for Inner {
     }
 }
 
-impl Destroy for Handle<CUgreenCtx> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a green context"
-    }
-
-    #[inline(always)]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the green context, and the caller promises that this is the
-        // first call. The streams of a green context keep it alive, so they are already destroyed.
-        unsafe { answer!(cuGreenCtxDestroy(self.0)) }
-    }
+destroy! {
+    Handle<CUgreenCtx> as "a green context";
+    // SAFETY: the handle stands for the green context, and the caller promises that this is the
+    // first call. The streams of a green context keep it alive, so they are already destroyed.
+    |its| unsafe { answer!(cuGreenCtxDestroy(its.0)) }
 }
 
 impl KeepAlive for Arc<Retained> {

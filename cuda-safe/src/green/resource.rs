@@ -3,6 +3,7 @@
 use super::GreenContext;
 use super::exact::GroupFlags;
 use super::split_guard::{KeepAlive, SplitGuard};
+use crate::call::debug::debug_struct;
 use crate::call::error::{Error, Result};
 use crate::call::function::{answer, call, without_current};
 use crate::call::init;
@@ -11,7 +12,6 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::stream::Stream;
 use cuda_sys::{CUdevResource, CUdevResourceType, CUdevSmResource, CudaVersion};
-use std::fmt;
 use std::sync::Arc;
 
 /// Streaming multiprocessors (SMs) that can be split. Returned by [`of_device`](Self::of_device).
@@ -364,22 +364,6 @@ fn check_equal_properties(first: &SmGroup, groups: &[SmGroup], driver: CudaVersi
     Ok(())
 }
 
-impl fmt::Debug for SmResource {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SmResource")
-            .field("device", &self.device)
-            .field("sm_count", &self.sm_count())
-            .finish()
-    }
-}
+debug_struct! { SmResource |its| { device: its.device, sm_count: its.sm_count() } }
 
-impl fmt::Debug for SmGroup {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SmGroup")
-            .field("device", &self.device())
-            .field("sm_count", &self.sm_count())
-            .finish()
-    }
-}
+debug_struct! { SmGroup |its| { device: its.device(), sm_count: its.sm_count() } }

@@ -3,6 +3,7 @@
 use super::GreenContext;
 use super::split_guard::KeepAlive;
 use crate::call::c_enum::c_enum;
+use crate::call::debug::debug_struct;
 use crate::call::error::Result;
 use crate::call::function::call;
 use crate::call::init;
@@ -13,7 +14,6 @@ use cuda_sys::{
     CUdevResource, CUdevResourceType, CUdevWorkqueueConfigResource, CUdevWorkqueueConfigScope,
     CudaVersion,
 };
-use std::fmt;
 use std::sync::Arc;
 
 /// A workqueue resource for a [`Descriptor`](super::Descriptor). Since CUDA 13.1.
@@ -243,13 +243,6 @@ impl Workqueues {
     }
 }
 
-impl fmt::Debug for Workqueues {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Workqueues")
-            .field("device", &self.device)
-            .field("concurrency_limit", &self.concurrency_limit())
-            .field("scope", &self.scope())
-            .finish()
-    }
+debug_struct! {
+    Workqueues |its| { device: its.device, concurrency_limit: its.concurrency_limit(), scope: its.scope() }
 }

@@ -8,6 +8,7 @@ use super::refused;
 use super::stream::ExportedStream;
 use super::typestr::{Kind, TypeString};
 use crate::call::current::ContextHandle;
+use crate::call::debug::debug_struct;
 use crate::call::error::{Error, Result};
 use crate::call::function::{call, without_current};
 use crate::call::invalid::Invalid;
@@ -24,7 +25,6 @@ use crate::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -550,24 +550,13 @@ impl KeepAlive for Access {
     }
 }
 
-impl fmt::Debug for Imported {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Imported")
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("dtype", &format_args!("{}", self.dtype))
-            .field("layout", &self.layout)
-            .field("read_only", &self.read_only)
-            .field("stream", self.stream())
-            .finish_non_exhaustive()
+debug_struct! {
+    Imported |its| {
+        address: format_args!("{:#x}", its.address), dtype: format_args!("{}", its.dtype), layout:
+        its.layout, read_only: its.read_only, stream: its.stream(), ..
     }
 }
 
-impl<T> fmt::Debug for ImportedArray<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ImportedArray")
-            .field("slice", &self.as_slice())
-            .field("read_only", &self.is_read_only())
-            .finish_non_exhaustive()
-    }
+debug_struct! {
+    [T] ImportedArray<T> |its| { slice: its.as_slice(), read_only: its.is_read_only(), .. }
 }

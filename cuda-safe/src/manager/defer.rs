@@ -3,6 +3,7 @@
 use super::free_counter::FreeCounter;
 use super::is_out_of_memory;
 use super::lock::leaf;
+use crate::call::debug::debug_struct;
 use crate::call::error::Result;
 use crate::call::fork;
 use crate::call::report::count_leak;
@@ -74,12 +75,7 @@ impl CleanupGuard {
     }
 }
 
-impl fmt::Debug for CleanupGuard {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CleanupGuard").finish_non_exhaustive()
-    }
-}
+debug_struct! { CleanupGuard |_its| { .. } }
 
 /// The number of live guards.
 #[derive(Clone, Debug, Default)]

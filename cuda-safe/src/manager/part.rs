@@ -5,6 +5,7 @@ use super::defer::{Deferral, Item, What};
 use super::order::OrderOwners;
 use super::{Block, CleanupGuard, DeferOptions, HostBlock, Order};
 use crate::call::current::ContextHandle;
+use crate::call::debug::debug_struct;
 use crate::call::error::{Error, Result};
 use crate::call::fork;
 use crate::call::function::{answer, call, out, without_current};
@@ -22,7 +23,6 @@ use cuda_sys::{
     CUresult, Zeroable,
 };
 use std::any::Any;
-use std::fmt;
 use std::ptr::NonNull;
 
 /// Synchronous, pinned and managed memory from the driver, and [memory of its
@@ -380,12 +380,4 @@ fn host_block(start: *mut c_void, size: usize, address: CUdeviceptr) -> HostBloc
     }
 }
 
-impl fmt::Debug for DriverMemory {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DriverMemory")
-            .field("deferral", &self.deferral)
-            .field("context", &self.context)
-            .finish()
-    }
-}
+debug_struct! { DriverMemory |its| { deferral: its.deferral, context: its.context } }

@@ -6,20 +6,20 @@
 //! thread that opens it while it is being opened or closed waits.
 
 use crate::call::current::ContextHandle;
+use crate::call::debug::debug_struct;
 use crate::call::error::{DriverError, Error, Result};
 use crate::call::fork;
-use crate::call::function::{Answer, answer, call, out};
+use crate::call::function::{answer, call, out};
 use crate::call::invalid::Invalid;
 use crate::call::zone::refuse_in_host_function;
 use crate::context::Context;
 use crate::manager::{IpcHandle, IpcKind};
 use crate::memory::ImportedPool;
-use crate::release::{self, Destroy, KeepAlive, Leftover, release};
+use crate::release::{self, KeepAlive, destroy, release};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use core::ffi::c_char;
 use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUmemPoolPtrExportData, CUresult};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -124,18 +124,11 @@ struct OpenedByContext {
     place: Option<Place>,
 }
 
-impl Destroy for OpenedByContext {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "memory of another process"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the open memory, and the caller promises that this is the first
-        // call. All code that used the memory by its address has waited.
-        unsafe { answer!(cuIpcCloseMemHandle(self.base)) }
-    }
+destroy! {
+    OpenedByContext as "memory of another process";
+    // SAFETY: this value stands for the open memory, and the caller promises that this is the first
+    // call. All code that used the memory by its address has waited.
+    |its| unsafe { answer!(cuIpcCloseMemHandle(its.base)) }
 }
 
 /// Memory from `cuMemPoolImportPointer`.
@@ -146,24 +139,12 @@ struct OpenedByPool {
     pool: ImportedPool,
 }
 
-impl Destroy for OpenedByPool {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "pool memory of another process"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the open memory, and the caller promises that this is the first
-        // call. This free waits for nothing, but all code that used the memory by its address has
-        // waited.
-        unsafe { answer!(cuMemFree_v2(self.base)) }
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+destroy! {
+    OpenedByPool as "pool memory of another process", leaves Object;
+    // SAFETY: this value stands for the open memory, and the caller promises that this is the first
+    // call. This free waits for nothing, but all code that used the memory by its address has
+    // waited.
+    |its| unsafe { answer!(cuMemFree_v2(its.base)) };
 
     #[inline]
     fn has_leaked(&self, _owners: &dyn KeepAlive) {
@@ -200,14 +181,8 @@ impl IpcMemory {
     }
 }
 
-impl fmt::Debug for IpcMemory {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IpcMemory")
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("size", &self.size)
-            .finish_non_exhaustive()
-    }
+debug_struct! {
+    IpcMemory |its| { address: format_args!("{:#x}", its.address), size: its.size, .. }
 }
 
 impl Context {

@@ -3,17 +3,17 @@
 use super::jit::{self, JitOptions, Request};
 use super::{Kernel, Module, explain_missing, image, owned_string};
 use crate::call::current::ContextHandle;
+use crate::call::debug::debug_struct;
 use crate::call::error::{Error, Result};
-use crate::call::function::{Answer, answer, call, out};
+use crate::call::function::{answer, call, out};
 use crate::call::init;
 use crate::call::ownership::{Ownership, expect_handle};
 use crate::context::Context;
-use crate::release::{self, Destroy, Handle, KeepAlive, release};
+use crate::release::{self, Handle, KeepAlive, destroy, release};
 use core::ffi::c_void;
 use cuda_sys::{CUkernel, CUlibrary};
 use std::any::Any;
 use std::ffi::CString;
-use std::fmt;
 use std::sync::Arc;
 
 /// A library (`CUlibrary`): code that is not bound to a context, and that is loaded into each context
@@ -330,18 +330,11 @@ impl Drop for Inner {
     }
 }
 
-impl Destroy for Handle<CUlibrary> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a library"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the library, and the caller promises that this is the first
-        // call. The driver waits for kernels of the library.
-        unsafe { answer!(cuLibraryUnload(self.0)) }
-    }
+destroy! {
+    Handle<CUlibrary> as "a library";
+    // SAFETY: the handle stands for the library, and the caller promises that this is the first
+    // call. The driver waits for kernels of the library.
+    |its| unsafe { answer!(cuLibraryUnload(its.0)) };
 
     /// A library that is still loaded may be compiled for a context that is created later, from the
     /// code that the owners hold.
@@ -368,9 +361,4 @@ impl KeepAlive for Arc<Code> {
     }
 }
 
-impl fmt::Debug for Library {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Library").field("raw", &self.inner.raw).finish()
-    }
-}
+debug_struct! { Library |its| { raw: its.inner.raw } }

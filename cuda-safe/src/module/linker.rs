@@ -4,14 +4,14 @@ use super::jit::{self, JitOptions, Request};
 use super::{Library, Module, image};
 use crate::call::c_enum::c_enum;
 use crate::call::current::ContextHandle;
+use crate::call::debug::debug_struct;
 use crate::call::error::{DriverError, Result};
-use crate::call::function::{Answer, answer, call};
+use crate::call::function::{answer, call};
 use crate::call::invalid::Invalid;
 use crate::context::Context;
-use crate::release::{self, Destroy, Handle, KeepAlive, release};
+use crate::release::{self, Handle, KeepAlive, destroy, release};
 use core::ffi::{CStr, c_void};
 use cuda_sys::{CUjitInputType, CUlinkState, CUresult};
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -301,18 +301,11 @@ impl Drop for Linker {
     }
 }
 
-impl Destroy for Handle<CUlinkState> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a linker"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the linker, and the caller promises that this is the first call.
-        // The owners keep the memory alive to which the linker writes.
-        unsafe { answer!(cuLinkDestroy(self.0)) }
-    }
+destroy! {
+    Handle<CUlinkState> as "a linker";
+    // SAFETY: the handle stands for the linker, and the caller promises that this is the first call.
+    // The owners keep the memory alive to which the linker writes.
+    |its| unsafe { answer!(cuLinkDestroy(its.0)) }
 }
 
 impl KeepAlive for Arc<Retained> {
@@ -332,16 +325,6 @@ impl KeepAlive for Arc<Retained> {
     }
 }
 
-impl fmt::Debug for Linker {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Linker").field("raw", &self.raw).field("context", self.context()).finish()
-    }
-}
+debug_struct! { Linker |its| { raw: its.raw, context: its.context() } }
 
-impl fmt::Debug for Linked {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Linked").field("bytes", &self.image.len()).field("log", &self.log).finish()
-    }
-}
+debug_struct! { Linked |its| { bytes: its.image.len(), log: its.log } }

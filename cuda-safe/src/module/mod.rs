@@ -20,17 +20,17 @@ pub use library::Library;
 pub use linker::{LinkInput, Linked, Linker};
 
 use crate::call::c_enum::c_enum;
+use crate::call::debug::debug_struct;
 use crate::call::error::{DriverError, Result};
-use crate::call::function::{Answer, answer, call, out, without_current};
+use crate::call::function::{answer, call, out, without_current};
 use crate::call::init;
 use crate::call::invalid::Invalid;
 use crate::call::ownership::{Ownership, expect_handle};
 use crate::context::Context;
-use crate::release::{self, Destroy, Handle, release};
+use crate::release::{self, Handle, destroy, release};
 use cuda_sys::{CUfunction, CUmodule, CUmoduleLoadingMode, CUresult};
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
-use std::fmt;
 use std::sync::Arc;
 
 /// A module (`CUmodule`): code loaded into one context. Create one with [`Module::from_ptx`].
@@ -388,26 +388,11 @@ impl Drop for Inner {
     }
 }
 
-impl Destroy for Handle<CUmodule> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a module"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the module, and the caller promises that this is the first call.
-        // The driver waits for kernels of the module.
-        unsafe { answer!(cuModuleUnload(self.0)) }
-    }
+destroy! {
+    Handle<CUmodule> as "a module";
+    // SAFETY: the handle stands for the module, and the caller promises that this is the first call.
+    // The driver waits for kernels of the module.
+    |its| unsafe { answer!(cuModuleUnload(its.0)) }
 }
 
-impl fmt::Debug for Module {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Module")
-            .field("raw", &self.inner.raw)
-            .field("context", self.context())
-            .finish()
-    }
-}
+debug_struct! { Module |its| { raw: its.inner.raw, context: its.context() } }

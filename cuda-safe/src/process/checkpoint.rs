@@ -41,11 +41,11 @@
 
 use crate::call::c_enum::c_enum;
 use crate::call::error::{Rejected, Result};
-use crate::call::function::{Answer, answer, call, out};
+use crate::call::function::{answer, call, out};
 use crate::call::init;
 use crate::call::invalid::Invalid;
 use crate::device::Uuid;
-use crate::release::{Destroy, Root, release_now};
+use crate::release::{Root, destroy, release_now};
 use cuda_sys::{
     CUcheckpointGpuPair, CUcheckpointLockArgs, CUcheckpointRestoreArgs, CUprocessState, CUuuid,
     CudaVersion,
@@ -423,17 +423,10 @@ struct ProcessLock {
     pid: c_int,
 }
 
-impl Destroy for ProcessLock {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "the lock of a process"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: null stands for no options.
-        unsafe { answer!(cuCheckpointProcessUnlock(self.pid, null_mut())) }
-    }
+destroy! {
+    ProcessLock as "the lock of a process";
+    // SAFETY: null stands for no options.
+    |its| unsafe { answer!(cuCheckpointProcessUnlock(its.pid, null_mut())) }
 }
 
 impl Drop for LockedProcess {

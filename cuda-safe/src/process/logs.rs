@@ -21,16 +21,16 @@
 
 use crate::call::c_enum::c_enum;
 use crate::call::closures::{Closures, argument};
+use crate::call::debug::debug_struct;
 use crate::call::driver_log;
 use crate::call::error::{Error, Result};
 use crate::call::fork;
-use crate::call::function::{Answer, answer, call, out};
+use crate::call::function::{answer, call, out};
 use crate::call::invalid::Invalid;
 use crate::call::zone::run_report_hook;
-use crate::release::{Destroy, Handle, Root, release_now};
+use crate::release::{Handle, Root, destroy, release_now};
 use cuda_sys::{CUlogLevel, CUlogsCallbackHandle};
 use std::ffi::{CString, c_char, c_void};
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -119,12 +119,7 @@ impl LogCallback {
     }
 }
 
-impl fmt::Debug for LogCallback {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogCallback").finish_non_exhaustive()
-    }
-}
+debug_struct! { LogCallback |_its| { .. } }
 
 impl Drop for LogCallback {
     #[inline]
@@ -138,22 +133,10 @@ impl Drop for LogCallback {
 }
 
 // The driver crashes if a callback is unregistered twice, so its handle is passed to one release.
-impl Destroy for Handle<CUlogsCallbackHandle> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a log callback"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the caller guarantees that the callback is still registered.
-        unsafe { answer!(cuLogsUnregisterCallback(self.0)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
+destroy! {
+    Handle<CUlogsCallbackHandle> as "a log callback", quiet true;
+    // SAFETY: the caller guarantees that the callback is still registered.
+    |its| unsafe { answer!(cuLogsUnregisterCallback(its.0)) }
 }
 
 #[inline]

@@ -2,6 +2,7 @@
 
 use super::Stream;
 use super::host;
+use crate::call::debug::debug_struct;
 use crate::call::error::{Error, Result};
 use crate::call::fork;
 use crate::call::function::{answer, check, without_current};
@@ -12,7 +13,6 @@ use crate::release;
 use crate::sync::{Mutex, MutexGuard};
 use core::ffi::c_void;
 use cuda_sys::{CUresult, CUstream};
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
@@ -178,9 +178,4 @@ impl Drop for StreamFuture {
     }
 }
 
-impl fmt::Debug for StreamFuture {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamFuture").field("stream", &self.stream).finish_non_exhaustive()
-    }
-}
+debug_struct! { StreamFuture |its| { stream: its.stream, .. } }

@@ -7,7 +7,7 @@ use crate::call::function::{Answer, answer};
 use crate::call::ownership::Ownership;
 use crate::capture_state::StreamRef;
 use crate::context::Extension;
-use crate::release::{self, Destroy, Handle, KeepAlive, release_now};
+use crate::release::{self, Handle, KeepAlive, destroy, release_now};
 use cuda_sys::{CUresult, CUstream};
 use std::sync::Arc;
 
@@ -64,44 +64,19 @@ impl Inner {
     }
 }
 
-impl Destroy for Handle<CUstream> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a stream"
-    }
-
-    /// Running work is not affected.
-    #[inline(always)]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the stream, and the caller promises that this is the first call.
-        unsafe { answer!(cuStreamDestroy_v2(self.0)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
+destroy! {
+    Handle<CUstream> as "a stream", quiet true;
+    // SAFETY: the handle stands for the stream, and the caller promises that this is the first call.
+    |its| unsafe { answer!(cuStreamDestroy_v2(its.0)) }
 }
 
 /// The last clone of a stream, which must not be dropped in a host function. It is dropped with the
 /// owners, so the driver is not called.
 struct LastClone;
 
-impl Destroy for LastClone {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "the last clone of a stream"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        Answer { call: "cuStreamDestroy_v2", code: CUresult::CUDA_SUCCESS }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
+destroy! {
+    LastClone as "the last clone of a stream", quiet true;
+    |_its| Answer { call: "cuStreamDestroy_v2", code: CUresult::CUDA_SUCCESS }
 }
 
 impl KeepAlive for ExecutionContext {

@@ -24,6 +24,7 @@ pub use memory_op::{AtomicReduction, BarrierScope, MemoryOperation, WaitConditio
 pub(crate) use partition::Partition;
 pub(crate) use retained::RetainedStream;
 
+use crate::call::debug::debug_struct;
 use crate::call::error::{Error, Result, ends_all_work};
 use crate::call::function::{answer, call, out, out_without_current, without_current};
 use crate::call::host_panic::HostPanic;
@@ -544,15 +545,8 @@ impl Inner {
     }
 }
 
-impl fmt::Debug for Stream {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stream")
-            .field("raw", &self.inner.raw)
-            .field("context", self.context())
-            .field("green", &self.partition().is_some())
-            .finish()
-    }
+debug_struct! {
+    Stream |its| { raw: its.inner.raw, context: its.context(), green: its.partition().is_some() }
 }
 
 /// For error texts: the handle and the context.
@@ -619,9 +613,4 @@ impl WeakStream {
     }
 }
 
-impl fmt::Debug for WeakStream {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WeakStream").finish_non_exhaustive()
-    }
-}
+debug_struct! { WeakStream |_its| { .. } }

@@ -4,7 +4,7 @@ use super::mapping::Mapping;
 use crate::call::function::Answer;
 use crate::call::report::count_leak;
 use crate::context::Context;
-use crate::release::{After, Destroy, KeepAlive, Leftover, release};
+use crate::release::{KeepAlive, destroy, release};
 use crate::sync::Mutex;
 use cuda_sys::CUresult;
 use std::sync::PoisonError;
@@ -46,27 +46,10 @@ impl AfterContexts {
     }
 }
 
-impl Destroy for AfterContexts {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "virtual memory"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // The work of the owner is complete.
-        Answer { call: "cuMemUnmap", code: CUresult::CUDA_SUCCESS }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::AllWork
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+destroy! {
+    AfterContexts as "virtual memory", after AllWork, leaves Object;
+    // The work of the owner is complete.
+    |_its| Answer { call: "cuMemUnmap", code: CUresult::CUDA_SUCCESS };
 
     #[inline]
     fn has_been_destroyed(&mut self) {

@@ -4,10 +4,10 @@ use super::mapping::Mapping;
 use super::options::{check_part, check_size};
 use super::physical::PhysicalMemory;
 use crate::call::error::{Rejected, Result};
-use crate::call::function::{Answer, answer, call, out};
+use crate::call::function::{answer, call, out};
 use crate::call::invalid::Invalid;
 use crate::device::Device;
-use crate::release::{self, Destroy, KeepAlive, Leftover, Root, release};
+use crate::release::{self, KeepAlive, Root, destroy, release};
 use cuda_sys::{
     CUlogicalEndpointFabricHandle, CUlogicalEndpointFlag, CUlogicalEndpointId,
     CUlogicalEndpointIpcHandleType as HandleType, CUlogicalEndpointProp, CUlogicalEndpointType,
@@ -557,29 +557,14 @@ impl Drop for Bound {
 
 struct Unbind(Place);
 
-impl Destroy for Unbind {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a binding of a logical endpoint"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        let Place { endpoint, device, offset, size } = &self.0;
+destroy! {
+    Unbind as "a binding of a logical endpoint", leaves Object, quiet true;
+    |its| {
+        let Place { endpoint, device, offset, size } = &its.0;
         let (id, offset, size) = (endpoint.id, *offset as u64, *size as u64);
         // SAFETY: this value stands for the binding, and the caller promises that this is the first call
         // that succeeds. Kernels that used the memory have ended, as their callers promised.
         unsafe { answer!(cuLogicalEndpointUnbind(id, device.as_raw(), offset, size)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
     }
 }
 
@@ -597,28 +582,11 @@ struct Endpoint {
     ids: Arc<Ids>,
 }
 
-impl Destroy for Endpoint {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a logical endpoint"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the endpoint, and the caller promises that this is the first call
-        // that succeeds. No binding is left, as each keeps the endpoint.
-        unsafe { answer!(cuLogicalEndpointDestroy(self.id)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+destroy! {
+    Endpoint as "a logical endpoint", leaves Object, quiet true;
+    // SAFETY: this value stands for the endpoint, and the caller promises that this is the first call
+    // that succeeds. No binding is left, as each keeps the endpoint.
+    |its| unsafe { answer!(cuLogicalEndpointDestroy(its.id)) };
 
     /// Leaks the ids: the driver does not release that of an endpoint which exists.
     #[inline]
@@ -640,26 +608,9 @@ struct ReservedIds {
     count: u32,
 }
 
-impl Destroy for ReservedIds {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "the ids of logical endpoints"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the ids, and the caller promises that this is the first call that
-        // succeeds. No endpoint has one of them, as each keeps the ids.
-        unsafe { answer!(cuLogicalEndpointIdRelease(self.first, self.count)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+destroy! {
+    ReservedIds as "the ids of logical endpoints", leaves Object, quiet true;
+    // SAFETY: this value stands for the ids, and the caller promises that this is the first call that
+    // succeeds. No endpoint has one of them, as each keeps the ids.
+    |its| unsafe { answer!(cuLogicalEndpointIdRelease(its.first, its.count)) }
 }

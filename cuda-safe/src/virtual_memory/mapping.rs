@@ -4,6 +4,7 @@ use super::access::{AccessList, set_access};
 use super::physical::PhysicalMemory;
 use super::range::MappedRange;
 use super::reservation::Reservation;
+use crate::call::debug::debug_struct;
 use crate::call::error::{Rejected, Result};
 use crate::call::function::call;
 use crate::call::invalid::Invalid;
@@ -16,7 +17,6 @@ use crate::release;
 use crate::stream::Stream;
 use cuda_sys::{CUdeviceptr, CUmemAccess_flags};
 use std::any::Any;
-use std::fmt;
 
 /// Physical memory that is mapped to addresses of a [`Reservation`]. Created by [`Reservation::map`].
 ///
@@ -260,12 +260,6 @@ impl Drop for Mapping {
     }
 }
 
-impl fmt::Debug for Mapping {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mapping")
-            .field("address", &format_args!("{:#x}", self.address()))
-            .field("memory", self.memory())
-            .finish_non_exhaustive()
-    }
+debug_struct! {
+    Mapping |its| { address: format_args!("{:#x}", its.address()), memory: its.memory(), .. }
 }

@@ -5,18 +5,18 @@ use super::mapping::Mapping;
 use super::options::{Shareable, check_part, check_size};
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
+use crate::call::debug::debug_struct;
 use crate::call::error::{DriverError, Rejected, Result};
-use crate::call::function::{Answer, answer, call, newest_or, out};
+use crate::call::function::{answer, call, newest_or, out};
 use crate::call::invalid::Invalid;
 use crate::device::Device;
 use crate::memory::MemoryLocation;
 use crate::memory::pool::MemoryAccess;
-use crate::release::{self, Destroy, KeepAlive, Leftover, Root, release};
+use crate::release::{self, KeepAlive, Root, destroy, release};
 use cuda_sys::{
     CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastGranularity_flags as Granularity,
     CUmulticastObjectProp, CUresult,
 };
-use std::fmt;
 use std::sync::Arc;
 
 /// Options of a multicast object, for [`MulticastTeam::new`].
@@ -508,28 +508,13 @@ struct Unbind {
     size: usize,
 }
 
-impl Destroy for Unbind {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a binding of a multicast object"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        let (object, device) = (self.object.as_raw(), self.device.as_raw());
+destroy! {
+    Unbind as "a binding of a multicast object", leaves Object, quiet true;
+    |its| {
+        let (object, device) = (its.object.as_raw(), its.device.as_raw());
         // SAFETY: this value stands for the binding, and the caller promises that this is the first call
         // that succeeds. Kernels that used the memory have ended, as their callers promised.
-        unsafe { answer!(cuMulticastUnbind(object, device, self.offset, self.size)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
+        unsafe { answer!(cuMulticastUnbind(object, device, its.offset, its.size)) }
     }
 }
 
@@ -611,14 +596,8 @@ impl Drop for MulticastMapping {
     }
 }
 
-impl fmt::Debug for MulticastMapping {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MulticastMapping")
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("size", &self.size())
-            .finish_non_exhaustive()
-    }
+debug_struct! {
+    MulticastMapping |its| { address: format_args!("{:#x}", its.address), size: its.size(), .. }
 }
 
 /// A mapping that is unmapped. Its owners are dropped afterwards.
@@ -628,28 +607,11 @@ struct Unmap {
     reservation: Reservation,
 }
 
-impl Destroy for Unmap {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a mapping of a multicast object"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the mapping, and the caller promises that this is the first call
-        // that succeeds. Kernels that used the address have ended, as their callers promised.
-        unsafe { answer!(cuMemUnmap(self.address, self.object.size())) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+destroy! {
+    Unmap as "a mapping of a multicast object", leaves Object, quiet true;
+    // SAFETY: this value stands for the mapping, and the caller promises that this is the first call
+    // that succeeds. Kernels that used the address have ended, as their callers promised.
+    |its| unsafe { answer!(cuMemUnmap(its.address, its.object.size())) };
 
     #[inline]
     fn has_leaked(&self, _: &dyn KeepAlive) {

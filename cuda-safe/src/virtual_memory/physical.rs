@@ -1,17 +1,17 @@
 //! Physical memory.
 
 use super::options::{PhysicalOptions, round_up};
+use crate::call::debug::debug_struct;
 use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call, out};
+use crate::call::function::{answer, call, out};
 use crate::call::invalid::Invalid;
 use crate::device::Device;
 use crate::memory::MemoryLocation;
-use crate::release::{self, Destroy, Leftover, Root, release};
+use crate::release::{self, Root, destroy, release};
 use cuda_sys::{
     CUmemAllocationCompType, CUmemAllocationHandleType, CUmemAllocationProp,
     CUmemGenericAllocationHandle,
 };
-use std::fmt;
 
 /// Physical memory on a device or on the host (`CUmemGenericAllocationHandle`).
 ///
@@ -278,28 +278,11 @@ fn describe(handle: CUmemGenericAllocationHandle, size: usize) -> Result<(usize,
 /// A handle that is released.
 struct PhysicalHandle(CUmemGenericAllocationHandle);
 
-impl Destroy for PhysicalHandle {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "physical memory"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the handle, and the caller promises that this is the first call.
-        // A mapping keeps the memory until it is unmapped.
-        unsafe { answer!(cuMemRelease(self.0)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+destroy! {
+    PhysicalHandle as "physical memory", leaves Object, quiet true;
+    // SAFETY: this value stands for the handle, and the caller promises that this is the first call.
+    // A mapping keeps the memory until it is unmapped.
+    |its| unsafe { answer!(cuMemRelease(its.0)) }
 }
 
 impl Drop for PhysicalMemory {
@@ -311,13 +294,6 @@ impl Drop for PhysicalMemory {
     }
 }
 
-impl fmt::Debug for PhysicalMemory {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PhysicalMemory")
-            .field("raw", &format_args!("{:#x}", self.handle))
-            .field("size", &self.size)
-            .field("location", &self.location)
-            .finish()
-    }
+debug_struct! {
+    PhysicalMemory |its| { raw: format_args!("{:#x}", its.handle), size: its.size, location: its.location }
 }

@@ -1,5 +1,6 @@
 //! 2-D arrays in device memory with pitched rows.
 
+use crate::call::debug::debug_struct;
 use crate::call::error::Result;
 use crate::call::function::call;
 use crate::call::invalid::Invalid;
@@ -11,7 +12,6 @@ use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use crate::release;
 use crate::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
-use std::fmt;
 
 /// An owned 2-D array in device memory. The driver chooses the distance between rows (the pitch)
 /// for efficient access.
@@ -171,12 +171,6 @@ impl<T> PitchedBuffer<T> {
     }
 }
 
-impl<T> fmt::Debug for PitchedBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PitchedBuffer")
-            .field("buffer", &self.buffer)
-            .field("extent", &self.extent)
-            .field("pitch", &self.pitch)
-            .finish()
-    }
+debug_struct! {
+    [T] PitchedBuffer<T> |its| { buffer: its.buffer, extent: its.extent, pitch: its.pitch }
 }

@@ -2,7 +2,7 @@
 
 use crate::call::current::ContextHandle;
 use crate::call::error::{Rejected, Result};
-use crate::call::function::{Answer, Outcome, answer};
+use crate::call::function::{Outcome, answer};
 use crate::call::invalid::Invalid;
 use crate::capture_state::{Retain, StreamRef};
 use crate::event::Event;
@@ -10,7 +10,7 @@ use crate::memory::DeviceBuffer;
 use crate::memory::buffer::allocation::Allocation;
 use crate::memory::buffer::slice;
 use crate::memory::buffer::slice::DeviceSlice;
-use crate::release::{After, Destroy, Handle, KeepAlive, Leftover, release};
+use crate::release::{Handle, KeepAlive, destroy, release};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{CUdeviceptr, CUevent, CUstream};
 use std::any::Any;
@@ -298,37 +298,17 @@ impl Reads {
     }
 }
 
-impl Destroy for Reads {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "shared memory that a reader may still use"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
+destroy! {
+    Reads as "shared memory that a reader may still use", after StreamOrder, leaves MemoryInUse, quiet true;
+    |its| {
         // SAFETY: the owners keep the event and the stream alive.
-        let recorded = unsafe { answer!(cuEventRecord(self.end.0, self.stream.0)) };
+        let recorded = unsafe { answer!(cuEventRecord(its.end.0, its.stream.0)) };
         if !recorded.is_done() {
             return recorded;
         }
         // SAFETY: the owners keep the stream and the event alive.
-        unsafe { answer!(cuStreamWaitEvent(self.home.0, self.end.0, 0)) }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::StreamOrder
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::MemoryInUse
-    }
+        unsafe { answer!(cuStreamWaitEvent(its.home.0, its.end.0, 0)) }
+    };
 
     /// Memory that may still be read must never be written or freed.
     #[inline]

@@ -1,6 +1,7 @@
 //! Decompression by the engine of a device.
 
 use crate::call::c_enum::c_enum;
+use crate::call::debug::debug_struct;
 use crate::call::error::Result;
 use crate::call::function::{answer, without_current};
 use crate::capture_state::Operation;
@@ -8,7 +9,6 @@ use crate::memory::{DeviceSlice, DeviceSliceMut, same_length};
 use crate::release;
 use crate::stream::Stream;
 use cuda_sys::{CUdeviceptr, CUmemDecompressAlgorithm, CUmemDecompressParams, Zeroable};
-use std::fmt;
 use std::marker::PhantomData;
 
 /// A batch of decompressions that the decompression engine of a device makes, while its SMs do other work.
@@ -180,12 +180,4 @@ fn pointer<T>(address: CUdeviceptr) -> *mut T {
     std::ptr::without_provenance_mut(address as usize)
 }
 
-impl fmt::Debug for DecompressBatch<'_> {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DecompressBatch")
-            .field("stream", self.stream)
-            .field("len", &self.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_struct! { DecompressBatch<'_> |its| { stream: its.stream, len: its.len(), .. } }

@@ -1,5 +1,6 @@
 //! Asynchronous copies between device memory and pinned memory, which own the pinned memory.
 
+use crate::call::debug::debug_struct;
 use crate::call::error::{Error, Rejected, Result};
 use crate::call::function::{Answer, answer, copy_without_current};
 use crate::call::report::{Report, report};
@@ -13,7 +14,6 @@ use crate::memory::{
 use crate::release;
 use crate::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
-use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
@@ -425,11 +425,6 @@ impl<T, H: Pinned<T>> Drop for Pending<T, H> {
     }
 }
 
-impl<T, H: Pinned<T>> fmt::Debug for Pending<T, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending")
-            .field("len", &self.host.count())
-            .field("stream", &self.stream)
-            .finish()
-    }
+debug_struct! {
+    [T, H: Pinned<T>] Pending<T, H> |its| { len: its.host.count(), stream: its.stream }
 }

@@ -3,11 +3,11 @@
 use super::MemoryPool;
 use crate::call::current::ContextHandle;
 use crate::call::error::Result;
-use crate::call::function::{Answer, answer};
+use crate::call::function::answer;
 use crate::call::ownership::Ownership;
 use crate::capture_state::StreamRef;
 use crate::event::Event;
-use crate::release::{After, Destroy, KeepAlive, Leftover, relaxed, release};
+use crate::release::{KeepAlive, destroy, relaxed, release};
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use cuda_sys::CUdeviceptr;
@@ -87,30 +87,15 @@ impl PoolMemory {
     }
 }
 
-impl Destroy for PoolMemory {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "stream-ordered device memory"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        let stream = self.of.stream.raw();
+destroy! {
+    PoolMemory as "stream-ordered device memory", after StreamOrder, leaves Object;
+    |its| {
+        let stream = its.of.stream.raw();
         // SAFETY: this value stands for the memory, and the caller promises that this is the first call.
         // The stream orders the free after the uses of the memory, which safe code can enqueue only on
         // this stream.
-        unsafe { answer!(cuMemFreeAsync(self.address, stream)) }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::StreamOrder
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+        unsafe { answer!(cuMemFreeAsync(its.address, stream)) }
+    };
 
     #[inline]
     fn has_been_destroyed(&mut self) {

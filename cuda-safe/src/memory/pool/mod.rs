@@ -31,6 +31,7 @@ pub use share::ImportedPool;
 
 use super::buffer::allocation::Release;
 use super::{DeviceBuffer, MemoryLocation};
+use crate::call::debug::debug_struct;
 use crate::call::error::Result;
 use crate::call::function::{Answer, answer, call, out, without_current};
 use crate::call::ownership::{Ownership, expect_handle};
@@ -45,7 +46,6 @@ use crate::release::{self, After, Destroy, Handle, KeepAlive, Leftover, release}
 use crate::stream::Stream;
 use cuda_sys::{CUmemoryPool, CUresult};
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -569,13 +569,6 @@ impl PartialEq for MemoryPool {
 
 impl Eq for MemoryPool {}
 
-impl fmt::Debug for MemoryPool {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryPool")
-            .field("raw", &self.inner.raw)
-            .field("location", &self.inner.location)
-            .field("ownership", &self.inner.ownership)
-            .finish()
-    }
+debug_struct! {
+    MemoryPool |its| { raw: its.inner.raw, location: its.inner.location, ownership: its.inner.ownership }
 }

@@ -3,6 +3,7 @@
 use super::MemoryPool;
 use super::access::MemoryAccess;
 use super::attribute::{PoolAttribute, PoolValue};
+use crate::call::debug::debug_struct;
 use crate::call::error::Result;
 use crate::call::invalid::Invalid;
 use crate::context::Context;
@@ -11,7 +12,6 @@ use crate::manager::{Block, IpcHandle, UNSHAREABLE_POOL, not_of_a_shared_pool};
 use crate::memory::DeviceBuffer;
 use crate::memory::buffer::allocation::Release;
 use cuda_sys::{CUdeviceptr, CUmemoryPool};
-use std::fmt;
 
 impl MemoryPool {
     /// Exports a [shareable](crate::memory::MemoryPoolOptions::shareable) pool as a file descriptor, from
@@ -271,9 +271,4 @@ impl ImportedPool {
     }
 }
 
-impl fmt::Debug for ImportedPool {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ImportedPool").field("raw", &self.as_raw()).finish_non_exhaustive()
-    }
-}
+debug_struct! { ImportedPool |its| { raw: its.as_raw(), .. } }
