@@ -7,10 +7,9 @@
 use super::owned::Array;
 use super::part::{ArrayMut, ArrayRef};
 use super::texel::Texel;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{answer, call, copy_without_current};
-use crate::call::region::{Extent, Region};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Extent, Region, Rejected, Result, answer, call, copy_without_current, refuse_in_host_function,
+};
 use crate::capture_state::Operation;
 use crate::memory::{DeviceSlice, DeviceSliceMut, Pending, Pinned, same_length};
 use crate::release;

@@ -5,9 +5,7 @@
 //! context (measured, driver 580). So an object is destroyed in its context, after the work that uses it.
 
 use super::owned::create;
-use crate::call::current::Entered;
-use crate::call::error::{Error, Result};
-use crate::call::function::{Answer, answer};
+use crate::call::{Answer, Entered, Error, Result, answer};
 use crate::event::{Event, LastUse};
 use crate::release::{Destroy, release};
 use crate::stream::Stream;

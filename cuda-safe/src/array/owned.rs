@@ -4,10 +4,9 @@ use super::limits::check_array;
 use super::part::{ArrayMut, ArrayRef, RawArray};
 use super::shape::{ArrayDescriptor, ArrayOptions, ArrayShape};
 use super::texel::{Texel, check_texel};
-use crate::call::error::Result;
-use crate::call::function::{answer, call, out, out_without_current};
-use crate::call::invalid::Invalid;
-use crate::call::ownership::{Ownership, expect_handle};
+use crate::call::{
+    Invalid, Ownership, Result, answer, call, expect_handle, out, out_without_current,
+};
 use crate::capture_state::Operation;
 use crate::release::{self, Handle, destroy, relaxed, release};
 use crate::stream::{Stream, same_context};

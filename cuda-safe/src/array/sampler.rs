@@ -2,8 +2,7 @@
 
 use super::texel::{Texel, TexelFormat};
 use super::texture_error;
-use crate::call::c_enum::c_enum;
-use crate::call::error::Result;
+use crate::call::{Result, c_enum};
 use cuda_sys::{
     CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION, CU_TRSF_NORMALIZED_COORDINATES,
     CU_TRSF_READ_AS_INTEGER, CU_TRSF_SEAMLESS_CUBEMAP, CU_TRSF_SRGB, CUDA_TEXTURE_DESC,

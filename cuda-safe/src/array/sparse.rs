@@ -6,11 +6,9 @@ use super::owned::{Array, create};
 use super::part::{ArrayMut, ArrayRef, RawArray};
 use super::shape::{ArrayOptions, ArrayShape};
 use super::texel::{Texel, check_texel};
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::function::{answer, call, out_without_current, without_current};
-use crate::call::region::Extent;
-use crate::call::report::count_leak;
+use crate::call::{
+    Extent, Result, answer, call, count_leak, debug_struct, out_without_current, without_current,
+};
 use crate::capture_state::Operation;
 use crate::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
 use crate::release::{self, KeepAlive, destroy, release};

@@ -7,9 +7,7 @@ use super::sparse::SparseArray;
 use super::texel::{Texel, check_texel};
 use super::texture::of_part;
 use super::texture_error;
-use crate::call::debug::debug_struct;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::call;
+use crate::call::{Rejected, Result, call, debug_struct};
 use crate::stream::Stream;
 use cuda_sys::{CUDA_RESOURCE_DESC, CUsurfObject};
 

@@ -9,9 +9,7 @@ use super::sampler::{ReadMode, Sampler};
 use super::sparse::SparseArray;
 use super::texel::{Texel, TexelFormat, check_texel};
 use super::texture_error;
-use crate::call::debug::debug_struct;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{call, out};
+use crate::call::{Rejected, Result, call, debug_struct, out};
 use crate::memory::{DeviceBuffer, DeviceSlice, PitchedBuffer};
 use crate::stream::Stream;
 use cuda_sys::{

@@ -12,11 +12,10 @@ pub use crate::stream::CaptureMode;
 pub use graphics::{GraphicsCapture, GraphicsCommands};
 pub use recapture::{Recapture, RecapturedNode};
 
-use crate::call::c_enum::c_enum;
-use crate::call::error::{Error, Rejected, Result};
-use crate::call::fork;
-use crate::call::function::{Outcome, answer, out_without_current, without_current};
-use crate::call::report::{Report, report};
+use crate::call::{
+    Error, Outcome, Rejected, Report, Result, answer, c_enum, fork, out_without_current, report,
+    without_current,
+};
 use crate::capture::destination::{Destination, OnFailure};
 use crate::capture_state::{DriverStatus, Open};
 use crate::graph::Graph;

@@ -34,8 +34,7 @@ pub(crate) use retain::Retain;
 pub(crate) use state::{Kind, Operation, State};
 pub(crate) use stream_ref::{ForeignStream, StreamRef, capture_status, is_default};
 
-use crate::call::error::Result;
-use crate::call::function::{call, newest_or, out};
+use crate::call::{Result, call, newest_or, out};
 use cuda_sys::{CUstream, CUstreamCaptureStatus};
 
 /// Returns whether a capture of this crate is open.

@@ -2,10 +2,7 @@
 
 use super::end::Origin;
 use super::{Context, ContextFlags};
-use crate::call::current;
-use crate::call::error::Result;
-use crate::call::function::{call, newest_or, out};
-use crate::call::ownership::Ownership;
+use crate::call::{Ownership, Result, call, current, newest_or, out};
 use crate::device::Device;
 use crate::release;
 use core::ffi::c_void;

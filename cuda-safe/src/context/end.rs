@@ -1,7 +1,6 @@
 //! The release of a context.
 
-use crate::call::function::answer;
-use crate::call::ownership::Ownership;
+use crate::call::{Ownership, answer};
 use crate::device::Device;
 use crate::release::{Handle, Root, destroy, release};
 use cuda_sys::{CUcontext, CUdevice};

@@ -1,10 +1,7 @@
 //! What [`base`](crate::call) needs of a context.
 
 use super::{Context, PinnedMemory, SyncMemory};
-use crate::call::current::ContextHandle;
-use crate::call::error::{Error, Result};
-use crate::call::function::{call, out};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{ContextHandle, Error, Result, call, out, refuse_in_host_function};
 use crate::capture_state::may_be_open;
 use crate::release::{Handle, KeepAlive, relaxed, release};
 use cuda_sys::{CUcontext, CUresult};

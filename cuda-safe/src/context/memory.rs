@@ -1,6 +1,6 @@
 //! Memory that the driver allocates in a context without a stream, as objects that are destroyed.
 
-use crate::call::function::answer;
+use crate::call::answer;
 use crate::release::{Handle, destroy};
 use core::ffi::c_void;
 use cuda_sys::CUdeviceptr;

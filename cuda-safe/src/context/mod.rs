@@ -20,12 +20,10 @@ use extension::Slot;
 pub(crate) use extension::{Extension, set_factory, set_first_factory};
 pub(crate) use memory::{PinnedMemory, SyncMemory};
 
-use crate::call::current::with_raw_current;
-use crate::call::error::Result;
-use crate::call::function::{call, newest_or, out};
-use crate::call::init;
-use crate::call::ownership::{Ownership, expect_handle};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Ownership, Result, call, expect_handle, init, newest_or, out, refuse_in_host_function,
+    with_raw_current,
+};
 use crate::context::end::{ContextRelease, Origin};
 use crate::device::Device;
 use crate::release;

@@ -1,9 +1,7 @@
 //! Limits, cache preference and flags of a context, and events of a whole context.
 
 use super::{Context, ContextFlags};
-use crate::call::c_enum::c_enum;
-use crate::call::error::Result;
-use crate::call::function::{call, out};
+use crate::call::{Result, c_enum, call, out};
 use cuda_sys::{
     CUflushGPUDirectRDMAWritesScope as Scope, CUflushGPUDirectRDMAWritesTarget as Target,
     CUfunc_cache, CUlimit,

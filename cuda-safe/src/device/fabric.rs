@@ -1,9 +1,7 @@
 //! The place of a device in the fabric: its cluster and its cliques.
 
 use super::{Device, Uuid};
-use crate::call::c_enum::c_enum;
-use crate::call::error::Result;
-use crate::call::function::{call, out};
+use crate::call::{Result, c_enum, call, out};
 use cuda_sys::{CUcliqueInfo, CUcliqueType};
 
 /// A fabric clique: devices that reach each other's memory in one way (`CUcliqueInfo`). Returned by

@@ -19,10 +19,7 @@ pub use attribute::{Attribute, AttributeValue};
 pub use fabric::{FabricClique, FabricCliqueKind};
 pub use peer::{AtomicCapabilities, AtomicOperation, PeerAttribute};
 
-use crate::call::error::Result;
-use crate::call::function::{call, newest_or, out};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, call, init, newest_or, out};
 use cuda_sys::{CUdevice, CUdevice_attribute, CUuuid};
 use std::ffi::CString;
 use std::fmt;

@@ -1,9 +1,7 @@
 //! Peer-to-peer capabilities of devices, and atomic operations on the memory of peers and of the host.
 
 use super::Device;
-use crate::call::c_enum::c_enum;
-use crate::call::error::Result;
-use crate::call::function::{call, out};
+use crate::call::{Result, c_enum, call, out};
 use bitflags::bitflags;
 use cuda_sys::{CUatomicOperation, CUatomicOperationCapability, CUdevice_P2PAttribute};
 

@@ -1,7 +1,7 @@
 //! Objects that are released after events.
 
 use super::Event;
-use crate::call::current::ContextHandle;
+use crate::call::ContextHandle;
 use crate::context::Context;
 use crate::release::KeepAlive;
 use cuda_sys::CUevent;

@@ -1,9 +1,7 @@
 //! Events of other processes.
 
 use super::Event;
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::function::{answer, call, out, out_without_current};
+use crate::call::{Result, answer, call, debug_struct, out, out_without_current};
 use crate::context::Context;
 use crate::release;
 use core::ffi::c_char;

@@ -1,8 +1,7 @@
 //! The last use of an object by the work on a stream.
 
 use super::Event;
-use crate::call::error::{Error, Result, ends_all_work};
-use crate::call::function::Answer;
+use crate::call::{Answer, Error, Result, ends_all_work};
 use crate::release::{KeepAlive, MAX_RETRIES};
 use crate::stream::Stream;
 use cuda_sys::CUresult;

@@ -12,12 +12,10 @@ pub(crate) use after::AfterEvents;
 pub use ipc::EventIpcHandle;
 pub(crate) use last_use::{LastUse, Progress};
 
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::function::{answer, call, newest_or, out, without_current};
-use crate::call::invalid::Invalid;
-use crate::call::ownership::{Ownership, expect_handle};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Invalid, Ownership, Result, answer, call, debug_struct, expect_handle, newest_or, out,
+    refuse_in_host_function, without_current,
+};
 use crate::capture_state::{CapturedBy, Kind, Operation, State};
 use crate::context::Context;
 use crate::release::{self, Handle, destroy, release_now};

@@ -4,11 +4,10 @@ use super::calls::{CallState, lock_of};
 use super::descriptor::Descriptor;
 use super::pool::is_leased;
 use super::resource::{Description, SmGroup};
-use crate::call::current::ContextHandle;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{answer, call, newest_or, out, out_without_current};
-use crate::call::invalid::Invalid;
-use crate::call::ownership::{Ownership, expect_handle};
+use crate::call::{
+    ContextHandle, Invalid, Ownership, Rejected, Result, answer, call, expect_handle, newest_or,
+    out, out_without_current,
+};
 use crate::context::Context;
 use crate::device::Device;
 use crate::launch::{LaunchAttributes, LaunchConfig};

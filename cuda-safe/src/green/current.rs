@@ -1,10 +1,7 @@
 //! Green contexts as the current context on one thread at a time, and their events.
 
 use super::GreenContext;
-use crate::call::error::{Error, Result};
-use crate::call::function::{answer, call, out, without_current};
-use crate::call::invalid::Invalid;
-use crate::call::report::{Report, report};
+use crate::call::{Error, Invalid, Report, Result, answer, call, out, report, without_current};
 use crate::context::{Context, CurrentContext};
 use crate::event::Event;
 use crate::stream::{DefaultStream, Partition, same_context};

@@ -3,10 +3,7 @@
 use super::GreenContext;
 use super::resource::{SmGroup, combined_resources};
 use super::workqueue::Workqueues;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{call, out};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result, call, init, out};
 use crate::context::Context;
 use crate::device::Device;
 use cuda_sys::{CUdevResource, CUgreenCtxCreate_flags, CudaVersion};

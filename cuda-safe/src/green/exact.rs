@@ -4,10 +4,7 @@ use super::GreenContext;
 use super::resource::{Description, Origin, SmGroup, SmResource};
 use super::split::Split;
 use super::split_guard::{KeepAlive, Overlap, SplitGuard};
-use crate::call::error::{Error, Rejected, Result};
-use crate::call::function::call;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Rejected, Result, call, init};
 use crate::device::Device;
 use bitflags::bitflags;
 use cuda_sys::{

@@ -1,9 +1,7 @@
 //! A probe that shows on which SMs the work of a stream runs.
 
 use super::GreenContext;
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, debug_struct};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::device::{Device, attribute};

@@ -3,11 +3,7 @@
 use super::GreenContext;
 use super::exact::GroupFlags;
 use super::split_guard::{KeepAlive, SplitGuard};
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result};
-use crate::call::function::{answer, call, without_current};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, answer, call, debug_struct, init, without_current};
 use crate::context::Context;
 use crate::device::Device;
 use crate::stream::Stream;

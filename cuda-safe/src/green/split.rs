@@ -3,10 +3,7 @@
 use super::GreenContext;
 use super::resource::{Description, Origin, SmGroup, SmResource};
 use super::split_guard::{Overlap, SplitGuard};
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{call, out};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result, call, init, out};
 use crate::device::Device;
 use bitflags::bitflags;
 use cuda_sys::{CUdevSmResourceSplitByCount_flags, CudaVersion};

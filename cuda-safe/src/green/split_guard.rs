@@ -3,9 +3,7 @@
 //! This is not a guarantee: other processes, other copies of this crate and foreign code are not seen.
 
 use super::resource::SmResource;
-use crate::call::error::{Error, Result};
-use crate::call::fork;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, fork};
 use crate::device::Device;
 use crate::release;
 use crate::sync::{Mutex, MutexGuard};

@@ -2,12 +2,7 @@
 
 use super::GreenContext;
 use super::split_guard::KeepAlive;
-use crate::call::c_enum::c_enum;
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::function::call;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, c_enum, call, debug_struct, init};
 use crate::context::Context;
 use crate::device::Device;
 use cuda_sys::{

@@ -7,13 +7,10 @@ use super::peers::grant_for_export;
 use super::refused;
 use super::stream::ExportedStream;
 use super::typestr::{Kind, TypeString};
-use crate::call::current::ContextHandle;
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result};
-use crate::call::function::{call, without_current};
-use crate::call::invalid::Invalid;
-use crate::call::report::{Report, report};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    ContextHandle, Error, Invalid, Report, Result, call, debug_struct, refuse_in_host_function,
+    report, without_current,
+};
 use crate::capture_state::ForeignStream;
 use crate::capture_state::Operation;
 use crate::capture_state::StreamRef;

@@ -3,8 +3,7 @@
 use super::packed::PackedArguments;
 use super::params::{Argument, KernelValue, Param, Value, sealed};
 use super::{LaunchAttributes, LaunchConfig};
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result};
+use crate::call::{Error, Result, debug_struct};
 use crate::module::Kernel;
 use crate::stream::Stream;
 use core::ffi::c_void;

@@ -19,10 +19,9 @@ pub use occupancy::{OccupancyOptions, SuggestedBlock};
 pub(crate) use params::sealed;
 pub use params::{Argument, Arguments, KernelValue, Param, Params, Value};
 
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result};
-use crate::call::function::{Answer, Outcome, answer, under_current, without_current};
-use crate::call::invalid::Invalid;
+use crate::call::{
+    Answer, Error, Invalid, Outcome, Result, answer, debug_struct, under_current, without_current,
+};
 use crate::module::Kernel;
 use crate::stream::{Stream, same_context};
 use core::ffi::c_void;

@@ -1,8 +1,6 @@
 //! Occupancy: how many blocks and clusters of a kernel fit on the device.
 
-use crate::call::error::{Error, Result};
-use crate::call::function::{call, out};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, call, out};
 use crate::launch::{LaunchAttributes, LaunchConfig, List};
 use crate::module::{Kernel, kernel_attribute};
 use crate::stream::{Stream, same_context};

@@ -3,11 +3,7 @@
 use super::free_counter::FreeCounter;
 use super::is_out_of_memory;
 use super::lock::leaf;
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::report::count_leak;
-use crate::call::zone::in_host_function;
+use crate::call::{Result, count_leak, debug_struct, fork, in_host_function};
 use crate::context::{Context, PinnedMemory, SyncMemory};
 use crate::device::Device;
 use crate::event::AfterEvents;

@@ -2,11 +2,7 @@
 
 use super::pointer::{Finalizer, Owner, new_id};
 use super::{HostBlock, Order};
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::report::count_leak;
-use crate::call::size::{bytes_of, expect_memory};
+use crate::call::{Result, bytes_of, count_leak, debug_struct, expect_memory, fork};
 use crate::context::Context;
 use crate::manager::PinnedFlags;
 use cuda_sys::CUdeviceptr;

@@ -1,9 +1,6 @@
 //! Memory that is shared with other processes.
 
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result};
-use crate::call::function::call;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, call, debug_struct};
 use crate::context::Context;
 use crate::device::{Device, Uuid};
 use crate::manager::{AutoFreePointer, Block};

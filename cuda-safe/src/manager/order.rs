@@ -1,9 +1,7 @@
 //! The order of allocations and frees relative to the work of a stream.
 
 use super::{MemoryManager, current, with_wrapped};
-use crate::call::current::ContextHandle;
-use crate::call::error::Result;
-use crate::call::function::without_current;
+use crate::call::{ContextHandle, Result, without_current};
 use crate::capture_state as capture;
 use crate::capture_state::StreamRef;
 use crate::capture_state::is_default;

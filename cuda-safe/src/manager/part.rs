@@ -4,13 +4,10 @@ use super::capture::{enqueue_now, without_invalidating_captures};
 use super::defer::{Deferral, Item, What};
 use super::order::OrderOwners;
 use super::{Block, CleanupGuard, DeferOptions, HostBlock, Order};
-use crate::call::current::ContextHandle;
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result};
-use crate::call::fork;
-use crate::call::function::{answer, call, out, without_current};
-use crate::call::report::count_leak;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    ContextHandle, Error, Result, answer, call, count_leak, debug_struct, fork, out,
+    refuse_in_host_function, without_current,
+};
 use crate::capture_state::Operation;
 use crate::context::{Context, PinnedMemory, SyncMemory};
 use crate::event::Event;

@@ -1,12 +1,7 @@
 //! Untyped device memory for other libraries.
 
 use super::{Block, Order};
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::invalid::Invalid;
-use crate::call::report::count_leak;
-use crate::call::size::expect_memory;
+use crate::call::{Invalid, Result, count_leak, debug_struct, expect_memory, fork};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::stream::{Stream, same_context};

@@ -5,13 +5,10 @@
 //! So an allocation has a place in a table, from before it is opened until after it is closed. Another
 //! thread that opens it while it is being opened or closed waits.
 
-use crate::call::current::ContextHandle;
-use crate::call::debug::debug_struct;
-use crate::call::error::{DriverError, Error, Result};
-use crate::call::fork;
-use crate::call::function::{answer, call, out};
-use crate::call::invalid::Invalid;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    ContextHandle, DriverError, Error, Invalid, Result, answer, call, debug_struct, fork, out,
+    refuse_in_host_function,
+};
 use crate::context::Context;
 use crate::manager::{IpcHandle, IpcKind};
 use crate::memory::ImportedPool;

@@ -1,10 +1,7 @@
 //! Queries about addresses: pointer attributes and address ranges.
 
 use super::{DeviceBuffer, MemoryAccess};
-use crate::call::c_enum::c_enum;
-use crate::call::error::{Error, Result};
-use crate::call::function::call;
-use crate::call::init;
+use crate::call::{Error, Result, c_enum, call, init};
 use crate::context::Context;
 use core::ffi::c_void;
 use cuda_sys::{

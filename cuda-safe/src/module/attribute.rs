@@ -18,8 +18,7 @@
 //! ```
 
 use super::Kernel;
-use crate::call::error::Result;
-use crate::call::function::{answer, out_without_current, without_current};
+use crate::call::{Result, answer, out_without_current, without_current};
 use crate::context::CachePreference;
 use crate::device::attribute::explain_newer;
 use cuda_sys::{

@@ -2,10 +2,7 @@
 
 use super::kernel::Code;
 use super::{Library, Module, image};
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result};
-use crate::call::function::{answer, call, without_current};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, answer, call, debug_struct, without_current};
 use crate::context::Context;
 use cuda_sys::{CUdeviceptr, CUresult};
 use std::sync::Arc;

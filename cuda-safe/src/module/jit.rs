@@ -1,9 +1,7 @@
 //! Options, logs and errors of the driver's compiler.
 
 use super::image;
-use crate::call::error::{CompileError, Error, Result};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{CompileError, Error, Invalid, Result, init};
 use core::ffi::{CStr, c_void};
 use cuda_sys::CudaVersion;
 use cuda_sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option as Key, CUjit_target, CUresult};

@@ -1,10 +1,7 @@
 //! Kernels: functions that run on the device.
 
 use super::{Library, Module};
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result};
-use crate::call::function::{answer, without_current};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, answer, debug_struct, without_current};
 use crate::context::Context;
 use cuda_sys::{CUfunction, CUresult};
 use std::sync::{Arc, OnceLock};

@@ -2,12 +2,9 @@
 
 use super::jit::{self, JitOptions, Request};
 use super::{Kernel, Module, explain_missing, image, owned_string};
-use crate::call::current::ContextHandle;
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result};
-use crate::call::function::{answer, call, out};
-use crate::call::init;
-use crate::call::ownership::{Ownership, expect_handle};
+use crate::call::{
+    ContextHandle, Error, Ownership, Result, answer, call, debug_struct, expect_handle, init, out,
+};
 use crate::context::Context;
 use crate::release::{self, Handle, KeepAlive, destroy, release};
 use core::ffi::c_void;

@@ -2,12 +2,9 @@
 
 use super::jit::{self, JitOptions, Request};
 use super::{Library, Module, image};
-use crate::call::c_enum::c_enum;
-use crate::call::current::ContextHandle;
-use crate::call::debug::debug_struct;
-use crate::call::error::{DriverError, Result};
-use crate::call::function::{answer, call};
-use crate::call::invalid::Invalid;
+use crate::call::{
+    ContextHandle, DriverError, Invalid, Result, answer, c_enum, call, debug_struct,
+};
 use crate::context::Context;
 use crate::release::{self, Handle, KeepAlive, destroy, release};
 use core::ffi::{CStr, c_void};

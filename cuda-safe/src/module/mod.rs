@@ -19,13 +19,10 @@ pub use kernel::{Kernel, Parameter};
 pub use library::Library;
 pub use linker::{LinkInput, Linked, Linker};
 
-use crate::call::c_enum::c_enum;
-use crate::call::debug::debug_struct;
-use crate::call::error::{DriverError, Result};
-use crate::call::function::{answer, call, out, without_current};
-use crate::call::init;
-use crate::call::invalid::Invalid;
-use crate::call::ownership::{Ownership, expect_handle};
+use crate::call::{
+    DriverError, Invalid, Ownership, Result, answer, c_enum, call, debug_struct, expect_handle,
+    init, out, without_current,
+};
 use crate::context::Context;
 use crate::release::{self, Handle, destroy, release};
 use cuda_sys::{CUfunction, CUmodule, CUmoduleLoadingMode, CUresult};

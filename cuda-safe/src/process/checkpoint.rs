@@ -39,11 +39,7 @@
 //! The driver needs the rights to trace the process (`ptrace`); root has them. The id of a process that
 //! ended can be given to another process. A parent prevents that by not waiting for its child.
 
-use crate::call::c_enum::c_enum;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{answer, call, out};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result, answer, c_enum, call, init, out};
 use crate::device::Uuid;
 use crate::release::{Root, destroy, release_now};
 use cuda_sys::{

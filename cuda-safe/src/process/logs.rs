@@ -19,15 +19,10 @@
 //!
 //! [`DriverError::log`]: crate::error::DriverError::log
 
-use crate::call::c_enum::c_enum;
-use crate::call::closures::{Closures, argument};
-use crate::call::debug::debug_struct;
-use crate::call::driver_log;
-use crate::call::error::{Error, Result};
-use crate::call::fork;
-use crate::call::function::{answer, call, out};
-use crate::call::invalid::Invalid;
-use crate::call::zone::run_report_hook;
+use crate::call::{
+    Closures, Error, Invalid, Result, answer, argument, c_enum, call, debug_struct, driver_log,
+    fork, out, run_report_hook,
+};
 use crate::release::{Handle, Root, destroy, release_now};
 use cuda_sys::{CUlogLevel, CUlogsCallbackHandle};
 use std::ffi::{CString, c_char, c_void};

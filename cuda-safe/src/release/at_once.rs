@@ -9,9 +9,7 @@ use super::attempt::{count_calls, destroy_in_context};
 use super::failure::Failure;
 use super::mode::{exchange_mode, restore_mode};
 use super::{Destroy, KeepAlive, has_failed, release};
-use crate::call::fork;
-use crate::call::function::{Answer, Outcome};
-use crate::call::zone::in_host_function;
+use crate::call::{Answer, Outcome, fork, in_host_function};
 use crate::capture_state::{Operation, State};
 use cuda_sys::{CUresult, CUstreamCaptureMode};
 

@@ -3,10 +3,10 @@
 use super::failure::{Failure, continue_after, continue_after_answer, is_temporary};
 use super::mode::{exchange_mode, restore_mode};
 use super::{After, Destroy, KeepAlive};
-use crate::call::current::{ContextHandle, Entered, current};
-use crate::call::error::Error;
-use crate::call::function::{Answer, Outcome, answer};
-use crate::call::zone::{in_host_function, in_report_hook};
+use crate::call::{
+    Answer, ContextHandle, Entered, Error, Outcome, answer, current, in_host_function,
+    in_report_hook,
+};
 use crate::capture_state::{CallGuard, Operation, StreamRef, is_default};
 use cuda_sys::{CUresult, CUstreamCaptureMode};
 

@@ -1,7 +1,7 @@
 //! Handles of objects that are released.
 
 use super::KeepAlive;
-use crate::call::function::Answer;
+use crate::call::Answer;
 
 /// The handle of an object that one driver call destroys, or of a right that one driver call ends.
 ///

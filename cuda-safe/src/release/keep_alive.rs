@@ -1,6 +1,6 @@
 //! The owners of objects that are released.
 
-use crate::call::current::ContextHandle;
+use crate::call::ContextHandle;
 use crate::capture_state::StreamRef;
 use cuda_sys::CUevent;
 

@@ -81,8 +81,7 @@ pub(crate) use mode::{relaxed, restore_mode};
 pub(crate) use queue::drain;
 pub use queue::{attempt_deferred_releases, deferred_releases};
 
-use crate::call::fork;
-use crate::call::report::count_leak;
+use crate::call::{count_leak, fork};
 use crate::release::attempt::attempt;
 use crate::release::failure::Failure;
 use crate::release::queue::Deferred;

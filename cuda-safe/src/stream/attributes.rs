@@ -1,10 +1,7 @@
 //! Stream attributes. They apply to work that is enqueued later.
 
 use super::{Stream, same_context};
-use crate::call::c_enum::c_enum;
-use crate::call::error::Result;
-use crate::call::function::{answer, out_without_current, without_current};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, answer, c_enum, out_without_current, without_current};
 use cuda_sys::{
     CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW as WINDOW,
     CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN as DOMAIN,

@@ -1,9 +1,7 @@
 //! Borrowed streams with a check of their context.
 
 use super::{Stream, other_context, refuse_default};
-use crate::call::error::{Error, Result};
-use crate::call::function::{call, out, without_current};
-use crate::call::init;
+use crate::call::{Error, Result, call, init, out, without_current};
 use crate::context::{Context, device_of};
 use crate::device::Device;
 use cuda_sys::{CUcontext, CUresult, CUstream};

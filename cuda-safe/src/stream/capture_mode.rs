@@ -1,9 +1,6 @@
 //! The capture mode of a thread.
 
-use crate::call::c_enum::c_enum;
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::function::call;
+use crate::call::{Result, c_enum, call, fork};
 use crate::release;
 use cuda_sys::CUstreamCaptureMode;
 

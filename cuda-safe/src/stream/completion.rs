@@ -2,12 +2,9 @@
 
 use super::Stream;
 use super::host;
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result};
-use crate::call::fork;
-use crate::call::function::{answer, check, without_current};
-use crate::call::host_panic::HostPanic;
-use crate::call::report::count_leak;
+use crate::call::{
+    Error, HostPanic, Result, answer, check, count_leak, debug_struct, fork, without_current,
+};
 use crate::capture_state::Operation;
 use crate::release;
 use crate::sync::{Mutex, MutexGuard};

@@ -3,11 +3,7 @@
 use super::Partition;
 use super::host;
 use super::{ExecutionContext, RetainedStream, query_result};
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::function::call;
-use crate::call::host_panic::HostPanic;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{HostPanic, Result, call, debug_struct, refuse_in_host_function};
 use crate::capture_state::{Operation, State, is_capturing};
 use crate::context::{Context, CurrentContext};
 use crate::release;

@@ -1,10 +1,7 @@
 //! The destruction of a stream: the notification of the memory manager, and the release of the handle.
 
 use super::{ExecutionContext, Inner, Stream};
-use crate::call::current::ContextHandle;
-use crate::call::fork;
-use crate::call::function::{Answer, answer};
-use crate::call::ownership::Ownership;
+use crate::call::{Answer, ContextHandle, Ownership, answer, fork};
 use crate::capture_state::StreamRef;
 use crate::context::Extension;
 use crate::release::{self, Handle, KeepAlive, destroy, release_now};

@@ -1,11 +1,7 @@
 //! Stream memory operations: a stream writes or changes a word of memory, or waits for its value.
 
 use super::Stream;
-use crate::call::c_enum::c_enum;
-use crate::call::error::{Error, Result};
-use crate::call::function::{answer, call, without_current};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, answer, c_enum, call, init, without_current};
 use crate::context::Context;
 use cuda_sys::{
     CUdeviceptr, CUresult, CUstreamAtomicReductionDataType as Word,

@@ -24,13 +24,10 @@ pub use memory_op::{AtomicReduction, BarrierScope, MemoryOperation, WaitConditio
 pub(crate) use partition::Partition;
 pub(crate) use retained::RetainedStream;
 
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result, ends_all_work};
-use crate::call::function::{answer, call, out, out_without_current, without_current};
-use crate::call::host_panic::HostPanic;
-use crate::call::invalid::Invalid;
-use crate::call::ownership::Ownership;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Error, HostPanic, Invalid, Ownership, Result, answer, call, debug_struct, ends_all_work, out,
+    out_without_current, refuse_in_host_function, without_current,
+};
 use crate::capture_state::is_default;
 use crate::capture_state::{Kind, State};
 use crate::context::Context;

@@ -3,8 +3,7 @@
 use super::encode::{self, Encoded, Place};
 use super::options::{Im2colBox, Im2colWideBox, TensorLayout, TensorMapOptions, TiledBox};
 use super::{Im2col, Im2colWide, Tiled};
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
+use crate::call::{Result, debug_struct};
 use crate::graph::memory::buffer::{GraphSlice, GraphSliceMut};
 use crate::graph::{MemoryUse, NodeArgument, NodeUses};
 use cuda_sys::CUtensorMap;

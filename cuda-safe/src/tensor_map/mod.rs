@@ -23,9 +23,7 @@ pub use options::{
     TensorLayout, TensorMapOptions, TiledBox,
 };
 
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, call, debug_struct};
 use crate::launch::{Argument, LaunchArgument, sealed};
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;

@@ -1,6 +1,6 @@
 //! The shapes and options of tensor maps.
 
-use crate::call::c_enum::c_enum;
+use crate::call::c_enum;
 use cuda_sys::{
     CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode,
     CUtensorMapL2promotion, CUtensorMapSwizzle,

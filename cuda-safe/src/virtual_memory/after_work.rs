@@ -1,8 +1,7 @@
 //! Mappings that are unmapped after all work of contexts.
 
 use super::mapping::Mapping;
-use crate::call::function::Answer;
-use crate::call::report::count_leak;
+use crate::call::{Answer, count_leak};
 use crate::context::Context;
 use crate::release::{KeepAlive, destroy, release};
 use crate::sync::Mutex;

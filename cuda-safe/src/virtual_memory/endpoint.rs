@@ -3,9 +3,7 @@
 use super::mapping::Mapping;
 use super::options::{check_part, check_size};
 use super::physical::PhysicalMemory;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{answer, call, out};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result, answer, call, out};
 use crate::device::Device;
 use crate::release::{self, KeepAlive, Root, destroy, release};
 use cuda_sys::{

@@ -1,8 +1,6 @@
 //! Copies over the fabric, from and to logical endpoints.
 
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
+use crate::call::{Result, answer, debug_struct, without_current};
 use crate::capture_state::Operation;
 use crate::memory::{DeviceSlice, DeviceSliceMut, same_length};
 use crate::release;

@@ -5,10 +5,9 @@ use super::mapping::Mapping;
 use super::options::{Shareable, check_part, check_size};
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
-use crate::call::debug::debug_struct;
-use crate::call::error::{DriverError, Rejected, Result};
-use crate::call::function::{answer, call, newest_or, out};
-use crate::call::invalid::Invalid;
+use crate::call::{
+    DriverError, Invalid, Rejected, Result, answer, call, debug_struct, newest_or, out,
+};
 use crate::device::Device;
 use crate::memory::MemoryLocation;
 use crate::memory::pool::MemoryAccess;

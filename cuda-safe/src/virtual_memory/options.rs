@@ -1,9 +1,6 @@
 //! Options for the creation of physical memory.
 
-use crate::call::error::{Error, Result};
-use crate::call::function::{call, out};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, call, init, out};
 use crate::memory::MemoryLocation;
 use cuda_sys::{
     CU_MEM_CREATE_USAGE_TILE_POOL, CUmemAllocationCompType,

@@ -1,10 +1,7 @@
 //! Physical memory.
 
 use super::options::{PhysicalOptions, round_up};
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::function::{answer, call, out};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, answer, call, debug_struct, out};
 use crate::device::Device;
 use crate::memory::MemoryLocation;
 use crate::release::{self, Root, destroy, release};

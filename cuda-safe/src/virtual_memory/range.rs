@@ -5,10 +5,7 @@
 
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
-use crate::call::current::Entered;
-use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call};
-use crate::call::report::count_leak;
+use crate::call::{Answer, Entered, Result, answer, call, count_leak};
 use crate::event::LastUse;
 use crate::release::{Destroy, KeepAlive, Leftover, Root, release};
 use cuda_sys::{CUdeviceptr, CUresult};

@@ -1,9 +1,7 @@
 //! Physical memory that is shared between processes.
 
 use super::physical::PhysicalMemory;
-use crate::call::error::{Error, Result};
-use crate::call::function::{call, out};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, call, out};
 use crate::release;
 use core::ffi::c_void;
 use cuda_sys::{CUmemAllocationHandleType, CUmemFabricHandle, CUresult};

@@ -7,9 +7,7 @@ use super::raw::{
     DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, DLPackVersion, DLTensor,
 };
 use super::{ConsumerStream, MAJOR, MINOR, TensorDescription, refused};
-use crate::call::current::ContextHandle;
-use crate::call::error::{Rejected, Result};
-use crate::call::invalid::Invalid;
+use crate::call::{ContextHandle, Invalid, Rejected, Result};
 use crate::capture_state::ForeignStream;
 use crate::capture_state::StreamRef;
 use crate::event::Event;

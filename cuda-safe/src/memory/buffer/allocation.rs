@@ -1,9 +1,6 @@
 //! Untyped device memory: its address, its stream, and how it is released.
 
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::function::answer;
-use crate::call::report::count_leak;
+use crate::call::{Result, answer, count_leak, fork};
 use crate::capture_state::Operation;
 use crate::context::SyncMemory;
 use crate::manager::{Block, ManagerSlot, Order};

@@ -1,9 +1,6 @@
 //! Buffers in device memory.
 
-use crate::call::error::Result;
-use crate::call::function::{answer, call, without_current};
-use crate::call::invalid::Invalid;
-use crate::call::size::{bytes_of, expect_memory};
+use crate::call::{Invalid, Result, answer, bytes_of, call, expect_memory, without_current};
 use crate::capture_state::Operation;
 use crate::manager::ManagerSlot;
 use crate::memory::buffer::allocation::{Allocation, Release};

@@ -1,7 +1,6 @@
 //! Pinned host memory that kernels access.
 
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, call};
 use crate::memory::PinnedBuffer;
 use crate::memory::buffer::slice;
 use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut};

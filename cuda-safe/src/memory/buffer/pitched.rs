@@ -1,11 +1,6 @@
 //! 2-D arrays in device memory with pitched rows.
 
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::function::call;
-use crate::call::invalid::Invalid;
-use crate::call::region::{Extent, Region};
-use crate::call::size::bytes_of;
+use crate::call::{Extent, Invalid, Region, Result, bytes_of, call, debug_struct};
 use crate::capture_state::Operation;
 use crate::memory::buffer::allocation::{Allocation, Release};
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};

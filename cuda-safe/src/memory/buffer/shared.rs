@@ -1,9 +1,6 @@
 //! Device memory that several streams can read.
 
-use crate::call::current::ContextHandle;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{Outcome, answer};
-use crate::call::invalid::Invalid;
+use crate::call::{ContextHandle, Invalid, Outcome, Rejected, Result, answer};
 use crate::capture_state::{Retain, StreamRef};
 use crate::event::Event;
 use crate::memory::DeviceBuffer;

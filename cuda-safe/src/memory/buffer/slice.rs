@@ -1,7 +1,6 @@
 //! Borrowed slices of device memory, for reading and for writing.
 
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result};
 use crate::stream::Stream;
 use cuda_sys::CUdeviceptr;
 use std::fmt;

@@ -1,9 +1,6 @@
 //! Decompression by the engine of a device.
 
-use crate::call::c_enum::c_enum;
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
+use crate::call::{Result, answer, c_enum, debug_struct, without_current};
 use crate::capture_state::Operation;
 use crate::memory::{DeviceSlice, DeviceSliceMut, same_length};
 use crate::release;

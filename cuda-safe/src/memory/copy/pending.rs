@@ -1,10 +1,9 @@
 //! Asynchronous copies between device memory and pinned memory, which own the pinned memory.
 
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Rejected, Result};
-use crate::call::function::{Answer, answer, copy_without_current};
-use crate::call::report::{Report, report};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Answer, Error, Rejected, Report, Result, answer, copy_without_current, debug_struct,
+    refuse_in_host_function, report,
+};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::event::Event;

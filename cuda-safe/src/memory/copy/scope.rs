@@ -1,10 +1,9 @@
 //! Asynchronous copies between the device and borrowed pinned memory. They run in a scope that ends with
 //! a wait.
 
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result};
-use crate::call::function::{Answer, answer, copy_without_current};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Answer, Error, Result, answer, copy_without_current, debug_struct, refuse_in_host_function,
+};
 use crate::capture_state::Operation;
 use crate::memory::copy::pending::leak_in_use;
 use crate::memory::{CopyBatch, DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};

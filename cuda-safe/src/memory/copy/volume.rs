@@ -4,11 +4,9 @@
 //! the device is an asynchronous copy followed by a wait. A copy from the device waits first and
 //! then makes a synchronous copy.
 
-use crate::call::error::Result;
-use crate::call::function::{call, copy_without_current};
-use crate::call::invalid::Invalid;
-use crate::call::region::{Extent, Region};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Extent, Invalid, Region, Result, call, copy_without_current, refuse_in_host_function,
+};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::memory::{DeviceSlice, DeviceSliceMut};

@@ -7,12 +7,9 @@ mod uninit;
 pub use range::PinnedRange;
 pub use register::RegisterOptions;
 
-use crate::call::current::ContextHandle;
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::function::{answer, call, without_current};
-use crate::call::report::count_leak;
-use crate::call::size::bytes_of;
+use crate::call::{
+    ContextHandle, Result, answer, bytes_of, call, count_leak, fork, without_current,
+};
 use crate::capture_state::StreamRef;
 use crate::context::{Context, PinnedMemory};
 use crate::manager::registered::{Registered, VectorMemory};

@@ -1,10 +1,7 @@
 //! Access of devices to a pool's memory.
 
 use super::MemoryPool;
-use crate::call::c_enum::c_enum;
-use crate::call::error::Result;
-use crate::call::function::{answer, out_without_current, without_current};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, answer, c_enum, out_without_current, without_current};
 use crate::device::Device;
 use crate::memory::MemoryLocation;
 use cuda_sys::{CUmemAccess_flags, CUmemAccessDesc};

@@ -15,9 +15,7 @@
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 
-use crate::call::error::Error;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, init};
 use cuda_sys::{
     CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute,
     CUresult, CudaVersion,

@@ -1,6 +1,6 @@
 //! Blocks of a memory pool as objects that are destroyed.
 
-use crate::call::function::{Answer, answer};
+use crate::call::{Answer, answer};
 use crate::memory::MemoryPool;
 use crate::release::{After, Destroy, Handle, KeepAlive, Leftover};
 use cuda_sys::{CU_STREAM_LEGACY, CUdeviceptr, CUstream};

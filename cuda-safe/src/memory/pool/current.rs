@@ -2,8 +2,7 @@
 
 use super::MemoryPool;
 use super::options::allocation_type;
-use crate::call::error::Result;
-use crate::call::function::{call, out};
+use crate::call::{Result, call, out};
 use crate::context::Context;
 use crate::device::Device;
 use crate::memory::MemoryLocation;

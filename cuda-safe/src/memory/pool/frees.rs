@@ -1,10 +1,7 @@
 //! Recording the frees of a pool's memory, so that the pool is destroyed only after them.
 
 use super::MemoryPool;
-use crate::call::current::ContextHandle;
-use crate::call::error::Result;
-use crate::call::function::answer;
-use crate::call::ownership::Ownership;
+use crate::call::{ContextHandle, Ownership, Result, answer};
 use crate::capture_state::StreamRef;
 use crate::event::Event;
 use crate::release::{KeepAlive, destroy, relaxed, release};

@@ -31,12 +31,10 @@ pub use share::ImportedPool;
 
 use super::buffer::allocation::Release;
 use super::{DeviceBuffer, MemoryLocation};
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call, out, without_current};
-use crate::call::ownership::{Ownership, expect_handle};
-use crate::call::report::count_leak;
-use crate::call::size::bytes_of;
+use crate::call::{
+    Answer, Ownership, Result, answer, bytes_of, call, count_leak, debug_struct, expect_handle,
+    out, without_current,
+};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::event::AfterEvents;

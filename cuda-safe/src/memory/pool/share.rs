@@ -3,9 +3,7 @@
 use super::MemoryPool;
 use super::access::MemoryAccess;
 use super::attribute::{PoolAttribute, PoolValue};
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, debug_struct};
 use crate::context::Context;
 use crate::device::Device;
 use crate::manager::{Block, IpcHandle, UNSHAREABLE_POOL, not_of_a_shared_pool};

@@ -1,12 +1,8 @@
 //! Closures that are called for core dumps.
 
-use crate::call::closures::{Closures, argument};
-use crate::call::debug::debug_struct;
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::function::{answer, call};
-use crate::call::init;
-use crate::call::zone::run_host_function;
+use crate::call::{
+    Closures, Result, answer, argument, call, debug_struct, fork, init, run_host_function,
+};
 use crate::release::{Root, destroy, release_now};
 use cuda_sys::{CUcoredumpCallbackHandle, CUdevice};
 use std::ffi::{c_int, c_void};

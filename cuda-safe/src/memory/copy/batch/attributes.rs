@@ -1,6 +1,6 @@
 //! Attributes of copies in a batch.
 
-use crate::call::c_enum::c_enum;
+use crate::call::c_enum;
 use crate::memory::MemoryLocation;
 use cuda_sys::{CUmemLocation, CUmemcpyAttributes, CUmemcpyFlags, CUmemcpySrcAccessOrder};
 

@@ -6,10 +6,10 @@ pub(crate) mod volume;
 
 pub use attributes::{CopyAttributes, SourceOrder};
 
-use crate::call::debug::debug_struct;
-use crate::call::error::{Error, Result};
-use crate::call::function::{answer, call, copy_without_current, newest_or};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Error, Result, answer, call, copy_without_current, debug_struct, newest_or,
+    refuse_in_host_function,
+};
 use crate::capture_state::Operation;
 use crate::memory::copy::scope::LeakInUse;
 use crate::memory::{DeviceSlice, DeviceSliceMut, same_length};
