@@ -3,7 +3,7 @@
 use super::{Context, PinnedMemory, SyncMemory};
 use crate::call::{ContextHandle, Error, Result, call, out, refuse_in_host_function};
 use crate::capture_state::may_be_open;
-use crate::release::{Handle, KeepAlive, relaxed, release};
+use crate::release::{Handle, owners, relaxed, release};
 use cuda_sys::{CUcontext, CUresult};
 
 impl ContextHandle for Context {
@@ -36,20 +36,10 @@ impl ContextHandle for Context {
     }
 }
 
-impl KeepAlive for Context {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self)
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.depends_on_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
+owners! {
+    Context |its| {
+        context: Some(its),
+        is_borrowed: its.depends_on_borrowed(),
     }
 }
 

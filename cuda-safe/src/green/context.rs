@@ -5,14 +5,14 @@ use super::descriptor::Descriptor;
 use super::pool::is_leased;
 use super::resource::{Description, SmGroup};
 use crate::call::{
-    ContextHandle, Invalid, Ownership, Rejected, Result, answer, call, expect_handle, newest_or,
-    out, out_without_current,
+    Invalid, Ownership, Rejected, Result, answer, call, expect_handle, newest_or, out,
+    out_without_current,
 };
 use crate::context::Context;
 use crate::device::Device;
 use crate::launch::{LaunchAttributes, LaunchConfig};
 use crate::module::Kernel;
-use crate::release::{self, Handle, KeepAlive, destroy, release};
+use crate::release::{self, Handle, KeepAlive, destroy, owners, release};
 use crate::stream::{Partition, Stream, StreamOptions};
 use crate::sync::MutexGuard;
 use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
@@ -434,20 +434,10 @@ destroy! {
     |its| unsafe { answer!(cuGreenCtxDestroy(its.0)) }
 }
 
-impl KeepAlive for Arc<Retained> {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(&self.primary)
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.primary.is_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(Self::clone(self))
+owners! {
+    Arc<Retained> |its| {
+        context: Some(&its.primary),
+        is_borrowed: its.primary.is_borrowed(),
     }
 }
 

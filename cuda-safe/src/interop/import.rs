@@ -8,16 +8,15 @@ use super::refused;
 use super::stream::ExportedStream;
 use super::typestr::{Kind, TypeString};
 use crate::call::{
-    ContextHandle, Error, Invalid, Report, Result, call, debug_struct, refuse_in_host_function,
-    report, without_current,
+    Error, Invalid, Report, Result, call, debug_struct, refuse_in_host_function, report,
+    without_current,
 };
 use crate::capture_state::ForeignStream;
 use crate::capture_state::Operation;
-use crate::capture_state::StreamRef;
 use crate::context::Context;
 use crate::event::Event;
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Reads};
-use crate::release::{KeepAlive, release};
+use crate::release::{owners, release};
 use crate::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::CUdeviceptr;
@@ -521,29 +520,18 @@ impl Drop for Imported {
     }
 }
 
-impl KeepAlive for Access {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.stream.context())
-    }
+owners! {
+    Access |its| {
+        context: Some(its.stream.context()),
+        is_borrowed: its.stream.is_borrowed(),
+        streams: {
+            let producer = match &its.producer_order {
+                ProducerOrder::Event(_, producer) => Some(producer.by_ref()),
+                ProducerOrder::Unordered | ProducerOrder::HostWait => None,
+            };
+            [Some(its.stream.by_ref()), producer]
 
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.stream.is_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
-    }
-
-    #[inline]
-    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
-        let producer = match &self.producer_order {
-            ProducerOrder::Event(_, producer) => Some(producer.by_ref()),
-            ProducerOrder::Unordered | ProducerOrder::HostWait => None,
-        };
-        [Some(self.stream.by_ref()), producer]
+        },
     }
 }
 

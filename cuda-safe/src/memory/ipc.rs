@@ -6,13 +6,13 @@
 //! thread that opens it while it is being opened or closed waits.
 
 use crate::call::{
-    ContextHandle, DriverError, Error, Invalid, Result, answer, call, debug_struct, fork, out,
+    DriverError, Error, Invalid, Result, answer, call, debug_struct, fork, out,
     refuse_in_host_function,
 };
 use crate::context::Context;
 use crate::manager::{IpcHandle, IpcKind};
 use crate::memory::ImportedPool;
-use crate::release::{self, KeepAlive, destroy, release};
+use crate::release::{self, KeepAlive, destroy, owners, release};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use core::ffi::c_char;
 use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUmemPoolPtrExportData, CUresult};
@@ -80,23 +80,16 @@ impl By {
     }
 }
 
-impl KeepAlive for By {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.context())
-    }
+owners! {
+    By |its| {
+        context: Some(its.context()),
+        is_borrowed: {
+            match its {
+                By::Context(context) => context.is_borrowed(),
+                By::Pool(pool) => pool.is_borrowed(),
+            }
 
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        match self {
-            Self::Context(context) => context.is_borrowed(),
-            Self::Pool(pool) => pool.is_borrowed(),
-        }
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
+        },
     }
 }
 

@@ -2,11 +2,9 @@
 
 use super::jit::{self, JitOptions, Request};
 use super::{Kernel, Module, explain_missing, image, owned_string};
-use crate::call::{
-    ContextHandle, Error, Ownership, Result, answer, call, debug_struct, expect_handle, init, out,
-};
+use crate::call::{Error, Ownership, Result, answer, call, debug_struct, expect_handle, init, out};
 use crate::context::Context;
-use crate::release::{self, Handle, KeepAlive, destroy, release};
+use crate::release::{self, Handle, KeepAlive, destroy, owners, release};
 use core::ffi::c_void;
 use cuda_sys::{CUkernel, CUlibrary};
 use std::any::Any;
@@ -341,20 +339,10 @@ destroy! {
     }
 }
 
-impl KeepAlive for Arc<Code> {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        None
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        false
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(Self::clone(self))
+owners! {
+    Arc<Code> |its| {
+        context: None,
+        is_borrowed: false,
     }
 }
 

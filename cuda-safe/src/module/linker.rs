@@ -2,11 +2,9 @@
 
 use super::jit::{self, JitOptions, Request};
 use super::{Library, Module, image};
-use crate::call::{
-    ContextHandle, DriverError, Invalid, Result, answer, c_enum, call, debug_struct,
-};
+use crate::call::{DriverError, Invalid, Result, answer, c_enum, call, debug_struct};
 use crate::context::Context;
-use crate::release::{self, Handle, KeepAlive, destroy, release};
+use crate::release::{self, Handle, destroy, owners, release};
 use core::ffi::{CStr, c_void};
 use cuda_sys::{CUjitInputType, CUlinkState, CUresult};
 use std::path::Path;
@@ -305,20 +303,10 @@ destroy! {
     |its| unsafe { answer!(cuLinkDestroy(its.0)) }
 }
 
-impl KeepAlive for Arc<Retained> {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(&self.context)
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.context.is_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(Self::clone(self))
+owners! {
+    Arc<Retained> |its| {
+        context: Some(&its.context),
+        is_borrowed: its.context.is_borrowed(),
     }
 }
 

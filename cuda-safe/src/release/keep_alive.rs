@@ -32,25 +32,70 @@ pub(crate) trait KeepAlive {
     }
 }
 
+/// Implements [`KeepAlive`] for owners that a clone keeps alive. The row has the type, and an expression for each
+/// method; `streams` and `events` may be absent:
+///
+/// ```text
+/// owners! {
+///     Reading |its| {
+///         context: Some(its.stream.context()),
+///         is_borrowed: its.stream.is_borrowed(),
+///         streams: [Some(its.stream.by_ref()), None],
+///     }
+/// }
+/// ```
+macro_rules! owners {
+    ($owners:ty |$its:ident| {
+        context: $context:expr,
+        is_borrowed: $borrowed:expr,
+        $(streams: $streams:expr,)?
+        $(events: $events:expr,)?
+    }) => {
+        impl $crate::release::KeepAlive for $owners {
+            #[inline]
+            #[allow(unused_variables, reason = "the expression may be a constant")]
+            fn context(&self) -> Option<&dyn $crate::call::ContextHandle> {
+                let $its = self;
+                $context
+            }
+
+            #[inline]
+            #[allow(unused_variables, reason = "the expression may be a constant")]
+            fn is_borrowed(&self) -> bool {
+                let $its = self;
+                $borrowed
+            }
+
+            #[inline]
+            fn keep(&self) -> Box<dyn $crate::release::KeepAlive + Send> {
+                Box::new(<$owners as Clone>::clone(self))
+            }
+
+            $(#[inline]
+            fn streams(&self) -> [Option<$crate::capture_state::StreamRef<'_>>; 2] {
+                let $its = self;
+                $streams
+            })?
+
+            $(#[inline]
+            fn events(&self) -> Vec<cuda_sys::CUevent> {
+                let $its = self;
+                $events
+            })?
+        }
+    };
+}
+pub(crate) use owners;
+
 /// The owners of a context: none.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Root {
     pub(crate) is_borrowed: bool,
 }
 
-impl KeepAlive for Root {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        None
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.is_borrowed
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(*self)
+owners! {
+    Root |its| {
+        context: None,
+        is_borrowed: its.is_borrowed,
     }
 }

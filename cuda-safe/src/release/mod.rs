@@ -76,7 +76,7 @@ pub(crate) use at_once::{release_now, release_stream_ordered};
 pub(crate) use attempt::may_block;
 pub(crate) use destroy::{After, Destroy, Handle, Leftover, destroy};
 pub(crate) use failure::MAX_RETRIES;
-pub(crate) use keep_alive::{KeepAlive, Root};
+pub(crate) use keep_alive::{KeepAlive, Root, owners};
 pub(crate) use mode::{relaxed, restore_mode};
 pub(crate) use queue::drain;
 pub use queue::{attempt_deferred_releases, deferred_releases};

@@ -1,10 +1,9 @@
 //! The destruction of a stream: the notification of the memory manager, and the release of the handle.
 
 use super::{ExecutionContext, Inner, Stream};
-use crate::call::{Answer, ContextHandle, Ownership, answer, fork};
-use crate::capture_state::StreamRef;
+use crate::call::{Answer, Ownership, answer, fork};
 use crate::context::Extension;
-use crate::release::{self, Handle, KeepAlive, destroy, release_now};
+use crate::release::{self, Handle, destroy, owners, release_now};
 use cuda_sys::{CUresult, CUstream};
 use std::sync::Arc;
 
@@ -76,44 +75,23 @@ destroy! {
     |_its| Answer { call: "cuStreamDestroy_v2", code: CUresult::CUDA_SUCCESS }
 }
 
-impl KeepAlive for ExecutionContext {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.context())
-    }
+owners! {
+    ExecutionContext |its| {
+        context: Some(its.context()),
+        is_borrowed: {
+            match its {
+                ExecutionContext::Context(context) => context.is_borrowed(),
+                ExecutionContext::Green(green) => green.is_borrowed(),
+            }
 
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        match self {
-            Self::Context(context) => context.is_borrowed(),
-            Self::Green(green) => green.is_borrowed(),
-        }
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
+        },
     }
 }
 
-impl KeepAlive for Stream {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.context())
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.inner.is_borrowed
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
-    }
-
-    #[inline]
-    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
-        [Some(self.by_ref()), None]
+owners! {
+    Stream |its| {
+        context: Some(its.context()),
+        is_borrowed: its.inner.is_borrowed,
+        streams: [Some(its.by_ref()), None],
     }
 }

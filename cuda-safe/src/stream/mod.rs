@@ -511,6 +511,7 @@ impl ExecutionContext {
     ///
     /// # Errors
     /// Errors of the call; the context cannot be made current.
+    #[inline]
     pub(crate) fn with_current(&self, mut call: impl FnMut() -> Result<()>) -> Result<()> {
         match self {
             Self::Context(context) => {

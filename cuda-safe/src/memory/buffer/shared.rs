@@ -1,13 +1,13 @@
 //! Device memory that several streams can read.
 
-use crate::call::{ContextHandle, Invalid, Outcome, Rejected, Result, answer};
-use crate::capture_state::{Retain, StreamRef};
+use crate::call::{Invalid, Outcome, Rejected, Result, answer};
+use crate::capture_state::Retain;
 use crate::event::Event;
 use crate::memory::DeviceBuffer;
 use crate::memory::buffer::allocation::Allocation;
 use crate::memory::buffer::slice;
 use crate::memory::buffer::slice::DeviceSlice;
-use crate::release::{Handle, KeepAlive, destroy, release};
+use crate::release::{Handle, KeepAlive, destroy, owners, release};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{CUdeviceptr, CUevent, CUstream};
 use std::any::Any;
@@ -254,26 +254,15 @@ impl<T> Drop for SharedReader<T> {
     }
 }
 
-impl KeepAlive for Reading {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.stream.context())
-    }
+owners! {
+    Reading |its| {
+        context: Some(its.stream.context()),
+        is_borrowed: its.stream.is_borrowed() || its.memory.allocation.stream().is_borrowed(),
+        streams: {
+            let home = its.memory.allocation.stream();
+            [&its.stream, home].map(|its| Some(its.by_ref()))
 
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.stream.is_borrowed() || self.memory.allocation.stream().is_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
-    }
-
-    #[inline]
-    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
-        let home = self.memory.allocation.stream();
-        [&self.stream, home].map(|its| Some(its.by_ref()))
+        },
     }
 }
 

@@ -1,10 +1,9 @@
 //! Recording the frees of a pool's memory, so that the pool is destroyed only after them.
 
 use super::MemoryPool;
-use crate::call::{ContextHandle, Ownership, Result, answer};
-use crate::capture_state::StreamRef;
+use crate::call::{Ownership, Result, answer};
 use crate::event::Event;
-use crate::release::{KeepAlive, destroy, relaxed, release};
+use crate::release::{KeepAlive, destroy, owners, relaxed, release};
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use cuda_sys::CUdeviceptr;
@@ -114,24 +113,10 @@ destroy! {
     }
 }
 
-impl KeepAlive for OfPool {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.stream.context())
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.pool.is_borrowed() || self.stream.is_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
-    }
-
-    #[inline]
-    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
-        [Some(self.stream.by_ref()), None]
+owners! {
+    OfPool |its| {
+        context: Some(its.stream.context()),
+        is_borrowed: its.pool.is_borrowed() || its.stream.is_borrowed(),
+        streams: [Some(its.stream.by_ref()), None],
     }
 }
