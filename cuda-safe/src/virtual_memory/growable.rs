@@ -8,7 +8,7 @@ use super::reservation::Reservation;
 use crate::call::{Answer, Invalid, Result, answer, bytes_of, count_leak};
 use crate::device::Device;
 use crate::event::{Event, LastUse};
-pub(crate) use crate::memory::buffer::slice;
+use crate::memory::buffer::slice::{self, device_slices};
 use crate::memory::pool::MemoryAccess;
 use crate::memory::{DeviceSlice, DeviceSliceMut, MemoryLocation};
 use crate::release::{self, may_block};
@@ -502,23 +502,7 @@ impl<T> Drop for GrowableBuffer<T> {
     }
 }
 
-impl<'a, T> From<&'a GrowableBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a GrowableBuffer<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut GrowableBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a mut GrowableBuffer<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut GrowableBuffer<T>> for DeviceSliceMut<'a, T> {
-    fn from(buffer: &'a mut GrowableBuffer<T>) -> Self {
-        buffer.as_mut_slice()
-    }
-}
+device_slices!(GrowableBuffer);
 
 impl<T> fmt::Debug for GrowableBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,8 +5,8 @@ use crate::capture_state::Operation;
 use crate::manager::ManagerSlot;
 use crate::memory::buffer::allocation::{Allocation, Release};
 use crate::memory::buffer::chunks::{DeviceChunksExact, DeviceChunksExactMut};
-use crate::memory::buffer::slice;
-use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut};
+
+use crate::memory::buffer::slice::{self, DeviceSlice, DeviceSliceMut, device_slices};
 use crate::release;
 use crate::stream::{Stream, same_context};
 use bytemuck::NoUninit;
@@ -450,23 +450,7 @@ impl<T> DeviceBuffer<T> {
     }
 }
 
-impl<'a, T> From<&'a DeviceBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut DeviceBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut DeviceBuffer<T>> for DeviceSliceMut<'a, T> {
-    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
-        buffer.as_mut_slice()
-    }
-}
+device_slices!(DeviceBuffer);
 
 impl<T> fmt::Debug for DeviceBuffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

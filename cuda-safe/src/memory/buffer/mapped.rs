@@ -2,8 +2,8 @@
 
 use crate::call::{Result, call};
 use crate::memory::PinnedBuffer;
-use crate::memory::buffer::slice;
-use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut};
+
+use crate::memory::buffer::slice::{self, DeviceSlice, DeviceSliceMut, device_slices};
 use crate::release;
 use crate::stream::{Stream, same_context};
 use bytemuck::AnyBitPattern;
@@ -129,23 +129,7 @@ impl<T> MappedBuffer<T> {
     }
 }
 
-impl<'a, T> From<&'a MappedBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a MappedBuffer<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut MappedBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a mut MappedBuffer<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut MappedBuffer<T>> for DeviceSliceMut<'a, T> {
-    fn from(buffer: &'a mut MappedBuffer<T>) -> Self {
-        buffer.as_mut_slice()
-    }
-}
+device_slices!(MappedBuffer);
 
 impl<T> Drop for MappedBuffer<T> {
     fn drop(&mut self) {

@@ -216,6 +216,30 @@ impl<T> Clone for DeviceSlice<'_, T> {
 
 impl<T> Copy for DeviceSlice<'_, T> {}
 
+/// Implements the conversions of borrowed buffers to slices, by their methods `as_slice` and `as_mut_slice`.
+macro_rules! device_slices {
+    ($buffer:ident) => {
+        impl<'a, T> From<&'a $buffer<T>> for DeviceSlice<'a, T> {
+            fn from(buffer: &'a $buffer<T>) -> Self {
+                buffer.as_slice()
+            }
+        }
+
+        impl<'a, T> From<&'a mut $buffer<T>> for DeviceSlice<'a, T> {
+            fn from(buffer: &'a mut $buffer<T>) -> Self {
+                buffer.as_slice()
+            }
+        }
+
+        impl<'a, T> From<&'a mut $buffer<T>> for DeviceSliceMut<'a, T> {
+            fn from(buffer: &'a mut $buffer<T>) -> Self {
+                buffer.as_mut_slice()
+            }
+        }
+    };
+}
+pub(crate) use device_slices;
+
 impl<'a, T> From<DeviceSliceMut<'a, T>> for DeviceSlice<'a, T> {
     fn from(slice: DeviceSliceMut<'a, T>) -> Self {
         slice.whole
