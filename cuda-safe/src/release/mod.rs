@@ -70,6 +70,7 @@ mod destroy;
 mod failure;
 mod keep_alive;
 mod mode;
+mod owned;
 mod queue;
 
 pub(crate) use at_once::{release_now, release_stream_ordered};
@@ -78,6 +79,7 @@ pub(crate) use destroy::{After, Destroy, Handle, Leftover, destroy};
 pub(crate) use failure::MAX_RETRIES;
 pub(crate) use keep_alive::{KeepAlive, Root, owners};
 pub(crate) use mode::{relaxed, restore_mode};
+pub(crate) use owned::Owned;
 pub(crate) use queue::drain;
 pub use queue::{attempt_deferred_releases, deferred_releases};
 

@@ -5,7 +5,7 @@ use super::options::{check_part, check_size};
 use super::physical::PhysicalMemory;
 use crate::call::{Invalid, Rejected, Result, answer, call, out};
 use crate::device::Device;
-use crate::release::{self, KeepAlive, Root, destroy, release};
+use crate::release::{self, KeepAlive, Owned, destroy};
 use cuda_sys::{
     CUlogicalEndpointFabricHandle, CUlogicalEndpointFlag, CUlogicalEndpointId,
     CUlogicalEndpointIpcHandleType as HandleType, CUlogicalEndpointProp, CUlogicalEndpointType,
@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Unverified (from documentation), as everything about logical endpoints.
 #[derive(Clone, Debug)]
 pub struct EndpointIds {
-    ids: Arc<Ids>,
+    ids: Arc<Owned<Ids>>,
 }
 
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl EndpointIds {
         release::drain();
         // SAFETY: `out` passes a valid pointer.
         let first = out(|place| unsafe { call!(cuLogicalEndpointIdReserve(place, count)) })?;
-        Ok(Self { ids: Arc::new(Ids { first, count }) })
+        Ok(Self { ids: Arc::new(Owned::new(Ids { first, count })) })
     }
 
     /// Returns the first id. The others follow.
@@ -135,7 +135,11 @@ impl EndpointIds {
     fn pending(&self, id: CUlogicalEndpointId, size: usize, alignment: usize) -> PendingEndpoint {
         PendingEndpoint {
             endpoint: LogicalEndpoint {
-                inner: Arc::new(Inner { ids: Arc::clone(&self.ids), id, size, alignment }),
+                inner: Arc::new(Inner {
+                    endpoint: Owned::new(Endpoint { id, ids: Arc::clone(&self.ids) }),
+                    size,
+                    alignment,
+                }),
             },
         }
     }
@@ -310,8 +314,7 @@ pub struct LogicalEndpoint {
 
 #[derive(Debug)]
 struct Inner {
-    ids: Arc<Ids>,
-    id: CUlogicalEndpointId,
+    endpoint: Owned<Endpoint>,
     size: usize,
     alignment: usize,
 }
@@ -320,7 +323,7 @@ impl LogicalEndpoint {
     /// Returns the id.
     #[inline]
     pub fn id(&self) -> CUlogicalEndpointId {
-        self.inner.id
+        self.inner.endpoint.id
     }
 
     /// Returns the size in bytes.
@@ -426,10 +429,12 @@ impl LogicalEndpoint {
     ) -> Result<EndpointBinding<M>, Rejected<M>> {
         match bound {
             Ok(()) => Ok(EndpointBinding {
-                bound: Bound {
-                    place: Place { endpoint: Arc::clone(&self.inner), device, offset, size },
-                    is_unbound: false,
-                },
+                bound: Owned::new(Bound {
+                    endpoint: Arc::clone(&self.inner),
+                    device,
+                    offset,
+                    size,
+                }),
                 memory,
             }),
             Err(error) => Err(Rejected::new(error, memory)),
@@ -490,19 +495,19 @@ impl EndpointHandle {
 #[derive(Debug)]
 pub struct EndpointBinding<M> {
     // Dropped before the memory.
-    bound: Bound,
+    bound: Owned<Bound>,
     memory: M,
 }
 
 impl<M> EndpointBinding<M> {
     /// Returns the device of the memory.
     pub fn device(&self) -> Device {
-        self.bound.place.device
+        self.bound.device
     }
 
     /// Returns the offset in the endpoint, in bytes.
     pub fn offset(&self) -> usize {
-        self.bound.place.offset
+        self.bound.offset
     }
 
     /// Returns the bound memory.
@@ -518,66 +523,38 @@ impl<M> EndpointBinding<M> {
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointUnbind`](fn@cuda_sys::cuLogicalEndpointUnbind).
     #[doc(alias = "cuLogicalEndpointUnbind")]
     pub fn unbind(self) -> Result<M> {
-        let Self { mut bound, memory } = self;
-        let Place { endpoint, device, offset, size } = &bound.place;
-        let (offset, size) = (*offset as u64, *size as u64);
+        let Self { bound, memory } = self;
         // SAFETY: the binding exists. Kernels that used the memory have ended, as their callers promised.
-        unsafe { call!(cuLogicalEndpointUnbind(endpoint.id, device.as_raw(), offset, size)) }?;
-        bound.is_unbound = true;
+        unsafe { bound.destroy() }?;
         Ok(memory)
     }
 }
 
-/// A binding without its memory. Dropping it unbinds.
+/// A binding without its memory.
 #[derive(Debug)]
 struct Bound {
-    place: Place,
-    is_unbound: bool,
-}
-
-/// The place of a binding.
-#[derive(Clone, Debug)]
-struct Place {
     endpoint: Arc<Inner>,
     device: Device,
     offset: usize,
     size: usize,
 }
 
-impl Drop for Bound {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.is_unbound {
-            release(Unbind(self.place.clone()), &Root { is_borrowed: false });
-        }
-    }
-}
-
-struct Unbind(Place);
-
 destroy! {
-    Unbind as "a binding of a logical endpoint", leaves Object, quiet true;
+    Bound as "a binding of a logical endpoint", leaves Object, quiet true;
     |its| {
-        let Place { endpoint, device, offset, size } = &its.0;
-        let (id, offset, size) = (endpoint.id, *offset as u64, *size as u64);
+        let (id, device) = (its.endpoint.endpoint.id, its.device.as_raw());
+        let (offset, size) = (its.offset as u64, its.size as u64);
         // SAFETY: this value stands for the binding, and the caller promises that this is the first call
         // that succeeds. Kernels that used the memory have ended, as their callers promised.
-        unsafe { answer!(cuLogicalEndpointUnbind(id, device.as_raw(), offset, size)) }
+        unsafe { answer!(cuLogicalEndpointUnbind(id, device, offset, size)) }
     }
 }
 
-impl Drop for Inner {
-    #[inline]
-    fn drop(&mut self) {
-        let ids = Arc::clone(&self.ids);
-        release(Endpoint { id: self.id, ids }, &Root { is_borrowed: false });
-    }
-}
-
-/// An endpoint that is destroyed. Its id is released afterwards.
+/// An endpoint, whose id is released after it is destroyed.
+#[derive(Debug)]
 struct Endpoint {
     id: CUlogicalEndpointId,
-    ids: Arc<Ids>,
+    ids: Arc<Owned<Ids>>,
 }
 
 destroy! {
@@ -593,21 +570,8 @@ destroy! {
     }
 }
 
-impl Drop for Ids {
-    #[inline]
-    fn drop(&mut self) {
-        let (first, count) = (self.first, self.count);
-        release(ReservedIds { first, count }, &Root { is_borrowed: false });
-    }
-}
-
-struct ReservedIds {
-    first: CUlogicalEndpointId,
-    count: u32,
-}
-
 destroy! {
-    ReservedIds as "the ids of logical endpoints", leaves Object, quiet true;
+    Ids as "the ids of logical endpoints", leaves Object, quiet true;
     // SAFETY: this value stands for the ids, and the caller promises that this is the first call that
     // succeeds. No endpoint has one of them, as each keeps the ids.
     |its| unsafe { answer!(cuLogicalEndpointIdRelease(its.first, its.count)) }

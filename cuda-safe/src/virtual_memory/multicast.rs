@@ -11,7 +11,7 @@ use crate::call::{
 use crate::device::Device;
 use crate::memory::MemoryLocation;
 use crate::memory::pool::MemoryAccess;
-use crate::release::{self, KeepAlive, Root, destroy, release};
+use crate::release::{self, KeepAlive, Owned, destroy};
 use cuda_sys::{
     CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastGranularity_flags as Granularity,
     CUmulticastObjectProp, CUresult,
@@ -398,13 +398,7 @@ impl MulticastObject {
     ) -> Result<MulticastBinding<M>, Rejected<M>> {
         match bound {
             Ok(()) => Ok(MulticastBinding {
-                bound: Bound {
-                    object: Arc::clone(&self.memory),
-                    device,
-                    offset,
-                    size,
-                    is_unbound: false,
-                },
+                bound: Owned::new(Bound { object: Arc::clone(&self.memory), device, offset, size }),
                 memory,
             }),
             Err(error) => Err(Rejected::new(error, memory)),
@@ -423,12 +417,11 @@ impl MulticastObject {
     pub fn map(&self, reservation: &Reservation, offset: usize) -> Result<MulticastMapping> {
         release::drain();
         reservation.call_map(offset, &self.memory)?;
-        Ok(MulticastMapping {
+        Ok(MulticastMapping(Owned::new(Mapped {
+            address: reservation.address() + offset as u64,
             object: Arc::clone(&self.memory),
             reservation: reservation.clone(),
-            address: reservation.address() + offset as u64,
-            is_unmapped: false,
-        })
+        })))
     }
 }
 
@@ -442,7 +435,7 @@ impl MulticastObject {
 #[derive(Debug)]
 pub struct MulticastBinding<M> {
     // Dropped before the memory.
-    bound: Bound,
+    bound: Owned<Bound>,
     memory: M,
 }
 
@@ -470,37 +463,16 @@ impl<M> MulticastBinding<M> {
     /// Since CUDA 12.1. Raw: [`cuMulticastUnbind`](fn@cuda_sys::cuMulticastUnbind).
     #[doc(alias = "cuMulticastUnbind")]
     pub fn unbind(self) -> Result<M> {
-        let Self { mut bound, memory } = self;
-        let (object, device) = (bound.object.as_raw(), bound.device.as_raw());
+        let Self { bound, memory } = self;
         // SAFETY: the binding exists. Kernels that used the memory have ended, as their callers promised.
-        unsafe { call!(cuMulticastUnbind(object, device, bound.offset, bound.size)) }?;
-        bound.is_unbound = true;
+        unsafe { bound.destroy() }?;
         Ok(memory)
     }
 }
 
-/// A binding without its memory. Dropping it unbinds.
+/// A binding without its memory.
 #[derive(Debug)]
 struct Bound {
-    object: Arc<PhysicalMemory>,
-    device: Device,
-    offset: usize,
-    size: usize,
-    is_unbound: bool,
-}
-
-impl Drop for Bound {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.is_unbound {
-            let object = Arc::clone(&self.object);
-            let Self { device, offset, size, .. } = *self;
-            release(Unbind { object, device, offset, size }, &Root { is_borrowed: false });
-        }
-    }
-}
-
-struct Unbind {
     object: Arc<PhysicalMemory>,
     device: Device,
     offset: usize,
@@ -508,7 +480,7 @@ struct Unbind {
 }
 
 destroy! {
-    Unbind as "a binding of a multicast object", leaves Object, quiet true;
+    Bound as "a binding of a multicast object", leaves Object, quiet true;
     |its| {
         let (object, device) = (its.object.as_raw(), its.device.as_raw());
         // SAFETY: this value stands for the binding, and the caller promises that this is the first call
@@ -523,30 +495,25 @@ destroy! {
 /// the mapping until the kernels have ended.
 ///
 /// Unverified (from documentation).
-pub struct MulticastMapping {
-    object: Arc<PhysicalMemory>,
-    reservation: Reservation,
-    address: CUdeviceptr,
-    is_unmapped: bool,
-}
+pub struct MulticastMapping(Owned<Mapped>);
 
 impl MulticastMapping {
     /// Returns the first address, for multimem instructions.
     #[inline]
     pub fn address(&self) -> CUdeviceptr {
-        self.address
+        self.0.address
     }
 
     /// Returns the size in bytes.
     #[inline]
     pub fn size(&self) -> usize {
-        self.object.size()
+        self.0.object.size()
     }
 
     /// Returns the reservation.
     #[inline]
     pub fn reservation(&self) -> &Reservation {
-        &self.reservation
+        &self.0.reservation
     }
 
     /// Sets the access of a device. Calls `cuMemSetAccess`.
@@ -560,7 +527,7 @@ impl MulticastMapping {
     pub fn set_access(&mut self, device: Device, access: MemoryAccess) -> Result<()> {
         // SAFETY: no work of safe code uses the mapping. Callers of kernels promise that their access
         // remains.
-        unsafe { set_access(self.address, self.size(), &[access.at(device.into())]) }
+        unsafe { set_access(self.address(), self.size(), &[access.at(device.into())]) }
     }
 
     /// Unmaps the object. Calls `cuMemUnmap`.
@@ -571,43 +538,26 @@ impl MulticastMapping {
     /// Since CUDA 12.1. Raw: [`cuMemUnmap`](fn@cuda_sys::cuMemUnmap).
     #[doc(alias = "cuMemUnmap")]
     #[inline]
-    pub fn unmap(mut self) -> Result<()> {
+    pub fn unmap(self) -> Result<()> {
         // SAFETY: the range is exactly this mapping. Kernels that used the address have ended, as their
         // callers promised.
-        unsafe { call!(cuMemUnmap(self.address, self.size())) }?;
-        self.is_unmapped = true;
-        Ok(())
-    }
-}
-
-impl Drop for MulticastMapping {
-    #[inline]
-    fn drop(&mut self) {
-        if self.is_unmapped {
-            return;
-        }
-        let unmap = Unmap {
-            address: self.address,
-            object: Arc::clone(&self.object),
-            reservation: self.reservation.clone(),
-        };
-        release(unmap, &Root { is_borrowed: false });
+        unsafe { self.0.destroy() }
     }
 }
 
 debug_struct! {
-    MulticastMapping |its| { address: format_args!("{:#x}", its.address), size: its.size(), .. }
+    MulticastMapping |its| { address: format_args!("{:#x}", its.address()), size: its.size(), .. }
 }
 
-/// A mapping that is unmapped. Its owners are dropped afterwards.
-struct Unmap {
+/// A mapping, with its owners, which are dropped after it is unmapped.
+struct Mapped {
     address: CUdeviceptr,
     object: Arc<PhysicalMemory>,
     reservation: Reservation,
 }
 
 destroy! {
-    Unmap as "a mapping of a multicast object", leaves Object, quiet true;
+    Mapped as "a mapping of a multicast object", leaves Object, quiet true;
     // SAFETY: this value stands for the mapping, and the caller promises that this is the first call
     // that succeeds. Kernels that used the address have ended, as their callers promised.
     |its| unsafe { answer!(cuMemUnmap(its.address, its.object.size())) };
