@@ -11,7 +11,7 @@ use crate::call::{
 };
 use crate::capture_state::Operation;
 use crate::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
-use crate::release::{self, KeepAlive, destroy, release};
+use crate::release::{self, Keep, destroy, release};
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use crate::virtual_memory::PhysicalMemory;
@@ -420,7 +420,7 @@ destroy! {
 
     /// Leaks the memory, because tiles of the array are mapped to it.
     #[inline]
-    fn has_leaked(&self, _: &dyn KeepAlive) {
+    fn has_leaked(&self, _: &dyn Keep) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         for memory in memory.drain(..) {
             let _handle = memory.into_raw();

@@ -2,7 +2,7 @@
 
 use super::Event;
 use crate::call::{Answer, Error, Result, ends_all_work};
-use crate::release::{KeepAlive, MAX_RETRIES};
+use crate::release::{Keep, MAX_RETRIES};
 use crate::stream::Stream;
 use cuda_sys::CUresult;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};

@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::device::Device;
 use crate::launch::{LaunchAttributes, LaunchConfig};
 use crate::module::Kernel;
-use crate::release::{self, Handle, KeepAlive, destroy, owners, release};
+use crate::release::{self, Handle, Keep, destroy, owners, release};
 use crate::stream::{Partition, Stream, StreamOptions};
 use crate::sync::MutexGuard;
 use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
@@ -59,11 +59,11 @@ pub(super) struct Inner {
     is_borrowed: bool,
     pub(super) sm_count: u32,
     calls: Arc<CallState>,
-    retained: Arc<Retained>,
+    kept: Arc<Kept>,
 }
 
 /// The objects that a green context keeps alive until it is destroyed.
-struct Retained {
+struct Kept {
     #[allow(dead_code, reason = "held, not read: the SMs are in use")]
     descriptor: Descriptor,
     primary: Context,
@@ -222,7 +222,7 @@ impl GreenContext {
             ownership,
             sm_count: descriptor.sm_count(),
             calls: lock_of(raw),
-            retained: Arc::new(Retained { descriptor, primary }),
+            kept: Arc::new(Kept { descriptor, primary }),
         };
         // The driver's count takes precedence, so that a caller sees a difference.
         if let Some(count) = inner.query_sm_count() {
@@ -393,7 +393,7 @@ impl GreenContext {
 impl Inner {
     #[inline]
     pub(super) fn context(&self) -> &Context {
-        &self.retained.primary
+        &self.kept.primary
     }
 
     /// Returns whether the green context, or an object that it depends on, is borrowed.
@@ -422,7 +422,7 @@ impl Drop for Inner {
     #[inline]
     fn drop(&mut self) {
         if self.ownership.is_owned() {
-            release(Handle(self.raw), &self.retained);
+            release(Handle(self.raw), &self.kept);
         }
     }
 }
@@ -435,7 +435,7 @@ destroy! {
 }
 
 owners! {
-    Arc<Retained> |its| {
+    Arc<Kept> |its| {
         context: Some(&its.primary),
         is_borrowed: its.primary.is_borrowed(),
     }

@@ -2,7 +2,7 @@
 
 use super::GreenContext;
 use super::exact::GroupFlags;
-use super::split_guard::{KeepAlive, SplitGuard};
+use super::split_guard::{Kept, SplitGuard};
 use crate::call::{Error, Invalid, Result, answer, call, debug_struct, init, without_current};
 use crate::context::Context;
 use crate::device::Device;
@@ -18,7 +18,7 @@ pub struct SmResource {
     pub(super) device: Device,
     pub(super) description: Description,
     /// Keeps alive the object that the SMs belong to, if that is not the device.
-    pub(super) keep_alive: Option<KeepAlive>,
+    pub(super) kept: Option<Kept>,
 }
 
 /// A group of SMs from a [split](SmResource::split_by_count), from which a
@@ -164,8 +164,8 @@ impl SmResource {
     #[doc(alias = "cuCtxGetDevResource")]
     #[inline]
     pub fn of_context(context: &Context) -> Result<Self> {
-        let keep_alive: KeepAlive = Arc::new(context.clone());
-        Self::query(context.device(), Some(keep_alive), "cuCtxGetDevResource", |out, kind| {
+        let kept: Kept = Arc::new(context.clone());
+        Self::query(context.device(), Some(kept), "cuCtxGetDevResource", |out, kind| {
             // SAFETY: the context is alive, and the pointer refers to a borrowed resource.
             unsafe { call!(cuCtxGetDevResource(context.as_raw(), &raw mut *out, kind)) }
         })
@@ -183,8 +183,8 @@ impl SmResource {
     #[doc(alias = "cuGreenCtxGetDevResource")]
     #[inline]
     pub fn of_green_context(green: &GreenContext) -> Result<Self> {
-        let keep_alive: KeepAlive = Arc::new(green.clone());
-        Self::query(green.device(), Some(keep_alive), "cuGreenCtxGetDevResource", |out, kind| {
+        let kept: Kept = Arc::new(green.clone());
+        Self::query(green.device(), Some(kept), "cuGreenCtxGetDevResource", |out, kind| {
             green.get_resource(out, kind)
         })
     }
@@ -201,8 +201,8 @@ impl SmResource {
     #[inline]
     pub fn of_stream(stream: &Stream) -> Result<Self> {
         let device = stream.context().device();
-        let keep_alive: KeepAlive = Arc::new(stream.clone());
-        Self::query(device, Some(keep_alive), "cuStreamGetDevResource", |out, kind| {
+        let kept: Kept = Arc::new(stream.clone());
+        Self::query(device, Some(kept), "cuStreamGetDevResource", |out, kind| {
             without_current(stream.context(), || {
                 // SAFETY: the stream is alive, and the pointer refers to a borrowed resource.
                 unsafe { answer!(cuStreamGetDevResource(stream.raw(), &raw mut *out, kind)) }
@@ -212,7 +212,7 @@ impl SmResource {
 
     fn query(
         device: Device,
-        keep_alive: Option<KeepAlive>,
+        kept: Option<Kept>,
         function: &'static str,
         get: impl FnOnce(&mut CUdevResource, CUdevResourceType) -> Result<()>,
     ) -> Result<Self> {
@@ -221,7 +221,7 @@ impl SmResource {
         if !description.is_of_sms() {
             return Err(unexpected_resource(function));
         }
-        Ok(Self { device, description, keep_alive })
+        Ok(Self { device, description, kept })
     }
 
     /// Returns the device.

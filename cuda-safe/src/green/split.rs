@@ -120,10 +120,10 @@ impl SmGroup {
     fn divide_by_count(&self, split: &SplitByCount) -> Result<Split> {
         // An impossible split is found before a green context is created.
         CheckedSplit::new(self.description(), split)?;
-        let keep_alive = GreenContext::new([self.duplicate()])?;
-        let resource = SmResource::of_green_context(&keep_alive)?;
+        let kept = GreenContext::new([self.duplicate()])?;
+        let resource = SmResource::of_green_context(&kept)?;
         let checked = CheckedSplit::new(&resource.description, split)?;
-        checked.split(&resource, SplitGuard::within(Arc::new(keep_alive)))
+        checked.split(&resource, SplitGuard::within(Arc::new(kept)))
     }
 }
 

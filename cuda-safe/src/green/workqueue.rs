@@ -1,7 +1,7 @@
 //! Workqueues: the hardware queues that the streams of a partition use.
 
 use super::GreenContext;
-use super::split_guard::KeepAlive;
+use super::split_guard::Kept;
 use crate::call::{Invalid, Result, c_enum, call, debug_struct, init};
 use crate::context::Context;
 use crate::device::Device;
@@ -28,7 +28,7 @@ struct Inner {
     raw: CUdevResource,
     /// Keeps alive the context that the queues belong to.
     #[allow(dead_code, reason = "held, not read")]
-    shared_with: Option<KeepAlive>,
+    shared_with: Option<Kept>,
     /// Whether the scope is the one that the driver reported, which may be unknown here. A caller must
     /// not set an unknown scope.
     has_driver_scope: bool,
@@ -110,7 +110,7 @@ impl Workqueues {
     #[inline]
     pub fn shared_with(green: &GreenContext) -> Result<Self> {
         let queues = Self::query(green.device(), QUEUES, |out| green.get_resource(out, QUEUES))?;
-        Ok(queues.kept_alive_by(Arc::new(green.clone())))
+        Ok(queues.kept_by(Arc::new(green.clone())))
     }
 
     /// Returns the queues of a context that is not a green context, to be shared with a green context.
@@ -126,7 +126,7 @@ impl Workqueues {
     #[inline]
     pub fn shared_with_context(context: &Context) -> Result<Self> {
         let queues = Self::query_context(context, QUEUES)?;
-        Ok(queues.kept_alive_by(Arc::new(context.clone())))
+        Ok(queues.kept_by(Arc::new(context.clone())))
     }
 
     #[inline]
@@ -157,7 +157,7 @@ impl Workqueues {
     }
 
     #[inline]
-    fn kept_alive_by(mut self, owner: KeepAlive) -> Self {
+    fn kept_by(mut self, owner: Kept) -> Self {
         self.inner.shared_with = Some(owner);
         self
     }

@@ -9,7 +9,7 @@ use crate::device::Device;
 use crate::event::AfterEvents;
 use crate::event::Event;
 use crate::manager::registered::Registered;
-use crate::release::{Destroy, KeepAlive, release};
+use crate::release::{Destroy, Keep, release};
 use crate::sync::Mutex;
 use std::any::Any;
 use std::fmt;
@@ -111,7 +111,7 @@ pub(super) enum What {
 
 impl What {
     #[inline]
-    pub(super) fn release(self, owners: &impl KeepAlive) {
+    pub(super) fn release(self, owners: &impl Keep) {
         match self {
             Self::Device(memory) => release(memory, owners),
             Self::Host(memory) => release(memory, owners),

@@ -6,7 +6,7 @@ use crate::capture_state as capture;
 use crate::capture_state::StreamRef;
 use crate::capture_state::is_default;
 use crate::context::Context;
-use crate::release::KeepAlive;
+use crate::release::Keep;
 use crate::stream::Stream;
 use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 use std::fmt;
@@ -236,7 +236,7 @@ pub(crate) struct OrderOwners<'a> {
     pub(crate) context: &'a Context,
 }
 
-impl KeepAlive for OrderOwners<'_> {
+impl Keep for OrderOwners<'_> {
     #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.context)
@@ -253,7 +253,7 @@ impl KeepAlive for OrderOwners<'_> {
     }
 
     #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+    fn keep(&self) -> Box<dyn Keep + Send> {
         match self.order.0 {
             Kind::Of(stream) => Box::new((stream.clone(), self.context.clone())),
             // A release with a raw stream is never deferred: the stream counts as borrowed, so that its

@@ -12,7 +12,7 @@ use crate::call::{
 use crate::context::Context;
 use crate::manager::{IpcHandle, IpcKind};
 use crate::memory::ImportedPool;
-use crate::release::{self, KeepAlive, destroy, owners, release};
+use crate::release::{self, Keep, destroy, owners, release};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use core::ffi::c_char;
 use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUmemPoolPtrExportData, CUresult};
@@ -137,7 +137,7 @@ destroy! {
     |its| unsafe { answer!(cuMemFree_v2(its.base)) };
 
     #[inline]
-    fn has_leaked(&self, _owners: &dyn KeepAlive) {
+    fn has_leaked(&self, _owners: &dyn Keep) {
         self.pool.never_destroy();
     }
 }

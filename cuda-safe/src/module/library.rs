@@ -4,7 +4,7 @@ use super::jit::{self, JitOptions, Request};
 use super::{Kernel, Module, explain_missing, image, owned_string};
 use crate::call::{Error, Ownership, Result, answer, call, debug_struct, expect_handle, init, out};
 use crate::context::Context;
-use crate::release::{self, Handle, KeepAlive, destroy, owners, release};
+use crate::release::{self, Handle, Keep, destroy, owners, release};
 use core::ffi::c_void;
 use cuda_sys::{CUkernel, CUlibrary};
 use std::any::Any;
@@ -334,7 +334,7 @@ destroy! {
     /// A library that is still loaded may be compiled for a context that is created later, from the
     /// code that the owners hold.
     #[inline]
-    fn has_leaked(&self, owners: &dyn KeepAlive) {
+    fn has_leaked(&self, owners: &dyn Keep) {
         owners.leak();
     }
 }

@@ -30,12 +30,12 @@ use std::sync::Arc;
 /// ```
 pub struct Linker {
     raw: CUlinkState,
-    retained: Arc<Retained>,
+    kept: Arc<Kept>,
 }
 
 /// The objects that must outlive the driver's linker, which writes to the request until it is
 /// destroyed.
-struct Retained {
+struct Kept {
     request: Request,
     context: Context,
 }
@@ -116,8 +116,8 @@ impl Linker {
             // refers to a local variable.
             unsafe { call!(cuLinkCreate_v2(count, keys, values, state)) }?;
         }
-        let retained = Retained { request, context: context.clone() };
-        Ok(Self { raw, retained: Arc::new(retained) })
+        let kept = Kept { request, context: context.clone() };
+        Ok(Self { raw, kept: Arc::new(kept) })
     }
 
     /// Compiles PTX text and adds it, with a name for the log. Calls `cuLinkAddData`.
@@ -176,15 +176,15 @@ impl Linker {
         let size = data.len();
         let (keys, values) = (std::ptr::null_mut(), std::ptr::null_mut());
         let (state, kind, name) = (self.raw, kind.raw(), name.as_ptr());
-        let log_before = self.retained.request.errors();
+        let log_before = self.kept.request.errors();
         let done = {
-            let _current = self.retained.context.enter()?;
+            let _current = self.kept.context.enter()?;
             // SAFETY: the linker is alive. The caller guarantees that the data is valid. The driver
             // only reads it and has copied it when the call returns. The name ends with a NUL, and
             // there are no options.
             unsafe { call!(cuLinkAddData_v2(state, kind, start, size, name, 0, keys, values)) }
         };
-        self.retained.request.with_new_log(done, &log_before)
+        self.kept.request.with_new_log(done, &log_before)
     }
 
     /// Adds a file. Calls `cuLinkAddFile`.
@@ -208,14 +208,14 @@ impl Linker {
         let (state, kind) = (self.raw, kind.raw());
         let path: &CStr = &path;
         let path = path.as_ptr();
-        let log_before = self.retained.request.errors();
+        let log_before = self.kept.request.errors();
         let done = {
-            let _current = self.retained.context.enter()?;
+            let _current = self.kept.context.enter()?;
             // SAFETY: the linker is alive. The caller guarantees that the file is valid. The path ends
             // with a NUL, and there are no options.
             unsafe { call!(cuLinkAddFile_v2(state, kind, path, 0, keys, values)) }
         };
-        self.retained.request.with_new_log(done, &log_before)
+        self.kept.request.with_new_log(done, &log_before)
     }
 
     /// Links the inputs and consumes the linker. Calls `cuLinkComplete`.
@@ -230,13 +230,13 @@ impl Linker {
     pub fn complete(self) -> Result<Linked> {
         let (mut image, mut size) = (std::ptr::null_mut(), 0);
         let (image_out, size_out) = (&raw mut image, &raw mut size);
-        let log_before = self.retained.request.errors();
+        let log_before = self.kept.request.errors();
         let done = {
-            let _current = self.retained.context.enter()?;
+            let _current = self.kept.context.enter()?;
             // SAFETY: the linker is alive, and the pointers refer to local variables.
             unsafe { call!(cuLinkComplete(self.raw, image_out, size_out)) }
         };
-        self.retained.request.with_new_log(done, &log_before)?;
+        self.kept.request.with_new_log(done, &log_before)?;
         if image.is_null() {
             let code = CUresult::CUDA_ERROR_UNKNOWN;
             let call = "cuLinkComplete";
@@ -245,13 +245,13 @@ impl Linker {
         // SAFETY: the driver's image has `size` bytes and stays valid until the linker is destroyed,
         // which happens after the copy.
         let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), size) };
-        Ok(Linked { image: image.into(), log: self.retained.request.info().into() })
+        Ok(Linked { image: image.into(), log: self.kept.request.info().into() })
     }
 
     /// Returns the context for whose device the linker links.
     #[inline]
     pub fn context(&self) -> &Context {
-        &self.retained.context
+        &self.kept.context
     }
 
     /// Returns the raw handle without giving up ownership. Do not destroy it.
@@ -292,7 +292,7 @@ impl Library {
 impl Drop for Linker {
     #[inline]
     fn drop(&mut self) {
-        release(Handle(self.raw), &self.retained);
+        release(Handle(self.raw), &self.kept);
     }
 }
 
@@ -304,7 +304,7 @@ destroy! {
 }
 
 owners! {
-    Arc<Retained> |its| {
+    Arc<Kept> |its| {
         context: Some(&its.context),
         is_borrowed: its.context.is_borrowed(),
     }

@@ -1,6 +1,6 @@
 //! Handles of objects that are released.
 
-use super::KeepAlive;
+use super::Keep;
 use crate::call::Answer;
 
 /// The handle of an object that one driver call destroys, or of a right that one driver call ends.
@@ -43,7 +43,7 @@ pub(crate) trait Destroy: Send + 'static {
 
     /// Called if the object will never be destroyed. An implementation leaks what the driver continues to
     /// use.
-    fn has_leaked(&self, _owners: &dyn KeepAlive) {}
+    fn has_leaked(&self, _owners: &dyn Keep) {}
 }
 
 /// Implements [`Destroy`] for a handle that one driver call destroys. The row has the type, the name of the object,
@@ -152,7 +152,7 @@ impl Destroy for Box<dyn Destroy> {
     }
 
     #[inline]
-    fn has_leaked(&self, owners: &dyn KeepAlive) {
+    fn has_leaked(&self, owners: &dyn Keep) {
         (**self).has_leaked(owners);
     }
 }

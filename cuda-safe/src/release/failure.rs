@@ -1,6 +1,6 @@
 //! Attempts that did not destroy their object: whether the release is deferred or the object is leaked.
 
-use super::{Destroy, KeepAlive, Leftover};
+use super::{Destroy, Keep, Leftover};
 use crate::call::{Answer, Error, Invalid, Report, count_leak, fail, is_fatal, report};
 use cuda_sys::CUresult;
 
@@ -38,7 +38,7 @@ impl Failure {
     pub(super) fn retries_or_leak(
         self,
         handle: &dyn Destroy,
-        owners: &dyn KeepAlive,
+        owners: &dyn Keep,
         retries: u32,
     ) -> Option<u32> {
         let retried = self.retried(retries);

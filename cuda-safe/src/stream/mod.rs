@@ -31,7 +31,7 @@ use crate::call::{
 use crate::capture_state::is_default;
 use crate::capture_state::{Kind, State};
 use crate::context::Context;
-use crate::release::{self, KeepAlive, MAX_RETRIES, relaxed};
+use crate::release::{self, Keep, MAX_RETRIES, relaxed};
 use cuda_sys::{CUresult, CUstream, CUstream_flags};
 use std::any::Any;
 use std::fmt;

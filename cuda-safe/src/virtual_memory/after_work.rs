@@ -3,7 +3,7 @@
 use super::mapping::Mapping;
 use crate::call::{Answer, count_leak};
 use crate::context::Context;
-use crate::release::{KeepAlive, destroy, release};
+use crate::release::{Keep, destroy, release};
 use crate::sync::Mutex;
 use cuda_sys::CUresult;
 use std::sync::PoisonError;
@@ -56,7 +56,7 @@ destroy! {
     }
 
     #[inline]
-    fn has_leaked(&self, _: &dyn KeepAlive) {
+    fn has_leaked(&self, _: &dyn Keep) {
         let mappings = self.take();
         // The release itself is counted for one mapping: the others, the memory, and the addresses.
         (0..2 * mappings.len()).for_each(|_| count_leak());

@@ -5,7 +5,7 @@ use super::options::{check_part, check_size};
 use super::physical::PhysicalMemory;
 use crate::call::{Invalid, Rejected, Result, answer, call, out};
 use crate::device::Device;
-use crate::release::{self, KeepAlive, Owned, destroy};
+use crate::release::{self, Keep, Owned, destroy};
 use cuda_sys::{
     CUlogicalEndpointFabricHandle, CUlogicalEndpointFlag, CUlogicalEndpointId,
     CUlogicalEndpointIpcHandleType as HandleType, CUlogicalEndpointProp, CUlogicalEndpointType,
@@ -565,7 +565,7 @@ destroy! {
 
     /// Leaks the ids: the driver does not release that of an endpoint which exists.
     #[inline]
-    fn has_leaked(&self, _: &dyn KeepAlive) {
+    fn has_leaked(&self, _: &dyn Keep) {
         std::mem::forget(Arc::clone(&self.ids));
     }
 }

@@ -12,7 +12,7 @@ use crate::memory::buffer::slice::{self, device_slices};
 use crate::memory::pool::MemoryAccess;
 use crate::memory::{DeviceSlice, DeviceSliceMut, MemoryLocation};
 use crate::release::{self, may_block};
-use crate::release::{Destroy, KeepAlive, Leftover, release};
+use crate::release::{Destroy, Keep, Leftover, release};
 use crate::stream::Stream;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use bytemuck::NoUninit;
@@ -477,7 +477,7 @@ impl Destroy for Tail {
     }
 
     #[inline]
-    fn has_leaked(&self, _: &dyn KeepAlive) {
+    fn has_leaked(&self, _: &dyn Keep) {
         // A buffer that exists unmaps the ranges when it is dropped.
         if self.is_last {
             let ranges = self.leak();

@@ -11,7 +11,7 @@ use crate::call::{
 use crate::device::Device;
 use crate::memory::MemoryLocation;
 use crate::memory::pool::MemoryAccess;
-use crate::release::{self, KeepAlive, Owned, destroy};
+use crate::release::{self, Keep, Owned, destroy};
 use cuda_sys::{
     CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastGranularity_flags as Granularity,
     CUmulticastObjectProp, CUresult,
@@ -563,7 +563,7 @@ destroy! {
     |its| unsafe { answer!(cuMemUnmap(its.address, its.object.size())) };
 
     #[inline]
-    fn has_leaked(&self, _: &dyn KeepAlive) {
+    fn has_leaked(&self, _: &dyn Keep) {
         self.reservation.leak();
     }
 }

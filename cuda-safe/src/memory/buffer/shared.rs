@@ -7,7 +7,7 @@ use crate::memory::DeviceBuffer;
 use crate::memory::buffer::allocation::Allocation;
 use crate::memory::buffer::slice;
 use crate::memory::buffer::slice::DeviceSlice;
-use crate::release::{Handle, KeepAlive, destroy, owners, release};
+use crate::release::{Handle, Keep, destroy, owners, release};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{CUdeviceptr, CUevent, CUstream};
 use std::any::Any;
@@ -298,7 +298,7 @@ destroy! {
 
     /// Memory that may still be read must never be written or freed.
     #[inline]
-    fn has_leaked(&self, owners: &dyn KeepAlive) {
+    fn has_leaked(&self, owners: &dyn Keep) {
         owners.leak();
     }
 }

@@ -3,7 +3,7 @@
 use super::MemoryPool;
 use crate::call::{Ownership, Result, answer};
 use crate::event::Event;
-use crate::release::{KeepAlive, destroy, owners, relaxed, release};
+use crate::release::{Keep, destroy, owners, relaxed, release};
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use cuda_sys::CUdeviceptr;
@@ -108,7 +108,7 @@ destroy! {
     }
 
     #[inline]
-    fn has_leaked(&self, _owners: &dyn KeepAlive) {
+    fn has_leaked(&self, _owners: &dyn Keep) {
         self.of.pool.never_destroy();
     }
 }

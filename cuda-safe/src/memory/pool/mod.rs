@@ -40,7 +40,7 @@ use crate::context::Context;
 use crate::event::AfterEvents;
 use crate::memory::pool::attribute::{HighWater, PoolAttribute, PoolValue, Settable};
 use crate::memory::pool::frees::FreeEvents;
-use crate::release::{self, After, Destroy, Handle, KeepAlive, Leftover, release};
+use crate::release::{self, After, Destroy, Handle, Keep, Leftover, release};
 use crate::stream::Stream;
 use cuda_sys::{CUmemoryPool, CUresult};
 use std::any::Any;
@@ -543,7 +543,7 @@ impl Destroy for ForeignPool {
     }
 
     #[inline]
-    fn has_leaked(&self, owners: &dyn KeepAlive) {
+    fn has_leaked(&self, owners: &dyn Keep) {
         owners.leak();
     }
 }

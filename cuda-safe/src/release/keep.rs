@@ -5,7 +5,7 @@ use crate::capture_state::StreamRef;
 use cuda_sys::CUevent;
 
 /// What an object needs until it is destroyed: its context, and every value that must outlive it.
-pub(crate) trait KeepAlive {
+pub(crate) trait Keep {
     /// Returns the context to make current if the driver requires one.
     fn context(&self) -> Option<&dyn ContextHandle>;
 
@@ -13,7 +13,7 @@ pub(crate) trait KeepAlive {
     fn is_borrowed(&self) -> bool;
 
     /// Returns a clone, which keeps the owners alive while the release is deferred.
-    fn keep(&self) -> Box<dyn KeepAlive + Send>;
+    fn keep(&self) -> Box<dyn Keep + Send>;
 
     /// Returns the streams on which the object was used. A release is deferred while one of them is
     /// capturing.
@@ -32,7 +32,7 @@ pub(crate) trait KeepAlive {
     }
 }
 
-/// Implements [`KeepAlive`] for owners that a clone keeps alive. The row has the type, and an expression for each
+/// Implements [`Keep`] for owners that a clone keeps alive. The row has the type, and an expression for each
 /// method; `streams` and `events` may be absent:
 ///
 /// ```text
@@ -51,7 +51,7 @@ macro_rules! owners {
         $(streams: $streams:expr,)?
         $(events: $events:expr,)?
     }) => {
-        impl $crate::release::KeepAlive for $owners {
+        impl $crate::release::Keep for $owners {
             #[inline]
             #[allow(unused_variables, reason = "the expression may be a constant")]
             fn context(&self) -> Option<&dyn $crate::call::ContextHandle> {
@@ -67,7 +67,7 @@ macro_rules! owners {
             }
 
             #[inline]
-            fn keep(&self) -> Box<dyn $crate::release::KeepAlive + Send> {
+            fn keep(&self) -> Box<dyn $crate::release::Keep + Send> {
                 Box::new(<$owners as Clone>::clone(self))
             }
 
