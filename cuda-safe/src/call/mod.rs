@@ -16,6 +16,7 @@ pub(crate) mod ownership;
 pub(crate) mod region;
 pub(crate) mod report;
 pub(crate) mod size;
+pub(crate) mod texts;
 pub(crate) mod zone;
 
 pub(crate) use c_enum::c_enum;

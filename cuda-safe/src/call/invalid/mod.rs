@@ -1,20 +1,20 @@
 //! Invalid arguments: a table with a row for each variant, grouped by the rooms that return them.
 //!
 //! A row is the documentation, the name and the fields of a variant, and its text: a format string that names
-//! the fields, and parts of it that [`text`] computes. [`rows`] makes the enum from it.
+//! the fields, and parts of it that [`text`] computes.
 
-mod rows;
 mod text;
 
 use crate::call::region::{Extent, Region};
+use crate::call::texts::texts;
 use cuda_sys::{CUdeviceptr, CUresult, CudaVersion};
-use rows::invalid;
 
-invalid! {
+texts! {
     /// An argument that this crate rejects, or for which it explains the error of the driver.
     ///
     /// This is the content of [`Error::Invalid`](crate::Error::Invalid). The `Display` text names the
     /// operation, the given value and the valid values.
+    #[allow(missing_docs, reason = "the text of each variant shows the fields")]
     pub enum Invalid {
         // any room
         /// The driver is too old for the operation or option `what`.

@@ -1,6 +1,6 @@
-//! The macro that makes [`Invalid`](super::Invalid) from its table, and the test of every row.
+//! Enums with a text for each variant: a macro that makes one from a table, and the test of every row.
 
-/// Makes the enum of a table and its `Display`. The row
+/// Defines an enum from a table of its variants with their texts. The row
 ///
 /// ```text
 /// /// A range that is out of bounds for `len` elements.
@@ -19,22 +19,23 @@
 /// ```
 ///
 /// A text that does not use a field does not compile. The arguments of a format string follow it, as in `write!`.
-macro_rules! invalid {
+/// Fields can have documentation.
+macro_rules! texts {
     (
         $(#[$attribute:meta])*
         pub enum $enum:ident {
             $(
                 $(#[$doc:meta])*
-                $name:ident $({ $($field:ident: $type:ty),* $(,)? })? => $text:literal $(, $part:expr)*;
+                $name:ident $({ $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? })?
+                    => $text:literal $(, $part:expr)*;
             )*
         }
     ) => {
         $(#[$attribute])*
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
-        #[allow(missing_docs, reason = "the text of each variant shows the fields")]
         pub enum $enum {
-            $($(#[$doc])* $name $({ $($field: $type),* })?,)*
+            $($(#[$doc])* $name $({ $($(#[$field_doc])* $field: $type),* })?,)*
         }
 
         impl std::fmt::Display for $enum {
@@ -51,14 +52,14 @@ macro_rules! invalid {
             /// Returns a value of each variant, whose fields have different values.
             pub(crate) fn samples() -> Vec<Self> {
                 let mut seed = 0;
-                vec![$(Self::$name $({ $($field: rows::tests::sample(&mut seed)),* })?),*]
+                vec![$(Self::$name $({ $($field: $crate::call::texts::tests::sample(&mut seed)),* })?),*]
             }
 
             /// Returns the fields whose value `text` does not show.
             pub(crate) fn not_shown_in(&self, text: &str) -> Vec<&'static str> {
                 let fields: Vec<(&str, bool)> = match self {
                     $(Self::$name $({ $($field),* })? => {
-                        vec![$($((stringify!($field), rows::tests::Sample::is_shown($field, text))),*)?]
+                        vec![$($((stringify!($field), $crate::call::texts::tests::Sample::is_shown($field, text))),*)?]
                     })*
                 };
                 fields.into_iter().filter(|(_, shown)| !shown).map(|(field, _)| field).collect()
@@ -66,12 +67,11 @@ macro_rules! invalid {
         }
     };
 }
-pub(crate) use invalid;
+pub(crate) use texts;
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use crate::call::region::{Extent, Region};
-    use crate::{Error, Invalid};
+    use crate::call::{Error, Extent, Invalid, LaunchLimit, Region};
     use cuda_sys::{CUresult, CudaVersion};
 
     /// A value of a field.
@@ -99,7 +99,7 @@ pub(crate) mod tests {
             }
         )*};
     }
-    numbers!(i32, u32, u64, usize);
+    numbers!(i32, u32, u64, u128, usize);
 
     /// The samples of other types: the value of a seed, and the text that shows the value.
     macro_rules! samples {
@@ -119,11 +119,12 @@ pub(crate) mod tests {
     samples! {
         &'static str: |seed| String::leak(format!("word {seed}")), |its| **its;
         String: |seed| format!("word {seed}"), |its| **its;
+        char: |_| 'y', |its| format!("along {its}");
         bool: |seed| seed % 32 == 0, |_its| "";
         CudaVersion: |seed| Self::new(seed as u16, 1), |its| its.to_string();
         CUresult: |_| Self::CUDA_ERROR_UNKNOWN, |its| its.to_string();
         [u8; 4]: |_| *b"MZ\x90\0", |_its| "4d, 5a, 90, 00";
-        [u32; 3]: |seed| [seed, 1, 2], |its| format!("{its:?}");
+        [u32; 3]: |seed| [seed, 1, 2], |its| its[0].to_string();
         Vec<String>: |seed| vec![format!("one {seed}"), format!("two {seed}")], |its| its.join(", ");
         Vec<Option<u32>>: |seed| vec![Some(seed), None], |its| format!("{}, the rest", its[0].expect("a size"));
         Extent: |seed| Self::new_3d(seed as usize, 1, 2),
@@ -152,6 +153,14 @@ pub(crate) mod tests {
             let error = Error::from(invalid);
             assert_eq!(error.to_string(), text);
             assert_eq!(error.code(), None);
+        }
+    }
+
+    #[test]
+    fn every_text_of_a_limit_shows_the_fields() {
+        for limit in LaunchLimit::samples() {
+            let text = limit.to_string();
+            assert_eq!(limit.not_shown_in(&text), [""; 0], "{limit:?} prints {text:?}");
         }
     }
 }
