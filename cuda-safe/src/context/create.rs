@@ -4,7 +4,7 @@ use super::end::Origin;
 use super::{Context, ContextFlags};
 use crate::call::{Ownership, Result, call, current, newest_or, out};
 use crate::device::Device;
-use crate::release;
+use crate::release::create;
 use core::ffi::c_void;
 use cuda_sys::{
     CUcigDataType, CUctxCigParam, CUctxCreateParams, CUexecAffinityParam,
@@ -137,11 +137,9 @@ impl Context {
     fn create_and_pop(
         device: &Device,
         origin: Origin,
-        create: impl FnOnce(*mut cuda_sys::CUcontext) -> Result<()>,
+        call: impl FnOnce(*mut cuda_sys::CUcontext) -> Result<()>,
     ) -> Result<Self> {
-        release::drain();
-        let mut raw = std::ptr::null_mut();
-        create(&raw mut raw)?;
+        let raw = create(call)?;
         let context = Self::from_parts(raw, *device, origin);
         // The driver has pushed the new context.
         if let Err(error) = current::pop(raw) {

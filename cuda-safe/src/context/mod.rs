@@ -21,12 +21,12 @@ pub(crate) use extension::{Extension, set_factory, set_first_factory};
 pub(crate) use memory::{PinnedMemory, SyncMemory};
 
 use crate::call::{
-    Ownership, Result, call, expect_handle, init, newest_or, out, refuse_in_host_function,
+    Ownership, Result, call, expect_handle, init, newest_or, refuse_in_host_function,
     with_raw_current,
 };
 use crate::context::end::{ContextRelease, Origin};
 use crate::device::Device;
-use crate::release;
+use crate::release::{self, create};
 use bitflags::bitflags;
 use cuda_sys::{CUcontext, CUctx_flags};
 use std::any::Any;
@@ -144,9 +144,9 @@ impl Context {
     #[doc(alias = "cuDevicePrimaryCtxRelease")]
     #[inline]
     pub fn primary(device: &Device) -> Result<Self> {
-        release::drain();
-        // SAFETY: the device handle comes from the driver, and `out` passes a valid pointer.
-        let raw = out(|place| unsafe { call!(cuDevicePrimaryCtxRetain(place, device.as_raw())) })?;
+        // SAFETY: the device handle comes from the driver, and `create` passes a valid pointer.
+        let raw =
+            create(|place| unsafe { call!(cuDevicePrimaryCtxRetain(place, device.as_raw())) })?;
         Ok(Self::from_parts(raw, *device, Origin::Primary))
     }
 

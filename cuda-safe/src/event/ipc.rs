@@ -1,9 +1,9 @@
 //! Events of other processes.
 
 use super::Event;
-use crate::call::{Result, answer, call, debug_struct, out, out_without_current};
+use crate::call::{Result, answer, call, debug_struct, out_without_current};
 use crate::context::Context;
-use crate::release;
+use crate::release::create_in;
 use core::ffi::c_char;
 use cuda_sys::CUipcEventHandle;
 
@@ -93,13 +93,11 @@ impl Context {
     #[doc(alias = "cuIpcOpenEventHandle")]
     #[inline]
     pub unsafe fn open_event(&self, handle: &EventIpcHandle) -> Result<Event> {
-        release::drain();
         let handle =
             CUipcEventHandle { reserved: handle.0.map(|byte| c_char::from_ne_bytes([byte])) };
-        let _current = self.enter()?;
-        // SAFETY: `out` passes a valid pointer, and this context is current. The caller
-        // guarantees that the handle is valid.
-        let raw = out(|place| unsafe { call!(cuIpcOpenEventHandle(place, handle)) })?;
+        // SAFETY: `create_in` passes a valid pointer, and this context is current. The caller guarantees that the
+        // handle is valid.
+        let raw = create_in(self, |place| unsafe { call!(cuIpcOpenEventHandle(place, handle)) })?;
         Ok(Event::new_owned(raw, self))
     }
 }

@@ -281,7 +281,7 @@ impl Request {
 
     /// Adds the log to a compiler error.
     #[inline]
-    pub(super) fn with_log(&self, done: Result<()>) -> Result<()> {
+    pub(super) fn with_log<T>(&self, done: Result<T>) -> Result<T> {
         self.with_log_if(done, is_compile_error)
     }
 
@@ -299,7 +299,7 @@ impl Request {
         self.with_log_if(done, |code| is_compile_error(code) || self.errors() != log_before)
     }
 
-    fn with_log_if(&self, done: Result<()>, has_log: impl Fn(CUresult) -> bool) -> Result<()> {
+    fn with_log_if<T>(&self, done: Result<T>, has_log: impl Fn(CUresult) -> bool) -> Result<T> {
         done.map_err(|error| match error {
             Error::Driver(error) if has_log(error.code) => {
                 let log = self.full_log();

@@ -4,7 +4,7 @@ use super::jit::{self, JitOptions, Request};
 use super::{Kernel, Module, explain_missing, image, owned_string};
 use crate::call::{Error, Ownership, Result, answer, call, debug_struct, expect_handle, init, out};
 use crate::context::Context;
-use crate::release::{self, Handle, Keep, destroy, owners, release};
+use crate::release::{Handle, Keep, create, destroy, owners, release};
 use core::ffi::c_void;
 use cuda_sys::{CUkernel, CUlibrary};
 use std::any::Any;
@@ -143,9 +143,6 @@ impl Library {
     #[inline]
     unsafe fn load(code: *const c_void, options: &JitOptions) -> Result<(CUlibrary, Request)> {
         init::init()?;
-        release::drain();
-        let mut raw = std::ptr::null_mut();
-        let library = &raw mut raw;
         let mut request = Request::new(options)?;
         let (count, keys, values) = request.options();
         let none = std::ptr::null_mut();
@@ -154,11 +151,10 @@ impl Library {
         // `count` option keys, with values of the expected types. They and the memory that they refer
         // to are heap memory of `request`, which lives as long as the library is loaded. There are no
         // library options.
-        let done = unsafe {
-            call!(cuLibraryLoadData(library, code, keys, values, count, options, none, 0))
-        };
-        request.with_log(done)?;
-        Ok((raw, request))
+        let loaded = create(|place| unsafe {
+            call!(cuLibraryLoadData(place, code, keys, values, count, options, none, 0))
+        });
+        Ok((request.with_log(loaded)?, request))
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use super::jit::{self, JitOptions, Request};
 use super::{Library, Module, image};
 use crate::call::{DriverError, Invalid, Result, answer, c_enum, call, debug_struct};
 use crate::context::Context;
-use crate::release::{self, Handle, destroy, owners, release};
+use crate::release::{Handle, create_in, destroy, owners, release};
 use core::ffi::{CStr, c_void};
 use cuda_sys::{CUjitInputType, CUlinkState, CUresult};
 use std::path::Path;
@@ -104,18 +104,14 @@ impl Linker {
     #[doc(alias = "cuLinkDestroy")]
     #[inline]
     pub fn with(context: &Context, options: &JitOptions) -> Result<Self> {
-        release::drain();
         let mut request = Request::new(options)?;
         let (count, keys, values) = request.options();
-        let mut raw = std::ptr::null_mut();
-        let state = &raw mut raw;
-        {
-            let _current = context.enter()?;
+        let raw = create_in(context, |place| {
             // SAFETY: there are `count` option keys, with values of the expected types. They refer to
-            // heap memory of the request, which lives until the linker is destroyed. The other pointer
-            // refers to a local variable.
-            unsafe { call!(cuLinkCreate_v2(count, keys, values, state)) }?;
-        }
+            // heap memory of the request, which lives until the linker is destroyed. `create_in` passes
+            // a valid pointer.
+            unsafe { call!(cuLinkCreate_v2(count, keys, values, place)) }
+        })?;
         let kept = Kept { request, context: context.clone() };
         Ok(Self { raw, kept: Arc::new(kept) })
     }

@@ -24,7 +24,7 @@ use crate::call::{
     init, out, without_current,
 };
 use crate::context::Context;
-use crate::release::{self, Handle, destroy, release};
+use crate::release::{Handle, create_in, destroy, release};
 use cuda_sys::{CUfunction, CUmodule, CUmoduleLoadingMode, CUresult};
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
@@ -164,18 +164,15 @@ impl Module {
     /// `image` must be a complete image, or text that ends with a NUL.
     #[inline]
     unsafe fn load(context: &Context, image: *const c_void, options: &JitOptions) -> Result<Self> {
-        release::drain();
-        let mut raw = std::ptr::null_mut();
         let mut request = jit::Request::new(options)?;
         let (count, keys, values) = request.options();
-        let done = {
-            let _current = context.enter()?;
+        let loaded = create_in(context, |place| {
             // SAFETY: the caller guarantees that the image is valid. There are `count` option keys,
             // with values of the expected types. They and the memory that they refer to are heap memory
             // of `request`, which lives as long as the module is loaded or can be used.
-            unsafe { call!(cuModuleLoadDataEx(&raw mut raw, image, count, keys, values)) }
-        };
-        request.with_log(done)?;
+            unsafe { call!(cuModuleLoadDataEx(place, image, count, keys, values)) }
+        });
+        let raw = request.with_log(loaded)?;
         Ok(Self::from_parts(raw, context, Ownership::Owned, Some(request)))
     }
 

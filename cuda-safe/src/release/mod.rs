@@ -66,6 +66,7 @@
 mod at_once;
 mod attempt;
 pub(crate) mod attempts;
+mod create;
 mod destroy;
 mod failure;
 mod keep;
@@ -75,6 +76,7 @@ mod queue;
 
 pub(crate) use at_once::{release_now, release_stream_ordered};
 pub(crate) use attempt::may_block;
+pub(crate) use create::{create, create_in};
 pub(crate) use destroy::{After, Destroy, Handle, Leftover, destroy};
 pub(crate) use failure::MAX_RETRIES;
 pub(crate) use keep::{Keep, Root, owners};

@@ -25,13 +25,13 @@ pub(crate) use partition::Partition;
 pub(crate) use retained::RetainedStream;
 
 use crate::call::{
-    Error, HostPanic, Invalid, Ownership, Result, answer, call, debug_struct, ends_all_work, out,
+    Error, HostPanic, Invalid, Ownership, Result, answer, call, debug_struct, ends_all_work,
     out_without_current, refuse_in_host_function, without_current,
 };
 use crate::capture_state::is_default;
 use crate::capture_state::{Kind, State};
 use crate::context::Context;
-use crate::release::{self, Keep, MAX_RETRIES, relaxed};
+use crate::release::{self, Keep, MAX_RETRIES, create_in, relaxed};
 use cuda_sys::{CUresult, CUstream, CUstream_flags};
 use std::any::Any;
 use std::fmt;
@@ -157,10 +157,8 @@ impl Context {
     #[doc(alias = "cuStreamDestroy")]
     #[inline]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
-        release::drain();
-        let _current = self.enter()?;
-        // SAFETY: `out` passes a valid pointer, and the current context is this one.
-        let raw = out(|place| unsafe {
+        // SAFETY: `create_in` passes a valid pointer, and the current context is this one.
+        let raw = create_in(self, |place| unsafe {
             call!(cuStreamCreateWithPriority(place, options.flags(), options.priority))
         })?;
         let state = State::new(Kind::Stream);

@@ -5,7 +5,7 @@ use super::options::{check_part, check_size};
 use super::physical::PhysicalMemory;
 use crate::call::{Invalid, Rejected, Result, answer, call, out};
 use crate::device::Device;
-use crate::release::{self, Keep, Owned, destroy};
+use crate::release::{self, Keep, Owned, create, destroy};
 use cuda_sys::{
     CUlogicalEndpointFabricHandle, CUlogicalEndpointFlag, CUlogicalEndpointId,
     CUlogicalEndpointIpcHandleType as HandleType, CUlogicalEndpointProp, CUlogicalEndpointType,
@@ -45,9 +45,8 @@ impl EndpointIds {
     #[inline]
     pub fn reserve(count: u32) -> Result<Self> {
         crate::call::init::init()?;
-        release::drain();
-        // SAFETY: `out` passes a valid pointer.
-        let first = out(|place| unsafe { call!(cuLogicalEndpointIdReserve(place, count)) })?;
+        // SAFETY: `create` passes a valid pointer.
+        let first = create(|place| unsafe { call!(cuLogicalEndpointIdReserve(place, count)) })?;
         Ok(Self { ids: Arc::new(Owned::new(Ids { first, count })) })
     }
 

@@ -5,13 +5,11 @@ use super::mapping::Mapping;
 use super::options::{Shareable, check_part, check_size};
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
-use crate::call::{
-    DriverError, Invalid, Rejected, Result, answer, call, debug_struct, newest_or, out,
-};
+use crate::call::{DriverError, Invalid, Rejected, Result, answer, call, debug_struct, newest_or};
 use crate::device::Device;
 use crate::memory::MemoryLocation;
 use crate::memory::pool::MemoryAccess;
-use crate::release::{self, Keep, Owned, destroy};
+use crate::release::{self, Keep, Owned, create, destroy};
 use cuda_sys::{
     CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastGranularity_flags as Granularity,
     CUmulticastObjectProp, CUresult,
@@ -145,14 +143,13 @@ impl MulticastTeam {
     #[doc(alias = "cuMulticastCreate")]
     #[inline]
     pub fn new(options: &MulticastOptions) -> Result<Self> {
-        release::drain();
         let granularity = options.granularity()?;
         let size = options.size;
         check_size(size, granularity)?;
         let properties = options.properties();
         let from = &raw const properties;
-        // SAFETY: the pointers are to variables, of which `out` passes one.
-        let handle = out(|place| unsafe { call!(cuMulticastCreate(place, from)) })
+        // SAFETY: the pointers are to variables, of which `create` passes one.
+        let handle = create(|place| unsafe { call!(cuMulticastCreate(place, from)) })
             .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Self {
             memory: PhysicalMemory::own(handle, size, granularity, MemoryLocation::Host),

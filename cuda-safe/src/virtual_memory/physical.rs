@@ -4,7 +4,7 @@ use super::options::{PhysicalOptions, round_up};
 use crate::call::{Invalid, Result, answer, call, debug_struct, out};
 use crate::device::Device;
 use crate::memory::MemoryLocation;
-use crate::release::{self, Root, destroy, release};
+use crate::release::{Root, create, destroy, release};
 use cuda_sys::{
     CUmemAllocationCompType, CUmemAllocationHandleType, CUmemAllocationProp,
     CUmemGenericAllocationHandle,
@@ -80,7 +80,6 @@ impl PhysicalMemory {
     #[inline]
     pub fn with_options(size: usize, options: &PhysicalOptions) -> Result<Self> {
         crate::call::init::init()?;
-        release::drain();
         options.check_handles()?;
         let granularity = options.check_size(size)?;
         Self::create(size, options, granularity)
@@ -98,8 +97,8 @@ impl PhysicalMemory {
     ) -> Result<Self> {
         let properties = options.properties();
         let from = &raw const properties;
-        // SAFETY: the pointers are to variables, of which `out` passes one.
-        let handle = out(|place| unsafe { call!(cuMemCreate(place, size, from, 0)) })
+        // SAFETY: the pointers are to variables, of which `create` passes one.
+        let handle = create(|place| unsafe { call!(cuMemCreate(place, size, from, 0)) })
             .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Self::own(handle, size, granularity, options.location))
     }

@@ -4,8 +4,8 @@ use super::mapping::Mapping;
 use super::options::{check_multiple, check_within};
 use super::physical::PhysicalMemory;
 use super::range::MappedRange;
-use crate::call::{Rejected, Result, answer, call, count_leak, debug_struct, out};
-use crate::release::{self, Root, destroy, release};
+use crate::call::{Rejected, Result, answer, call, count_leak, debug_struct};
+use crate::release::{self, Root, create, destroy, release};
 use cuda_sys::CUdeviceptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,12 +69,12 @@ impl Reservation {
     #[inline]
     pub fn with_options(size: usize, options: &ReservationOptions) -> Result<Self> {
         crate::call::init::init()?;
-        release::drain();
         let ReservationOptions { alignment, address: wished, _non_exhaustive: () } = *options;
-        // SAFETY: `out` passes a valid pointer.
-        let address =
-            out(|place| unsafe { call!(cuMemAddressReserve(place, size, alignment, wished, 0)) })
-                .map_err(|error| error.with_requested_bytes(size))?;
+        // SAFETY: `create` passes a valid pointer.
+        let address = create(|place| unsafe {
+            call!(cuMemAddressReserve(place, size, alignment, wished, 0))
+        })
+        .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Self { range: Arc::new(Range { address, size, has_leaked: AtomicBool::new(false) }) })
     }
 

@@ -1,8 +1,8 @@
 //! Physical memory that is shared between processes.
 
 use super::physical::PhysicalMemory;
-use crate::call::{Error, Invalid, Result, call, out};
-use crate::release;
+use crate::call::{Error, Invalid, Result, call};
+use crate::release::{self, create};
 use core::ffi::c_void;
 use cuda_sys::{CUmemAllocationHandleType, CUmemFabricHandle, CUresult};
 
@@ -151,10 +151,9 @@ impl PhysicalMemory {
         size: usize,
     ) -> Result<Self> {
         crate::call::init::init()?;
-        release::drain();
-        // SAFETY: `out` passes a valid pointer, and the caller a valid handle.
+        // SAFETY: `create` passes a valid pointer, and the caller a valid handle.
         let handle =
-            out(|place| unsafe { call!(cuMemImportFromShareableHandle(place, from, kind)) })?;
+            create(|place| unsafe { call!(cuMemImportFromShareableHandle(place, from, kind)) })?;
         // SAFETY: the driver has just created the handle, and the caller knows the size.
         unsafe { Self::adopt(handle, size) }
     }

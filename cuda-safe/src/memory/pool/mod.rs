@@ -40,7 +40,7 @@ use crate::context::Context;
 use crate::event::AfterEvents;
 use crate::memory::pool::attribute::{HighWater, PoolAttribute, PoolValue, Settable};
 use crate::memory::pool::frees::FreeEvents;
-use crate::release::{self, After, Destroy, Handle, Keep, Leftover, release};
+use crate::release::{self, After, Destroy, Handle, Keep, Leftover, create_in, release};
 use crate::stream::Stream;
 use cuda_sys::{CUmemoryPool, CUresult};
 use std::any::Any;
@@ -130,15 +130,10 @@ impl MemoryPool {
     #[doc(alias = "cuMemPoolDestroy")]
     #[inline]
     pub fn new(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
-        release::drain();
         let props = options.props(context.device())?;
-        let mut raw = std::ptr::null_mut();
-        {
-            let _current = context.enter()?;
-            // SAFETY: the pointers point to local variables. Properties that the driver does not know
-            // are zero.
-            unsafe { call!(cuMemPoolCreate(&raw mut raw, &raw const props)) }?;
-        }
+        let from = &raw const props;
+        // SAFETY: the pointers are to variables. Properties that the driver does not know are zero.
+        let raw = create_in(context, |place| unsafe { call!(cuMemPoolCreate(place, from)) })?;
         let place = options.location;
         let location = place.unwrap_or(MemoryLocation::Device(context.device()));
         let mut pool = Self::own(raw, context, Some(location), Ownership::Owned);

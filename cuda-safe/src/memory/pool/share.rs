@@ -197,18 +197,14 @@ impl ImportedPool {
         use crate::memory::descriptor::DescriptorArgument;
         use cuda_sys::CUmemAllocationHandleType;
 
-        crate::release::drain();
         let argument = DescriptorArgument::new(descriptor);
         let handle = argument.as_ptr();
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        let mut raw = std::ptr::null_mut();
-        let place = &raw mut raw;
-        {
-            let _current = context.enter()?;
-            // SAFETY: the pointer is to a local variable. The handle is a descriptor that is open
+        let raw = crate::release::create_in(context, |place| {
+            // SAFETY: `create_in` passes a valid pointer. The handle is a descriptor that is open
             // during the call, and the caller guarantees that it is that of a memory pool.
-            unsafe { call!(cuMemPoolImportFromShareableHandle(place, handle, kind, 0)) }?;
-        }
+            unsafe { call!(cuMemPoolImportFromShareableHandle(place, handle, kind, 0)) }
+        })?;
         Ok(Self(MemoryPool::own(raw, context, None, Ownership::Owned)))
     }
 
