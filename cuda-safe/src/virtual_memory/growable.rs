@@ -8,7 +8,7 @@ use super::reservation::Reservation;
 use crate::call::{Answer, Invalid, Result, answer, bytes_of, count_leak};
 use crate::device::Device;
 use crate::event::{Event, LastUse};
-use crate::memory::buffer::slice::{self, device_slices};
+use crate::memory::buffer::slice::device_slices;
 use crate::memory::pool::MemoryAccess;
 use crate::memory::{DeviceSlice, DeviceSliceMut, MemoryLocation};
 use crate::release::{self, may_block};
@@ -17,7 +17,6 @@ use crate::stream::Stream;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use bytemuck::NoUninit;
 use cuda_sys::{CUdeviceptr, CUresult};
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -503,9 +502,3 @@ impl<T> Drop for GrowableBuffer<T> {
 }
 
 device_slices!(GrowableBuffer);
-
-impl<T> fmt::Debug for GrowableBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        slice::debug("GrowableBuffer", &self.as_slice(), f)
-    }
-}

@@ -6,13 +6,12 @@ use crate::manager::ManagerSlot;
 use crate::memory::buffer::allocation::{Allocation, Release};
 use crate::memory::buffer::chunks::{DeviceChunksExact, DeviceChunksExactMut};
 
-use crate::memory::buffer::slice::{self, DeviceSlice, DeviceSliceMut, device_slices};
+use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut, device_slices};
 use crate::release;
 use crate::stream::{Stream, same_context};
 use bytemuck::NoUninit;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
-use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
@@ -451,9 +450,3 @@ impl<T> DeviceBuffer<T> {
 }
 
 device_slices!(DeviceBuffer);
-
-impl<T> fmt::Debug for DeviceBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        slice::debug("DeviceBuffer", &self.as_slice(), f)
-    }
-}

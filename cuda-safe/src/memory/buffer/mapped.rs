@@ -3,12 +3,11 @@
 use crate::call::{Result, call};
 use crate::memory::PinnedBuffer;
 
-use crate::memory::buffer::slice::{self, DeviceSlice, DeviceSliceMut, device_slices};
+use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut, device_slices};
 use crate::release;
 use crate::stream::{Stream, same_context};
 use bytemuck::AnyBitPattern;
 use cuda_sys::CUdeviceptr;
-use std::fmt;
 
 /// Pinned host memory with a device address, bound to a stream. Kernels access it over the bus.
 ///
@@ -134,11 +133,5 @@ device_slices!(MappedBuffer);
 impl<T> Drop for MappedBuffer<T> {
     fn drop(&mut self) {
         self.host.give_back(Some(&self.stream));
-    }
-}
-
-impl<T> fmt::Debug for MappedBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        slice::debug("MappedBuffer", &self.as_slice(), f)
     }
 }

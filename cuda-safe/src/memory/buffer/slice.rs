@@ -216,7 +216,8 @@ impl<T> Clone for DeviceSlice<'_, T> {
 
 impl<T> Copy for DeviceSlice<'_, T> {}
 
-/// Implements the conversions of borrowed buffers to slices, by their methods `as_slice` and `as_mut_slice`.
+/// Implements `Debug` of a buffer, and the conversions of borrowed buffers to slices, by the methods `as_slice` and
+/// `as_mut_slice`.
 macro_rules! device_slices {
     ($buffer:ident) => {
         impl<'a, T> From<&'a $buffer<T>> for DeviceSlice<'a, T> {
@@ -234,6 +235,12 @@ macro_rules! device_slices {
         impl<'a, T> From<&'a mut $buffer<T>> for DeviceSliceMut<'a, T> {
             fn from(buffer: &'a mut $buffer<T>) -> Self {
                 buffer.as_mut_slice()
+            }
+        }
+
+        impl<T> std::fmt::Debug for $buffer<T> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                $crate::memory::buffer::slice::debug(stringify!($buffer), &self.as_slice(), f)
             }
         }
     };
