@@ -172,7 +172,7 @@ fn a_dropped_buffer_is_unmapped_after_the_work_that_uses_it() {
 fn an_ordinary_buffer_is_not_a_mapping() {
     let (_context, stream, _) = need!(stage());
     let buffer = DeviceBuffer::from_slice(&stream, &[1, 2]).expect("memory");
-    let rejected = buffer.into_mapping().expect_err("it is not a mapping");
+    let rejected = buffer.try_into_mapping().expect_err("it is not a mapping");
     assert_eq!(invalid::<()>(Err(rejected.error)), Invalid::NotMapping);
     assert_eq!(rejected.value.to_vec().expect("a copy"), [1, 2]);
 }

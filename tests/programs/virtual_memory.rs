@@ -184,7 +184,7 @@ pub(super) const VIRTUAL_MEMORY: Operations = &[
         let device = s.context().device();
         let memory = PhysicalMemory::new(device, 2 << 20)?;
         s.with(|s, object: &mut MulticastObject| {
-            match object.bind(device, 0, memory) {
+            match object.try_bind(device, 0, memory) {
                 Ok(binding) => s.put(binding),
                 Err(rejected) => s.put(rejected.value),
             }
@@ -196,7 +196,7 @@ pub(super) const VIRTUAL_MEMORY: Operations = &[
         let space = Reservation::new(2 << 20)?;
         let mapping = space.map(0, PhysicalMemory::new(device, 2 << 20)?)?;
         s.with(|s, object: &mut MulticastObject| {
-            match object.bind_mapping(device, 0, mapping) {
+            match object.try_bind_mapping(device, 0, mapping) {
                 Ok(binding) => s.put(binding),
                 Err(rejected) => s.put(rejected.value),
             }
@@ -272,7 +272,7 @@ pub(super) const ENDPOINTS: Operations = &[
         let offset = s.below(2) << 21;
         s.with(|s, endpoint: &mut LogicalEndpoint| {
             let _ = (endpoint.id(), endpoint.size());
-            match endpoint.bind(device, offset, memory) {
+            match endpoint.try_bind(device, offset, memory) {
                 Ok(binding) => s.put(binding),
                 Err(rejected) => s.put(rejected.value),
             }
@@ -284,7 +284,7 @@ pub(super) const ENDPOINTS: Operations = &[
         let (space, offset) = (Reservation::new(2 << 20)?, s.below(2) << 21);
         let mapping = space.map(0, PhysicalMemory::new(device, 2 << 20)?)?;
         s.with(|s, endpoint: &mut LogicalEndpoint| {
-            match endpoint.bind_mapping(device, offset, mapping) {
+            match endpoint.try_bind_mapping(device, offset, mapping) {
                 Ok(binding) => s.put(binding),
                 Err(rejected) => s.put(rejected.value),
             }

@@ -2,7 +2,7 @@
 
 use super::surface::Surface;
 use super::texture::Texture;
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::launch::{Argument, LaunchArgument, Param, sealed};
 use cuda_sys::{CUsurfObject, CUtexObject};
 

@@ -1,8 +1,7 @@
 //! Copies of the texels of arrays in a batch.
 
 use crate::array::{ArrayMut, ArrayRef, Side, Texel, copy};
-use crate::call::error::Result;
-use crate::call::region::{Extent, Region};
+use crate::call::{Extent, Region, Result};
 pub(crate) use crate::memory::copy::batch::CopyBatch;
 pub(crate) use crate::memory::copy::batch::volume::{Volume, pointer};
 pub(crate) use crate::memory::copy::volume::Copy;

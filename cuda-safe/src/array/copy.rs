@@ -7,10 +7,9 @@
 use super::owned::Array;
 use super::part::{ArrayMut, ArrayRef};
 use super::texel::Texel;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{answer, call, copy_without_current};
-use crate::call::region::{Extent, Region};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Extent, Region, Rejected, Result, answer, call, copy_without_current, refuse_in_host_function,
+};
 use crate::capture_state::Operation;
 use crate::memory::{DeviceSlice, DeviceSliceMut, Pending, Pinned, same_length};
 use crate::release;
@@ -237,11 +236,20 @@ impl<T: Texel> ArrayMut<'_, T> {
     /// Calls `cuMemcpy3DAsync(&copy, stream)`. See [`DeviceSliceMut::copy_from_pinned`].
     ///
     /// # Errors
-    /// See [`DeviceSliceMut::copy_from_pinned`]. The source is returned with the error.
+    /// See [`DeviceSliceMut::copy_from_pinned`]. On an error, the source is dropped.
+    /// [`try_copy_from_pinned`](Self::try_copy_from_pinned) returns it with the error.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
     #[doc(alias = "cuMemcpy3DAsync")]
-    pub fn copy_from_pinned<H: Pinned<T>>(
+    pub fn copy_from_pinned<H: Pinned<T>>(&mut self, source: H) -> Result<Pending<T, H>> {
+        Ok(self.try_copy_from_pinned(source)?)
+    }
+
+    /// Does the same as [`copy_from_pinned`](Self::copy_from_pinned), but returns the source with the error.
+    ///
+    /// # Errors
+    /// See [`copy_from_pinned`](Self::copy_from_pinned).
+    pub fn try_copy_from_pinned<H: Pinned<T>>(
         &mut self,
         source: H,
     ) -> Result<Pending<T, H>, Rejected<H>> {
@@ -346,11 +354,23 @@ impl<T: Texel> ArrayRef<'_, T> {
     /// Calls `cuMemcpy3DAsync(&copy, stream)`. See [`DeviceSlice::copy_to_pinned`].
     ///
     /// # Errors
-    /// See [`DeviceSlice::copy_to_pinned`]. The target is returned with the error.
+    /// See [`DeviceSlice::copy_to_pinned`]. On an error, the target is dropped.
+    /// [`try_copy_to_pinned`](Self::try_copy_to_pinned) returns it with the error.
     ///
     /// Since CUDA 3.2. Raw: [`cuMemcpy3DAsync_v2`](fn@cuda_sys::cuMemcpy3DAsync_v2).
     #[doc(alias = "cuMemcpy3DAsync")]
-    pub fn copy_to_pinned<H: Pinned<T>>(&self, target: H) -> Result<Pending<T, H>, Rejected<H>> {
+    pub fn copy_to_pinned<H: Pinned<T>>(&self, target: H) -> Result<Pending<T, H>> {
+        Ok(self.try_copy_to_pinned(target)?)
+    }
+
+    /// Does the same as [`copy_to_pinned`](Self::copy_to_pinned), but returns the target with the error.
+    ///
+    /// # Errors
+    /// See [`copy_to_pinned`](Self::copy_to_pinned).
+    pub fn try_copy_to_pinned<H: Pinned<T>>(
+        &self,
+        target: H,
+    ) -> Result<Pending<T, H>, Rejected<H>> {
         let host = Side::host(target.start(), self.extent());
         let copy = copy::<T>(self.extent(), &Side::array(self), &host);
         DeviceSlice::new(0, self.len(), self.stream()).copy_pinned(target, |_, stream| {

@@ -3,7 +3,7 @@
 
 use super::shape::{ArrayOptions, ArrayShape};
 use super::{array_error, texture_error};
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::device::Device;
 use crate::device::attribute;
 use crate::device::attribute::Attribute;

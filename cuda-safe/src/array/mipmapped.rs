@@ -6,10 +6,8 @@ use super::owned::{create, descriptor_of, move_between};
 use super::part::{ArrayMut, ArrayRef, RawArray};
 use super::shape::{ArrayOptions, ArrayShape};
 use super::texel::{Texel, check_texel};
-use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call, without_current};
-use crate::call::ownership::{Ownership, expect_handle};
-use crate::release::{self, After, Destroy, Handle, release};
+use crate::call::{Ownership, Result, answer, call, expect_handle, out_without_current};
+use crate::release::{Handle, destroy, release};
 use crate::stream::Stream;
 use cuda_sys::{CUarray, CUmipmappedArray};
 use std::any::Any;
@@ -94,14 +92,12 @@ impl<T> MipmappedArray<T> {
         T: Texel,
     {
         check_texel::<T>();
-        release::drain();
         check_array(&stream.context().device(), shape, options, true)?;
         check_levels(shape, levels)?;
         let descriptor = shape.descriptor::<T>(options);
-        let mut raw = std::ptr::null_mut();
-        create(stream, || {
-            let (place, from) = (&raw mut raw, &raw const descriptor);
-            // SAFETY: the pointers refer to local variables, and the context of the stream is current.
+        let from = &raw const descriptor;
+        let raw = create(stream, |place| {
+            // SAFETY: the pointers are to variables, and the context of the stream is current.
             unsafe { call!(cuMipmappedArrayCreate(place, from, levels)) }
         })
         .map_err(|error| {
@@ -230,13 +226,11 @@ impl<T> MipmappedArray<T> {
     }
 
     fn find_level(&self, level: u32) -> Result<CUarray> {
-        let mut raw = std::ptr::null_mut();
-        let (place, array) = (&raw mut raw, self.raw.0);
-        without_current(self.stream.context(), || {
-            // SAFETY: the array is alive, and the pointer refers to a local variable.
-            unsafe { answer!(cuMipmappedArrayGetLevel(place, array, level)) }
-        })?;
-        Ok(raw)
+        let array = self.raw.0;
+        // SAFETY: the array is alive, and `out` passes a valid pointer.
+        out_without_current(self.stream.context(), |place| unsafe {
+            answer!(cuMipmappedArrayGetLevel(place, array, level))
+        })
     }
 
     /// Borrows a level for reading. Level 0 is the largest.
@@ -316,23 +310,11 @@ fn check_levels(shape: ArrayShape, levels: u32) -> Result<()> {
     Err(array_error("the number of levels", problem))
 }
 
-impl Destroy for Handle<CUmipmappedArray> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a mipmapped CUDA array"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
-        // work on its stream was waited for, and the driver waits for all other work.
-        unsafe { answer!(cuMipmappedArrayDestroy(self.0)) }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::Uses
-    }
+destroy! {
+    Handle<CUmipmappedArray> as "a mipmapped CUDA array", after Uses;
+    // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
+    // work on its stream was waited for, and the driver waits for all other work.
+    |its| unsafe { answer!(cuMipmappedArrayDestroy(its.0)) }
 }
 
 impl<T> Drop for MipmappedArray<T> {

@@ -52,8 +52,7 @@ pub use texture::{LinearSource, Texture, TextureSource};
 
 pub(crate) use copy::{Side, copy};
 
-use crate::call::error::Error;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid};
 
 /// Returns an error about an array. `what` is the rejected property.
 #[cold]

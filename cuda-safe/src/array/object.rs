@@ -5,11 +5,9 @@
 //! context (measured, driver 580). So an object is destroyed in its context, after the work that uses it.
 
 use super::owned::create;
-use crate::call::current::Entered;
-use crate::call::error::{Error, Result};
-use crate::call::function::{Answer, answer};
+use crate::call::{Answer, Entered, Error, Result, answer};
 use crate::event::{Event, LastUse};
-use crate::release::{self, Destroy, release};
+use crate::release::{Destroy, release};
 use crate::stream::Stream;
 use cuda_sys::CUresult;
 
@@ -40,10 +38,8 @@ impl Object {
         stream: &Stream,
         make: impl FnOnce(*mut u64) -> Result<()>,
     ) -> Result<Self> {
-        release::drain();
         let end = stream.context().event()?;
-        let mut raw = 0;
-        create(stream, || make(&raw mut raw))?;
+        let raw = create(stream, make)?;
         Ok(Self { raw, kind, end, stream: stream.clone() })
     }
 

@@ -4,14 +4,13 @@ use super::limits::check_array;
 use super::part::{ArrayMut, ArrayRef, RawArray};
 use super::shape::{ArrayDescriptor, ArrayOptions, ArrayShape};
 use super::texel::{Texel, check_texel};
-use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call};
-use crate::call::invalid::Invalid;
-use crate::call::ownership::{Ownership, expect_handle};
+use crate::call::{
+    Invalid, Ownership, Result, answer, call, expect_handle, out, out_without_current,
+};
 use crate::capture_state::Operation;
-use crate::release::{self, After, Destroy, Handle, relaxed, release};
+use crate::release::{self, Handle, destroy, relaxed, release};
 use crate::stream::{Stream, same_context};
-use cuda_sys::{CUDA_ARRAY3D_DESCRIPTOR, CUarray};
+use cuda_sys::{CUarray, Zeroable};
 use std::any::Any;
 use std::marker::PhantomData;
 
@@ -80,16 +79,12 @@ impl<T> Array<T> {
         T: Texel,
     {
         check_texel::<T>();
-        release::drain();
         check_array(&stream.context().device(), shape, options, false)?;
         let descriptor = shape.descriptor::<T>(options);
-        let mut raw = std::ptr::null_mut();
-        create(stream, || {
-            let (place, from) = (&raw mut raw, &raw const descriptor);
-            // SAFETY: the pointers refer to local variables, and the context of the stream is current.
-            unsafe { call!(cuArray3DCreate_v2(place, from)) }
-        })
-        .map_err(|error| error.with_requested_bytes(shape.bytes::<T>()))?;
+        let from = &raw const descriptor;
+        // SAFETY: the pointers are to variables, and the context of the stream is current.
+        let raw = create(stream, |place| unsafe { call!(cuArray3DCreate_v2(place, from)) })
+            .map_err(|error| error.with_requested_bytes(shape.bytes::<T>()))?;
         Ok(Self::own(raw, shape, options, Ownership::Owned, stream))
     }
 
@@ -293,48 +288,37 @@ pub(super) fn move_between(from: &mut Stream, to: &Stream, is_owned: bool) -> Re
     Ok(())
 }
 
-/// Makes a call that allocates an array, with the context of the stream current. Captures of other streams
-/// are not disturbed.
+/// Returns the handle that a call creates, with the context of the stream current. Captures of other streams are
+/// not disturbed.
 ///
 /// # Errors
 /// [`Invalid::StreamIsCaptured`]; errors of the call.
-pub(super) fn create(stream: &Stream, allocate: impl FnOnce() -> Result<()>) -> Result<()> {
+pub(super) fn create<T: Zeroable>(
+    stream: &Stream,
+    create: impl FnOnce(*mut T) -> Result<()>,
+) -> Result<T> {
+    release::drain();
     let _call = stream.uncaptured(Operation::Allocate)?;
     let _current = stream.context().enter()?;
-    relaxed(allocate)
+    relaxed(|| out(create))
 }
 
 /// # Safety
 /// The handle is an array.
 #[inline]
 pub(super) unsafe fn descriptor_of(raw: CUarray, stream: &Stream) -> Result<ArrayDescriptor> {
-    let mut descriptor = CUDA_ARRAY3D_DESCRIPTOR::default();
-    let place = &raw mut descriptor;
-    crate::call::function::without_current(stream.context(), || {
-        // SAFETY: the handle is an array, as the caller promises, and the pointer refers to a local
-        // variable.
-        unsafe { answer!(cuArray3DGetDescriptor_v2(place, raw)) }
+    // SAFETY: the handle is an array, as the caller promises, and `out` passes a valid pointer.
+    let descriptor = out_without_current(stream.context(), |place| unsafe {
+        answer!(cuArray3DGetDescriptor_v2(place, raw))
     })?;
     Ok(ArrayDescriptor::from_raw(&descriptor))
 }
 
-impl Destroy for Handle<CUarray> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a CUDA array"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
-        // work on its stream was waited for, and the driver waits for all other work.
-        unsafe { answer!(cuArrayDestroy(self.0)) }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::Uses
-    }
+destroy! {
+    Handle<CUarray> as "a CUDA array", after Uses;
+    // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
+    // work on its stream was waited for, and the driver waits for all other work.
+    |its| unsafe { answer!(cuArrayDestroy(its.0)) }
 }
 
 impl<T> Drop for Array<T> {

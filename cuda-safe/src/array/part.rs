@@ -4,8 +4,7 @@ use super::array_error;
 use super::mipmapped::MipmappedArray;
 use super::owned::Array;
 use super::shape::{ArrayOptions, ArrayShape};
-use crate::call::error::Result;
-use crate::call::region::Extent;
+use crate::call::{Extent, Result, debug_struct};
 use crate::stream::Stream;
 use cuda_sys::CUarray;
 use std::fmt;
@@ -232,16 +231,10 @@ impl<'a, T> From<&'a mut Array<T>> for ArrayMut<'a, T> {
     }
 }
 
-impl<T> fmt::Debug for ArrayRef<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ArrayRef")
-            .field("raw", &self.raw.0)
-            .field("texel", &std::any::type_name::<T>())
-            .field("shape", &self.shape)
-            .field("at", &self.at)
-            .field("extent", &self.extent)
-            .field("stream", self.stream)
-            .finish_non_exhaustive()
+debug_struct! {
+    [T] ArrayRef<'_, T> |its| {
+        raw: its.raw.0, texel: std::any::type_name::<T>(), shape: its.shape, at: its.at, extent: its.extent,
+        stream: its.stream, ..
     }
 }
 
@@ -257,14 +250,9 @@ impl<T> fmt::Debug for Array<T> {
     }
 }
 
-impl<T> fmt::Debug for MipmappedArray<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MipmappedArray")
-            .field("raw", &self.as_raw())
-            .field("texel", &std::any::type_name::<T>())
-            .field("shape", &self.shape())
-            .field("levels", &self.levels())
-            .field("stream", self.stream())
-            .finish_non_exhaustive()
+debug_struct! {
+    [T] MipmappedArray<T> |its| {
+        raw: its.as_raw(), texel: std::any::type_name::<T>(), shape: its.shape(), levels: its.levels(),
+        stream: its.stream(), ..
     }
 }

@@ -2,7 +2,7 @@
 
 use super::texel::{Texel, TexelFormat};
 use super::texture_error;
-use crate::call::error::Result;
+use crate::call::{Result, c_enum};
 use cuda_sys::{
     CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION, CU_TRSF_NORMALIZED_COORDINATES,
     CU_TRSF_READ_AS_INTEGER, CU_TRSF_SEAMLESS_CUBEMAP, CU_TRSF_SRGB, CUDA_TEXTURE_DESC,
@@ -47,29 +47,33 @@ pub struct Sampler {
     pub _non_exhaustive: (),
 }
 
-/// What coordinates outside of a texture mean. C: `CUaddress_mode`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum AddressMode {
-    /// The texture is repeated. Only with [normalized coordinates](Sampler::normalized_coordinates).
-    Wrap,
-    /// The nearest texel.
-    #[default]
-    Clamp,
-    /// The texture is repeated, reversed each time. Only with
-    /// [normalized coordinates](Sampler::normalized_coordinates).
-    Mirror,
-    /// The [border color](Sampler::border_color).
-    Border,
+c_enum! {
+    /// What coordinates outside of a texture mean. C: `CUaddress_mode`.
+    #[derive(Default)]
+    pub enum AddressMode = CUaddress_mode {
+        /// The texture is repeated. Only with [normalized coordinates](Sampler::normalized_coordinates).
+        Wrap = CU_TR_ADDRESS_MODE_WRAP,
+        /// The nearest texel.
+        #[default]
+        Clamp = CU_TR_ADDRESS_MODE_CLAMP,
+        /// The texture is repeated, reversed each time. Only with
+        /// [normalized coordinates](Sampler::normalized_coordinates).
+        Mirror = CU_TR_ADDRESS_MODE_MIRROR,
+        /// The [border color](Sampler::border_color).
+        Border = CU_TR_ADDRESS_MODE_BORDER,
+    }
 }
 
-/// How texels are combined. C: `CUfilter_mode`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum FilterMode {
-    /// The nearest texel.
-    #[default]
-    Point,
-    /// Interpolation between the texels around the coordinates. The weights have 8 bits.
-    Linear,
+c_enum! {
+    /// How texels are combined. C: `CUfilter_mode`.
+    #[derive(Default)]
+    pub enum FilterMode = CUfilter_mode {
+        /// The nearest texel.
+        #[default]
+        Point = CU_TR_FILTER_MODE_POINT,
+        /// Interpolation between the texels around the coordinates. The weights have 8 bits.
+        Linear = CU_TR_FILTER_MODE_LINEAR,
+    }
 }
 
 /// What kernels read from texels of integers. C: `CU_TRSF_READ_AS_INTEGER`.
@@ -100,45 +104,6 @@ impl ReadMode {
     #[inline]
     fn is_integer(self, format: TexelFormat) -> bool {
         self == Self::Element && format.is_integer()
-    }
-}
-
-impl AddressMode {
-    const ALL: [(Self, CUaddress_mode); 4] = [
-        (Self::Wrap, CUaddress_mode::CU_TR_ADDRESS_MODE_WRAP),
-        (Self::Clamp, CUaddress_mode::CU_TR_ADDRESS_MODE_CLAMP),
-        (Self::Mirror, CUaddress_mode::CU_TR_ADDRESS_MODE_MIRROR),
-        (Self::Border, CUaddress_mode::CU_TR_ADDRESS_MODE_BORDER),
-    ];
-
-    #[inline]
-    fn raw(self) -> CUaddress_mode {
-        Self::ALL[self as usize].1
-    }
-
-    #[inline]
-    fn from_raw(raw: CUaddress_mode) -> Self {
-        let found = Self::ALL.iter().find(|(_, its)| *its == raw);
-        // The driver accepts no other value.
-        found.map_or(Self::Clamp, |(mode, _)| *mode)
-    }
-}
-
-impl FilterMode {
-    #[inline]
-    fn raw(self) -> CUfilter_mode {
-        match self {
-            Self::Point => CUfilter_mode::CU_TR_FILTER_MODE_POINT,
-            Self::Linear => CUfilter_mode::CU_TR_FILTER_MODE_LINEAR,
-        }
-    }
-
-    #[inline]
-    fn from_raw(raw: CUfilter_mode) -> Self {
-        match raw == CUfilter_mode::CU_TR_FILTER_MODE_LINEAR {
-            true => Self::Linear,
-            false => Self::Point,
-        }
     }
 }
 
@@ -231,8 +196,11 @@ impl Sampler {
         let has = |flag: u32| raw.flags & flag != 0;
         let reads_fractions = format.is_integer() && !has(CU_TRSF_READ_AS_INTEGER);
         Self {
-            address_modes: raw.addressMode.map(AddressMode::from_raw),
-            filter: FilterMode::from_raw(raw.filterMode),
+            // The driver accepts no values but those of the enums.
+            address_modes: raw
+                .addressMode
+                .map(|its| AddressMode::from_raw(its).unwrap_or_default()),
+            filter: FilterMode::from_raw(raw.filterMode).unwrap_or_default(),
             read: match reads_fractions {
                 true => ReadMode::Normalized,
                 false => ReadMode::Element,
@@ -241,7 +209,7 @@ impl Sampler {
             border_color: raw.borderColor,
             srgb: has(CU_TRSF_SRGB),
             max_anisotropy: raw.maxAnisotropy,
-            mipmap_filter: FilterMode::from_raw(raw.mipmapFilterMode),
+            mipmap_filter: FilterMode::from_raw(raw.mipmapFilterMode).unwrap_or_default(),
             mipmap_level_bias: raw.mipmapLevelBias,
             min_mipmap_level: raw.minMipmapLevelClamp,
             max_mipmap_level: raw.maxMipmapLevelClamp,

@@ -2,8 +2,7 @@
 
 use super::array_error;
 use super::texel::{Texel, TexelFormat};
-use crate::call::error::Result;
-use crate::call::region::Extent;
+use crate::call::{Extent, Result};
 use cuda_sys::{
     CUDA_ARRAY3D_CUBEMAP, CUDA_ARRAY3D_DESCRIPTOR, CUDA_ARRAY3D_LAYERED, CUDA_ARRAY3D_SURFACE_LDST,
     CUDA_ARRAY3D_TEXTURE_GATHER,

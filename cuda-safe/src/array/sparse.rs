@@ -6,23 +6,20 @@ use super::owned::{Array, create};
 use super::part::{ArrayMut, ArrayRef, RawArray};
 use super::shape::{ArrayOptions, ArrayShape};
 use super::texel::{Texel, check_texel};
-use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call, without_current};
-use crate::call::region::Extent;
-use crate::call::report::count_leak;
+use crate::call::{
+    Extent, Result, answer, call, count_leak, debug_struct, out_without_current, without_current,
+};
 use crate::capture_state::Operation;
 use crate::device::attribute::SPARSE_CUDA_ARRAY_SUPPORTED;
-use crate::release::{self, After, Destroy, KeepAlive, release};
+use crate::release::{self, Keep, destroy, release};
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use crate::virtual_memory::PhysicalMemory;
 use cuda_sys::{
-    CUDA_ARRAY_SPARSE_PROPERTIES, CUDA_ARRAY3D_SPARSE, CUarray, CUarrayMapInfo,
-    CUarraySparseSubresourceType, CUmemGenericAllocationHandle, CUmemHandleType,
-    CUmemOperationType, CUresourcetype, Zeroable,
+    CUDA_ARRAY3D_SPARSE, CUarray, CUarrayMapInfo, CUarraySparseSubresourceType,
+    CUmemGenericAllocationHandle, CUmemHandleType, CUmemOperationType, CUresourcetype, Zeroable,
 };
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::PoisonError;
 
 /// The alignment of the memory of a tile, which is its size on current devices.
@@ -113,7 +110,6 @@ impl<T> SparseArray<T> {
         T: Texel,
     {
         check_texel::<T>();
-        release::drain();
         let device = stream.context().device();
         if !device.attribute(SPARSE_CUDA_ARRAY_SUPPORTED)? {
             return Err(array_error("the device", "it has no sparse arrays"));
@@ -126,12 +122,9 @@ impl<T> SparseArray<T> {
         check_array(&device, shape, options, false)?;
         let mut descriptor = shape.descriptor::<T>(options);
         descriptor.Flags |= CUDA_ARRAY3D_SPARSE;
-        let mut raw = std::ptr::null_mut();
-        create(stream, || {
-            let (place, from) = (&raw mut raw, &raw const descriptor);
-            // SAFETY: the pointers refer to local variables, and the context of the stream is current.
-            unsafe { call!(cuArray3DCreate_v2(place, from)) }
-        })?;
+        let from = &raw const descriptor;
+        // SAFETY: the pointers are to variables, and the context of the stream is current.
+        let raw = create(stream, |place| unsafe { call!(cuArray3DCreate_v2(place, from)) })?;
         // Owned from here on, so errors destroy it.
         let mut array = Self {
             array: Array::borrow(raw, shape, options, stream),
@@ -150,11 +143,10 @@ impl<T> SparseArray<T> {
     }
 
     fn find_tile(&self) -> Result<Extent> {
-        let mut properties = CUDA_ARRAY_SPARSE_PROPERTIES::zeroed();
-        let (place, array) = (&raw mut properties, self.as_raw());
-        without_current(self.stream().context(), || {
-            // SAFETY: the array is alive, and the pointer refers to a local variable.
-            unsafe { answer!(cuArrayGetSparseProperties(place, array)) }
+        let array = self.as_raw();
+        // SAFETY: the array is alive, and `out` passes a valid pointer.
+        let properties = out_without_current(self.stream().context(), |place| unsafe {
+            answer!(cuArrayGetSparseProperties(place, array))
         })?;
         let its = properties.tileExtent;
         let [width, height, depth] = [its.width, its.height, its.depth].map(|its| its as usize);
@@ -420,27 +412,15 @@ struct SparseHandle {
     memory: Mutex<Vec<PhysicalMemory>>,
 }
 
-impl Destroy for SparseHandle {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a sparse CUDA array"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
-        // work on its stream was waited for, and the driver waits for all other work.
-        unsafe { answer!(cuArrayDestroy(self.raw.0)) }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::Uses
-    }
+destroy! {
+    SparseHandle as "a sparse CUDA array", after Uses;
+    // SAFETY: this value stands for the array, and the caller promises that this is the first call. The
+    // work on its stream was waited for, and the driver waits for all other work.
+    |its| unsafe { answer!(cuArrayDestroy(its.raw.0)) };
 
     /// Leaks the memory, because tiles of the array are mapped to it.
     #[inline]
-    fn has_leaked(&self, _: &dyn KeepAlive) {
+    fn has_leaked(&self, _: &dyn Keep) {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         for memory in memory.drain(..) {
             let _handle = memory.into_raw();
@@ -459,15 +439,9 @@ impl<T> Drop for SparseArray<T> {
     }
 }
 
-impl<T> fmt::Debug for SparseArray<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SparseArray")
-            .field("raw", &self.as_raw())
-            .field("texel", &std::any::type_name::<T>())
-            .field("shape", &self.shape())
-            .field("tile", &self.tile)
-            .field("mapped_tiles", &self.mapped.len())
-            .field("stream", self.stream())
-            .finish_non_exhaustive()
+debug_struct! {
+    [T] SparseArray<T> |its| {
+        raw: its.as_raw(), texel: std::any::type_name::<T>(), shape: its.shape(), tile: its.tile,
+        mapped_tiles: its.mapped.len(), stream: its.stream(), ..
     }
 }

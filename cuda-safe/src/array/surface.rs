@@ -7,11 +7,9 @@ use super::sparse::SparseArray;
 use super::texel::{Texel, check_texel};
 use super::texture::of_part;
 use super::texture_error;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::call;
+use crate::call::{Rejected, Result, call, debug_struct};
 use crate::stream::Stream;
 use cuda_sys::{CUDA_RESOURCE_DESC, CUsurfObject};
-use std::fmt;
 
 /// A surface object: an array that kernels read and write. It owns the array or borrows it mutably, and is
 /// an argument of kernels for a parameter of the type [`SurfaceObject`](super::SurfaceObject)
@@ -189,11 +187,6 @@ impl<S> Surface<S> {
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Surface<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surface")
-            .field("raw", &self.as_raw())
-            .field("target", &self.target)
-            .finish_non_exhaustive()
-    }
+debug_struct! {
+    [S: std::fmt::Debug] Surface<S> |its| { raw: its.as_raw(), target: its.target, .. }
 }

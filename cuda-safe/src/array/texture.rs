@@ -9,15 +9,12 @@ use super::sampler::{ReadMode, Sampler};
 use super::sparse::SparseArray;
 use super::texel::{Texel, TexelFormat, check_texel};
 use super::texture_error;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::call;
+use crate::call::{Rejected, Result, call, debug_struct, out};
 use crate::memory::{DeviceBuffer, DeviceSlice, PitchedBuffer};
 use crate::stream::Stream;
 use cuda_sys::{
-    CUDA_RESOURCE_DESC, CUDA_TEXTURE_DESC, CUarray, CUmipmappedArray, CUresourcetype, CUtexObject,
-    Zeroable,
+    CUDA_RESOURCE_DESC, CUarray, CUmipmappedArray, CUresourcetype, CUtexObject, Zeroable,
 };
-use std::fmt;
 
 /// A texture object: memory that kernels sample. It owns or borrows the memory, and is an argument of
 /// kernels for a parameter of the type [`TextureObject`](super::TextureObject) (`cudaTextureObject_t` in
@@ -316,19 +313,13 @@ impl<S> Texture<S> {
     /// Since CUDA 5.0. Raw: [`cuTexObjectGetTextureDesc`](fn@cuda_sys::cuTexObjectGetTextureDesc).
     #[doc(alias = "cuTexObjectGetTextureDesc")]
     pub fn sampler(&self) -> Result<Sampler> {
-        let mut raw = CUDA_TEXTURE_DESC::zeroed();
         let _current = self.stream().context().enter()?;
-        // SAFETY: the object is alive, its context is current, and the pointer refers to a local variable.
-        unsafe { call!(cuTexObjectGetTextureDesc(&raw mut raw, self.as_raw())) }?;
+        // SAFETY: the object is alive, its context is current, and `out` passes a valid pointer.
+        let raw = out(|place| unsafe { call!(cuTexObjectGetTextureDesc(place, self.as_raw())) })?;
         Ok(Sampler::from_raw(&raw, self.format))
     }
 }
 
-impl<S: fmt::Debug> fmt::Debug for Texture<S> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Texture")
-            .field("raw", &self.as_raw())
-            .field("source", &self.source)
-            .finish_non_exhaustive()
-    }
+debug_struct! {
+    [S: std::fmt::Debug] Texture<S> |its| { raw: its.as_raw(), source: its.source, .. }
 }

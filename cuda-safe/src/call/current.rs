@@ -1,7 +1,7 @@
 //! Making a context current for one call.
 
 use crate::call::error::{Error, Result};
-use crate::call::function::call;
+use crate::call::function::{call, out};
 use crate::call::invalid::Invalid;
 use crate::call::report::{Report, count_leak, report};
 use cuda_sys::CUcontext;
@@ -67,10 +67,8 @@ pub(crate) fn leak_on_stack<C: ContextHandle + ?Sized>(context: &C) {
 /// Returns the current context of this thread, or null if there is none.
 #[inline]
 pub(crate) fn current() -> Result<CUcontext> {
-    let mut current = std::ptr::null_mut();
-    // SAFETY: the pointer is to a local.
-    unsafe { call!(cuCtxGetCurrent(&raw mut current)) }?;
-    Ok(current)
+    // SAFETY: `out` passes a valid pointer.
+    out(|place| unsafe { call!(cuCtxGetCurrent(place)) })
 }
 
 /// Makes a context current. Returns whether it was pushed.

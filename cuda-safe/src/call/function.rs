@@ -3,7 +3,7 @@
 use crate::call::current::{ContextHandle, Entered};
 use crate::call::error::{DriverError, Error, Result};
 use crate::call::fork;
-use cuda_sys::{CUresult, Function, Unavailable};
+use cuda_sys::{CUresult, Function, Unavailable, Zeroable};
 
 /// Calls a driver function. `unsafe { call!(cuStreamQuery(stream)) }` returns a `Result<()>` whose error
 /// names the function. (In a forked child `cuda-sys` does not call the driver.)
@@ -169,6 +169,30 @@ fn copy_under_current<O: Outcome>(
         }
         result => under_current(result, context, || copy().result()),
     }
+}
+
+/// Returns the value that `call` writes through its pointer. The pointer is to zeros, and valid until `call`
+/// returns.
+///
+/// ```text
+/// // SAFETY: the device exists, and `out` passes a valid pointer.
+/// let bytes = out(|place| unsafe { call!(cuDeviceTotalMem_v2(place, self.raw)) })?;
+/// ```
+#[inline(always)]
+pub(crate) fn out<T: Zeroable>(call: impl FnOnce(*mut T) -> Result<()>) -> Result<T> {
+    let mut value = T::zeroed();
+    call(&raw mut value)?;
+    Ok(value)
+}
+
+/// Returns the value that a call writes through its pointer, as [`out`] does. The call needs no current context:
+/// see [`without_current`].
+#[inline(always)]
+pub(crate) fn out_without_current<T: Zeroable, O: Outcome>(
+    context: &(impl ContextHandle + ?Sized),
+    mut call: impl FnMut(*mut T) -> O,
+) -> Result<T> {
+    out(|place| without_current(context, || call(place)))
 }
 
 /// Repeats a call that failed, with `context` current, if the driver requires that. This is the rare

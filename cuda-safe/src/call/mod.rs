@@ -1,8 +1,10 @@
 //! How a driver call is made: the macros for calls, errors, current contexts, forked processes, and the code that
 //! runs in host functions. This room knows no object of the driver.
 
+pub(crate) mod c_enum;
 pub(crate) mod closures;
 pub(crate) mod current;
+pub(crate) mod debug;
 pub(crate) mod driver_log;
 pub mod error;
 pub(crate) mod fork;
@@ -14,4 +16,30 @@ pub(crate) mod ownership;
 pub(crate) mod region;
 pub(crate) mod report;
 pub(crate) mod size;
+pub(crate) mod texts;
 pub(crate) mod zone;
+
+pub(crate) use c_enum::c_enum;
+pub(crate) use closures::{Closures, argument};
+pub(crate) use current::{
+    ContextHandle, Entered, current, expect_current, leak_on_stack, pop, push, set_current,
+    with_raw_current,
+};
+pub(crate) use debug::debug_struct;
+pub(crate) use error::{
+    CompileError, DriverError, Error, LaunchError, LaunchLimit, Rejected, Result, ends_all_work,
+    is_fatal,
+};
+pub(crate) use function::{
+    Answer, Outcome, answer, call, check, copy_without_current, fail, newest_or, out,
+    out_without_current, under_current, without_current,
+};
+pub(crate) use host_panic::HostPanic;
+pub(crate) use invalid::Invalid;
+pub(crate) use ownership::{Ownership, expect_handle};
+pub(crate) use region::{Extent, Region};
+pub(crate) use report::{Report, count_leak, report};
+pub(crate) use size::{bytes_of, expect_memory};
+pub(crate) use zone::{
+    in_host_function, in_report_hook, refuse_in_host_function, run_host_function, run_report_hook,
+};

@@ -2,8 +2,7 @@
 
 use super::Capture;
 use super::destination::{Destination, OnFailure};
-use crate::call::error::{DriverError, Error, Result};
-use crate::call::function::{call, newest_or, without_current};
+use crate::call::{DriverError, Error, Result, call, newest_or, without_current};
 use crate::graph::{Before, CaptureDependency, EdgeKind, Graph, Node, kind};
 use crate::stream::Stream;
 use cuda_sys::{

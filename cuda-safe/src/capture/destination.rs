@@ -1,7 +1,7 @@
 //! The graph that a capture adds nodes to.
 
 use super::recapture::Changes;
-use crate::call::report::count_leak;
+use crate::call::count_leak;
 use crate::capture_state::Retain;
 use crate::graph::Retained;
 use crate::graph::{Before, BodyPlace, Graph};

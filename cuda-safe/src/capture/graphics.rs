@@ -1,10 +1,7 @@
 //! Captures into the commands of a graphics API (CIG, CUDA in Graphics).
 
 use super::has_not_begun;
-use crate::call::error::{Error, Result};
-use crate::call::fork;
-use crate::call::function::{answer, call, without_current};
-use crate::call::report::{Report, report};
+use crate::call::{Error, Report, Result, answer, call, fork, report, without_current};
 use crate::capture_state::Open;
 use crate::release;
 use crate::stream::Stream;

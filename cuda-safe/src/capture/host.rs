@@ -1,9 +1,6 @@
 //! Host functions in captures.
 
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
-use crate::call::invalid::Invalid;
-use crate::call::report::count_leak;
+use crate::call::{Invalid, Result, answer, count_leak, without_current};
 use crate::capture_state::{CapturedBy, Operation};
 use crate::graph::HostFunction;
 use crate::graph::Retained;

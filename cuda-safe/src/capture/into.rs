@@ -2,9 +2,7 @@
 
 use super::destination::{Around, Destination, OnFailure};
 use super::{Capture, CaptureMode};
-use crate::call::error::{Error, Rejected, Result};
-use crate::call::function::answer;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Rejected, Result, answer};
 use crate::graph::{BodyPlace, Graph, Node, NodeId, kind};
 use crate::stream::{Stream, same_context};
 

@@ -12,10 +12,10 @@ pub use crate::stream::CaptureMode;
 pub use graphics::{GraphicsCapture, GraphicsCommands};
 pub use recapture::{Recapture, RecapturedNode};
 
-use crate::call::error::{Error, Rejected, Result};
-use crate::call::fork;
-use crate::call::function::{Outcome, answer, without_current};
-use crate::call::report::{Report, report};
+use crate::call::{
+    Error, Outcome, Rejected, Report, Result, answer, c_enum, fork, out_without_current, report,
+    without_current,
+};
 use crate::capture::destination::{Destination, OnFailure};
 use crate::capture_state::{DriverStatus, Open};
 use crate::graph::Graph;
@@ -25,30 +25,16 @@ use cuda_sys::{CUgraph, CUresult, CUstreamCaptureStatus};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// The capture status of a stream (`CUstreamCaptureStatus`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CaptureStatus {
-    /// The stream is not captured. Its work is executed.
-    None,
-    /// The stream is captured.
-    Active,
-    /// An unsafe call has invalidated the capture. The stream stays in this state until the capture
-    /// ends.
-    Invalidated,
-    /// An unknown value of a newer driver.
-    Other(u32),
-}
-
-impl CaptureStatus {
-    #[inline]
-    fn from_raw(raw: CUstreamCaptureStatus) -> Self {
-        match raw {
-            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE => Self::None,
-            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE => Self::Active,
-            CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_INVALIDATED => Self::Invalidated,
-            CUstreamCaptureStatus(number) => Self::Other(number),
-        }
+c_enum! {
+    /// The capture status of a stream (`CUstreamCaptureStatus`).
+    pub enum CaptureStatus = CUstreamCaptureStatus or Other {
+        /// The stream is not captured. Its work is executed.
+        None = CU_STREAM_CAPTURE_STATUS_NONE,
+        /// The stream is captured.
+        Active = CU_STREAM_CAPTURE_STATUS_ACTIVE,
+        /// An unsafe call has invalidated the capture. The stream stays in this state until the capture
+        /// ends.
+        Invalidated = CU_STREAM_CAPTURE_STATUS_INVALIDATED,
     }
 }
 
@@ -315,12 +301,10 @@ impl Capture {
 
     #[inline]
     fn end_once(&self) -> Result<CUgraph> {
-        let mut raw = std::ptr::null_mut();
-        without_current(self.stream.context(), || {
-            // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { answer!(cuStreamEndCapture(self.stream.raw(), &raw mut raw)) }
-        })?;
-        Ok(raw)
+        // SAFETY: the stream is alive, and `out` passes a valid pointer.
+        out_without_current(self.stream.context(), |place| unsafe {
+            answer!(cuStreamEndCapture(self.stream.raw(), place))
+        })
     }
 }
 

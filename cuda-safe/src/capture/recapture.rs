@@ -2,9 +2,7 @@
 
 use super::destination::{Destination, OnFailure};
 use super::{Capture, CaptureMode};
-use crate::call::error::{Error, Rejected, Result};
-use crate::call::function::answer;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Rejected, Result, answer};
 use crate::graph::{Before, Graph, NodeId, RawNode};
 use crate::stream::{Stream, same_context};
 use core::ffi::c_void;

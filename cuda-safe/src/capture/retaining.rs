@@ -1,6 +1,6 @@
 //! Work that other code enqueues in a stream, with the objects that a graph of this work retains.
 
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::capture_state::{CapturedBy, Open, Operation, any_open};
 use crate::graph::UserObject;
 use crate::stream::Stream;

@@ -6,8 +6,7 @@ use super::guard::{CallGuard, CapturedBy, Entry};
 use super::open::{Member, Open};
 use super::state::State;
 use super::word::CaptureId;
-use crate::call::error::{Error, Result};
-use crate::call::fork;
+use crate::call::{Error, Result, fork};
 use std::sync::Arc;
 
 impl State {

@@ -3,9 +3,7 @@
 use super::state::{Operation, State};
 use super::word::{CaptureId, Seen};
 use super::{Open, is_capturing};
-use crate::call::error::{Error, Result};
-use crate::call::fork;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, fork};
 use cuda_sys::CUstreamCaptureStatus;
 use std::sync::Arc;
 

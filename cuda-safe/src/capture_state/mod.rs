@@ -34,8 +34,7 @@ pub(crate) use retain::Retain;
 pub(crate) use state::{Kind, Operation, State};
 pub(crate) use stream_ref::{ForeignStream, StreamRef, capture_status, is_default};
 
-use crate::call::error::Result;
-use crate::call::function::{call, newest_or};
+use crate::call::{Result, call, newest_or, out};
 use cuda_sys::{CUstream, CUstreamCaptureStatus};
 
 /// Returns whether a capture of this crate is open.
@@ -78,11 +77,8 @@ pub(crate) enum DriverStatus {
 /// The stream must be alive, or a default stream of the current context.
 #[inline]
 pub(crate) unsafe fn is_capturing(stream: CUstream) -> Result<CUstreamCaptureStatus> {
-    let mut status = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-    // SAFETY: the caller guarantees that the stream is valid, and the pointer refers to a local
-    // variable.
-    unsafe { call!(cuStreamIsCapturing(stream, &raw mut status)) }?;
-    Ok(status)
+    // SAFETY: the caller guarantees that the stream is valid, and `out` passes a valid pointer.
+    out(|place| unsafe { call!(cuStreamIsCapturing(stream, place)) })
 }
 
 /// Asks the driver which capture a stream belongs to.

@@ -3,9 +3,7 @@
 use super::guard::{CallGuard, refuse_capturing};
 use super::is_capturing;
 use super::state::{Kind, Operation, State};
-use crate::call::current::{ContextHandle, Entered};
-use crate::call::error::Result;
-use crate::call::function::without_current;
+use crate::call::{ContextHandle, Entered, Result, without_current};
 use cuda_sys::{CUstream, CUstreamCaptureStatus};
 use std::sync::Arc;
 

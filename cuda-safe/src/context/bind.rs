@@ -2,10 +2,9 @@
 
 use super::Context;
 use super::guard::open_guards;
-use crate::call::current::{current, leak_on_stack, pop, set_current};
-use crate::call::error::{Error, Result};
-use crate::call::invalid::Invalid;
-use crate::call::report::{Report, report};
+use crate::call::{
+    Error, Invalid, Report, Result, current, leak_on_stack, pop, report, set_current,
+};
 use std::cell::RefCell;
 use std::sync::Arc;
 

@@ -2,12 +2,9 @@
 
 use super::end::Origin;
 use super::{Context, ContextFlags};
-use crate::call::current;
-use crate::call::error::Result;
-use crate::call::function::{call, newest_or};
-use crate::call::ownership::Ownership;
+use crate::call::{Ownership, Result, call, current, newest_or, out};
 use crate::device::Device;
-use crate::release;
+use crate::release::create;
 use core::ffi::c_void;
 use cuda_sys::{
     CUcigDataType, CUctxCigParam, CUctxCreateParams, CUexecAffinityParam,
@@ -140,11 +137,9 @@ impl Context {
     fn create_and_pop(
         device: &Device,
         origin: Origin,
-        create: impl FnOnce(*mut cuda_sys::CUcontext) -> Result<()>,
+        call: impl FnOnce(*mut cuda_sys::CUcontext) -> Result<()>,
     ) -> Result<Self> {
-        release::drain();
-        let mut raw = std::ptr::null_mut();
-        create(&raw mut raw)?;
+        let raw = create(call)?;
         let context = Self::from_parts(raw, *device, origin);
         // The driver has pushed the new context.
         if let Err(error) = current::pop(raw) {
@@ -194,12 +189,11 @@ impl Device {
     #[doc(alias = "cuDeviceGetExecAffinitySupport")]
     #[inline]
     pub fn supports_execution_affinity(&self) -> Result<bool> {
-        let mut is_supported = 0;
         let kind = CUexecAffinityType::CU_EXEC_AFFINITY_TYPE_SM_COUNT;
-        // SAFETY: the pointer is to a local.
-        unsafe {
-            call!(cuDeviceGetExecAffinitySupport(&raw mut is_supported, kind, self.as_raw()))
-        }?;
+        // SAFETY: `out` passes a valid pointer.
+        let is_supported = out(|place| unsafe {
+            call!(cuDeviceGetExecAffinitySupport(place, kind, self.as_raw()))
+        })?;
         Ok(is_supported != 0)
     }
 }

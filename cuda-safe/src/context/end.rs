@@ -1,9 +1,8 @@
 //! The release of a context.
 
-use crate::call::function::{Answer, answer};
-use crate::call::ownership::Ownership;
+use crate::call::{Ownership, answer};
 use crate::device::Device;
-use crate::release::{Destroy, Handle, Root, release};
+use crate::release::{Handle, Root, destroy, release};
 use cuda_sys::{CUcontext, CUdevice};
 
 /// Releases a context in `Drop`. A context and the context object of its memory manager share this
@@ -43,33 +42,19 @@ impl Drop for ContextRelease {
     }
 }
 
-impl Destroy for Handle<CUcontext> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a context"
-    }
-
-    #[inline(always)]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the context, and the caller promises that this is the first
-        // call. Every object that lives in the context keeps it alive, so none is left.
-        unsafe { answer!(cuCtxDestroy_v2(self.0)) }
-    }
+destroy! {
+    Handle<CUcontext> as "a context";
+    // SAFETY: the handle stands for the context, and the caller promises that this is the first
+    // call. Every object that lives in the context keeps it alive, so none is left.
+    |its| unsafe { answer!(cuCtxDestroy_v2(its.0)) }
 }
 
 /// One retain of a device's primary context.
 struct RetainOfPrimary(CUdevice);
 
-impl Destroy for RetainOfPrimary {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a primary context"
-    }
-
-    #[inline(always)]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for one retain, and the caller promises that this is the first call.
-        // Every object that lives in the context keeps a retain.
-        unsafe { answer!(cuDevicePrimaryCtxRelease_v2(self.0)) }
-    }
+destroy! {
+    RetainOfPrimary as "a primary context";
+    // SAFETY: this value stands for one retain, and the caller promises that this is the first call.
+    // Every object that lives in the context keeps a retain.
+    |its| unsafe { answer!(cuDevicePrimaryCtxRelease_v2(its.0)) }
 }

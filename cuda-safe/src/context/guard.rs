@@ -1,11 +1,10 @@
 //! Guards that make a context current, and check the current context before they pop it.
 
 use super::Context;
-use crate::call::current::{Entered, current, expect_current, leak_on_stack, pop, push};
-use crate::call::error::{Error, Result};
-use crate::call::host_panic::HostPanic;
-use crate::call::invalid::Invalid;
-use crate::call::report::{Report, report};
+use crate::call::{
+    Entered, Error, HostPanic, Invalid, Report, Result, current, expect_current, leak_on_stack,
+    pop, push, report,
+};
 use cuda_sys::CUcontext;
 use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;

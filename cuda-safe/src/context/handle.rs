@@ -1,12 +1,9 @@
 //! What [`base`](crate::call) needs of a context.
 
 use super::{Context, PinnedMemory, SyncMemory};
-use crate::call::current::ContextHandle;
-use crate::call::error::{Error, Result};
-use crate::call::function::call;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{ContextHandle, Error, Result, call, out, refuse_in_host_function};
 use crate::capture_state::may_be_open;
-use crate::release::{Handle, KeepAlive, relaxed, release};
+use crate::release::{Handle, owners, relaxed, release};
 use cuda_sys::{CUcontext, CUresult};
 
 impl ContextHandle for Context {
@@ -39,20 +36,10 @@ impl ContextHandle for Context {
     }
 }
 
-impl KeepAlive for Context {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self)
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.depends_on_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
+owners! {
+    Context |its| {
+        context: Some(its),
+        is_borrowed: its.depends_on_borrowed(),
     }
 }
 
@@ -65,9 +52,8 @@ fn is_out_of_memory(error: &Error) -> bool {
 /// current.
 #[inline]
 fn allocate_and_free_a_byte(context: &Context) -> Result<()> {
-    let mut address = 0;
-    // SAFETY: the pointer is to a local, and the context is current.
-    unsafe { call!(cuMemAlloc_v2(&raw mut address, 1)) }?;
+    // SAFETY: `out` passes a valid pointer, and the context is current.
+    let address = out(|place| unsafe { call!(cuMemAlloc_v2(place, 1)) })?;
     // SAFETY: the memory was just allocated, and nothing uses it.
     let freed = unsafe { call!(cuMemFree_v2(address)) };
     freed.inspect_err(|_| release(SyncMemory(address), context))
@@ -76,9 +62,8 @@ fn allocate_and_free_a_byte(context: &Context) -> Result<()> {
 /// Allocates and frees one byte of page-locked memory, like [`allocate_and_free_a_byte`].
 #[inline]
 fn allocate_and_free_a_host_byte(context: &Context) -> Result<()> {
-    let mut start = std::ptr::null_mut();
-    // SAFETY: the pointer is to a local, and the context is current.
-    unsafe { call!(cuMemHostAlloc(&raw mut start, 1, 0)) }?;
+    // SAFETY: `out` passes a valid pointer, and the context is current.
+    let start = out(|place| unsafe { call!(cuMemHostAlloc(place, 1, 0)) })?;
     // SAFETY: the memory was just allocated, and nothing uses it.
     let freed = unsafe { call!(cuMemFreeHost(start)) };
     freed.inspect_err(|_| release(PinnedMemory(Handle(start)), context))

@@ -20,15 +20,13 @@ use extension::Slot;
 pub(crate) use extension::{Extension, set_factory, set_first_factory};
 pub(crate) use memory::{PinnedMemory, SyncMemory};
 
-use crate::call::current::with_raw_current;
-use crate::call::error::Result;
-use crate::call::function::{call, newest_or};
-use crate::call::init;
-use crate::call::ownership::{Ownership, expect_handle};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Ownership, Result, call, expect_handle, init, newest_or, refuse_in_host_function,
+    with_raw_current,
+};
 use crate::context::end::{ContextRelease, Origin};
 use crate::device::Device;
-use crate::release;
+use crate::release::{self, create};
 use bitflags::bitflags;
 use cuda_sys::{CUcontext, CUctx_flags};
 use std::any::Any;
@@ -146,10 +144,9 @@ impl Context {
     #[doc(alias = "cuDevicePrimaryCtxRelease")]
     #[inline]
     pub fn primary(device: &Device) -> Result<Self> {
-        release::drain();
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the device handle comes from the driver, and the pointer is to a local.
-        unsafe { call!(cuDevicePrimaryCtxRetain(&raw mut raw, device.as_raw())) }?;
+        // SAFETY: the device handle comes from the driver, and `create` passes a valid pointer.
+        let raw =
+            create(|place| unsafe { call!(cuDevicePrimaryCtxRetain(place, device.as_raw())) })?;
         Ok(Self::from_parts(raw, *device, Origin::Primary))
     }
 

@@ -1,8 +1,7 @@
 //! Peer access: kernels of one context use memory of another context.
 
 use super::Context;
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, call};
 
 impl Context {
     /// Allows kernels of this context to access synchronous allocations of `peer`, a context of another

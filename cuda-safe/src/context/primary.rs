@@ -2,8 +2,7 @@
 
 use super::ContextFlags;
 use super::extension;
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, call};
 use crate::device::Device;
 use crate::release;
 

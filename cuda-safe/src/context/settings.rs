@@ -1,114 +1,69 @@
 //! Limits, cache preference and flags of a context, and events of a whole context.
 
 use super::{Context, ContextFlags};
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, c_enum, call, out};
 use cuda_sys::{
     CUflushGPUDirectRDMAWritesScope as Scope, CUflushGPUDirectRDMAWritesTarget as Target,
     CUfunc_cache, CUlimit,
 };
 use std::ops::RangeInclusive;
 
-/// A resource limit of a context (`CUlimit`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Limit {
-    /// Stack size of a GPU thread, in bytes.
-    StackSize,
-    /// Buffer size of the device `printf`, in bytes. Set it before the first launch that prints.
-    PrintfFifoSize,
-    /// Heap size of the device `malloc`, in bytes. Set it before the first launch that allocates.
-    MallocHeapSize,
-    /// Maximum nesting depth at which a kernel can wait for its own launches (compute capability below
-    /// 9.0).
-    DeviceRuntimeSyncDepth,
-    /// Maximum number of pending launches by kernels.
-    DeviceRuntimePendingLaunches,
-    /// Fetch granularity of the L2 cache, in bytes. This is a hint.
-    MaxL2FetchGranularity,
-    /// L2 cache that is set aside for persisting data, in bytes.
-    PersistingL2CacheSize,
-    /// Shared memory of a block, in bytes. Read-only. Since CUDA 12.5.
-    SharedMemorySize,
-    /// Whether the context has a graphics client (CIG): 0 or 1. Read-only. Since CUDA 12.5.
-    CigEnabled,
-    /// Whether a launch falls back if the graphics client does not have enough shared memory: 0 or 1.
-    /// Since CUDA 12.5.
-    CigSharedMemoryFallback,
-    /// Maximum memory of a block in a launch, in bytes. Since CUDA 13.4.
-    PerBlockMemorySize,
-}
-
-impl Limit {
-    #[inline]
-    fn raw(self) -> CUlimit {
-        match self {
-            Self::StackSize => CUlimit::CU_LIMIT_STACK_SIZE,
-            Self::PrintfFifoSize => CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE,
-            Self::MallocHeapSize => CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE,
-            Self::DeviceRuntimeSyncDepth => CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH,
-            Self::DeviceRuntimePendingLaunches => {
-                CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT
-            }
-            Self::MaxL2FetchGranularity => CUlimit::CU_LIMIT_MAX_L2_FETCH_GRANULARITY,
-            Self::PersistingL2CacheSize => CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_SIZE,
-            Self::SharedMemorySize => CUlimit::CU_LIMIT_SHMEM_SIZE,
-            Self::CigEnabled => CUlimit::CU_LIMIT_CIG_ENABLED,
-            Self::CigSharedMemoryFallback => CUlimit::CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED,
-            Self::PerBlockMemorySize => CUlimit::CU_LIMIT_PER_BLOCK_MEMORY_SIZE,
-        }
+c_enum! {
+    /// A resource limit of a context (`CUlimit`).
+    #[non_exhaustive]
+    pub enum Limit = CUlimit {
+        /// Stack size of a GPU thread, in bytes.
+        StackSize = CU_LIMIT_STACK_SIZE,
+        /// Buffer size of the device `printf`, in bytes. Set it before the first launch that prints.
+        PrintfFifoSize = CU_LIMIT_PRINTF_FIFO_SIZE,
+        /// Heap size of the device `malloc`, in bytes. Set it before the first launch that allocates.
+        MallocHeapSize = CU_LIMIT_MALLOC_HEAP_SIZE,
+        /// Maximum nesting depth at which a kernel can wait for its own launches (compute capability below
+        /// 9.0).
+        DeviceRuntimeSyncDepth = CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH,
+        /// Maximum number of pending launches by kernels.
+        DeviceRuntimePendingLaunches = CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT,
+        /// Fetch granularity of the L2 cache, in bytes. This is a hint.
+        MaxL2FetchGranularity = CU_LIMIT_MAX_L2_FETCH_GRANULARITY,
+        /// L2 cache that is set aside for persisting data, in bytes.
+        PersistingL2CacheSize = CU_LIMIT_PERSISTING_L2_CACHE_SIZE,
+        /// Shared memory of a block, in bytes. Read-only. Since CUDA 12.5.
+        SharedMemorySize = CU_LIMIT_SHMEM_SIZE,
+        /// Whether the context has a graphics client (CIG): 0 or 1. Read-only. Since CUDA 12.5.
+        CigEnabled = CU_LIMIT_CIG_ENABLED,
+        /// Whether a launch falls back if the graphics client does not have enough shared memory: 0 or 1.
+        /// Since CUDA 12.5.
+        CigSharedMemoryFallback = CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED,
+        /// Maximum memory of a block in a launch, in bytes. Since CUDA 13.4.
+        PerBlockMemorySize = CU_LIMIT_PER_BLOCK_MEMORY_SIZE,
     }
 }
 
-/// The preferred division of on-chip memory between L1 cache and shared memory (`CUfunc_cache`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CachePreference {
-    /// No preference.
-    #[default]
-    None,
-    /// Prefer more shared memory.
-    Shared,
-    /// Prefer more L1 cache.
-    L1,
-    /// Prefer equal sizes.
-    Equal,
-    /// An unknown value of a newer driver.
-    Other(u32),
-}
-
-impl CachePreference {
-    #[inline]
-    pub(crate) fn raw(self) -> CUfunc_cache {
-        match self {
-            Self::None => CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE,
-            Self::Shared => CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED,
-            Self::L1 => CUfunc_cache::CU_FUNC_CACHE_PREFER_L1,
-            Self::Equal => CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL,
-            Self::Other(number) => CUfunc_cache(number),
-        }
-    }
-
-    #[inline]
-    fn from_raw(raw: CUfunc_cache) -> Self {
-        match raw {
-            CUfunc_cache::CU_FUNC_CACHE_PREFER_NONE => Self::None,
-            CUfunc_cache::CU_FUNC_CACHE_PREFER_SHARED => Self::Shared,
-            CUfunc_cache::CU_FUNC_CACHE_PREFER_L1 => Self::L1,
-            CUfunc_cache::CU_FUNC_CACHE_PREFER_EQUAL => Self::Equal,
-            CUfunc_cache(number) => Self::Other(number),
-        }
+c_enum! {
+    /// The preferred division of on-chip memory between L1 cache and shared memory (`CUfunc_cache`).
+    #[derive(Default)]
+    pub enum CachePreference = CUfunc_cache or Other {
+        /// No preference.
+        #[default]
+        None = CU_FUNC_CACHE_PREFER_NONE,
+        /// Prefer more shared memory.
+        Shared = CU_FUNC_CACHE_PREFER_SHARED,
+        /// Prefer more L1 cache.
+        L1 = CU_FUNC_CACHE_PREFER_L1,
+        /// Prefer equal sizes.
+        Equal = CU_FUNC_CACHE_PREFER_EQUAL,
     }
 }
 
-/// The readers for which remote writes become visible (`CUflushGPUDirectRDMAWritesScope`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RdmaScope {
-    /// The context that owns the memory.
-    Owner,
-    /// All devices.
-    AllDevices,
+c_enum! {
+    /// The readers for which remote writes become visible (`CUflushGPUDirectRDMAWritesScope`).
+    #[non_exhaustive]
+    pub enum RdmaScope = Scope {
+        /// The context that owns the memory.
+        Owner = CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER,
+        /// All devices.
+        AllDevices = CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES,
+    }
 }
 
 impl Context {
@@ -129,14 +84,10 @@ impl Context {
     #[doc(alias = "cuFlushGPUDirectRDMAWrites")]
     #[inline]
     pub fn flush_gpu_direct_rdma_writes(&self, scope: RdmaScope) -> Result<()> {
-        let scope = match scope {
-            RdmaScope::Owner => Scope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER,
-            RdmaScope::AllDevices => Scope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES,
-        };
         let target = Target::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX;
         let _current = self.enter()?;
         // SAFETY: the function takes no pointer.
-        unsafe { call!(cuFlushGPUDirectRDMAWrites(target, scope)) }
+        unsafe { call!(cuFlushGPUDirectRDMAWrites(target, scope.raw())) }
     }
 
     /// Returns the value of a limit. Calls `cuCtxGetLimit`.
@@ -149,11 +100,9 @@ impl Context {
     #[doc(alias = "cuCtxGetLimit")]
     #[inline]
     pub fn limit(&self, limit: Limit) -> Result<usize> {
-        let mut value = 0;
         let _current = self.enter()?;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuCtxGetLimit(&raw mut value, limit.raw())) }?;
-        Ok(value)
+        // SAFETY: `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuCtxGetLimit(place, limit.raw())) })
     }
 
     /// Requests a value for a limit. Calls `cuCtxSetLimit`.
@@ -195,10 +144,9 @@ impl Context {
     #[doc(alias = "cuCtxGetCacheConfig")]
     #[inline]
     pub fn cache_preference(&self) -> Result<CachePreference> {
-        let mut raw = CUfunc_cache::default();
         let _current = self.enter()?;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuCtxGetCacheConfig(&raw mut raw)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let raw = out(|place| unsafe { call!(cuCtxGetCacheConfig(place)) })?;
         Ok(CachePreference::from_raw(raw))
     }
 
@@ -229,10 +177,9 @@ impl Context {
     #[doc(alias = "cuCtxGetFlags")]
     #[inline]
     pub fn flags(&self) -> Result<ContextFlags> {
-        let mut flags = 0;
         let _current = self.enter()?;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuCtxGetFlags(&raw mut flags)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let flags = out(|place| unsafe { call!(cuCtxGetFlags(place)) })?;
         Ok(ContextFlags::from_bits_retain(flags))
     }
 
@@ -263,10 +210,8 @@ impl Context {
     #[doc(alias = "cuCtxGetApiVersion")]
     #[inline]
     pub fn api_version(&self) -> Result<u32> {
-        let mut version = 0;
-        // SAFETY: the context is alive, and the pointer is to a local.
-        unsafe { call!(cuCtxGetApiVersion(self.as_raw(), &raw mut version)) }?;
-        Ok(version)
+        // SAFETY: the context is alive, and `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuCtxGetApiVersion(self.as_raw(), place)) })
     }
 
     /// Returns the range of stream priorities, from the highest priority (the lowest number) to the

@@ -17,9 +17,7 @@
 //! `cargo xtask regen-bindings` generates the table of attributes from `CUdevice_attribute` of the
 //! headers.
 
-use crate::call::error::Error;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, init};
 use cuda_sys::{CUdevice_attribute, CUresult, CudaVersion};
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,9 +1,8 @@
 //! The place of a device in the fabric: its cluster and its cliques.
 
 use super::{Device, Uuid};
-use crate::call::error::Result;
-use crate::call::function::call;
-use cuda_sys::{CUcliqueInfo, CUcliqueType, CUuuid};
+use crate::call::{Result, c_enum, call, out};
+use cuda_sys::{CUcliqueInfo, CUcliqueType};
 
 /// A fabric clique: devices that reach each other's memory in one way (`CUcliqueInfo`). Returned by
 /// [`Device::fabric_cliques`].
@@ -19,33 +18,18 @@ pub struct FabricClique {
     pub id: u32,
 }
 
-/// What the devices of a fabric clique can share (`CUcliqueType`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum FabricCliqueKind {
-    /// Memory of one device, by its address.
-    UnicastPointer,
-    /// Memory of several devices, by the address of a
-    /// [multicast object](crate::virtual_memory::MulticastObject).
-    MulticastPointer,
-    /// Memory of one device, by a [logical endpoint](crate::virtual_memory::LogicalEndpoint).
-    UnicastEndpoint,
-    /// Memory of several devices, by a [logical endpoint](crate::virtual_memory::LogicalEndpoint).
-    MulticastEndpoint,
-    /// A value that this crate does not know, returned by a newer driver.
-    Other(u32),
-}
-
-impl FabricCliqueKind {
-    #[inline]
-    fn from_raw(raw: CUcliqueType) -> Self {
-        match raw {
-            CUcliqueType::CU_CLIQUE_TYPE_UNICAST_POINTER => Self::UnicastPointer,
-            CUcliqueType::CU_CLIQUE_TYPE_MULTICAST_POINTER => Self::MulticastPointer,
-            CUcliqueType::CU_CLIQUE_TYPE_UNICAST_LOGICAL_ENDPOINT => Self::UnicastEndpoint,
-            CUcliqueType::CU_CLIQUE_TYPE_MULTICAST_LOGICAL_ENDPOINT => Self::MulticastEndpoint,
-            CUcliqueType(number) => Self::Other(number),
-        }
+c_enum! {
+    /// What the devices of a fabric clique can share (`CUcliqueType`).
+    pub enum FabricCliqueKind = CUcliqueType or Other {
+        /// Memory of one device, by its address.
+        UnicastPointer = CU_CLIQUE_TYPE_UNICAST_POINTER,
+        /// Memory of several devices, by the address of a
+        /// [multicast object](crate::virtual_memory::MulticastObject).
+        MulticastPointer = CU_CLIQUE_TYPE_MULTICAST_POINTER,
+        /// Memory of one device, by a [logical endpoint](crate::virtual_memory::LogicalEndpoint).
+        UnicastEndpoint = CU_CLIQUE_TYPE_UNICAST_LOGICAL_ENDPOINT,
+        /// Memory of several devices, by a [logical endpoint](crate::virtual_memory::LogicalEndpoint).
+        MulticastEndpoint = CU_CLIQUE_TYPE_MULTICAST_LOGICAL_ENDPOINT,
     }
 }
 
@@ -63,9 +47,8 @@ impl Device {
     #[doc(alias = "cuDeviceGetFabricClusterUuid")]
     #[inline]
     pub fn fabric_cluster(&self) -> Result<Uuid> {
-        let mut uuid = CUuuid::default();
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuDeviceGetFabricClusterUuid(&raw mut uuid, self.raw)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let uuid = out(|place| unsafe { call!(cuDeviceGetFabricClusterUuid(place, self.raw)) })?;
         Ok(Uuid(uuid.bytes.map(|byte| byte.to_ne_bytes()[0])))
     }
 

@@ -19,10 +19,7 @@ pub use attribute::{Attribute, AttributeValue};
 pub use fabric::{FabricClique, FabricCliqueKind};
 pub use peer::{AtomicCapabilities, AtomicOperation, PeerAttribute};
 
-use crate::call::error::Result;
-use crate::call::function::{call, newest_or};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, call, init, newest_or, out};
 use cuda_sys::{CUdevice, CUdevice_attribute, CUuuid};
 use std::ffi::CString;
 use std::fmt;
@@ -57,9 +54,8 @@ impl Device {
     #[inline]
     pub fn count() -> Result<u32> {
         init::init()?;
-        let mut count = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuDeviceGetCount(&raw mut count)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let count = out(|place| unsafe { call!(cuDeviceGetCount(place)) })?;
         Ok(u32::try_from(count).unwrap_or(0))
     }
 
@@ -80,9 +76,8 @@ impl Device {
         if ordinal >= count {
             return Err(refused.into());
         }
-        let mut raw = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuDeviceGet(&raw mut raw, number)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let raw = out(|place| unsafe { call!(cuDeviceGet(place, number)) })?;
         Ok(Self { raw })
     }
 
@@ -109,9 +104,8 @@ impl Device {
         init::init()?;
         let text = CString::new(bus_id)
             .map_err(|error| Invalid::NulInText { position: error.nul_position() })?;
-        let mut raw = 0;
-        // SAFETY: the text ends with a NUL, and the other pointer is to a local.
-        unsafe { call!(cuDeviceGetByPCIBusId(&raw mut raw, text.as_ptr())) }?;
+        // SAFETY: the text ends with a NUL, and `out` passes a valid pointer.
+        let raw = out(|place| unsafe { call!(cuDeviceGetByPCIBusId(place, text.as_ptr())) })?;
         Ok(Self { raw })
     }
 
@@ -160,13 +154,14 @@ impl Device {
     #[doc(alias = "cuDeviceGetUuid")]
     #[inline]
     pub fn uuid(&self) -> Result<Uuid> {
-        let mut uuid = CUuuid::default();
-        newest_or(
-            // SAFETY: the pointer is to a local.
-            unsafe { call!(cuDeviceGetUuid_v2(&raw mut uuid, self.raw)) },
-            // SAFETY: the pointer is to a local.
-            || unsafe { call!(abi::cuDeviceGetUuid(&raw mut uuid, self.raw)) },
-        )?;
+        let uuid: CUuuid = out(|place| {
+            newest_or(
+                // SAFETY: `out` passes a valid pointer.
+                unsafe { call!(cuDeviceGetUuid_v2(place, self.raw)) },
+                // SAFETY: `out` passes a valid pointer.
+                || unsafe { call!(abi::cuDeviceGetUuid(place, self.raw)) },
+            )
+        })?;
         Ok(Uuid(uuid.bytes.map(|byte| byte.to_ne_bytes()[0])))
     }
 
@@ -179,10 +174,8 @@ impl Device {
     #[doc(alias = "cuDeviceTotalMem")]
     #[inline]
     pub fn total_memory(&self) -> Result<usize> {
-        let mut bytes = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuDeviceTotalMem_v2(&raw mut bytes, self.raw)) }?;
-        Ok(bytes)
+        // SAFETY: `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuDeviceTotalMem_v2(place, self.raw)) })
     }
 
     /// Returns the compute capability, for example (9, 0) for an H200.
@@ -237,10 +230,8 @@ impl Device {
     /// Since CUDA 2.0.
     #[inline]
     pub fn attribute_raw(&self, attribute: CUdevice_attribute) -> Result<i32> {
-        let mut value = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuDeviceGetAttribute(&raw mut value, attribute, self.raw)) }?;
-        Ok(value)
+        // SAFETY: `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuDeviceGetAttribute(place, attribute, self.raw)) })
     }
 }
 

@@ -1,80 +1,58 @@
 //! Peer-to-peer capabilities of devices, and atomic operations on the memory of peers and of the host.
 
 use super::Device;
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, c_enum, call, out};
 use bitflags::bitflags;
 use cuda_sys::{CUatomicOperation, CUatomicOperationCapability, CUdevice_P2PAttribute};
 
-/// A capability or property of the link between two devices (`CUdevice_P2PAttribute`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum PeerAttribute {
-    /// The relative performance of the link. 0 is the best.
-    PerformanceRank,
-    /// Whether kernels of one device can access the memory of the other: 0 or 1.
-    AccessSupported,
-    /// Whether the link supports all native atomic operations: 0 or 1.
-    NativeAtomicSupported,
-    /// Whether CUDA arrays can be accessed over the link: 0 or 1.
-    ArrayAccessSupported,
-    /// Whether the link supports only some native atomic operations: 0 or 1. Since CUDA 13.0.
-    OnlyPartialNativeAtomicSupported,
-}
-
-impl PeerAttribute {
-    #[inline]
-    fn raw(self) -> CUdevice_P2PAttribute {
-        match self {
-            Self::PerformanceRank => {
-                CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK
-            }
-            Self::AccessSupported => {
-                CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED
-            }
-            Self::NativeAtomicSupported => {
-                CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
-            }
-            Self::ArrayAccessSupported => {
-                CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED
-            }
-            Self::OnlyPartialNativeAtomicSupported => {
-                CUdevice_P2PAttribute::CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED
-            }
-        }
+c_enum! {
+    /// A capability or property of the link between two devices (`CUdevice_P2PAttribute`).
+    #[non_exhaustive]
+    pub enum PeerAttribute = CUdevice_P2PAttribute {
+        /// The relative performance of the link. 0 is the best.
+        PerformanceRank = CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK,
+        /// Whether kernels of one device can access the memory of the other: 0 or 1.
+        AccessSupported = CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED,
+        /// Whether the link supports all native atomic operations: 0 or 1.
+        NativeAtomicSupported = CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+        /// Whether CUDA arrays can be accessed over the link: 0 or 1.
+        ArrayAccessSupported = CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED,
+        /// Whether the link supports only some native atomic operations: 0 or 1. Since CUDA 13.0.
+        OnlyPartialNativeAtomicSupported = CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED,
     }
 }
 
-/// An atomic operation (`CUatomicOperation`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum AtomicOperation {
-    /// Integer addition.
-    IntegerAdd = 0,
-    /// Integer minimum.
-    IntegerMin = 1,
-    /// Integer maximum.
-    IntegerMax = 2,
-    /// Integer increment by 1, which wraps at a limit.
-    IntegerIncrement = 3,
-    /// Integer decrement by 1, which wraps at a limit.
-    IntegerDecrement = 4,
-    /// Bitwise AND.
-    And = 5,
-    /// Bitwise OR.
-    Or = 6,
-    /// Bitwise XOR.
-    Xor = 7,
-    /// Exchange of the value.
-    Exchange = 8,
-    /// Exchange of the value if it equals an expected value.
-    CompareAndSwap = 9,
-    /// Floating-point addition.
-    FloatAdd = 10,
-    /// Floating-point minimum.
-    FloatMin = 11,
-    /// Floating-point maximum.
-    FloatMax = 12,
+c_enum! {
+    /// An atomic operation (`CUatomicOperation`).
+    #[non_exhaustive]
+    pub enum AtomicOperation = CUatomicOperation {
+        /// Integer addition.
+        IntegerAdd = CU_ATOMIC_OPERATION_INTEGER_ADD,
+        /// Integer minimum.
+        IntegerMin = CU_ATOMIC_OPERATION_INTEGER_MIN,
+        /// Integer maximum.
+        IntegerMax = CU_ATOMIC_OPERATION_INTEGER_MAX,
+        /// Integer increment by 1, which wraps at a limit.
+        IntegerIncrement = CU_ATOMIC_OPERATION_INTEGER_INCREMENT,
+        /// Integer decrement by 1, which wraps at a limit.
+        IntegerDecrement = CU_ATOMIC_OPERATION_INTEGER_DECREMENT,
+        /// Bitwise AND.
+        And = CU_ATOMIC_OPERATION_AND,
+        /// Bitwise OR.
+        Or = CU_ATOMIC_OPERATION_OR,
+        /// Bitwise XOR.
+        Xor = CU_ATOMIC_OPERATION_XOR,
+        /// Exchange of the value.
+        Exchange = CU_ATOMIC_OPERATION_EXCHANGE,
+        /// Exchange of the value if it equals an expected value.
+        CompareAndSwap = CU_ATOMIC_OPERATION_CAS,
+        /// Floating-point addition.
+        FloatAdd = CU_ATOMIC_OPERATION_FLOAT_ADD,
+        /// Floating-point minimum.
+        FloatMin = CU_ATOMIC_OPERATION_FLOAT_MIN,
+        /// Floating-point maximum.
+        FloatMax = CU_ATOMIC_OPERATION_FLOAT_MAX,
+    }
 }
 
 bitflags! {
@@ -115,9 +93,9 @@ impl Device {
     #[doc(alias = "cuDeviceCanAccessPeer")]
     #[inline]
     pub fn can_access_peer(&self, peer: &Self) -> Result<bool> {
-        let mut is_supported = 0;
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuDeviceCanAccessPeer(&raw mut is_supported, self.raw, peer.raw)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let is_supported =
+            out(|place| unsafe { call!(cuDeviceCanAccessPeer(place, self.raw, peer.raw)) })?;
         Ok(is_supported != 0)
     }
 
@@ -131,10 +109,11 @@ impl Device {
     #[doc(alias = "cuDeviceGetP2PAttribute")]
     #[inline]
     pub fn peer_attribute(&self, attribute: PeerAttribute, peer: &Self) -> Result<u32> {
-        let mut value = 0;
-        let (out, attribute) = (&raw mut value, attribute.raw());
-        // SAFETY: the pointer is to a local.
-        unsafe { call!(cuDeviceGetP2PAttribute(out, attribute, self.raw, peer.raw)) }?;
+        let attribute = attribute.raw();
+        // SAFETY: `out` passes a valid pointer.
+        let value = out(|place| unsafe {
+            call!(cuDeviceGetP2PAttribute(place, attribute, self.raw, peer.raw))
+        })?;
         Ok(u32::try_from(value).unwrap_or(0))
     }
 
@@ -154,7 +133,7 @@ impl Device {
         operation: AtomicOperation,
         peer: &Self,
     ) -> Result<AtomicCapabilities> {
-        let (mut capabilities, operation) = (0, CUatomicOperation(operation as u32));
+        let (mut capabilities, operation) = (0, operation.raw());
         let (out, operation_pointer) = (&raw mut capabilities, &raw const operation);
         // SAFETY: the pointers are to locals, one of each.
         unsafe {
@@ -174,7 +153,7 @@ impl Device {
     #[doc(alias = "cuDeviceGetHostAtomicCapabilities")]
     #[inline]
     pub fn host_atomics(&self, operation: AtomicOperation) -> Result<AtomicCapabilities> {
-        let (mut capabilities, operation) = (0, CUatomicOperation(operation as u32));
+        let (mut capabilities, operation) = (0, operation.raw());
         let (out, operation_pointer) = (&raw mut capabilities, &raw const operation);
         // SAFETY: the pointers are to locals, one of each.
         unsafe { call!(cuDeviceGetHostAtomicCapabilities(out, operation_pointer, 1, self.raw)) }?;

@@ -1,10 +1,9 @@
 //! Objects that are released after events.
 
 use super::Event;
-use crate::call::current::ContextHandle;
+
 use crate::context::Context;
-use crate::release::KeepAlive;
-use cuda_sys::CUevent;
+use crate::release::owners;
 use std::any::Any;
 use std::sync::Arc;
 
@@ -17,24 +16,10 @@ pub(crate) struct AfterEvents {
     pub(crate) context: Context,
 }
 
-impl KeepAlive for AfterEvents {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(&self.context)
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.context.depends_on_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
-    }
-
-    #[inline]
-    fn events(&self) -> Vec<CUevent> {
-        self.events.iter().map(Event::raw).collect()
+owners! {
+    AfterEvents |its| {
+        context: Some(&its.context),
+        is_borrowed: its.context.depends_on_borrowed(),
+        events: its.events.iter().map(Event::raw).collect(),
     }
 }

@@ -1,7 +1,6 @@
 //! Events of a whole context.
 
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
+use crate::call::{Result, answer, without_current};
 use crate::context::Context;
 use crate::event::Event;
 use crate::stream::same_context;

@@ -1,7 +1,6 @@
 //! Events on default streams.
 
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, call};
 use crate::capture_state::{Member, Operation, driver_status, is_capturing, wait_captured};
 use crate::event::Event;
 use crate::stream::{DefaultStream, same_context};

@@ -1,13 +1,11 @@
 //! Events of other processes.
 
 use super::Event;
-use crate::call::error::Result;
-use crate::call::function::{answer, call, without_current};
+use crate::call::{Result, answer, call, debug_struct, out_without_current};
 use crate::context::Context;
-use crate::release;
+use crate::release::create_in;
 use core::ffi::c_char;
 use cuda_sys::CUipcEventHandle;
-use std::fmt;
 
 /// A handle with which another process on the same machine opens an event (`CUipcEventHandle`).
 /// Returned by [`Event::ipc_handle`].
@@ -51,12 +49,7 @@ impl EventIpcHandle {
     }
 }
 
-impl fmt::Debug for EventIpcHandle {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventIpcHandle").finish_non_exhaustive()
-    }
-}
+debug_struct! { EventIpcHandle |_its| { .. } }
 
 impl Event {
     /// Returns a handle for other processes on the same machine. Calls `cuIpcGetEventHandle`.
@@ -70,11 +63,9 @@ impl Event {
     #[doc(alias = "cuIpcGetEventHandle")]
     #[inline]
     pub fn ipc_handle(&self) -> Result<EventIpcHandle> {
-        let mut handle = CUipcEventHandle::default();
-        let out = &raw mut handle;
-        without_current(self.context(), || {
-            // SAFETY: the event is alive, and the pointer refers to a local variable.
-            unsafe { answer!(cuIpcGetEventHandle(out, self.raw())) }
+        // SAFETY: the event is alive, and `out` passes a valid pointer.
+        let handle = out_without_current(self.context(), |place| unsafe {
+            answer!(cuIpcGetEventHandle(place, self.raw()))
         })?;
         // C's `char` is signed on some targets.
         Ok(EventIpcHandle(handle.reserved.map(|byte| {
@@ -102,14 +93,11 @@ impl Context {
     #[doc(alias = "cuIpcOpenEventHandle")]
     #[inline]
     pub unsafe fn open_event(&self, handle: &EventIpcHandle) -> Result<Event> {
-        release::drain();
-        let mut raw = std::ptr::null_mut();
         let handle =
             CUipcEventHandle { reserved: handle.0.map(|byte| c_char::from_ne_bytes([byte])) };
-        let _current = self.enter()?;
-        // SAFETY: the pointer refers to a local variable, and this context is current. The caller
-        // guarantees that the handle is valid.
-        unsafe { call!(cuIpcOpenEventHandle(&raw mut raw, handle)) }?;
+        // SAFETY: `create_in` passes a valid pointer, and this context is current. The caller guarantees that the
+        // handle is valid.
+        let raw = create_in(self, |place| unsafe { call!(cuIpcOpenEventHandle(place, handle)) })?;
         Ok(Event::new_owned(raw, self))
     }
 }

@@ -1,9 +1,8 @@
 //! The last use of an object by the work on a stream.
 
 use super::Event;
-use crate::call::error::{Error, Result, ends_all_work};
-use crate::call::function::Answer;
-use crate::release::{KeepAlive, MAX_RETRIES};
+use crate::call::{Answer, Error, Result, ends_all_work};
+use crate::release::{Keep, MAX_RETRIES};
 use crate::stream::Stream;
 use cuda_sys::CUresult;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};

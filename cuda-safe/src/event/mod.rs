@@ -12,18 +12,16 @@ pub(crate) use after::AfterEvents;
 pub use ipc::EventIpcHandle;
 pub(crate) use last_use::{LastUse, Progress};
 
-use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call, newest_or, without_current};
-use crate::call::invalid::Invalid;
-use crate::call::ownership::{Ownership, expect_handle};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Invalid, Ownership, Result, answer, call, debug_struct, expect_handle, newest_or, out,
+    refuse_in_host_function, without_current,
+};
 use crate::capture_state::{CapturedBy, Kind, Operation, State};
 use crate::context::Context;
-use crate::release::{self, Destroy, Handle, release_now};
+use crate::release::{self, Handle, destroy, release_now};
 use crate::stream::{Stream, query_result, same_context};
 use cuda_sys::{CUevent, CUevent_flags, CUevent_record_flags};
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::time::Duration;
@@ -151,10 +149,9 @@ impl Context {
 
     #[inline(always)]
     fn create_event(&self, flags: u32) -> Result<Event> {
-        let mut raw = std::ptr::null_mut();
         let _current = self.enter()?;
-        // SAFETY: the pointer refers to a local variable, and this context is current.
-        unsafe { call!(cuEventCreate(&raw mut raw, flags)) }?;
+        // SAFETY: `out` passes a valid pointer, and this context is current.
+        let raw = out(|place| unsafe { call!(cuEventCreate(place, flags)) })?;
         Ok(Event::new_owned(raw, self))
     }
 }
@@ -436,22 +433,10 @@ impl Owner {
     }
 }
 
-impl Destroy for Handle<CUevent> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "an event"
-    }
-
-    #[inline(always)]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the event, and the caller promises that this is the first call.
-        unsafe { answer!(cuEventDestroy_v2(self.0)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
+destroy! {
+    Handle<CUevent> as "an event", quiet true;
+    // SAFETY: the handle stands for the event, and the caller promises that this is the first call.
+    |its| unsafe { answer!(cuEventDestroy_v2(its.0)) }
 }
 
 impl Drop for Owner {
@@ -525,9 +510,4 @@ impl Drop for Event {
     }
 }
 
-impl fmt::Debug for Event {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Event").field("raw", &self.raw).field("context", self.context()).finish()
-    }
-}
+debug_struct! { Event |its| { raw: its.raw, context: its.context() } }

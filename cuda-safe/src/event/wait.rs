@@ -1,7 +1,6 @@
 //! Waits of streams for events.
 
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
+use crate::call::{Result, answer, without_current};
 use crate::capture_state::{CapturedBy, Operation, wait_captured};
 use crate::event::Event;
 use crate::stream::Stream;

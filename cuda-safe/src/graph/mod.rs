@@ -88,7 +88,7 @@ use crate::capture_state::Retain;
 use crate::context::Context;
 use crate::graph::exec::changes::Retired;
 use crate::graph::rules::owners::Slots;
-use crate::release::{self, Destroy, Handle, KeepAlive, release};
+use crate::release::{self, Destroy, Handle, Keep, release};
 use crate::stream::ExecutionContext;
 use cuda_sys::{CUgraph, CUgraphNode};
 use std::any::Any;
@@ -434,7 +434,7 @@ impl Graph {
     }
 }
 
-impl KeepAlive for GraphOwners {
+impl Keep for GraphOwners {
     #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(&self.context)
@@ -446,7 +446,7 @@ impl KeepAlive for GraphOwners {
     }
 
     #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+    fn keep(&self) -> Box<dyn Keep + Send> {
         Box::new(self.clone())
     }
 }

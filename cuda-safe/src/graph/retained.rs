@@ -7,7 +7,7 @@ use crate::capture_state::Retain;
 use crate::event::Event;
 use crate::graph::HostFunction;
 use crate::module::Kernel;
-use crate::release::KeepAlive;
+use crate::release::Keep;
 use crate::stream::{ExecutionContext, RetainedStream, Stream};
 use std::any::Any;
 use std::sync::Arc;

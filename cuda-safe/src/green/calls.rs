@@ -4,9 +4,7 @@
 //! The lock is held across driver calls, some of which may block. A thread therefore waits for it for a
 //! limited time only and then gets [`Invalid::GreenContextInUse`](crate::Invalid::GreenContextInUse).
 
-use crate::call::error::{Error, Result};
-use crate::call::fork;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, fork};
 use crate::release::attempts;
 use crate::sync::{Mutex, MutexGuard};
 use cuda_sys::CUgreenCtx;

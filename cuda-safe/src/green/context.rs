@@ -4,16 +4,15 @@ use super::calls::{CallState, lock_of};
 use super::descriptor::Descriptor;
 use super::pool::is_leased;
 use super::resource::{Description, SmGroup};
-use crate::call::current::ContextHandle;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{Answer, answer, call, newest_or, without_current};
-use crate::call::invalid::Invalid;
-use crate::call::ownership::{Ownership, expect_handle};
+use crate::call::{
+    Invalid, Ownership, Rejected, Result, answer, call, expect_handle, newest_or, out,
+    out_without_current,
+};
 use crate::context::Context;
 use crate::device::Device;
 use crate::launch::{LaunchAttributes, LaunchConfig};
 use crate::module::Kernel;
-use crate::release::{self, Destroy, Handle, KeepAlive, release};
+use crate::release::{self, Handle, Keep, destroy, owners, release};
 use crate::stream::{Partition, Stream, StreamOptions};
 use crate::sync::MutexGuard;
 use cuda_sys::{CUdevResource, CUdevResourceType, CUgreenCtx};
@@ -60,11 +59,11 @@ pub(super) struct Inner {
     is_borrowed: bool,
     pub(super) sm_count: u32,
     calls: Arc<CallState>,
-    retained: Arc<Retained>,
+    kept: Arc<Kept>,
 }
 
 /// The objects that a green context keeps alive until it is destroyed.
-struct Retained {
+struct Kept {
     #[allow(dead_code, reason = "held, not read: the SMs are in use")]
     descriptor: Descriptor,
     primary: Context,
@@ -192,10 +191,9 @@ impl GreenContext {
         if let Some(green) = stream.green_context() {
             return Ok(Some(green));
         }
-        let mut raw = std::ptr::null_mut();
-        without_current(stream.context(), || {
-            // SAFETY: the stream is alive, and the pointer refers to a local variable.
-            unsafe { answer!(cuStreamGetGreenCtx(stream.raw(), &raw mut raw)) }
+        // SAFETY: the stream is alive, and `out` passes a valid pointer.
+        let raw = out_without_current(stream.context(), |place| unsafe {
+            answer!(cuStreamGetGreenCtx(stream.raw(), place))
         })?;
         if raw.is_null() {
             return Ok(None);
@@ -224,7 +222,7 @@ impl GreenContext {
             ownership,
             sm_count: descriptor.sm_count(),
             calls: lock_of(raw),
-            retained: Arc::new(Retained { descriptor, primary }),
+            kept: Arc::new(Kept { descriptor, primary }),
         };
         // The driver's count takes precedence, so that a caller sees a difference.
         if let Some(count) = inner.query_sm_count() {
@@ -297,11 +295,9 @@ impl GreenContext {
     #[doc(alias = "cuGreenCtxGetId")]
     #[inline]
     pub fn id(&self) -> Result<u64> {
-        let mut id = 0;
         let _lock = self.lock()?;
-        // SAFETY: the green context is alive, and the pointer refers to a local variable.
-        unsafe { call!(cuGreenCtxGetId(self.as_raw(), &raw mut id)) }?;
-        Ok(id)
+        // SAFETY: the green context is alive, and `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuGreenCtxGetId(self.as_raw(), place)) })
     }
 
     /// Creates a stream of this partition with priority 0.
@@ -397,7 +393,7 @@ impl GreenContext {
 impl Inner {
     #[inline]
     pub(super) fn context(&self) -> &Context {
-        &self.retained.primary
+        &self.kept.primary
     }
 
     /// Returns whether the green context, or an object that it depends on, is borrowed.
@@ -426,39 +422,22 @@ impl Drop for Inner {
     #[inline]
     fn drop(&mut self) {
         if self.ownership.is_owned() {
-            release(Handle(self.raw), &self.retained);
+            release(Handle(self.raw), &self.kept);
         }
     }
 }
 
-impl Destroy for Handle<CUgreenCtx> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a green context"
-    }
-
-    #[inline(always)]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the green context, and the caller promises that this is the
-        // first call. The streams of a green context keep it alive, so they are already destroyed.
-        unsafe { answer!(cuGreenCtxDestroy(self.0)) }
-    }
+destroy! {
+    Handle<CUgreenCtx> as "a green context";
+    // SAFETY: the handle stands for the green context, and the caller promises that this is the
+    // first call. The streams of a green context keep it alive, so they are already destroyed.
+    |its| unsafe { answer!(cuGreenCtxDestroy(its.0)) }
 }
 
-impl KeepAlive for Arc<Retained> {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(&self.primary)
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.primary.is_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(Self::clone(self))
+owners! {
+    Arc<Kept> |its| {
+        context: Some(&its.primary),
+        is_borrowed: its.primary.is_borrowed(),
     }
 }
 

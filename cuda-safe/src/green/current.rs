@@ -1,10 +1,7 @@
 //! Green contexts as the current context on one thread at a time, and their events.
 
 use super::GreenContext;
-use crate::call::error::{Error, Result};
-use crate::call::function::{answer, call, without_current};
-use crate::call::invalid::Invalid;
-use crate::call::report::{Report, report};
+use crate::call::{Error, Invalid, Report, Result, answer, call, out, report, without_current};
 use crate::context::{Context, CurrentContext};
 use crate::event::Event;
 use crate::stream::{DefaultStream, Partition, same_context};
@@ -45,10 +42,8 @@ impl GreenContext {
     /// The caller holds the lock.
     #[inline]
     fn view(&self) -> Result<CUcontext> {
-        let mut view = std::ptr::null_mut();
-        // SAFETY: the green context is alive, and the pointer refers to a local variable.
-        unsafe { call!(cuCtxFromGreenCtx(&raw mut view, self.as_raw())) }?;
-        Ok(view)
+        // SAFETY: the green context is alive, and `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuCtxFromGreenCtx(place, self.as_raw())) })
     }
 
     /// Makes the green context current on this thread until the guard is dropped. Calls

@@ -3,10 +3,7 @@
 use super::GreenContext;
 use super::resource::{SmGroup, combined_resources};
 use super::workqueue::Workqueues;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::call;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result, call, init, out};
 use crate::context::Context;
 use crate::device::Device;
 use cuda_sys::{CUdevResource, CUgreenCtxCreate_flags, CudaVersion};
@@ -120,18 +117,18 @@ impl Descriptor {
         let device = self.groups.first().ok_or(Invalid::NoGroups)?.device();
         resources.extend(self.checked_workqueues(device)?);
         let primary = Context::primary(&device)?;
-        let mut descriptor = std::ptr::null_mut();
         let count = u32::try_from(resources.len()).unwrap_or(u32::MAX);
         let first = resources.as_mut_ptr();
         // SAFETY: the array holds `count` descriptions that the driver wrote, at least one (the driver
         // crashes on zero), all of one device: groups of one split, each once, and at most one
-        // workqueue resource. The other pointer refers to a local variable.
-        unsafe { call!(cuDevResourceGenerateDesc(&raw mut descriptor, first, count)) }?;
-        let mut raw = std::ptr::null_mut();
+        // workqueue resource. `out` passes a valid pointer.
+        let descriptor =
+            out(|place| unsafe { call!(cuDevResourceGenerateDesc(place, first, count)) })?;
         let number = device.as_raw();
-        // SAFETY: the descriptor was just created from resources of this device, and the pointer refers
-        // to a local variable.
-        unsafe { call!(cuGreenCtxCreate(&raw mut raw, descriptor, number, flags)) }?;
+        // SAFETY: the descriptor was just created from resources of this device, and `out` passes a valid
+        // pointer.
+        let raw =
+            out(|place| unsafe { call!(cuGreenCtxCreate(place, descriptor, number, flags)) })?;
         Ok((raw, primary))
     }
 

@@ -3,11 +3,8 @@
 use super::GreenContext;
 use super::resource::{Description, Origin, SmGroup, SmResource};
 use super::split::Split;
-use super::split_guard::{KeepAlive, Overlap, SplitGuard};
-use crate::call::error::{Error, Rejected, Result};
-use crate::call::function::call;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use super::split_guard::{Kept, Overlap, SplitGuard};
+use crate::call::{Error, Invalid, Rejected, Result, call, init};
 use crate::device::Device;
 use bitflags::bitflags;
 use cuda_sys::{
@@ -181,8 +178,8 @@ impl SmGroup {
             Err(error) if cannot_be_split(&error) => {}
             found => return found,
         }
-        let keep_alive = GreenContext::new([self.duplicate()])?;
-        discover(&SmResource::of_green_context(&keep_alive)?.description, params)
+        let kept = GreenContext::new([self.duplicate()])?;
+        discover(&SmResource::of_green_context(&kept)?.description, params)
     }
 
     /// Splits a group or a remainder into smaller groups of given sizes. See [`SmResource::split`].
@@ -218,7 +215,7 @@ impl SmGroup {
     #[inline]
     fn divide(&self, groups: &[GroupRequest]) -> Result<Split> {
         let params = check(self.device(), self.description(), groups)?;
-        let origin: KeepAlive = Arc::<Origin>::clone(&self.origin);
+        let origin: Kept = Arc::<Origin>::clone(&self.origin);
         match split_exactly(
             self.device(),
             self.description(),
@@ -228,9 +225,9 @@ impl SmGroup {
             Err(error) if cannot_be_split(&error) => {}
             split => return split,
         }
-        let keep_alive = GreenContext::new([self.duplicate()])?;
-        let resource = SmResource::of_green_context(&keep_alive)?;
-        let split_guard = SplitGuard::within(Arc::new(keep_alive));
+        let kept = GreenContext::new([self.duplicate()])?;
+        let resource = SmResource::of_green_context(&kept)?;
+        let split_guard = SplitGuard::within(Arc::new(kept));
         split_exactly(self.device(), &resource.description, params, split_guard)
     }
 }

@@ -6,7 +6,7 @@ use super::plan::{Method, Plan, PlannedPart};
 use super::resource::{SmGroup, SmResource};
 use super::split::{SplitByCount, SplitFlags};
 use super::split_guard::Overlap;
-use crate::call::error::Result;
+use crate::call::Result;
 
 /// The requested size of a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

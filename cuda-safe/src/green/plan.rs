@@ -4,9 +4,7 @@ use super::exact::GroupRequest;
 use super::partition::{PartitionRequest, PartitionSize};
 use super::resource::{EQUAL_GROUPS_SINCE, SmResource};
 use super::split::SplitFlags;
-use crate::call::error::{Error, Result};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, init};
 use cuda_sys::{CUresult, CudaVersion};
 
 /// How a plan is carried out.

@@ -1,8 +1,7 @@
 //! A probe that shows on which SMs the work of a stream runs.
 
 use super::GreenContext;
-use crate::call::error::{Error, Result};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, debug_struct};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::device::{Device, attribute};
@@ -364,15 +363,7 @@ impl fmt::Display for AddedSms {
     }
 }
 
-impl fmt::Debug for SmProbe {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SmProbe")
-            .field("kernel", self.kernel.kernel())
-            .field("blocks", &self.blocks)
-            .finish()
-    }
-}
+debug_struct! { SmProbe |its| { kernel: its.kernel.kernel(), blocks: its.blocks } }
 
 #[cfg(test)]
 mod tests {

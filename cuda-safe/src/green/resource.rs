@@ -2,16 +2,12 @@
 
 use super::GreenContext;
 use super::exact::GroupFlags;
-use super::split_guard::{KeepAlive, SplitGuard};
-use crate::call::error::{Error, Result};
-use crate::call::function::{answer, call, without_current};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use super::split_guard::{Kept, SplitGuard};
+use crate::call::{Error, Invalid, Result, answer, call, debug_struct, init, without_current};
 use crate::context::Context;
 use crate::device::Device;
 use crate::stream::Stream;
 use cuda_sys::{CUdevResource, CUdevResourceType, CUdevSmResource, CudaVersion};
-use std::fmt;
 use std::sync::Arc;
 
 /// Streaming multiprocessors (SMs) that can be split. Returned by [`of_device`](Self::of_device).
@@ -22,7 +18,7 @@ pub struct SmResource {
     pub(super) device: Device,
     pub(super) description: Description,
     /// Keeps alive the object that the SMs belong to, if that is not the device.
-    pub(super) keep_alive: Option<KeepAlive>,
+    pub(super) kept: Option<Kept>,
 }
 
 /// A group of SMs from a [split](SmResource::split_by_count), from which a
@@ -168,8 +164,8 @@ impl SmResource {
     #[doc(alias = "cuCtxGetDevResource")]
     #[inline]
     pub fn of_context(context: &Context) -> Result<Self> {
-        let keep_alive: KeepAlive = Arc::new(context.clone());
-        Self::query(context.device(), Some(keep_alive), "cuCtxGetDevResource", |out, kind| {
+        let kept: Kept = Arc::new(context.clone());
+        Self::query(context.device(), Some(kept), "cuCtxGetDevResource", |out, kind| {
             // SAFETY: the context is alive, and the pointer refers to a borrowed resource.
             unsafe { call!(cuCtxGetDevResource(context.as_raw(), &raw mut *out, kind)) }
         })
@@ -187,8 +183,8 @@ impl SmResource {
     #[doc(alias = "cuGreenCtxGetDevResource")]
     #[inline]
     pub fn of_green_context(green: &GreenContext) -> Result<Self> {
-        let keep_alive: KeepAlive = Arc::new(green.clone());
-        Self::query(green.device(), Some(keep_alive), "cuGreenCtxGetDevResource", |out, kind| {
+        let kept: Kept = Arc::new(green.clone());
+        Self::query(green.device(), Some(kept), "cuGreenCtxGetDevResource", |out, kind| {
             green.get_resource(out, kind)
         })
     }
@@ -205,8 +201,8 @@ impl SmResource {
     #[inline]
     pub fn of_stream(stream: &Stream) -> Result<Self> {
         let device = stream.context().device();
-        let keep_alive: KeepAlive = Arc::new(stream.clone());
-        Self::query(device, Some(keep_alive), "cuStreamGetDevResource", |out, kind| {
+        let kept: Kept = Arc::new(stream.clone());
+        Self::query(device, Some(kept), "cuStreamGetDevResource", |out, kind| {
             without_current(stream.context(), || {
                 // SAFETY: the stream is alive, and the pointer refers to a borrowed resource.
                 unsafe { answer!(cuStreamGetDevResource(stream.raw(), &raw mut *out, kind)) }
@@ -216,7 +212,7 @@ impl SmResource {
 
     fn query(
         device: Device,
-        keep_alive: Option<KeepAlive>,
+        kept: Option<Kept>,
         function: &'static str,
         get: impl FnOnce(&mut CUdevResource, CUdevResourceType) -> Result<()>,
     ) -> Result<Self> {
@@ -225,7 +221,7 @@ impl SmResource {
         if !description.is_of_sms() {
             return Err(unexpected_resource(function));
         }
-        Ok(Self { device, description, keep_alive })
+        Ok(Self { device, description, kept })
     }
 
     /// Returns the device.
@@ -364,22 +360,6 @@ fn check_equal_properties(first: &SmGroup, groups: &[SmGroup], driver: CudaVersi
     Ok(())
 }
 
-impl fmt::Debug for SmResource {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SmResource")
-            .field("device", &self.device)
-            .field("sm_count", &self.sm_count())
-            .finish()
-    }
-}
+debug_struct! { SmResource |its| { device: its.device, sm_count: its.sm_count() } }
 
-impl fmt::Debug for SmGroup {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SmGroup")
-            .field("device", &self.device())
-            .field("sm_count", &self.sm_count())
-            .finish()
-    }
-}
+debug_struct! { SmGroup |its| { device: its.device(), sm_count: its.sm_count() } }

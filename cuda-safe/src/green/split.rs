@@ -3,10 +3,7 @@
 use super::GreenContext;
 use super::resource::{Description, Origin, SmGroup, SmResource};
 use super::split_guard::{Overlap, SplitGuard};
-use crate::call::error::{Rejected, Result};
-use crate::call::function::call;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result, call, init, out};
 use crate::device::Device;
 use bitflags::bitflags;
 use cuda_sys::{CUdevSmResourceSplitByCount_flags, CudaVersion};
@@ -123,10 +120,10 @@ impl SmGroup {
     fn divide_by_count(&self, split: &SplitByCount) -> Result<Split> {
         // An impossible split is found before a green context is created.
         CheckedSplit::new(self.description(), split)?;
-        let keep_alive = GreenContext::new([self.duplicate()])?;
-        let resource = SmResource::of_green_context(&keep_alive)?;
+        let kept = GreenContext::new([self.duplicate()])?;
+        let resource = SmResource::of_green_context(&kept)?;
         let checked = CheckedSplit::new(&resource.description, split)?;
-        checked.split(&resource, SplitGuard::within(Arc::new(keep_alive)))
+        checked.split(&resource, SplitGuard::within(Arc::new(kept)))
     }
 }
 
@@ -207,22 +204,13 @@ impl Split {
 #[inline]
 fn count_groups(source: &Description, min: u32, flags: SplitFlags) -> Result<u32> {
     check(source, min, flags)?;
-    let mut count = 0;
     let source_raw = &raw const *source.raw();
     let null = std::ptr::null_mut();
     // SAFETY: without result pointers for groups and remainder, the driver only counts. The other
-    // pointers refer to a live description and to a local variable.
-    unsafe {
-        call!(cuDevSmResourceSplitByCount(
-            null,
-            &raw mut count,
-            source_raw,
-            null,
-            flags.bits(),
-            min
-        ))
-    }?;
-    Ok(count)
+    // pointers are to a live description and to a variable.
+    out(|place| unsafe {
+        call!(cuDevSmResourceSplitByCount(null, place, source_raw, null, flags.bits(), min))
+    })
 }
 
 /// Checks the rules that real drivers do not check, or for which they return only an error code.

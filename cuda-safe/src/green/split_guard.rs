@@ -3,9 +3,7 @@
 //! This is not a guarantee: other processes, other copies of this crate and foreign code are not seen.
 
 use super::resource::SmResource;
-use crate::call::error::{Error, Result};
-use crate::call::fork;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, fork};
 use crate::device::Device;
 use crate::release;
 use crate::sync::{Mutex, MutexGuard};
@@ -30,12 +28,12 @@ pub(super) struct SplitGuard {
     registration: Option<Registration>,
     /// Keeps alive the object that the SMs belong to.
     #[allow(dead_code, reason = "held, not read")]
-    keep_alive: Option<KeepAlive>,
+    kept: Option<Kept>,
 }
 
 /// The object that the split SMs belong to, if that is not the whole device. The resource descriptions
 /// come from the driver, which does not document that they stay valid without that object.
-pub(super) type KeepAlive = Arc<dyn Any + Send + Sync>;
+pub(super) type Kept = Arc<dyn Any + Send + Sync>;
 
 /// While this value exists, the device counts as split.
 #[derive(Debug)]
@@ -47,8 +45,8 @@ impl SplitGuard {
     /// Creates a guard for a split of SMs whose device is already registered: those of a green context,
     /// or of a part of a split.
     #[inline]
-    pub(super) fn within(keep_alive: KeepAlive) -> Self {
-        Self { registration: None, keep_alive: Some(keep_alive) }
+    pub(super) fn within(kept: Kept) -> Self {
+        Self { registration: None, kept: Some(kept) }
     }
 }
 
@@ -58,7 +56,7 @@ impl SmResource {
     pub(super) fn acquire_split_guard(&self, label: &str, overlap: Overlap) -> Result<SplitGuard> {
         // A green context whose release is deferred still uses these SMs.
         release::drain();
-        acquire(self.device, label, overlap, self.keep_alive.as_ref())
+        acquire(self.device, label, overlap, self.kept.as_ref())
     }
 }
 
@@ -84,13 +82,13 @@ fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Registers a split of all SMs of a device, or of the SMs of the object `keep_alive`.
+/// Registers a split of all SMs of a device, or of the SMs of the object `kept`.
 #[inline]
 pub(super) fn acquire(
     device: Device,
     label: &str,
     overlap: Overlap,
-    keep_alive: Option<&KeepAlive>,
+    kept: Option<&Kept>,
 ) -> Result<SplitGuard> {
     // In a forked child, a thread that no longer exists may hold the lock.
     if fork::in_child() {
@@ -110,7 +108,7 @@ pub(super) fn acquire(
     let number = registry.number;
     registry.number += 1;
     registry.entries.push(Entry { number, device, label: label.to_owned() });
-    Ok(SplitGuard { registration: Some(Registration { number }), keep_alive: keep_alive.cloned() })
+    Ok(SplitGuard { registration: Some(Registration { number }), kept: kept.cloned() })
 }
 
 impl Drop for Registration {

@@ -2,7 +2,7 @@
 
 use super::GreenContext;
 use super::context::Inner;
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::context::Context;
 use crate::stream::{DefaultStream, ExecutionContext, Partition, Stream};
 use std::any::Any;

@@ -1,18 +1,14 @@
 //! Workqueues: the hardware queues that the streams of a partition use.
 
 use super::GreenContext;
-use super::split_guard::KeepAlive;
-use crate::call::error::Result;
-use crate::call::function::call;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use super::split_guard::Kept;
+use crate::call::{Invalid, Result, c_enum, call, debug_struct, init};
 use crate::context::Context;
 use crate::device::Device;
 use cuda_sys::{
     CUdevResource, CUdevResourceType, CUdevWorkqueueConfigResource, CUdevWorkqueueConfigScope,
     CudaVersion,
 };
-use std::fmt;
 use std::sync::Arc;
 
 /// A workqueue resource for a [`Descriptor`](super::Descriptor). Since CUDA 13.1.
@@ -32,7 +28,7 @@ struct Inner {
     raw: CUdevResource,
     /// Keeps alive the context that the queues belong to.
     #[allow(dead_code, reason = "held, not read")]
-    shared_with: Option<KeepAlive>,
+    shared_with: Option<Kept>,
     /// Whether the scope is the one that the driver reported, which may be unknown here. A caller must
     /// not set an unknown scope.
     has_driver_scope: bool,
@@ -44,39 +40,13 @@ unsafe impl Send for Workqueues {}
 // SAFETY: see `Send`.
 unsafe impl Sync for Workqueues {}
 
-/// The contexts with which hardware queues are shared (`CUdevWorkqueueConfigScope`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum WorkqueueScope {
-    /// The queues are shared with all contexts of the device.
-    DeviceContexts,
-    /// The queues are shared with as few other green contexts of this scope as possible.
-    GreenContextBalanced,
-    /// A scope that only a newer driver knows, by its number.
-    Other(u32),
-}
-
-impl WorkqueueScope {
-    #[inline]
-    fn raw(self) -> CUdevWorkqueueConfigScope {
-        match self {
-            Self::DeviceContexts => CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX,
-            Self::GreenContextBalanced => {
-                CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED
-            }
-            Self::Other(number) => CUdevWorkqueueConfigScope(number),
-        }
-    }
-
-    #[inline]
-    fn from_raw(raw: CUdevWorkqueueConfigScope) -> Self {
-        match raw {
-            CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_DEVICE_CTX => Self::DeviceContexts,
-            CUdevWorkqueueConfigScope::CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED => {
-                Self::GreenContextBalanced
-            }
-            CUdevWorkqueueConfigScope(number) => Self::Other(number),
-        }
+c_enum! {
+    /// The contexts with which hardware queues are shared (`CUdevWorkqueueConfigScope`).
+    pub enum WorkqueueScope = CUdevWorkqueueConfigScope or Other {
+        /// The queues are shared with all contexts of the device.
+        DeviceContexts = CU_WORKQUEUE_SCOPE_DEVICE_CTX,
+        /// The queues are shared with as few other green contexts of this scope as possible.
+        GreenContextBalanced = CU_WORKQUEUE_SCOPE_GREEN_CTX_BALANCED,
     }
 }
 
@@ -140,7 +110,7 @@ impl Workqueues {
     #[inline]
     pub fn shared_with(green: &GreenContext) -> Result<Self> {
         let queues = Self::query(green.device(), QUEUES, |out| green.get_resource(out, QUEUES))?;
-        Ok(queues.kept_alive_by(Arc::new(green.clone())))
+        Ok(queues.kept_by(Arc::new(green.clone())))
     }
 
     /// Returns the queues of a context that is not a green context, to be shared with a green context.
@@ -156,7 +126,7 @@ impl Workqueues {
     #[inline]
     pub fn shared_with_context(context: &Context) -> Result<Self> {
         let queues = Self::query_context(context, QUEUES)?;
-        Ok(queues.kept_alive_by(Arc::new(context.clone())))
+        Ok(queues.kept_by(Arc::new(context.clone())))
     }
 
     #[inline]
@@ -187,7 +157,7 @@ impl Workqueues {
     }
 
     #[inline]
-    fn kept_alive_by(mut self, owner: KeepAlive) -> Self {
+    fn kept_by(mut self, owner: Kept) -> Self {
         self.inner.shared_with = Some(owner);
         self
     }
@@ -268,13 +238,6 @@ impl Workqueues {
     }
 }
 
-impl fmt::Debug for Workqueues {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Workqueues")
-            .field("device", &self.device)
-            .field("concurrency_limit", &self.concurrency_limit())
-            .field("scope", &self.scope())
-            .finish()
-    }
+debug_struct! {
+    Workqueues |its| { device: its.device, concurrency_limit: its.concurrency_limit(), scope: its.scope() }
 }

@@ -3,7 +3,7 @@
 use super::array::ArrayInterface;
 use super::layout::ByteRange;
 use super::refused;
-use crate::call::error::{Error, Result};
+use crate::call::{Error, Result};
 use crate::context::Context;
 use crate::memory::PointerInfo;
 use cuda_sys::CUresult;

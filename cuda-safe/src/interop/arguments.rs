@@ -1,7 +1,7 @@
 //! Array views as kernel arguments.
 
 use super::{ArrayView, ArrayViewMut, ImportedArray};
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::launch::{Argument, LaunchArgument, sealed};
 use cuda_sys::CUdeviceptr;
 

@@ -4,7 +4,7 @@ use super::dtype::{DescrEntry, Dtype};
 use super::layout::Layout;
 use super::refused;
 use super::stream::ExportedStream;
-use crate::call::invalid::Invalid;
+use crate::call::Invalid;
 
 /// The keys of a `__cuda_array_interface__` without any checks. A field is `None` if the key is
 /// missing or `None`.

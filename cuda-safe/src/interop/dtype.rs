@@ -1,7 +1,7 @@
 //! Structured elements: NumPy's records, as described by `descr`.
 
 use super::typestr::{Kind, TypeString};
-use crate::call::invalid::Invalid;
+use crate::call::Invalid;
 use std::collections::BTreeSet;
 use std::fmt;
 

@@ -7,24 +7,20 @@ use super::peers::grant_for_export;
 use super::refused;
 use super::stream::ExportedStream;
 use super::typestr::{Kind, TypeString};
-use crate::call::current::ContextHandle;
-use crate::call::error::{Error, Result};
-use crate::call::function::{call, without_current};
-use crate::call::invalid::Invalid;
-use crate::call::report::{Report, report};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Error, Invalid, Report, Result, call, debug_struct, refuse_in_host_function, report,
+    without_current,
+};
 use crate::capture_state::ForeignStream;
 use crate::capture_state::Operation;
-use crate::capture_state::StreamRef;
 use crate::context::Context;
 use crate::event::Event;
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut, Reads};
-use crate::release::{KeepAlive, release};
+use crate::release::{owners, release};
 use crate::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
@@ -526,50 +522,28 @@ impl Drop for Imported {
     }
 }
 
-impl KeepAlive for Access {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.stream.context())
-    }
+owners! {
+    Access |its| {
+        context: Some(its.stream.context()),
+        is_borrowed: its.stream.is_borrowed(),
+        streams: {
+            let producer = match &its.producer_order {
+                ProducerOrder::Event(_, producer) => Some(producer.by_ref()),
+                ProducerOrder::Unordered | ProducerOrder::HostWait => None,
+            };
+            [Some(its.stream.by_ref()), producer]
 
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.stream.is_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
-    }
-
-    #[inline]
-    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
-        let producer = match &self.producer_order {
-            ProducerOrder::Event(_, producer) => Some(producer.by_ref()),
-            ProducerOrder::Unordered | ProducerOrder::HostWait => None,
-        };
-        [Some(self.stream.by_ref()), producer]
+        },
     }
 }
 
-impl fmt::Debug for Imported {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Imported")
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("dtype", &format_args!("{}", self.dtype))
-            .field("layout", &self.layout)
-            .field("read_only", &self.read_only)
-            .field("stream", self.stream())
-            .finish_non_exhaustive()
+debug_struct! {
+    Imported |its| {
+        address: format_args!("{:#x}", its.address), dtype: format_args!("{}", its.dtype), layout:
+        its.layout, read_only: its.read_only, stream: its.stream(), ..
     }
 }
 
-impl<T> fmt::Debug for ImportedArray<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ImportedArray")
-            .field("slice", &self.as_slice())
-            .field("read_only", &self.is_read_only())
-            .finish_non_exhaustive()
-    }
+debug_struct! {
+    [T] ImportedArray<T> |its| { slice: its.as_slice(), read_only: its.is_read_only(), .. }
 }

@@ -42,7 +42,7 @@ mod stream;
 mod typestr;
 mod view;
 
-use crate::call::invalid::Invalid;
+use crate::call::Invalid;
 
 pub use array::{ArrayInterface, RawInterface, ReadOptions};
 pub use dtype::{DescrEntry, DescrType, Dtype, Field, Record};

@@ -1,6 +1,6 @@
 //! Access of other devices to exported memory.
 
-use crate::call::error::{Error, Result};
+use crate::call::{Error, Result};
 use crate::context::Context;
 use crate::device::Device;
 use crate::memory::{MemoryAccess, MemoryPool, MemoryType};

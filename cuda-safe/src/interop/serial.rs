@@ -13,7 +13,7 @@ use super::{
     ArrayInterface, DescrEntry, DescrType, Dtype, ExportedStream, Layout, RawInterface,
     ReadOptions, Record, TypeString,
 };
-use crate::call::invalid::Invalid;
+use crate::call::Invalid;
 
 impl TryFrom<String> for TypeString {
     type Error = Invalid;

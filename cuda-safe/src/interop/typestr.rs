@@ -1,6 +1,6 @@
 //! NumPy's type strings, for example `<f8`, `|b1` and `>M8[25ms]`.
 
-use crate::call::invalid::Invalid;
+use crate::call::Invalid;
 use std::fmt;
 use std::str::FromStr;
 

@@ -1,9 +1,7 @@
 //! Launch attributes.
 
 use super::LaunchConfig;
-use crate::call::error::Result;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, init};
 use crate::context::Context;
 use crate::event::Event;
 use crate::stream::same_context;

@@ -3,12 +3,11 @@
 use super::packed::PackedArguments;
 use super::params::{Argument, KernelValue, Param, Value, sealed};
 use super::{LaunchAttributes, LaunchConfig};
-use crate::call::error::{Error, Result};
+use crate::call::{Error, Result, debug_struct};
 use crate::module::Kernel;
 use crate::stream::Stream;
 use core::ffi::c_void;
 use cuda_sys::CUtensorMap;
-use std::fmt;
 use std::marker::PhantomData;
 
 /// A launch whose arguments are added one by one. Returned by [`Kernel::launch_builder`].
@@ -224,15 +223,9 @@ impl<'a> LaunchBuilder<'a> {
     }
 }
 
-impl fmt::Debug for LaunchBuilder<'_> {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LaunchBuilder")
-            .field("kernel", self.kernel)
-            .field("stream", self.stream)
-            .field("arguments", &self.count())
-            .field("error", &self.error)
-            .finish_non_exhaustive()
+debug_struct! {
+    LaunchBuilder<'_> |its| {
+        kernel: its.kernel, stream: its.stream, arguments: its.count(), error: its.error, ..
     }
 }
 

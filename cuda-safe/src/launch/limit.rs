@@ -4,7 +4,7 @@
 //! driver for the limits after it has rejected a launch.
 
 use super::{LaunchAttributes, LaunchConfig};
-use crate::call::error::{Error, LaunchError, LaunchLimit, Result};
+use crate::call::{Error, LaunchError, LaunchLimit, Result};
 use crate::device::attribute;
 use crate::launch::occupancy::OccupancyOptions;
 use crate::module::{Kernel, kernel_attribute};

@@ -19,14 +19,13 @@ pub use occupancy::{OccupancyOptions, SuggestedBlock};
 pub(crate) use params::sealed;
 pub use params::{Argument, Arguments, KernelValue, Param, Params, Value};
 
-use crate::call::error::{Error, Result};
-use crate::call::function::{Answer, Outcome, answer, under_current, without_current};
-use crate::call::invalid::Invalid;
+use crate::call::{
+    Answer, Error, Invalid, Outcome, Result, answer, debug_struct, under_current, without_current,
+};
 use crate::module::Kernel;
 use crate::stream::{Stream, same_context};
 use core::ffi::c_void;
 use cuda_sys::CUresult;
-use std::fmt;
 use std::marker::PhantomData;
 
 /// A launch configuration: the number of blocks, the threads per block, and the dynamic shared memory
@@ -407,11 +406,6 @@ impl<P> Clone for TypedKernel<P> {
     }
 }
 
-impl<P> fmt::Debug for TypedKernel<P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TypedKernel")
-            .field("kernel", &self.kernel)
-            .field("params", &std::any::type_name::<P>())
-            .finish()
-    }
+debug_struct! {
+    [P] TypedKernel<P> |its| { kernel: its.kernel, params: std::any::type_name::<P>() }
 }

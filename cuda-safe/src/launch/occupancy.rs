@@ -1,8 +1,6 @@
 //! Occupancy: how many blocks and clusters of a kernel fit on the device.
 
-use crate::call::error::{Error, Result};
-use crate::call::function::call;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, call, out};
 use crate::launch::{LaunchAttributes, LaunchConfig, List};
 use crate::module::{Kernel, kernel_attribute};
 use crate::stream::{Stream, same_context};
@@ -65,20 +63,18 @@ impl Kernel {
         let OccupancyOptions { shared_bytes, max_threads: _, keep_caching, _non_exhaustive: () } =
             options;
         let (threads, flags) = (at_least_one(threads)?, OccupancyOptions::flags(keep_caching));
-        let mut blocks = 0;
-        let (out, function) = (&raw mut blocks, self.as_raw());
+        let function = self.as_raw();
         let _current = self.context().enter()?;
-        // SAFETY: the function is alive and belongs to the current context, and the pointer refers to a
-        // local variable.
-        unsafe {
+        // SAFETY: the function is alive and belongs to the current context, and `out` passes a valid pointer.
+        let blocks = out(|place| unsafe {
             call!(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-                out,
+                place,
                 function,
                 threads,
                 shared_bytes,
                 flags
             ))
-        }?;
+        })?;
         Ok(unsigned(blocks))
     }
 
@@ -186,13 +182,12 @@ impl Kernel {
     #[inline]
     pub fn available_shared_bytes(&self, blocks: u32, threads: u32) -> Result<usize> {
         let (blocks, threads) = (at_least_one(blocks)?, at_least_one(threads)?);
-        let mut bytes = 0;
-        let (out, function) = (&raw mut bytes, self.as_raw());
+        let function = self.as_raw();
         let _current = self.context().enter()?;
-        // SAFETY: the function is alive and belongs to the current context, and the pointer refers to a
-        // local variable.
-        unsafe { call!(cuOccupancyAvailableDynamicSMemPerBlock(out, function, blocks, threads)) }?;
-        Ok(bytes)
+        // SAFETY: the function is alive and belongs to the current context, and `out` passes a valid pointer.
+        out(|place| unsafe {
+            call!(cuOccupancyAvailableDynamicSMemPerBlock(place, function, blocks, threads))
+        })
     }
 
     /// Returns the largest cluster size, in blocks, for a launch with this configuration. Calls

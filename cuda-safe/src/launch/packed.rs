@@ -60,6 +60,7 @@ impl PackedArguments {
     }
 
     /// Calls `launch` with a pointer to each value.
+    #[inline]
     pub(super) fn with_pointers<R>(&self, launch: impl FnOnce(&mut [*mut c_void]) -> R) -> R {
         let (mut inline, mut heap) = ([std::ptr::null_mut(); INLINE_VALUES], Vec::new());
         let pointers = match inline.get_mut(..self.sizes().len()) {

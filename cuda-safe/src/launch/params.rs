@@ -1,6 +1,6 @@
 //! The types of kernel parameters, and the conversion of arguments to bytes.
 
-use crate::call::error::Result;
+use crate::call::Result;
 use bytemuck::NoUninit;
 use core::ffi::c_void;
 use cuda_sys::{CUdeviceptr, CUtensorMap};

@@ -4,8 +4,7 @@
 //! there does not order real execution. So a manager enqueues nothing on a captured stream.
 
 use super::Order;
-use crate::call::error::Result;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{Result, refuse_in_host_function};
 use crate::capture_state as capture;
 use crate::capture_state::{Operation, refuse_captured};
 use crate::context::Context;

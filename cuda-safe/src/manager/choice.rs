@@ -2,10 +2,7 @@
 
 use super::current;
 use super::{INTERFACE_VERSION, MemoryManager, StreamEnd};
-use crate::call::error::{Error, Result};
-use crate::call::fork;
-use crate::call::invalid::Invalid;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{Error, Invalid, Result, fork, refuse_in_host_function};
 use crate::context::{Context, Extension, set_factory, set_first_factory};
 use crate::device::Device;
 use crate::release::attempts;

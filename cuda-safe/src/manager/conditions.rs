@@ -1,10 +1,7 @@
 //! The conditions of a manager's call: what the manager must not do in it, and what it does with memory
 //! that it cannot free.
 
-use crate::call::error::Error;
-use crate::call::fork;
-use crate::call::report::{Report, count_leak, report};
-use crate::call::zone;
+use crate::call::{Error, Report, count_leak, fork, report, zone};
 use crate::release;
 
 /// Returns whether this process was forked from a process that had initialized CUDA.

@@ -1,10 +1,7 @@
 //! Managers that are called with their context current.
 
 use super::{Block, CleanupGuard, DriverMemory, HostBlock, MemoryManager, Order, StreamEnd};
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::zone::in_host_function;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{Result, fork, in_host_function, refuse_in_host_function};
 use crate::context::{CurrentContext, MemoryInfo};
 use crate::manager::IpcHandle;
 use crate::manager::PinnedFlags;

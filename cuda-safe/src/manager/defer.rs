@@ -3,16 +3,13 @@
 use super::free_counter::FreeCounter;
 use super::is_out_of_memory;
 use super::lock::leaf;
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::report::count_leak;
-use crate::call::zone::in_host_function;
+use crate::call::{Result, count_leak, debug_struct, fork, in_host_function};
 use crate::context::{Context, PinnedMemory, SyncMemory};
 use crate::device::Device;
 use crate::event::AfterEvents;
 use crate::event::Event;
 use crate::manager::registered::Registered;
-use crate::release::{Destroy, KeepAlive, release};
+use crate::release::{Destroy, Keep, release};
 use crate::sync::Mutex;
 use std::any::Any;
 use std::fmt;
@@ -74,12 +71,7 @@ impl CleanupGuard {
     }
 }
 
-impl fmt::Debug for CleanupGuard {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CleanupGuard").finish_non_exhaustive()
-    }
-}
+debug_struct! { CleanupGuard |_its| { .. } }
 
 /// The number of live guards.
 #[derive(Clone, Debug, Default)]
@@ -119,7 +111,7 @@ pub(super) enum What {
 
 impl What {
     #[inline]
-    pub(super) fn release(self, owners: &impl KeepAlive) {
+    pub(super) fn release(self, owners: &impl Keep) {
         match self {
             Self::Device(memory) => release(memory, owners),
             Self::Host(memory) => release(memory, owners),

@@ -1,7 +1,7 @@
 //! Synchronous memory of the driver, freed in batches.
 
 use super::{Block, DeferOptions, DriverMemory, INTERFACE_VERSION, MemoryManager, Order};
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::context::{Context, MemoryInfo};
 
 /// A manager of synchronous memory: it allocates with `cuMemAlloc` and defers `cuMemFree`, as

@@ -2,9 +2,7 @@
 
 use super::Order;
 use super::capture::enqueue_now;
-use crate::call::error::Result;
-use crate::call::function::call;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, call};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::event::Event;

@@ -5,7 +5,7 @@
 //! driver, which may wait for a host function, which may wait for this thread.
 
 use super::is_out_of_memory;
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::release::attempts::repeat;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 

@@ -2,15 +2,11 @@
 
 use super::pointer::{Finalizer, Owner, new_id};
 use super::{HostBlock, Order};
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::report::count_leak;
-use crate::call::size::{bytes_of, expect_memory};
+use crate::call::{Result, bytes_of, count_leak, debug_struct, expect_memory, fork};
 use crate::context::Context;
 use crate::manager::PinnedFlags;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
-use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -159,16 +155,8 @@ impl Drop for HostPointer {
     }
 }
 
-impl fmt::Debug for HostPointer {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HostPointer")
-            .field("id", &self.id)
-            .field("start", &self.block.start)
-            .field("size", &self.block.size)
-            .field("is_mapped", &self.is_mapped)
-            .finish_non_exhaustive()
-    }
+debug_struct! {
+    HostPointer |its| { id: its.id, start: its.block.start, size: its.block.size, is_mapped: its.is_mapped, .. }
 }
 
 /// Pinned host memory that is not mapped into the address space of devices. Clones share it.

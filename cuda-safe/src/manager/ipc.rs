@@ -1,8 +1,6 @@
 //! Memory that is shared with other processes.
 
-use crate::call::error::{Error, Result};
-use crate::call::function::call;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, call, debug_struct};
 use crate::context::Context;
 use crate::device::{Device, Uuid};
 use crate::manager::{AutoFreePointer, Block};
@@ -296,16 +294,8 @@ fn not_shareable(error: Error) -> Error {
     }
 }
 
-impl fmt::Debug for IpcHandle {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IpcHandle")
-            .field("kind", &self.kind)
-            .field("offset", &self.offset)
-            .field("size", &self.size)
-            .field("device", &self.device_uuid())
-            .finish_non_exhaustive()
-    }
+debug_struct! {
+    IpcHandle |its| { kind: its.kind, offset: its.offset, size: its.size, device: its.device_uuid(), .. }
 }
 
 /// A handle, and the memory that it is for. The memory stays allocated until this is dropped.

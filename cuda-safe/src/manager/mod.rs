@@ -111,9 +111,7 @@ pub use part::DriverMemory;
 pub use pinned_flags::PinnedFlags;
 pub use pointer::{AutoFreePointer, Finalizer, MemoryPointer};
 
-use crate::call::error;
-use crate::call::error::{Error, Result};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, error};
 use crate::context::MemoryInfo;
 use std::any::Any;
 use std::fmt;

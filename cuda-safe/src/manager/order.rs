@@ -1,14 +1,12 @@
 //! The order of allocations and frees relative to the work of a stream.
 
 use super::{MemoryManager, current, with_wrapped};
-use crate::call::current::ContextHandle;
-use crate::call::error::Result;
-use crate::call::function::without_current;
+use crate::call::{ContextHandle, Result, without_current};
 use crate::capture_state as capture;
 use crate::capture_state::StreamRef;
 use crate::capture_state::is_default;
 use crate::context::Context;
-use crate::release::KeepAlive;
+use crate::release::Keep;
 use crate::stream::Stream;
 use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 use std::fmt;
@@ -238,7 +236,7 @@ pub(crate) struct OrderOwners<'a> {
     pub(crate) context: &'a Context,
 }
 
-impl KeepAlive for OrderOwners<'_> {
+impl Keep for OrderOwners<'_> {
     #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.context)
@@ -255,7 +253,7 @@ impl KeepAlive for OrderOwners<'_> {
     }
 
     #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+    fn keep(&self) -> Box<dyn Keep + Send> {
         match self.order.0 {
             Kind::Of(stream) => Box::new((stream.clone(), self.context.clone())),
             // A release with a raw stream is never deferred: the stream counts as borrowed, so that its

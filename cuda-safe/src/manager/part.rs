@@ -4,12 +4,10 @@ use super::capture::{enqueue_now, without_invalidating_captures};
 use super::defer::{Deferral, Item, What};
 use super::order::OrderOwners;
 use super::{Block, CleanupGuard, DeferOptions, HostBlock, Order};
-use crate::call::current::ContextHandle;
-use crate::call::error::{Error, Result};
-use crate::call::fork;
-use crate::call::function::{answer, call, without_current};
-use crate::call::report::count_leak;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    ContextHandle, Error, Result, answer, call, count_leak, debug_struct, fork, out,
+    refuse_in_host_function, without_current,
+};
 use crate::capture_state::Operation;
 use crate::context::{Context, PinnedMemory, SyncMemory};
 use crate::event::Event;
@@ -19,10 +17,9 @@ use crate::release::{self, Destroy, Handle, release};
 use core::ffi::c_void;
 use cuda_sys::{
     CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUmemAttach_flags,
-    CUresult,
+    CUresult, Zeroable,
 };
 use std::any::Any;
-use std::fmt;
 use std::ptr::NonNull;
 
 /// Synchronous, pinned and managed memory from the driver, and [memory of its
@@ -108,13 +105,8 @@ impl DriverMemory {
     #[doc(alias = "cuMemAlloc")]
     #[inline]
     pub fn allocate(&self, size: usize) -> Result<Block> {
-        let mut address = 0;
-        let place = &raw mut address;
-        self.attempt(|| {
-            // SAFETY: the pointer is to a local, and the context is current.
-            unsafe { call!(cuMemAlloc_v2(place, size)) }
-        })
-        .map_err(|error| error.with_requested_bytes(size))?;
+        // SAFETY: `out` passes a valid pointer, and the context is current.
+        let address = self.create(size, |place| unsafe { call!(cuMemAlloc_v2(place, size)) })?;
         Ok(block(address, size))
     }
 
@@ -146,13 +138,9 @@ impl DriverMemory {
             true => CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL,
             false => CUmemAttach_flags::CU_MEM_ATTACH_HOST,
         };
-        let mut address = 0;
-        let place = &raw mut address;
-        self.attempt(|| {
-            // SAFETY: the pointer is to a local, and the context is current.
-            unsafe { call!(cuMemAllocManaged(place, size, flags.0)) }
-        })
-        .map_err(|error| error.with_requested_bytes(size))?;
+        // SAFETY: `out` passes a valid pointer, and the context is current.
+        let address =
+            self.create(size, |place| unsafe { call!(cuMemAllocManaged(place, size, flags.0)) })?;
         Ok(block(address, size))
     }
 
@@ -174,13 +162,9 @@ impl DriverMemory {
     #[doc(alias = "cuMemHostAlloc")]
     #[inline]
     pub fn allocate_host(&self, size: usize, flags: PinnedFlags) -> Result<HostBlock> {
-        let mut start = std::ptr::null_mut::<c_void>();
-        let place = &raw mut start;
-        self.attempt(|| {
-            // SAFETY: the pointer is to a local, and the context is current.
-            unsafe { call!(cuMemHostAlloc(place, size, flags.bits())) }
-        })
-        .map_err(|error| error.with_requested_bytes(size))?;
+        // SAFETY: `out` passes a valid pointer, and the context is current.
+        let start =
+            self.create(size, |place| unsafe { call!(cuMemHostAlloc(place, size, flags.bits())) })?;
         let address = self.address_of(start, flags).inspect_err(|_| {
             release(PinnedMemory(Handle(start)), &self.context);
         })?;
@@ -230,12 +214,11 @@ impl DriverMemory {
         }
         let start = start.as_ptr().cast::<c_void>();
         let register = || {
-            self.attempt(|| {
+            self.attempt(size, || {
                 // SAFETY: the caller promises `size` bytes, which stay allocated; the context is
                 // current.
                 unsafe { call!(cuMemHostRegister_v2(start, size, bits)) }
             })
-            .map_err(|error| error.with_requested_bytes(size))
         };
         match register() {
             // A guard may be deferring the release of the earlier registration.
@@ -316,9 +299,19 @@ impl DriverMemory {
         OrderOwners { order, context: &self.context }
     }
 
-    /// Allocates with the context current; see [`retry`](Self::retry).
-    fn attempt(&self, mut allocate: impl FnMut() -> Result<()>) -> Result<()> {
+    /// Allocates `size` bytes with the context current; see [`retry`](Self::retry).
+    fn attempt(&self, size: usize, mut allocate: impl FnMut() -> Result<()>) -> Result<()> {
         self.retry(|| in_context(&self.context, &mut allocate))
+            .map_err(|error| error.with_requested_bytes(size))
+    }
+
+    /// Returns what an allocation of `size` bytes writes through its pointer; see [`attempt`](Self::attempt).
+    fn create<T: Zeroable>(
+        &self,
+        size: usize,
+        mut allocate: impl FnMut(*mut T) -> Result<()>,
+    ) -> Result<T> {
+        out(|place| self.attempt(size, || allocate(place)))
     }
 
     /// Attempts an allocation, and repeats it if there was not enough memory and a deferred free
@@ -384,12 +377,4 @@ fn host_block(start: *mut c_void, size: usize, address: CUdeviceptr) -> HostBloc
     }
 }
 
-impl fmt::Debug for DriverMemory {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DriverMemory")
-            .field("deferral", &self.deferral)
-            .field("context", &self.context)
-            .finish()
-    }
-}
+debug_struct! { DriverMemory |its| { deferral: its.deferral, context: its.context } }

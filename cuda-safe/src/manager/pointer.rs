@@ -1,17 +1,12 @@
 //! Untyped device memory for other libraries.
 
 use super::{Block, Order};
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::invalid::Invalid;
-use crate::call::report::count_leak;
-use crate::call::size::expect_memory;
+use crate::call::{Invalid, Result, count_leak, debug_struct, expect_memory, fork};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::stream::{Stream, same_context};
 use cuda_sys::{CUdeviceptr, CUstream};
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -308,15 +303,8 @@ impl Drop for MemoryPointer {
     }
 }
 
-impl fmt::Debug for MemoryPointer {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryPointer")
-            .field("id", &self.id)
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("size", &self.size)
-            .finish_non_exhaustive()
-    }
+debug_struct! {
+    MemoryPointer |its| { id: its.id, address: format_args!("{:#x}", its.address), size: its.size, .. }
 }
 
 /// Shared ownership of a [`MemoryPointer`]. The memory is freed when the last clone and the last

@@ -1,6 +1,6 @@
 //! Registered host memory as an object that is destroyed, with its owner.
 
-use crate::call::function::{Answer, answer};
+use crate::call::{Answer, answer};
 use crate::release::{After, Destroy, Handle, Leftover};
 use core::ffi::c_void;
 use std::alloc::{Layout, dealloc};

@@ -1,9 +1,7 @@
 //! Device memory for other devices of the machine, as a DMA-BUF of the Linux kernel.
 
 use super::{DeviceSlice, descriptor};
-use crate::call::error::{Error, Result};
-use crate::call::function::call;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, call};
 use crate::release;
 use cuda_sys::{CUmemRangeFlags, CUmemRangeHandleType, CUresult};
 use std::os::fd::OwnedFd;

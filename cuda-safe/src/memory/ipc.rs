@@ -5,21 +5,18 @@
 //! So an allocation has a place in a table, from before it is opened until after it is closed. Another
 //! thread that opens it while it is being opened or closed waits.
 
-use crate::call::current::ContextHandle;
-use crate::call::error::{DriverError, Error, Result};
-use crate::call::fork;
-use crate::call::function::{Answer, answer, call};
-use crate::call::invalid::Invalid;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    DriverError, Error, Invalid, Result, answer, call, debug_struct, fork, out,
+    refuse_in_host_function,
+};
 use crate::context::Context;
 use crate::manager::{IpcHandle, IpcKind};
 use crate::memory::ImportedPool;
-use crate::release::{self, Destroy, KeepAlive, Leftover, release};
+use crate::release::{self, Keep, destroy, owners, release};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use core::ffi::c_char;
 use cuda_sys::{CUdeviceptr, CUipcMem_flags, CUipcMemHandle, CUmemPoolPtrExportData, CUresult};
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -83,23 +80,16 @@ impl By {
     }
 }
 
-impl KeepAlive for By {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.context())
-    }
+owners! {
+    By |its| {
+        context: Some(its.context()),
+        is_borrowed: {
+            match its {
+                By::Context(context) => context.is_borrowed(),
+                By::Pool(pool) => pool.is_borrowed(),
+            }
 
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        match self {
-            Self::Context(context) => context.is_borrowed(),
-            Self::Pool(pool) => pool.is_borrowed(),
-        }
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
+        },
     }
 }
 
@@ -124,18 +114,11 @@ struct OpenedByContext {
     place: Option<Place>,
 }
 
-impl Destroy for OpenedByContext {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "memory of another process"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the open memory, and the caller promises that this is the first
-        // call. All code that used the memory by its address has waited.
-        unsafe { answer!(cuIpcCloseMemHandle(self.base)) }
-    }
+destroy! {
+    OpenedByContext as "memory of another process";
+    // SAFETY: this value stands for the open memory, and the caller promises that this is the first
+    // call. All code that used the memory by its address has waited.
+    |its| unsafe { answer!(cuIpcCloseMemHandle(its.base)) }
 }
 
 /// Memory from `cuMemPoolImportPointer`.
@@ -146,27 +129,15 @@ struct OpenedByPool {
     pool: ImportedPool,
 }
 
-impl Destroy for OpenedByPool {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "pool memory of another process"
-    }
+destroy! {
+    OpenedByPool as "pool memory of another process", leaves Object;
+    // SAFETY: this value stands for the open memory, and the caller promises that this is the first
+    // call. This free waits for nothing, but all code that used the memory by its address has
+    // waited.
+    |its| unsafe { answer!(cuMemFree_v2(its.base)) };
 
     #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the open memory, and the caller promises that this is the first
-        // call. This free waits for nothing, but all code that used the memory by its address has
-        // waited.
-        unsafe { answer!(cuMemFree_v2(self.base)) }
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
-
-    #[inline]
-    fn has_leaked(&self, _owners: &dyn KeepAlive) {
+    fn has_leaked(&self, _owners: &dyn Keep) {
         self.pool.never_destroy();
     }
 }
@@ -200,14 +171,8 @@ impl IpcMemory {
     }
 }
 
-impl fmt::Debug for IpcMemory {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IpcMemory")
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("size", &self.size)
-            .finish_non_exhaustive()
-    }
+debug_struct! {
+    IpcMemory |its| { address: format_args!("{:#x}", its.address), size: its.size, .. }
 }
 
 impl Context {
@@ -252,13 +217,10 @@ impl Context {
                 reserved: handle.as_bytes().map(|byte| c_char::from_ne_bytes([byte])),
             };
             let flags = CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.0;
-            let mut base = 0;
-            let place = &raw mut base;
             let _current = self.enter()?;
-            // SAFETY: the pointer is to a local, and the current context is this one; the caller
+            // SAFETY: `out` passes a valid pointer, and the current context is this one; the caller
             // promises that the handle is valid.
-            unsafe { call!(cuIpcOpenMemHandle_v2(place, raw, flags)) }?;
-            Ok(base)
+            out(|place| unsafe { call!(cuIpcOpenMemHandle_v2(place, raw, flags)) })
         })
     }
 }
@@ -287,13 +249,11 @@ impl ImportedPool {
         self.check_access(self.context().device())?;
         open(handle, By::Pool(self.clone()), self.as_raw().addr(), || {
             let mut data = CUmemPoolPtrExportData { reserved: *handle.as_bytes() };
-            let mut base = 0;
-            let (place, data) = (&raw mut base, &raw mut data);
+            let data = &raw mut data;
             let _current = self.context().enter()?;
-            // SAFETY: the pool is alive, the pointers are to locals, and the caller promises that the
-            // data is valid.
-            unsafe { call!(cuMemPoolImportPointer(place, self.as_raw(), data)) }?;
-            Ok(base)
+            // SAFETY: the pool is alive, the pointers are to variables, of which `out` passes one, and the
+            // caller promises that the data is valid.
+            out(|place| unsafe { call!(cuMemPoolImportPointer(place, self.as_raw(), data)) })
         })
     }
 }

@@ -37,8 +37,7 @@ pub use pinned::{PinnedBuffer, PinnedOptions, PinnedRange, RegisterOptions};
 pub use pointer::{MemoryType, PointerInfo};
 pub use pool::{ImportedPool, MemoryAccess, MemoryPool, MemoryPoolOptions};
 
-use crate::call::error::{Error, Result};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result};
 
 #[inline]
 pub(crate) fn same_length(source: usize, target: usize) -> Result<()> {

@@ -1,9 +1,7 @@
 //! Queries about addresses: pointer attributes and address ranges.
 
 use super::{DeviceBuffer, MemoryAccess};
-use crate::call::error::{Error, Result};
-use crate::call::function::call;
-use crate::call::init;
+use crate::call::{Error, Result, c_enum, call, init};
 use crate::context::Context;
 use core::ffi::c_void;
 use cuda_sys::{
@@ -70,32 +68,17 @@ unsafe impl Send for PointerInfo {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for PointerInfo {}
 
-/// A kind of memory (`CUmemorytype`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MemoryType {
-    /// Pinned or registered host memory.
-    Host,
-    /// Device memory, including managed memory.
-    Device,
-    /// A CUDA array.
-    Array,
-    /// Memory of a unified address space of host and device.
-    Unified,
-    /// A value that this crate does not know, returned by a newer driver.
-    Other(u32),
-}
-
-impl MemoryType {
-    #[inline]
-    fn from_raw(raw: CUmemorytype) -> Self {
-        match raw {
-            CUmemorytype::CU_MEMORYTYPE_HOST => Self::Host,
-            CUmemorytype::CU_MEMORYTYPE_DEVICE => Self::Device,
-            CUmemorytype::CU_MEMORYTYPE_ARRAY => Self::Array,
-            CUmemorytype::CU_MEMORYTYPE_UNIFIED => Self::Unified,
-            CUmemorytype(number) => Self::Other(number),
-        }
+c_enum! {
+    /// A kind of memory (`CUmemorytype`).
+    pub enum MemoryType = CUmemorytype or Other {
+        /// Pinned or registered host memory.
+        Host = CU_MEMORYTYPE_HOST,
+        /// Device memory, including managed memory.
+        Device = CU_MEMORYTYPE_DEVICE,
+        /// A CUDA array.
+        Array = CU_MEMORYTYPE_ARRAY,
+        /// Memory of a unified address space of host and device.
+        Unified = CU_MEMORYTYPE_UNIFIED,
     }
 }
 

@@ -18,8 +18,7 @@
 //! ```
 
 use super::Kernel;
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
+use crate::call::{Result, answer, out_without_current, without_current};
 use crate::context::CachePreference;
 use crate::device::attribute::explain_newer;
 use cuda_sys::{
@@ -208,11 +207,9 @@ impl Kernel {
         &self,
         attribute: KernelAttribute<T, SETTABLE>,
     ) -> Result<T> {
-        let mut value = 0;
-        let place = &raw mut value;
-        without_current(self.context(), || {
-            // SAFETY: the function is alive, and the pointer refers to a local variable.
-            unsafe { answer!(cuFuncGetAttribute(place, attribute.raw, self.as_raw())) }
+        // SAFETY: the function is alive, and `out` passes a valid pointer.
+        let value = out_without_current(self.context(), |place| unsafe {
+            answer!(cuFuncGetAttribute(place, attribute.raw, self.as_raw()))
         })
         .map_err(|error| explain_newer(error, attribute.name, attribute.since()))?;
         Ok(T::from_raw(value))
@@ -299,11 +296,9 @@ impl Kernel {
     #[doc(alias = "cuFuncIsLoaded")]
     #[inline]
     pub fn is_loaded(&self) -> Result<bool> {
-        let mut state = CUfunctionLoadingState::default();
-        let place = &raw mut state;
-        without_current(self.context(), || {
-            // SAFETY: the function is alive, and the pointer refers to a local variable.
-            unsafe { answer!(cuFuncIsLoaded(place, self.as_raw())) }
+        // SAFETY: the function is alive, and `out` passes a valid pointer.
+        let state = out_without_current(self.context(), |place| unsafe {
+            answer!(cuFuncIsLoaded(place, self.as_raw()))
         })?;
         Ok(state == CUfunctionLoadingState::CU_FUNCTION_LOADING_STATE_LOADED)
     }

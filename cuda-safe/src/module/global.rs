@@ -2,12 +2,9 @@
 
 use super::kernel::Code;
 use super::{Library, Module, image};
-use crate::call::error::{Error, Result};
-use crate::call::function::{answer, call, without_current};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, answer, call, debug_struct, without_current};
 use crate::context::Context;
 use cuda_sys::{CUdeviceptr, CUresult};
-use std::fmt;
 use std::sync::Arc;
 
 /// A variable of a module in one context. Returned by [`Module::global`].
@@ -166,14 +163,8 @@ fn explain_missing(result: Result<()>, name: &str) -> Result<()> {
     })
 }
 
-impl fmt::Debug for Global {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Global")
-            .field("name", &self.name)
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("size", &self.size)
-            .field("context", &self.context)
-            .finish()
+debug_struct! {
+    Global |its| {
+        name: its.name, address: format_args!("{:#x}", its.address), size: its.size, context: its.context
     }
 }

@@ -1,8 +1,6 @@
 //! Checks of module images before they are passed to the driver.
 
-use crate::call::error::{Error, Result};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, init};
 use crate::context::Context;
 use cuda_sys::CUresult;
 use cuda_sys::image::{self, CodeKind};

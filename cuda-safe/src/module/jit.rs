@@ -1,9 +1,7 @@
 //! Options, logs and errors of the driver's compiler.
 
 use super::image;
-use crate::call::error::{CompileError, Error, Result};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{CompileError, Error, Invalid, Result, init};
 use core::ffi::{CStr, c_void};
 use cuda_sys::CudaVersion;
 use cuda_sys::{CUjit_cacheMode, CUjit_fallback, CUjit_option as Key, CUjit_target, CUresult};
@@ -283,7 +281,7 @@ impl Request {
 
     /// Adds the log to a compiler error.
     #[inline]
-    pub(super) fn with_log(&self, done: Result<()>) -> Result<()> {
+    pub(super) fn with_log<T>(&self, done: Result<T>) -> Result<T> {
         self.with_log_if(done, is_compile_error)
     }
 
@@ -301,7 +299,7 @@ impl Request {
         self.with_log_if(done, |code| is_compile_error(code) || self.errors() != log_before)
     }
 
-    fn with_log_if(&self, done: Result<()>, has_log: impl Fn(CUresult) -> bool) -> Result<()> {
+    fn with_log_if<T>(&self, done: Result<T>, has_log: impl Fn(CUresult) -> bool) -> Result<T> {
         done.map_err(|error| match error {
             Error::Driver(error) if has_log(error.code) => {
                 let log = self.full_log();

@@ -1,12 +1,9 @@
 //! Kernels: functions that run on the device.
 
 use super::{Library, Module};
-use crate::call::error::{Error, Result};
-use crate::call::function::{answer, without_current};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, answer, debug_struct, without_current};
 use crate::context::Context;
 use cuda_sys::{CUfunction, CUresult};
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 /// A kernel in one context (`CUfunction`). Returned by [`Module::kernel`] and [`Library::kernel`].
@@ -233,13 +230,4 @@ impl Kernel {
     }
 }
 
-impl fmt::Debug for Kernel {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kernel")
-            .field("name", &self.name())
-            .field("raw", &self.inner.raw)
-            .field("context", self.context())
-            .finish()
-    }
-}
+debug_struct! { Kernel |its| { name: its.name(), raw: its.inner.raw, context: its.context() } }

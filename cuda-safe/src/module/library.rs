@@ -2,18 +2,13 @@
 
 use super::jit::{self, JitOptions, Request};
 use super::{Kernel, Module, explain_missing, image, owned_string};
-use crate::call::current::ContextHandle;
-use crate::call::error::{Error, Result};
-use crate::call::function::{Answer, answer, call};
-use crate::call::init;
-use crate::call::ownership::{Ownership, expect_handle};
+use crate::call::{Error, Ownership, Result, answer, call, debug_struct, expect_handle, init, out};
 use crate::context::Context;
-use crate::release::{self, Destroy, Handle, KeepAlive, release};
+use crate::release::{Handle, Keep, create, destroy, owners, release};
 use core::ffi::c_void;
 use cuda_sys::{CUkernel, CUlibrary};
 use std::any::Any;
 use std::ffi::CString;
-use std::fmt;
 use std::sync::Arc;
 
 /// A library (`CUlibrary`): code that is not bound to a context, and that is loaded into each context
@@ -148,9 +143,6 @@ impl Library {
     #[inline]
     unsafe fn load(code: *const c_void, options: &JitOptions) -> Result<(CUlibrary, Request)> {
         init::init()?;
-        release::drain();
-        let mut raw = std::ptr::null_mut();
-        let library = &raw mut raw;
         let mut request = Request::new(options)?;
         let (count, keys, values) = request.options();
         let none = std::ptr::null_mut();
@@ -159,11 +151,10 @@ impl Library {
         // `count` option keys, with values of the expected types. They and the memory that they refer
         // to are heap memory of `request`, which lives as long as the library is loaded. There are no
         // library options.
-        let done = unsafe {
-            call!(cuLibraryLoadData(library, code, keys, values, count, options, none, 0))
-        };
-        request.with_log(done)?;
-        Ok((raw, request))
+        let loaded = create(|place| unsafe {
+            call!(cuLibraryLoadData(place, code, keys, values, count, options, none, 0))
+        });
+        Ok((request.with_log(loaded)?, request))
     }
 
     #[inline]
@@ -304,19 +295,16 @@ impl Library {
     #[doc(alias = "cuKernelGetName")]
     #[inline]
     pub fn kernel_names(&self) -> Result<Vec<String>> {
-        let mut count = 0;
-        // SAFETY: the library is alive, and the pointer refers to a local variable.
-        unsafe { call!(cuLibraryGetKernelCount(&raw mut count, self.as_raw())) }?;
+        // SAFETY: the library is alive, and `out` passes a valid pointer.
+        let count = out(|place| unsafe { call!(cuLibraryGetKernelCount(place, self.as_raw())) })?;
         let mut kernels: Vec<CUkernel> = vec![std::ptr::null_mut(); count as usize];
         let start = kernels.as_mut_ptr();
         // SAFETY: the array has room for `count` handles.
         unsafe { call!(cuLibraryEnumerateKernels(start, count, self.as_raw())) }?;
         let mut names = Vec::with_capacity(kernels.len());
         for kernel in kernels {
-            let mut name = std::ptr::null();
-            // SAFETY: the kernel belongs to this library, which is alive, and the pointer refers to a
-            // local variable.
-            unsafe { call!(cuKernelGetName(&raw mut name, kernel)) }?;
+            // SAFETY: the kernel belongs to this library, which is alive, and `out` passes a valid pointer.
+            let name = out(|place| unsafe { call!(cuKernelGetName(place, kernel)) })?;
             // SAFETY: the driver's string ends with a NUL and lives as long as the library.
             names.push(unsafe { owned_string(name, "cuKernelGetName") }?);
         }
@@ -333,47 +321,25 @@ impl Drop for Inner {
     }
 }
 
-impl Destroy for Handle<CUlibrary> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a library"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the library, and the caller promises that this is the first
-        // call. The driver waits for kernels of the library.
-        unsafe { answer!(cuLibraryUnload(self.0)) }
-    }
+destroy! {
+    Handle<CUlibrary> as "a library";
+    // SAFETY: the handle stands for the library, and the caller promises that this is the first
+    // call. The driver waits for kernels of the library.
+    |its| unsafe { answer!(cuLibraryUnload(its.0)) };
 
     /// A library that is still loaded may be compiled for a context that is created later, from the
     /// code that the owners hold.
     #[inline]
-    fn has_leaked(&self, owners: &dyn KeepAlive) {
+    fn has_leaked(&self, owners: &dyn Keep) {
         owners.leak();
     }
 }
 
-impl KeepAlive for Arc<Code> {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        None
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        false
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(Self::clone(self))
+owners! {
+    Arc<Code> |its| {
+        context: None,
+        is_borrowed: false,
     }
 }
 
-impl fmt::Debug for Library {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Library").field("raw", &self.inner.raw).finish()
-    }
-}
+debug_struct! { Library |its| { raw: its.inner.raw } }

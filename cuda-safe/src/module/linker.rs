@@ -2,15 +2,11 @@
 
 use super::jit::{self, JitOptions, Request};
 use super::{Library, Module, image};
-use crate::call::current::ContextHandle;
-use crate::call::error::{DriverError, Result};
-use crate::call::function::{Answer, answer, call};
-use crate::call::invalid::Invalid;
+use crate::call::{DriverError, Invalid, Result, answer, c_enum, call, debug_struct};
 use crate::context::Context;
-use crate::release::{self, Destroy, Handle, KeepAlive, release};
+use crate::release::{Handle, create_in, destroy, owners, release};
 use core::ffi::{CStr, c_void};
 use cuda_sys::{CUjitInputType, CUlinkState, CUresult};
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,12 +30,12 @@ use std::sync::Arc;
 /// ```
 pub struct Linker {
     raw: CUlinkState,
-    retained: Arc<Retained>,
+    kept: Arc<Kept>,
 }
 
 /// The objects that must outlive the driver's linker, which writes to the request until it is
 /// destroyed.
-struct Retained {
+struct Kept {
     request: Request,
     context: Context,
 }
@@ -47,32 +43,20 @@ struct Retained {
 // SAFETY: any thread may use a linker, one thread at a time, which `&mut` guarantees.
 unsafe impl Send for Linker {}
 
-/// The format of an input for the linker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LinkInput {
-    /// PTX text.
-    Ptx,
-    /// A binary for one architecture.
-    Cubin,
-    /// Binaries and PTX for several architectures.
-    Fatbin,
-    /// A host object file with embedded device code.
-    Object,
-    /// An archive of host object files with embedded device code.
-    Library,
-}
-
-impl LinkInput {
-    #[inline]
-    fn raw(self) -> CUjitInputType {
-        match self {
-            Self::Ptx => CUjitInputType::CU_JIT_INPUT_PTX,
-            Self::Cubin => CUjitInputType::CU_JIT_INPUT_CUBIN,
-            Self::Fatbin => CUjitInputType::CU_JIT_INPUT_FATBINARY,
-            Self::Object => CUjitInputType::CU_JIT_INPUT_OBJECT,
-            Self::Library => CUjitInputType::CU_JIT_INPUT_LIBRARY,
-        }
+c_enum! {
+    /// The format of an input for the linker.
+    #[non_exhaustive]
+    pub enum LinkInput = CUjitInputType {
+        /// PTX text.
+        Ptx = CU_JIT_INPUT_PTX,
+        /// A binary for one architecture.
+        Cubin = CU_JIT_INPUT_CUBIN,
+        /// Binaries and PTX for several architectures.
+        Fatbin = CU_JIT_INPUT_FATBINARY,
+        /// A host object file with embedded device code.
+        Object = CU_JIT_INPUT_OBJECT,
+        /// An archive of host object files with embedded device code.
+        Library = CU_JIT_INPUT_LIBRARY,
     }
 }
 
@@ -120,20 +104,16 @@ impl Linker {
     #[doc(alias = "cuLinkDestroy")]
     #[inline]
     pub fn with(context: &Context, options: &JitOptions) -> Result<Self> {
-        release::drain();
         let mut request = Request::new(options)?;
         let (count, keys, values) = request.options();
-        let mut raw = std::ptr::null_mut();
-        let state = &raw mut raw;
-        {
-            let _current = context.enter()?;
+        let raw = create_in(context, |place| {
             // SAFETY: there are `count` option keys, with values of the expected types. They refer to
-            // heap memory of the request, which lives until the linker is destroyed. The other pointer
-            // refers to a local variable.
-            unsafe { call!(cuLinkCreate_v2(count, keys, values, state)) }?;
-        }
-        let retained = Retained { request, context: context.clone() };
-        Ok(Self { raw, retained: Arc::new(retained) })
+            // heap memory of the request, which lives until the linker is destroyed. `create_in` passes
+            // a valid pointer.
+            unsafe { call!(cuLinkCreate_v2(count, keys, values, place)) }
+        })?;
+        let kept = Kept { request, context: context.clone() };
+        Ok(Self { raw, kept: Arc::new(kept) })
     }
 
     /// Compiles PTX text and adds it, with a name for the log. Calls `cuLinkAddData`.
@@ -192,15 +172,15 @@ impl Linker {
         let size = data.len();
         let (keys, values) = (std::ptr::null_mut(), std::ptr::null_mut());
         let (state, kind, name) = (self.raw, kind.raw(), name.as_ptr());
-        let log_before = self.retained.request.errors();
+        let log_before = self.kept.request.errors();
         let done = {
-            let _current = self.retained.context.enter()?;
+            let _current = self.kept.context.enter()?;
             // SAFETY: the linker is alive. The caller guarantees that the data is valid. The driver
             // only reads it and has copied it when the call returns. The name ends with a NUL, and
             // there are no options.
             unsafe { call!(cuLinkAddData_v2(state, kind, start, size, name, 0, keys, values)) }
         };
-        self.retained.request.with_new_log(done, &log_before)
+        self.kept.request.with_new_log(done, &log_before)
     }
 
     /// Adds a file. Calls `cuLinkAddFile`.
@@ -224,14 +204,14 @@ impl Linker {
         let (state, kind) = (self.raw, kind.raw());
         let path: &CStr = &path;
         let path = path.as_ptr();
-        let log_before = self.retained.request.errors();
+        let log_before = self.kept.request.errors();
         let done = {
-            let _current = self.retained.context.enter()?;
+            let _current = self.kept.context.enter()?;
             // SAFETY: the linker is alive. The caller guarantees that the file is valid. The path ends
             // with a NUL, and there are no options.
             unsafe { call!(cuLinkAddFile_v2(state, kind, path, 0, keys, values)) }
         };
-        self.retained.request.with_new_log(done, &log_before)
+        self.kept.request.with_new_log(done, &log_before)
     }
 
     /// Links the inputs and consumes the linker. Calls `cuLinkComplete`.
@@ -246,13 +226,13 @@ impl Linker {
     pub fn complete(self) -> Result<Linked> {
         let (mut image, mut size) = (std::ptr::null_mut(), 0);
         let (image_out, size_out) = (&raw mut image, &raw mut size);
-        let log_before = self.retained.request.errors();
+        let log_before = self.kept.request.errors();
         let done = {
-            let _current = self.retained.context.enter()?;
+            let _current = self.kept.context.enter()?;
             // SAFETY: the linker is alive, and the pointers refer to local variables.
             unsafe { call!(cuLinkComplete(self.raw, image_out, size_out)) }
         };
-        self.retained.request.with_new_log(done, &log_before)?;
+        self.kept.request.with_new_log(done, &log_before)?;
         if image.is_null() {
             let code = CUresult::CUDA_ERROR_UNKNOWN;
             let call = "cuLinkComplete";
@@ -261,13 +241,13 @@ impl Linker {
         // SAFETY: the driver's image has `size` bytes and stays valid until the linker is destroyed,
         // which happens after the copy.
         let image = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), size) };
-        Ok(Linked { image: image.into(), log: self.retained.request.info().into() })
+        Ok(Linked { image: image.into(), log: self.kept.request.info().into() })
     }
 
     /// Returns the context for whose device the linker links.
     #[inline]
     pub fn context(&self) -> &Context {
-        &self.retained.context
+        &self.kept.context
     }
 
     /// Returns the raw handle without giving up ownership. Do not destroy it.
@@ -308,51 +288,24 @@ impl Library {
 impl Drop for Linker {
     #[inline]
     fn drop(&mut self) {
-        release(Handle(self.raw), &self.retained);
+        release(Handle(self.raw), &self.kept);
     }
 }
 
-impl Destroy for Handle<CUlinkState> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a linker"
-    }
+destroy! {
+    Handle<CUlinkState> as "a linker";
+    // SAFETY: the handle stands for the linker, and the caller promises that this is the first call.
+    // The owners keep the memory alive to which the linker writes.
+    |its| unsafe { answer!(cuLinkDestroy(its.0)) }
+}
 
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the linker, and the caller promises that this is the first call.
-        // The owners keep the memory alive to which the linker writes.
-        unsafe { answer!(cuLinkDestroy(self.0)) }
+owners! {
+    Arc<Kept> |its| {
+        context: Some(&its.context),
+        is_borrowed: its.context.is_borrowed(),
     }
 }
 
-impl KeepAlive for Arc<Retained> {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(&self.context)
-    }
+debug_struct! { Linker |its| { raw: its.raw, context: its.context() } }
 
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.context.is_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(Self::clone(self))
-    }
-}
-
-impl fmt::Debug for Linker {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Linker").field("raw", &self.raw).field("context", self.context()).finish()
-    }
-}
-
-impl fmt::Debug for Linked {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Linked").field("bytes", &self.image.len()).field("log", &self.log).finish()
-    }
-}
+debug_struct! { Linked |its| { bytes: its.image.len(), log: its.log } }

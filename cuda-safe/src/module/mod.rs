@@ -19,17 +19,15 @@ pub use kernel::{Kernel, Parameter};
 pub use library::Library;
 pub use linker::{LinkInput, Linked, Linker};
 
-use crate::call::error::{DriverError, Result};
-use crate::call::function::{Answer, answer, call, without_current};
-use crate::call::init;
-use crate::call::invalid::Invalid;
-use crate::call::ownership::{Ownership, expect_handle};
+use crate::call::{
+    DriverError, Invalid, Ownership, Result, answer, c_enum, call, debug_struct, expect_handle,
+    init, out, without_current,
+};
 use crate::context::Context;
-use crate::release::{self, Destroy, Handle, release};
+use crate::release::{Handle, create_in, destroy, release};
 use cuda_sys::{CUfunction, CUmodule, CUmoduleLoadingMode, CUresult};
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_void};
-use std::fmt;
 use std::sync::Arc;
 
 /// A module (`CUmodule`): code loaded into one context. Create one with [`Module::from_ptx`].
@@ -69,16 +67,14 @@ unsafe impl Send for Inner {}
 // SAFETY: see `Send`.
 unsafe impl Sync for Inner {}
 
-/// When code is loaded onto the device (`CUmoduleLoadingMode`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LoadingMode {
-    /// All code of a module is loaded with the module.
-    Eager,
-    /// A kernel is loaded on first use, or by [`Kernel::load`].
-    Lazy,
-    /// A mode that only a newer driver knows, by its number.
-    Other(u32),
+c_enum! {
+    /// When code is loaded onto the device (`CUmoduleLoadingMode`).
+    pub enum LoadingMode = CUmoduleLoadingMode or Other {
+        /// All code of a module is loaded with the module.
+        Eager = CU_MODULE_EAGER_LOADING,
+        /// A kernel is loaded on first use, or by [`Kernel::load`].
+        Lazy = CU_MODULE_LAZY_LOADING,
+    }
 }
 
 impl Module {
@@ -168,18 +164,15 @@ impl Module {
     /// `image` must be a complete image, or text that ends with a NUL.
     #[inline]
     unsafe fn load(context: &Context, image: *const c_void, options: &JitOptions) -> Result<Self> {
-        release::drain();
-        let mut raw = std::ptr::null_mut();
         let mut request = jit::Request::new(options)?;
         let (count, keys, values) = request.options();
-        let done = {
-            let _current = context.enter()?;
+        let loaded = create_in(context, |place| {
             // SAFETY: the caller guarantees that the image is valid. There are `count` option keys,
             // with values of the expected types. They and the memory that they refer to are heap memory
             // of `request`, which lives as long as the module is loaded or can be used.
-            unsafe { call!(cuModuleLoadDataEx(&raw mut raw, image, count, keys, values)) }
-        };
-        request.with_log(done)?;
+            unsafe { call!(cuModuleLoadDataEx(place, image, count, keys, values)) }
+        });
+        let raw = request.with_log(loaded)?;
         Ok(Self::from_parts(raw, context, Ownership::Owned, Some(request)))
     }
 
@@ -291,14 +284,9 @@ impl Module {
     #[inline]
     pub fn loading_mode() -> Result<LoadingMode> {
         init::init()?;
-        let mut mode = CUmoduleLoadingMode::default();
-        // SAFETY: the pointer refers to a local variable.
-        unsafe { call!(cuModuleGetLoadingMode(&raw mut mode)) }?;
-        Ok(match mode {
-            CUmoduleLoadingMode::CU_MODULE_EAGER_LOADING => LoadingMode::Eager,
-            CUmoduleLoadingMode::CU_MODULE_LAZY_LOADING => LoadingMode::Lazy,
-            CUmoduleLoadingMode(number) => LoadingMode::Other(number),
-        })
+        // SAFETY: `out` passes a valid pointer.
+        let mode = out(|place| unsafe { call!(cuModuleGetLoadingMode(place)) })?;
+        Ok(LoadingMode::from_raw(mode))
     }
 
     /// Returns the kernel with this name. Calls `cuModuleGetFunction`.
@@ -338,19 +326,16 @@ impl Module {
     #[doc(alias = "cuFuncGetName")]
     #[inline]
     pub fn kernel_names(&self) -> Result<Vec<String>> {
-        let mut count = 0;
-        // SAFETY: the module is alive, and the pointer refers to a local variable.
-        unsafe { call!(cuModuleGetFunctionCount(&raw mut count, self.as_raw())) }?;
+        // SAFETY: the module is alive, and `out` passes a valid pointer.
+        let count = out(|place| unsafe { call!(cuModuleGetFunctionCount(place, self.as_raw())) })?;
         let mut functions: Vec<CUfunction> = vec![std::ptr::null_mut(); count as usize];
         let start = functions.as_mut_ptr();
         // SAFETY: the array has room for `count` handles.
         unsafe { call!(cuModuleEnumerateFunctions(start, count, self.as_raw())) }?;
         let mut names = Vec::with_capacity(functions.len());
         for function in functions {
-            let mut name = std::ptr::null();
-            // SAFETY: the function belongs to this module, which is alive, and the pointer refers to a
-            // local variable.
-            unsafe { call!(cuFuncGetName(&raw mut name, function)) }?;
+            // SAFETY: the function belongs to this module, which is alive, and `out` passes a valid pointer.
+            let name = out(|place| unsafe { call!(cuFuncGetName(place, function)) })?;
             // SAFETY: the driver's string ends with a NUL and lives as long as the module.
             names.push(unsafe { owned_string(name, "cuFuncGetName") }?);
         }
@@ -397,26 +382,11 @@ impl Drop for Inner {
     }
 }
 
-impl Destroy for Handle<CUmodule> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a module"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the module, and the caller promises that this is the first call.
-        // The driver waits for kernels of the module.
-        unsafe { answer!(cuModuleUnload(self.0)) }
-    }
+destroy! {
+    Handle<CUmodule> as "a module";
+    // SAFETY: the handle stands for the module, and the caller promises that this is the first call.
+    // The driver waits for kernels of the module.
+    |its| unsafe { answer!(cuModuleUnload(its.0)) }
 }
 
-impl fmt::Debug for Module {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Module")
-            .field("raw", &self.inner.raw)
-            .field("context", self.context())
-            .finish()
-    }
-}
+debug_struct! { Module |its| { raw: its.inner.raw, context: its.context() } }

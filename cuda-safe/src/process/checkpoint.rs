@@ -39,12 +39,9 @@
 //! The driver needs the rights to trace the process (`ptrace`); root has them. The id of a process that
 //! ended can be given to another process. A parent prevents that by not waiting for its child.
 
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{Answer, answer, call};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result, answer, c_enum, call, init, out};
 use crate::device::Uuid;
-use crate::release::{Destroy, Root, release_now};
+use crate::release::{Root, destroy, release_now};
 use cuda_sys::{
     CUcheckpointGpuPair, CUcheckpointLockArgs, CUcheckpointRestoreArgs, CUprocessState, CUuuid,
     CudaVersion,
@@ -56,38 +53,21 @@ use std::time::Duration;
 /// The first version that restores a process on other GPUs.
 const GPU_PAIRS_SINCE: CudaVersion = CudaVersion::new(13, 0);
 
-/// The state of a process that uses CUDA (`CUprocessState`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ProcessState {
-    /// It runs.
-    Running,
-    /// Its next CUDA call blocks.
-    Locked,
-    /// It is locked, and its GPU state is in host memory.
-    Checkpointed,
-    /// An operation failed, and the process cannot use CUDA again.
-    Failed,
-    /// A checkpoint to the caller's own storage is in progress. Since CUDA 13.4.
-    Checkpointing,
-    /// A restore from the caller's own storage is in progress. Since CUDA 13.4.
-    Restoring,
-    /// A state that this version of the crate does not know, with the driver's number.
-    Other(u32),
-}
-
-impl From<CUprocessState> for ProcessState {
-    #[inline]
-    fn from(state: CUprocessState) -> Self {
-        match state {
-            CUprocessState::CU_PROCESS_STATE_RUNNING => Self::Running,
-            CUprocessState::CU_PROCESS_STATE_LOCKED => Self::Locked,
-            CUprocessState::CU_PROCESS_STATE_CHECKPOINTED => Self::Checkpointed,
-            CUprocessState::CU_PROCESS_STATE_FAILED => Self::Failed,
-            CUprocessState::CU_PROCESS_STATE_CHECKPOINTING => Self::Checkpointing,
-            CUprocessState::CU_PROCESS_STATE_RESTORING => Self::Restoring,
-            CUprocessState(number) => Self::Other(number),
-        }
+c_enum! {
+    /// The state of a process that uses CUDA (`CUprocessState`).
+    pub enum ProcessState = CUprocessState or Other {
+        /// It runs.
+        Running = CU_PROCESS_STATE_RUNNING,
+        /// Its next CUDA call blocks.
+        Locked = CU_PROCESS_STATE_LOCKED,
+        /// It is locked, and its GPU state is in host memory.
+        Checkpointed = CU_PROCESS_STATE_CHECKPOINTED,
+        /// An operation failed, and the process cannot use CUDA again.
+        Failed = CU_PROCESS_STATE_FAILED,
+        /// A checkpoint to the caller's own storage is in progress. Since CUDA 13.4.
+        Checkpointing = CU_PROCESS_STATE_CHECKPOINTING,
+        /// A restore from the caller's own storage is in progress. Since CUDA 13.4.
+        Restoring = CU_PROCESS_STATE_RESTORING,
     }
 }
 
@@ -105,10 +85,9 @@ impl ProcessState {
     #[inline]
     pub fn of(pid: u32) -> Result<Self> {
         let pid = raw_pid(pid)?;
-        let mut state = CUprocessState::default();
-        // SAFETY: the pointer is to a local variable.
-        unsafe { call!(cuCheckpointProcessGetState(pid, &raw mut state)) }?;
-        Ok(state.into())
+        // SAFETY: `out` passes a valid pointer.
+        let state = out(|place| unsafe { call!(cuCheckpointProcessGetState(pid, place)) })?;
+        Ok(Self::from_raw(state))
     }
 
     #[inline]
@@ -149,9 +128,8 @@ impl ProcessState {
 #[inline]
 pub fn restore_thread_of(pid: u32) -> Result<u32> {
     let pid = raw_pid(pid)?;
-    let mut thread = 0;
-    // SAFETY: the pointer is to a local variable.
-    unsafe { call!(cuCheckpointProcessGetRestoreThreadId(pid, &raw mut thread)) }?;
+    // SAFETY: `out` passes a valid pointer.
+    let thread = out(|place| unsafe { call!(cuCheckpointProcessGetRestoreThreadId(pid, place)) })?;
     Ok(thread.unsigned_abs())
 }
 
@@ -441,17 +419,10 @@ struct ProcessLock {
     pid: c_int,
 }
 
-impl Destroy for ProcessLock {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "the lock of a process"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: null stands for no options.
-        unsafe { answer!(cuCheckpointProcessUnlock(self.pid, null_mut())) }
-    }
+destroy! {
+    ProcessLock as "the lock of a process";
+    // SAFETY: null stands for no options.
+    |its| unsafe { answer!(cuCheckpointProcessUnlock(its.pid, null_mut())) }
 }
 
 impl Drop for LockedProcess {

@@ -19,41 +19,24 @@
 //!
 //! [`DriverError::log`]: crate::error::DriverError::log
 
-use crate::call::closures::{Closures, argument};
-use crate::call::driver_log;
-use crate::call::error::{Error, Result};
-use crate::call::fork;
-use crate::call::function::{Answer, answer, call};
-use crate::call::invalid::Invalid;
-use crate::call::zone::run_report_hook;
-use crate::release::{Destroy, Handle, Root, release_now};
+use crate::call::{
+    Closures, Error, Invalid, Result, answer, argument, c_enum, call, debug_struct, driver_log,
+    fork, out, run_report_hook,
+};
+use crate::release::{Handle, Root, destroy, release_now};
 use cuda_sys::{CUlogLevel, CUlogsCallbackHandle};
 use std::ffi::{CString, c_char, c_void};
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The severity of a log entry (`CUlogLevel`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LogLevel {
-    /// A failure.
-    Error,
-    /// A warning.
-    Warning,
-    /// A level that this version of the crate does not know, with the driver's number.
-    Other(u32),
-}
-
-impl From<CUlogLevel> for LogLevel {
-    #[inline]
-    fn from(level: CUlogLevel) -> Self {
-        match level {
-            CUlogLevel::CU_LOG_LEVEL_ERROR => Self::Error,
-            CUlogLevel::CU_LOG_LEVEL_WARNING => Self::Warning,
-            CUlogLevel(number) => Self::Other(number),
-        }
+c_enum! {
+    /// The severity of a log entry (`CUlogLevel`).
+    pub enum LogLevel = CUlogLevel or Other {
+        /// A failure.
+        Error = CU_LOG_LEVEL_ERROR,
+        /// A warning.
+        Warning = CU_LOG_LEVEL_WARNING,
     }
 }
 
@@ -131,12 +114,7 @@ impl LogCallback {
     }
 }
 
-impl fmt::Debug for LogCallback {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogCallback").finish_non_exhaustive()
-    }
-}
+debug_struct! { LogCallback |_its| { .. } }
 
 impl Drop for LogCallback {
     #[inline]
@@ -150,22 +128,10 @@ impl Drop for LogCallback {
 }
 
 // The driver crashes if a callback is unregistered twice, so its handle is passed to one release.
-impl Destroy for Handle<CUlogsCallbackHandle> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a log callback"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the caller guarantees that the callback is still registered.
-        unsafe { answer!(cuLogsUnregisterCallback(self.0)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
+destroy! {
+    Handle<CUlogsCallbackHandle> as "a log callback", quiet true;
+    // SAFETY: the caller guarantees that the callback is still registered.
+    |its| unsafe { answer!(cuLogsUnregisterCallback(its.0)) }
 }
 
 #[inline]
@@ -189,7 +155,7 @@ unsafe extern "C" fn run(
             };
             // SAFETY: the driver passes a message of `length` bytes, which is valid during the callback.
             let bytes = unsafe { std::slice::from_raw_parts(message.cast::<u8>(), length) };
-            closure(level.into(), &String::from_utf8_lossy(bytes));
+            closure(LogLevel::from_raw(level), &String::from_utf8_lossy(bytes));
         }));
         if let Err(payload) = done {
             // The drop of the payload could panic, too.
@@ -236,9 +202,8 @@ impl LogPosition {
     #[doc(alias = "cuLogsCurrent")]
     #[inline]
     pub fn end() -> Result<Self> {
-        let mut iterator = 0;
-        // SAFETY: the pointer is to a local variable.
-        unsafe { call!(cuLogsCurrent(&raw mut iterator, 0)) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let iterator = out(|place| unsafe { call!(cuLogsCurrent(place, 0)) })?;
         Ok(Self { iterator })
     }
 

@@ -4,9 +4,7 @@
 //! (`--profile-from-start off`, `--capture-range=cudaProfilerApi`). Without a profiler the calls have no
 //! effect.
 
-use crate::call::error::Result;
-use crate::call::function::call;
-use crate::call::report::{Report, report};
+use crate::call::{Report, Result, call, report};
 use crate::context::Context;
 use std::mem::ManuallyDrop;
 

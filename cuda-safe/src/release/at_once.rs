@@ -8,10 +8,8 @@
 use super::attempt::{count_calls, destroy_in_context};
 use super::failure::Failure;
 use super::mode::{exchange_mode, restore_mode};
-use super::{Destroy, KeepAlive, has_failed, release};
-use crate::call::fork;
-use crate::call::function::{Answer, Outcome};
-use crate::call::zone::in_host_function;
+use super::{Destroy, Keep, has_failed, release};
+use crate::call::{Answer, Outcome, fork, in_host_function};
 use crate::capture_state::{Operation, State};
 use cuda_sys::{CUresult, CUstreamCaptureMode};
 
@@ -19,7 +17,7 @@ use cuda_sys::{CUresult, CUstreamCaptureMode};
 /// stream.
 // The handle is copied, so that its address does not escape: it stays in a register.
 #[inline(always)]
-pub(crate) fn release_now(handle: impl Destroy + Copy, owners: &impl KeepAlive) {
+pub(crate) fn release_now(handle: impl Destroy + Copy, owners: &impl Keep) {
     if fork::in_child() || in_host_function() {
         return take_other_path(handle, owners);
     }
@@ -35,7 +33,7 @@ pub(crate) fn release_now(handle: impl Destroy + Copy, owners: &impl KeepAlive) 
 pub(crate) fn release_stream_ordered(
     handle: impl Destroy + Copy,
     state: &State,
-    owners: &impl KeepAlive,
+    owners: &impl Keep,
 ) {
     match free_in_order(handle, state) {
         None => take_other_path(handle, owners),
@@ -65,7 +63,7 @@ fn free_in_order(handle: impl Destroy + Copy, state: &State) -> Option<Answer> {
 
 #[cold]
 #[inline(never)]
-fn take_other_path(handle: impl Destroy, owners: &impl KeepAlive) {
+fn take_other_path(handle: impl Destroy, owners: &impl Keep) {
     release(handle, owners);
 }
 
@@ -73,12 +71,7 @@ fn take_other_path(handle: impl Destroy, owners: &impl KeepAlive) {
 // call has succeeded: 5 more instructions for each event and stream.
 #[cold]
 #[inline(never)]
-fn is_refused(
-    mut handle: impl Destroy,
-    owners: &impl KeepAlive,
-    call: &'static str,
-    code: CUresult,
-) {
+fn is_refused(mut handle: impl Destroy, owners: &impl Keep, call: &'static str, code: CUresult) {
     let failure = Failure::Refused(Answer { call, code });
     let mut done = Err(failure);
     if failure.needs_context() {

@@ -2,11 +2,11 @@
 
 use super::failure::{Failure, continue_after, continue_after_answer, is_temporary};
 use super::mode::{exchange_mode, restore_mode};
-use super::{After, Destroy, KeepAlive};
-use crate::call::current::{ContextHandle, Entered, current};
-use crate::call::error::Error;
-use crate::call::function::{Answer, Outcome, answer};
-use crate::call::zone::{in_host_function, in_report_hook};
+use super::{After, Destroy, Keep};
+use crate::call::{
+    Answer, ContextHandle, Entered, Error, Outcome, answer, current, in_host_function,
+    in_report_hook,
+};
 use crate::capture_state::{CallGuard, Operation, StreamRef, is_default};
 use cuda_sys::{CUresult, CUstreamCaptureMode};
 
@@ -14,7 +14,7 @@ use cuda_sys::{CUresult, CUstreamCaptureMode};
 #[inline(always)]
 pub(super) fn attempt(
     handle: &mut (impl Destroy + ?Sized),
-    owners: &(impl KeepAlive + ?Sized),
+    owners: &(impl Keep + ?Sized),
 ) -> Result<(), Failure> {
     if in_host_function() {
         return Err(Failure::Obstacle);
@@ -31,7 +31,7 @@ pub(super) fn attempt(
 /// A stream is capturing, or the driver does not answer.
 #[inline(always)]
 pub(super) fn count_calls(
-    owners: &(impl KeepAlive + ?Sized),
+    owners: &(impl Keep + ?Sized),
 ) -> Result<[Option<CallGuard<'_>>; 2], Failure> {
     let [first, second] = owners.streams();
     let context = owners.context();
@@ -56,7 +56,7 @@ fn count_call<'a>(
 #[inline(always)]
 fn check_and_destroy(
     handle: &mut (impl Destroy + ?Sized),
-    owners: &(impl KeepAlive + ?Sized),
+    owners: &(impl Keep + ?Sized),
 ) -> Result<(), Failure> {
     // The handle of a default stream means that of the current context.
     let is_default = |stream: StreamRef<'_>| is_default(stream.raw());
@@ -74,7 +74,7 @@ fn check_and_destroy(
 #[inline(never)]
 fn check_and_destroy_in_context(
     handle: &mut (impl Destroy + ?Sized),
-    owners: &(impl KeepAlive + ?Sized),
+    owners: &(impl Keep + ?Sized),
 ) -> Result<(), Failure> {
     match owners.context().map(Entered::new) {
         Some(Ok(_current)) => {
@@ -97,7 +97,7 @@ fn check_and_destroy_in_context(
 #[inline(never)]
 pub(super) fn destroy_in_context(
     handle: &mut (impl Destroy + ?Sized),
-    owners: &(impl KeepAlive + ?Sized),
+    owners: &(impl Keep + ?Sized),
     failure: Failure,
 ) -> Result<(), Failure> {
     match owners.context().map(Entered::new) {
@@ -111,7 +111,7 @@ pub(super) fn destroy_in_context(
 #[inline(never)]
 fn destroy_again(
     handle: &mut (impl Destroy + ?Sized),
-    owners: &(impl KeepAlive + ?Sized),
+    owners: &(impl Keep + ?Sized),
 ) -> Result<(), Failure> {
     destroy(handle, owners)
 }
@@ -121,7 +121,7 @@ fn destroy_again(
 #[inline(always)]
 fn destroy(
     handle: &mut (impl Destroy + ?Sized),
-    owners: &(impl KeepAlive + ?Sized),
+    owners: &(impl Keep + ?Sized),
 ) -> Result<(), Failure> {
     if handle.is_quiet() {
         return destroy_after_work(handle, owners);
@@ -156,7 +156,7 @@ fn mode_is_unchanged(code: CUresult) -> Result<(), Failure> {
 #[inline(always)]
 fn destroy_after_work(
     handle: &mut (impl Destroy + ?Sized),
-    owners: &(impl KeepAlive + ?Sized),
+    owners: &(impl Keep + ?Sized),
 ) -> Result<(), Failure> {
     match handle.after() {
         // The order of the streams is that of the calls on them.
@@ -189,7 +189,7 @@ fn accept(answer: Answer) -> Result<(), Failure> {
 }
 
 #[inline]
-fn wait_for_events(owners: &(impl KeepAlive + ?Sized)) -> Result<(), Failure> {
+fn wait_for_events(owners: &(impl Keep + ?Sized)) -> Result<(), Failure> {
     owners.events().into_iter().try_for_each(|event| {
         // SAFETY: the owners keep the event alive.
         accept(unsafe { answer!(cuEventSynchronize(event)) })
@@ -197,7 +197,7 @@ fn wait_for_events(owners: &(impl KeepAlive + ?Sized)) -> Result<(), Failure> {
 }
 
 #[inline]
-fn wait_for_streams(owners: &(impl KeepAlive + ?Sized)) -> Result<(), Failure> {
+fn wait_for_streams(owners: &(impl Keep + ?Sized)) -> Result<(), Failure> {
     let mut streams = owners.streams().into_iter().flatten();
     streams.try_for_each(|stream| {
         // SAFETY: the owners keep the stream alive.
@@ -207,7 +207,7 @@ fn wait_for_streams(owners: &(impl KeepAlive + ?Sized)) -> Result<(), Failure> {
 
 #[cold]
 #[inline]
-fn wait_for_all_work(owners: &(impl KeepAlive + ?Sized)) -> Result<(), Failure> {
+fn wait_for_all_work(owners: &(impl Keep + ?Sized)) -> Result<(), Failure> {
     let answer = match owners.context().map(ContextHandle::wait_for_all_work) {
         Some(Ok(())) => return Ok(()),
         Some(Err(Error::Driver(error))) => Answer { call: error.call, code: error.code },

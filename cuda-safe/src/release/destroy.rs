@@ -1,7 +1,7 @@
 //! Handles of objects that are released.
 
-use super::KeepAlive;
-use crate::call::function::Answer;
+use super::Keep;
+use crate::call::Answer;
 
 /// The handle of an object that one driver call destroys, or of a right that one driver call ends.
 ///
@@ -43,8 +43,81 @@ pub(crate) trait Destroy: Send + 'static {
 
     /// Called if the object will never be destroyed. An implementation leaks what the driver continues to
     /// use.
-    fn has_leaked(&self, _owners: &dyn KeepAlive) {}
+    fn has_leaked(&self, _owners: &dyn Keep) {}
 }
+
+/// Implements [`Destroy`] for a handle that one driver call destroys. The row has the type, the name of the object,
+/// what differs from the defaults of the trait, and the call. Other methods of the trait follow after a `;`.
+///
+/// ```text
+/// destroy! {
+///     Handle<CUarray> as "a CUDA array", after Uses, leaves Object, quiet true;
+///     // SAFETY: …
+///     |its| unsafe { answer!(cuArrayDestroy(its.0)) }
+/// }
+/// ```
+///
+/// expands to
+///
+/// ```text
+/// impl Destroy for Handle<CUarray> {
+///     fn name(&self) -> &'static str {
+///         "a CUDA array"
+///     }
+///     unsafe fn destroy(&self) -> Answer {
+///         let its = self;
+///         unsafe { answer!(cuArrayDestroy(its.0)) }
+///     }
+///     fn after(&self) -> After {
+///         After::Uses
+///     }
+///     fn leftover(&self) -> Leftover {
+///         Leftover::Object
+///     }
+///     fn is_quiet(&self) -> bool {
+///         true
+///     }
+/// }
+/// ```
+macro_rules! destroy {
+    (
+        $handle:ty as $name:literal
+            $(, after $after:ident)? $(, leaves $leftover:ident)? $(, quiet $quiet:literal)?;
+        |$its:ident| $call:expr
+        $(; $($other:tt)*)?
+    ) => {
+        impl $crate::release::Destroy for $handle {
+            #[inline]
+            fn name(&self) -> &'static str {
+                $name
+            }
+
+            #[inline(always)]
+            unsafe fn destroy(&self) -> $crate::call::function::Answer {
+                let $its = self;
+                $call
+            }
+
+            $(#[inline]
+            fn after(&self) -> $crate::release::After {
+                $crate::release::After::$after
+            })?
+
+            $(#[inline]
+            fn leftover(&self) -> $crate::release::Leftover {
+                $crate::release::Leftover::$leftover
+            })?
+
+            $(#[inline]
+            fn is_quiet(&self) -> bool {
+                $quiet
+            })?
+
+            $($($other)*)?
+        }
+    };
+}
+pub(crate) use destroy;
 
 impl Destroy for Box<dyn Destroy> {
     #[inline]
@@ -79,7 +152,7 @@ impl Destroy for Box<dyn Destroy> {
     }
 
     #[inline]
-    fn has_leaked(&self, owners: &dyn KeepAlive) {
+    fn has_leaked(&self, owners: &dyn Keep) {
         (**self).has_leaked(owners);
     }
 }

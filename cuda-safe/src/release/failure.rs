@@ -1,10 +1,7 @@
 //! Attempts that did not destroy their object: whether the release is deferred or the object is leaked.
 
-use super::{Destroy, KeepAlive, Leftover};
-use crate::call::error::{Error, is_fatal};
-use crate::call::function::{Answer, fail};
-use crate::call::invalid::Invalid;
-use crate::call::report::{Report, count_leak, report};
+use super::{Destroy, Keep, Leftover};
+use crate::call::{Answer, Error, Invalid, Report, count_leak, fail, is_fatal, report};
 use cuda_sys::CUresult;
 
 /// The maximum number of retries after a query failed. (A *known* obstacle, a capture or a callback,
@@ -41,7 +38,7 @@ impl Failure {
     pub(super) fn retries_or_leak(
         self,
         handle: &dyn Destroy,
-        owners: &dyn KeepAlive,
+        owners: &dyn Keep,
         retries: u32,
     ) -> Option<u32> {
         let retried = self.retried(retries);

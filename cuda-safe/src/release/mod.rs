@@ -8,7 +8,7 @@
 //! - The **handle** stands for the object. It implements [`Destroy`], beside the object: the name for
 //!   messages, the driver call, and the work that the call comes [`After`].
 //! - The **owners** are what the object needs until it is destroyed: its context, streams, and other
-//!   objects. They implement [`KeepAlive`]. The drop only borrows them.
+//!   objects. They implement [`Keep`]. The drop only borrows them.
 //!
 //! This module knows no object. Each release is compiled for its handle, so a `Drop` pays only for the
 //! steps that its object needs. Handle and owners are boxed only when a release is deferred.
@@ -66,23 +66,26 @@
 mod at_once;
 mod attempt;
 pub(crate) mod attempts;
+mod create;
 mod destroy;
 mod failure;
-mod keep_alive;
+mod keep;
 mod mode;
+mod owned;
 mod queue;
 
 pub(crate) use at_once::{release_now, release_stream_ordered};
 pub(crate) use attempt::may_block;
-pub(crate) use destroy::{After, Destroy, Handle, Leftover};
+pub(crate) use create::{create, create_in};
+pub(crate) use destroy::{After, Destroy, Handle, Leftover, destroy};
 pub(crate) use failure::MAX_RETRIES;
-pub(crate) use keep_alive::{KeepAlive, Root};
+pub(crate) use keep::{Keep, Root, owners};
 pub(crate) use mode::{relaxed, restore_mode};
+pub(crate) use owned::Owned;
 pub(crate) use queue::drain;
 pub use queue::{attempt_deferred_releases, deferred_releases};
 
-use crate::call::fork;
-use crate::call::report::count_leak;
+use crate::call::{count_leak, fork};
 use crate::release::attempt::attempt;
 use crate::release::failure::Failure;
 use crate::release::queue::Deferred;
@@ -90,7 +93,7 @@ use crate::release::queue::Deferred;
 /// Destroys an object now, or as soon as that is possible.
 // Always inlined, so that the compiler removes the steps that this object does not need.
 #[inline(always)]
-pub(crate) fn release(mut handle: impl Destroy, owners: &impl KeepAlive) {
+pub(crate) fn release(mut handle: impl Destroy, owners: &impl Keep) {
     if fork::in_child() {
         count_leak();
     } else if let Err(failure) = attempt(&mut handle, owners) {
@@ -99,14 +102,14 @@ pub(crate) fn release(mut handle: impl Destroy, owners: &impl KeepAlive) {
 }
 
 /// Defers a release, unless the object depends on a borrowed one.
-pub(crate) fn later(handle: impl Destroy, owners: &impl KeepAlive) {
+pub(crate) fn later(handle: impl Destroy, owners: &impl Keep) {
     has_failed(handle, owners, Failure::Obstacle);
 }
 
 /// Defers a release whose first attempt failed, or leaks the object.
 #[cold]
 #[inline(never)]
-fn has_failed(handle: impl Destroy, owners: &dyn KeepAlive, failure: Failure) {
+fn has_failed(handle: impl Destroy, owners: &dyn Keep, failure: Failure) {
     if let Some(retries) = failure.retries_or_leak(&handle, owners, 0) {
         queue::push(Deferred { handle: Box::new(handle), owners: owners.keep(), retries });
     }

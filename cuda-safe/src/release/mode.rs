@@ -1,8 +1,6 @@
 //! The thread's capture mode. Releases run in the relaxed mode, which invalidates no capture.
 
-use crate::call::error::{Result, is_fatal};
-use crate::call::function::fail;
-use crate::call::report::{Report, report};
+use crate::call::{Report, Result, fail, is_fatal, report};
 use cuda_sys::{CUresult, CUstreamCaptureMode};
 
 /// Sets the thread's capture mode, and stores the previous one in `mode`.

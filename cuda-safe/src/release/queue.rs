@@ -1,7 +1,7 @@
 //! The release queue, which holds deferred releases.
 
 use super::attempt::attempt;
-use super::{Destroy, KeepAlive};
+use super::{Destroy, Keep};
 use crate::call::fork;
 use crate::sync::Mutex;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub(super) struct Deferred {
     /// Declared before the owners, so that it is dropped first.
     pub(super) handle: Box<dyn Destroy>,
-    pub(super) owners: Box<dyn KeepAlive + Send>,
+    pub(super) owners: Box<dyn Keep + Send>,
     /// The number of retries so far after a query failed.
     pub(super) retries: u32,
 }

@@ -1,9 +1,7 @@
 //! Stream attributes. They apply to work that is enqueued later.
 
 use super::{Stream, same_context};
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, answer, c_enum, out_without_current, without_current};
 use cuda_sys::{
     CU_STREAM_ATTRIBUTE_ACCESS_POLICY_WINDOW as WINDOW,
     CU_STREAM_ATTRIBUTE_MEM_SYNC_DOMAIN as DOMAIN,
@@ -15,39 +13,10 @@ use cuda_sys::{
 };
 use std::ops::Range;
 
-/// Defines an enum with the known values of a C enum, and a variant for other values.
-macro_rules! values {
-    ($(#[$meta:meta])* $name:ident = $raw:ident { $($(#[$doc:meta])* $value:ident = $constant:ident,)* }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-        #[non_exhaustive]
-        pub enum $name {
-            $($(#[$doc])* $value,)*
-            /// A value that is newer than this crate.
-            Other(u32),
-        }
-
-        impl $name {
-            fn raw(self) -> $raw {
-                match self {
-                    $(Self::$value => $raw::$constant,)*
-                    Self::Other(number) => $raw(number),
-                }
-            }
-
-            fn from_raw(raw: $raw) -> Self {
-                match raw {
-                    $($raw::$constant => Self::$value,)*
-                    $raw(number) => Self::Other(number),
-                }
-            }
-        }
-    };
-}
-
-values! {
+c_enum! {
     /// The method with which a thread waits for a stream (`CUsynchronizationPolicy`).
-    SynchronizationPolicy = CUsynchronizationPolicy {
+    #[derive(Default)]
+    pub enum SynchronizationPolicy = CUsynchronizationPolicy or Other {
         /// The driver selects the method.
         #[default]
         Auto = CU_SYNC_POLICY_AUTO,
@@ -60,9 +29,10 @@ values! {
     }
 }
 
-values! {
+c_enum! {
     /// How likely accessed data stays in the L2 cache (`CUaccessProperty`).
-    AccessProperty = CUaccessProperty {
+    #[derive(Default)]
+    pub enum AccessProperty = CUaccessProperty or Other {
         /// Normal: like other data.
         #[default]
         Normal = CU_ACCESS_PROPERTY_NORMAL,
@@ -74,10 +44,11 @@ values! {
     }
 }
 
-values! {
+c_enum! {
     /// The memory synchronization domain of a kernel (`CUlaunchMemSyncDomain`). The fences of a kernel
     /// wait only for writes of its domain.
-    MemorySyncDomain = CUlaunchMemSyncDomain {
+    #[derive(Default)]
+    pub enum MemorySyncDomain = CUlaunchMemSyncDomain or Other {
         /// The domain of normal kernels.
         #[default]
         Default = CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT,
@@ -137,10 +108,9 @@ impl Stream {
     #[doc(alias = "cuStreamGetFlags")]
     #[inline]
     pub fn is_blocking(&self) -> Result<bool> {
-        let mut flags = 0;
-        without_current(self.context(), || {
-            // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { answer!(cuStreamGetFlags(self.raw(), &raw mut flags)) }
+        // SAFETY: the stream is alive, and `out` passes a valid pointer.
+        let flags = out_without_current(self.context(), |place| unsafe {
+            answer!(cuStreamGetFlags(self.raw(), place))
         })?;
         Ok(flags & CUstream_flags::CU_STREAM_NON_BLOCKING.0 == 0)
     }
@@ -341,13 +311,10 @@ impl Stream {
 
     #[inline]
     fn attribute(&self, attribute: CUstreamAttrID) -> Result<CUstreamAttrValue> {
-        let mut value = CUstreamAttrValue::default();
-        let pointer = &raw mut value;
-        without_current(self.context(), || {
-            // SAFETY: the stream is alive, and the pointer is to a local.
-            unsafe { answer!(cuStreamGetAttribute(self.raw(), attribute, pointer)) }
-        })?;
-        Ok(value)
+        // SAFETY: the stream is alive, and `out` passes a valid pointer.
+        out_without_current(self.context(), |place| unsafe {
+            answer!(cuStreamGetAttribute(self.raw(), attribute, place))
+        })
     }
 
     fn set_attribute(

@@ -1,9 +1,7 @@
 //! Borrowed streams with a check of their context.
 
 use super::{Stream, other_context, refuse_default};
-use crate::call::error::{Error, Result};
-use crate::call::function::{call, without_current};
-use crate::call::init;
+use crate::call::{Error, Result, call, init, out, without_current};
 use crate::context::{Context, device_of};
 use crate::device::Device;
 use cuda_sys::{CUcontext, CUresult, CUstream};
@@ -92,9 +90,8 @@ fn context_of(stream: CUstream) -> Result<CUcontext> {
         Ok(()) => Ok(actual),
         // Drivers of CUDA 12.5 to 12.9 do not support this call for streams of green contexts.
         Err(error) if error.code() == Some(CUresult::CUDA_ERROR_NOT_SUPPORTED) => {
-            let mut green = std::ptr::null_mut();
             // SAFETY: as above.
-            unsafe { call!(cuStreamGetGreenCtx(stream, &raw mut green)) }?;
+            let green = out(|place| unsafe { call!(cuStreamGetGreenCtx(stream, place)) })?;
             if green.is_null() {
                 return Err(error);
             }

@@ -1,38 +1,29 @@
 //! The capture mode of a thread.
 
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::function::call;
+use crate::call::{Result, c_enum, call, fork};
 use crate::release;
 use cuda_sys::CUstreamCaptureMode;
 
-/// The capture mode (`CUstreamCaptureMode`): which threads cannot make unsafe calls during a capture.
-///
-/// Unsafe calls are calls that could wait for work that is captured and never executed: synchronous and
-/// pinned allocations and their frees, waits, and others. An unsafe call fails and invalidates the
-/// capture. (Objects of this crate can be dropped at any time: their release does not invalidate a
-/// capture.)
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum CaptureMode {
-    /// No thread of the process can make unsafe calls, including code that is unrelated to the capture.
-    Global,
-    /// The thread that began the capture cannot make unsafe calls.
-    #[default]
-    ThreadLocal,
-    /// All threads can make unsafe calls.
-    Relaxed,
+c_enum! {
+    /// The capture mode (`CUstreamCaptureMode`): which threads cannot make unsafe calls during a capture.
+    ///
+    /// Unsafe calls are calls that could wait for work that is captured and never executed: synchronous and
+    /// pinned allocations and their frees, waits, and others. An unsafe call fails and invalidates the
+    /// capture. (Objects of this crate can be dropped at any time: their release does not invalidate a
+    /// capture.)
+    #[derive(Default)]
+    pub enum CaptureMode = CUstreamCaptureMode {
+        /// No thread of the process can make unsafe calls, including code that is unrelated to the capture.
+        Global = CU_STREAM_CAPTURE_MODE_GLOBAL,
+        /// The thread that began the capture cannot make unsafe calls.
+        #[default]
+        ThreadLocal = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+        /// All threads can make unsafe calls.
+        Relaxed = CU_STREAM_CAPTURE_MODE_RELAXED,
+    }
 }
 
 impl CaptureMode {
-    #[inline]
-    pub(crate) fn raw(self) -> CUstreamCaptureMode {
-        match self {
-            Self::Global => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL,
-            Self::ThreadLocal => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
-            Self::Relaxed => CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED,
-        }
-    }
-
     /// Runs `f` with this capture mode on the calling thread, and then restores the previous mode, also
     /// if `f` panics. Calls `cuThreadExchangeStreamCaptureMode`.
     ///

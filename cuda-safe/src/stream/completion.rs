@@ -2,17 +2,14 @@
 
 use super::Stream;
 use super::host;
-use crate::call::error::{Error, Result};
-use crate::call::fork;
-use crate::call::function::{answer, check, without_current};
-use crate::call::host_panic::HostPanic;
-use crate::call::report::count_leak;
+use crate::call::{
+    Error, HostPanic, Result, answer, check, count_leak, debug_struct, fork, without_current,
+};
 use crate::capture_state::Operation;
 use crate::release;
 use crate::sync::{Mutex, MutexGuard};
 use core::ffi::c_void;
 use cuda_sys::{CUresult, CUstream};
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
@@ -178,9 +175,4 @@ impl Drop for StreamFuture {
     }
 }
 
-impl fmt::Debug for StreamFuture {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamFuture").field("stream", &self.stream).finish_non_exhaustive()
-    }
-}
+debug_struct! { StreamFuture |its| { stream: its.stream, .. } }

@@ -3,16 +3,12 @@
 use super::Partition;
 use super::host;
 use super::{ExecutionContext, RetainedStream, query_result};
-use crate::call::error::Result;
-use crate::call::function::call;
-use crate::call::host_panic::HostPanic;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{HostPanic, Result, call, debug_struct, refuse_in_host_function};
 use crate::capture_state::{Operation, State, is_capturing};
 use crate::context::{Context, CurrentContext};
 use crate::release;
 use cuda_sys::{CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, CUstream};
 use std::cell::RefCell;
-use std::fmt;
 use std::sync::Arc;
 
 /// A default stream of the current context or green context. Code that names no stream uses it.
@@ -256,13 +252,6 @@ impl<'guard> DefaultStream<'guard> {
     }
 }
 
-impl fmt::Debug for DefaultStream<'_> {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DefaultStream")
-            .field("raw", &self.raw)
-            .field("context", self.context())
-            .field("green", &self.green.is_some())
-            .finish()
-    }
+debug_struct! {
+    DefaultStream<'_> |its| { raw: its.raw, context: its.context(), green: its.green.is_some() }
 }

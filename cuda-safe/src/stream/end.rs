@@ -1,13 +1,9 @@
 //! The destruction of a stream: the notification of the memory manager, and the release of the handle.
 
 use super::{ExecutionContext, Inner, Stream};
-use crate::call::current::ContextHandle;
-use crate::call::fork;
-use crate::call::function::{Answer, answer};
-use crate::call::ownership::Ownership;
-use crate::capture_state::StreamRef;
+use crate::call::{Answer, Ownership, answer, fork};
 use crate::context::Extension;
-use crate::release::{self, Destroy, Handle, KeepAlive, release_now};
+use crate::release::{self, Handle, destroy, owners, release_now};
 use cuda_sys::{CUresult, CUstream};
 use std::sync::Arc;
 
@@ -64,84 +60,38 @@ impl Inner {
     }
 }
 
-impl Destroy for Handle<CUstream> {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a stream"
-    }
-
-    /// Running work is not affected.
-    #[inline(always)]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: the handle stands for the stream, and the caller promises that this is the first call.
-        unsafe { answer!(cuStreamDestroy_v2(self.0)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
+destroy! {
+    Handle<CUstream> as "a stream", quiet true;
+    // SAFETY: the handle stands for the stream, and the caller promises that this is the first call.
+    |its| unsafe { answer!(cuStreamDestroy_v2(its.0)) }
 }
 
 /// The last clone of a stream, which must not be dropped in a host function. It is dropped with the
 /// owners, so the driver is not called.
 struct LastClone;
 
-impl Destroy for LastClone {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "the last clone of a stream"
-    }
+destroy! {
+    LastClone as "the last clone of a stream", quiet true;
+    |_its| Answer { call: "cuStreamDestroy_v2", code: CUresult::CUDA_SUCCESS }
+}
 
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        Answer { call: "cuStreamDestroy_v2", code: CUresult::CUDA_SUCCESS }
-    }
+owners! {
+    ExecutionContext |its| {
+        context: Some(its.context()),
+        is_borrowed: {
+            match its {
+                ExecutionContext::Context(context) => context.is_borrowed(),
+                ExecutionContext::Green(green) => green.is_borrowed(),
+            }
 
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
+        },
     }
 }
 
-impl KeepAlive for ExecutionContext {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.context())
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        match self {
-            Self::Context(context) => context.is_borrowed(),
-            Self::Green(green) => green.is_borrowed(),
-        }
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
-    }
-}
-
-impl KeepAlive for Stream {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.context())
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.inner.is_borrowed
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
-    }
-
-    #[inline]
-    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
-        [Some(self.by_ref()), None]
+owners! {
+    Stream |its| {
+        context: Some(its.context()),
+        is_borrowed: its.inner.is_borrowed,
+        streams: [Some(its.by_ref()), None],
     }
 }

@@ -2,7 +2,7 @@
 //! prevent that a capture begins during the call.
 
 use super::Stream;
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::capture_state::{CallGuard, Entry, Operation, State, StreamRef, capture_status};
 use cuda_sys::CUstreamCaptureStatus;
 use std::sync::Arc;

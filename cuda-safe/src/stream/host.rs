@@ -1,11 +1,7 @@
 //! Host functions: Rust code that runs in stream order.
 
 use super::Stream;
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
-use crate::call::host_panic::HostPanic;
-use crate::call::report::count_leak;
-use crate::call::zone::run_host_function;
+use crate::call::{HostPanic, Result, answer, count_leak, run_host_function, without_current};
 use crate::capture_state::Operation;
 use crate::release;
 use core::ffi::c_void;

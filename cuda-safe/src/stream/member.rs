@@ -1,8 +1,7 @@
 //! Streams as members of captures.
 
 use super::{RetainedStream, Stream};
-use crate::call::error::Result;
-use crate::call::function::without_current;
+use crate::call::{Result, without_current};
 use crate::capture_state::{DriverStatus, Member, driver_status};
 use std::sync::Arc;
 

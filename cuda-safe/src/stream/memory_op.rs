@@ -1,10 +1,7 @@
 //! Stream memory operations: a stream writes or changes a word of memory, or waits for its value.
 
 use super::Stream;
-use crate::call::error::{Error, Result};
-use crate::call::function::{answer, call, without_current};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, answer, c_enum, call, init, without_current};
 use crate::context::Context;
 use cuda_sys::{
     CUdeviceptr, CUresult, CUstreamAtomicReductionDataType as Word,
@@ -100,77 +97,57 @@ pub enum MemoryOperation {
     },
 }
 
-/// How an atomic operation combines a word and a value, which are unsigned numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum AtomicReduction {
-    /// The sum, which wraps around.
-    Add,
-    /// The bits that are set in both.
-    And,
-    /// The bits that are set in at least one.
-    Or,
-}
-
-impl AtomicReduction {
-    #[inline]
-    fn raw(self) -> ReductionType {
-        match self {
-            Self::Add => ReductionType::CU_STREAM_ATOMIC_REDUCTION_OP_ADD,
-            Self::And => ReductionType::CU_STREAM_ATOMIC_REDUCTION_OP_AND,
-            Self::Or => ReductionType::CU_STREAM_ATOMIC_REDUCTION_OP_OR,
-        }
-    }
-
-    #[inline]
-    fn from_raw(raw: ReductionType) -> Option<Self> {
-        let all = [Self::Add, Self::And, Self::Or];
-        all.into_iter().find(|its| its.raw() == raw)
+c_enum! {
+    /// How an atomic operation combines a word and a value, which are unsigned numbers.
+    #[non_exhaustive]
+    pub enum AtomicReduction = ReductionType {
+        /// The sum, which wraps around.
+        Add = CU_STREAM_ATOMIC_REDUCTION_OP_ADD,
+        /// The bits that are set in both.
+        And = CU_STREAM_ATOMIC_REDUCTION_OP_AND,
+        /// The bits that are set in at least one.
+        Or = CU_STREAM_ATOMIC_REDUCTION_OP_OR,
     }
 }
 
-/// The condition of a wait for a word `w` and a value `v`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WaitCondition {
-    /// `w - v >= 0` as a signed number. This is `w >= v` for counters that may overflow.
-    AtLeast,
-    /// `w == v`.
-    Equal,
-    /// `w & v != 0`: at least one bit of `v` is set in `w`.
-    AnyBit,
-    /// `!(w | v) != 0`: at least one bit is set in neither `w` nor `v`. Needs a device with
-    /// [`CAN_USE_STREAM_WAIT_VALUE_NOR`](crate::device::attribute::CAN_USE_STREAM_WAIT_VALUE_NOR).
-    Nor,
+c_enum! {
+    /// The condition of a wait for a word `w` and a value `v`.
+    pub enum WaitCondition = WaitFlags {
+        /// `w - v >= 0` as a signed number. This is `w >= v` for counters that may overflow.
+        AtLeast = CU_STREAM_WAIT_VALUE_GEQ,
+        /// `w == v`.
+        Equal = CU_STREAM_WAIT_VALUE_EQ,
+        /// `w & v != 0`: at least one bit of `v` is set in `w`.
+        AnyBit = CU_STREAM_WAIT_VALUE_AND,
+        /// `!(w | v) != 0`: at least one bit is set in neither `w` nor `v`. Needs a device with
+        /// [`CAN_USE_STREAM_WAIT_VALUE_NOR`](crate::device::attribute::CAN_USE_STREAM_WAIT_VALUE_NOR).
+        Nor = CU_STREAM_WAIT_VALUE_NOR,
+    }
 }
 
-/// The scope of a memory barrier.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum BarrierScope {
-    /// The whole system: the device, the host and other devices.
-    #[default]
-    System,
-    /// The device only.
-    Device,
+c_enum! {
+    /// The scope of a memory barrier.
+    #[derive(Default)]
+    pub enum BarrierScope = BarrierFlags {
+        /// The whole system: the device, the host and other devices.
+        #[default]
+        System = CU_STREAM_MEMORY_BARRIER_TYPE_SYS,
+        /// The device only.
+        Device = CU_STREAM_MEMORY_BARRIER_TYPE_GPU,
+    }
 }
 
 impl WaitCondition {
     #[inline]
     fn flags(self, flush: bool) -> u32 {
-        let condition = match self {
-            Self::AtLeast => WaitFlags::CU_STREAM_WAIT_VALUE_GEQ,
-            Self::Equal => WaitFlags::CU_STREAM_WAIT_VALUE_EQ,
-            Self::AnyBit => WaitFlags::CU_STREAM_WAIT_VALUE_AND,
-            Self::Nor => WaitFlags::CU_STREAM_WAIT_VALUE_NOR,
-        };
-        if flush { condition.0 | WaitFlags::CU_STREAM_WAIT_VALUE_FLUSH.0 } else { condition.0 }
+        let flush = if flush { WaitFlags::CU_STREAM_WAIT_VALUE_FLUSH } else { WaitFlags(0) };
+        self.raw().0 | flush.0
     }
 
     /// Returns the condition of a wait with these flags, or `None` if it is not known.
     #[inline]
     fn of_flags(flags: u32) -> Option<Self> {
-        let conditions = [Self::AtLeast, Self::Equal, Self::AnyBit, Self::Nor];
-        let flags = flags & !WaitFlags::CU_STREAM_WAIT_VALUE_FLUSH.0;
-        conditions.into_iter().find(|its| its.flags(false) == flags)
+        Self::from_raw(WaitFlags(flags & !WaitFlags::CU_STREAM_WAIT_VALUE_FLUSH.0))
     }
 }
 
@@ -404,10 +381,7 @@ fn to_raw(operation: &MemoryOperation) -> CUstreamBatchMemOpParams {
         }
         MemoryOperation::Barrier(scope) => {
             raw.memoryBarrier.operation = Type::CU_STREAM_MEM_OP_BARRIER;
-            raw.memoryBarrier.flags = match scope {
-                BarrierScope::System => BarrierFlags::CU_STREAM_MEMORY_BARRIER_TYPE_SYS.0,
-                BarrierScope::Device => BarrierFlags::CU_STREAM_MEMORY_BARRIER_TYPE_GPU.0,
-            };
+            raw.memoryBarrier.flags = scope.raw().0;
         }
         MemoryOperation::Reduce32 { address, value, reduction } => {
             let word = Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_32;
@@ -464,15 +438,10 @@ pub(crate) fn from_raw(raw: &CUstreamBatchMemOpParams) -> Result<MemoryOperation
             MemoryOperation::Wait64 { address, value, condition: condition()?, flush }
         }
         Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES => MemoryOperation::FlushRemoteWrites,
-        Type::CU_STREAM_MEM_OP_BARRIER => match BarrierFlags(barrier.flags) {
-            BarrierFlags::CU_STREAM_MEMORY_BARRIER_TYPE_SYS => {
-                MemoryOperation::Barrier(BarrierScope::System)
-            }
-            BarrierFlags::CU_STREAM_MEMORY_BARRIER_TYPE_GPU => {
-                MemoryOperation::Barrier(BarrierScope::Device)
-            }
-            BarrierFlags(flags) => return Err(unknown(flags).into()),
-        },
+        Type::CU_STREAM_MEM_OP_BARRIER => {
+            let scope = BarrierScope::from_raw(BarrierFlags(barrier.flags));
+            MemoryOperation::Barrier(scope.ok_or_else(|| unknown(barrier.flags))?)
+        }
         Type::CU_STREAM_MEM_OP_ATOMIC_REDUCTION => {
             // SAFETY: all bits are valid for numbers.
             let its = unsafe { raw.atomicReduction };

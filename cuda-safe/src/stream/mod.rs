@@ -24,16 +24,14 @@ pub use memory_op::{AtomicReduction, BarrierScope, MemoryOperation, WaitConditio
 pub(crate) use partition::Partition;
 pub(crate) use retained::RetainedStream;
 
-use crate::call::error::{Error, Result, ends_all_work};
-use crate::call::function::{answer, call, without_current};
-use crate::call::host_panic::HostPanic;
-use crate::call::invalid::Invalid;
-use crate::call::ownership::Ownership;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Error, HostPanic, Invalid, Ownership, Result, answer, call, debug_struct, ends_all_work,
+    out_without_current, refuse_in_host_function, without_current,
+};
 use crate::capture_state::is_default;
 use crate::capture_state::{Kind, State};
 use crate::context::Context;
-use crate::release::{self, KeepAlive, MAX_RETRIES, relaxed};
+use crate::release::{self, Keep, MAX_RETRIES, create_in, relaxed};
 use cuda_sys::{CUresult, CUstream, CUstream_flags};
 use std::any::Any;
 use std::fmt;
@@ -159,13 +157,10 @@ impl Context {
     #[doc(alias = "cuStreamDestroy")]
     #[inline]
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
-        release::drain();
-        let mut raw = std::ptr::null_mut();
-        let _current = self.enter()?;
-        // SAFETY: the pointer is to a local, and the current context is this one.
-        unsafe {
-            call!(cuStreamCreateWithPriority(&raw mut raw, options.flags(), options.priority))
-        }?;
+        // SAFETY: `create_in` passes a valid pointer, and the current context is this one.
+        let raw = create_in(self, |place| unsafe {
+            call!(cuStreamCreateWithPriority(place, options.flags(), options.priority))
+        })?;
         let state = State::new(Kind::Stream);
         Ok(Stream::from_parts(
             raw,
@@ -449,12 +444,10 @@ impl Stream {
     #[doc(alias = "cuStreamGetPriority")]
     #[inline]
     pub fn priority(&self) -> Result<i32> {
-        let mut priority = 0;
-        // SAFETY: the stream is alive, and the pointer is to a local.
-        without_current(self.context(), || unsafe {
-            answer!(cuStreamGetPriority(self.raw(), &raw mut priority))
-        })?;
-        Ok(priority)
+        // SAFETY: the stream is alive, and `out` passes a valid pointer.
+        out_without_current(self.context(), |place| unsafe {
+            answer!(cuStreamGetPriority(self.raw(), place))
+        })
     }
 
     /// Returns the ID of the stream, which is unique in the process, including later streams. Calls
@@ -467,12 +460,10 @@ impl Stream {
     #[doc(alias = "cuStreamGetId")]
     #[inline]
     pub fn id(&self) -> Result<u64> {
-        let mut id = 0;
-        // SAFETY: the stream is alive, and the pointer is to a local.
-        without_current(self.context(), || unsafe {
-            answer!(cuStreamGetId(self.raw(), &raw mut id))
-        })?;
-        Ok(id)
+        // SAFETY: the stream is alive, and `out` passes a valid pointer.
+        out_without_current(self.context(), |place| unsafe {
+            answer!(cuStreamGetId(self.raw(), place))
+        })
     }
 }
 
@@ -518,6 +509,7 @@ impl ExecutionContext {
     ///
     /// # Errors
     /// Errors of the call; the context cannot be made current.
+    #[inline]
     pub(crate) fn with_current(&self, mut call: impl FnMut() -> Result<()>) -> Result<()> {
         match self {
             Self::Context(context) => {
@@ -549,15 +541,8 @@ impl Inner {
     }
 }
 
-impl fmt::Debug for Stream {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stream")
-            .field("raw", &self.inner.raw)
-            .field("context", self.context())
-            .field("green", &self.partition().is_some())
-            .finish()
-    }
+debug_struct! {
+    Stream |its| { raw: its.inner.raw, context: its.context(), green: its.partition().is_some() }
 }
 
 /// For error texts: the handle and the context.
@@ -624,9 +609,4 @@ impl WeakStream {
     }
 }
 
-impl fmt::Debug for WeakStream {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WeakStream").finish_non_exhaustive()
-    }
-}
+debug_struct! { WeakStream |_its| { .. } }

@@ -1,6 +1,6 @@
 //! Green contexts as streams see them.
 
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::context::Context;
 use std::any::Any;
 use std::fmt::Debug;

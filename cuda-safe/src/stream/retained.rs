@@ -2,7 +2,7 @@
 
 use super::{ExecutionContext, Stream};
 use crate::capture_state::Retain;
-use crate::release::KeepAlive;
+use crate::release::Keep;
 use std::any::Any;
 
 /// The object that a graph of a stream's work retains.

@@ -2,8 +2,7 @@
 //! that it does not check.
 
 use super::options::{Swizzle, TensorDataType, TensorFill, TensorLayout, TensorMapOptions};
-use crate::call::error::{Error, Result};
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result};
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
 

@@ -4,8 +4,7 @@ use super::check::{self, MAX_RANK};
 use super::options::{
     Im2colBox, Im2colWideBox, TensorDataType, TensorLayout, TensorMapOptions, TiledBox,
 };
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, call};
 use crate::context::Context;
 use core::ffi::c_void;
 use cuda_sys::{CUtensorMap, CUtensorMapInterleave};

@@ -3,11 +3,10 @@
 use super::encode::{self, Encoded, Place};
 use super::options::{Im2colBox, Im2colWideBox, TensorLayout, TensorMapOptions, TiledBox};
 use super::{Im2col, Im2colWide, Tiled};
-use crate::call::error::Result;
+use crate::call::{Result, debug_struct};
 use crate::graph::memory::buffer::{GraphSlice, GraphSliceMut};
 use crate::graph::{MemoryUse, NodeArgument, NodeUses};
 use cuda_sys::CUtensorMap;
-use std::fmt;
 use std::marker::PhantomData;
 
 /// A tensor map of memory that a graph owns: an argument of one kernel node.
@@ -151,8 +150,4 @@ impl<K> NodeArgument<CUtensorMap> for GraphTensorMap<'_, K> {
     }
 }
 
-impl<K> fmt::Debug for GraphTensorMap<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GraphTensorMap").finish_non_exhaustive()
-    }
-}
+debug_struct! { [K] GraphTensorMap<'_, K> |_its| { .. } }

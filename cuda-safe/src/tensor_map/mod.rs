@@ -23,14 +23,12 @@ pub use options::{
     TensorLayout, TensorMapOptions, TiledBox,
 };
 
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, call, debug_struct};
 use crate::launch::{Argument, LaunchArgument, sealed};
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 use cuda_sys::CUtensorMap;
 use encode::{Encoded, Place};
-use std::fmt;
 use std::marker::PhantomData;
 
 /// The description of a tensor in device memory, through which a kernel copies parts of the tensor between
@@ -366,12 +364,8 @@ impl<K> LaunchArgument for &TensorMap<'_, K> {
     type Param = CUtensorMap;
 }
 
-impl<K> fmt::Debug for TensorMap<'_, K> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TensorMap")
-            .field("extent_bytes", &self.extent_bytes)
-            .field("is_writable", &self.is_writable)
-            .field("stream", self.stream)
-            .finish_non_exhaustive()
+debug_struct! {
+    [K] TensorMap<'_, K> |its| {
+        extent_bytes: its.extent_bytes, is_writable: its.is_writable, stream: its.stream, ..
     }
 }

@@ -1,5 +1,6 @@
 //! The shapes and options of tensor maps.
 
+use crate::call::c_enum;
 use cuda_sys::{
     CUtensorMapDataType, CUtensorMapFloatOOBfill, CUtensorMapIm2ColWideMode,
     CUtensorMapL2promotion, CUtensorMapSwizzle,
@@ -94,58 +95,40 @@ pub struct TensorMapOptions {
     pub _non_exhaustive: (),
 }
 
-/// The type of the elements of a tensor (`CUtensorMapDataType`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum TensorDataType {
-    /// 8-bit integers.
-    U8,
-    /// 16-bit integers.
-    U16,
-    /// 32-bit integers.
-    U32,
-    /// 32-bit signed integers.
-    I32,
-    /// 64-bit integers.
-    U64,
-    /// 64-bit signed integers.
-    I64,
-    /// 16-bit floating-point numbers.
-    F16,
-    /// 32-bit floating-point numbers.
-    F32,
-    /// 64-bit floating-point numbers.
-    F64,
-    /// 16-bit floating-point numbers with an exponent of 8 bits.
-    BF16,
-    /// 32-bit floating-point numbers, whose subnormal values become zero.
-    F32Ftz,
-    /// 32-bit floating-point numbers that are rounded to a mantissa of 10 bits.
-    TF32,
-    /// As `TF32`, and subnormal values become zero.
-    TF32Ftz,
+c_enum! {
+    /// The type of the elements of a tensor (`CUtensorMapDataType`).
+    #[non_exhaustive]
+    pub enum TensorDataType = CUtensorMapDataType {
+        /// 8-bit integers.
+        U8 = CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        /// 16-bit integers.
+        U16 = CU_TENSOR_MAP_DATA_TYPE_UINT16,
+        /// 32-bit integers.
+        U32 = CU_TENSOR_MAP_DATA_TYPE_UINT32,
+        /// 32-bit signed integers.
+        I32 = CU_TENSOR_MAP_DATA_TYPE_INT32,
+        /// 64-bit integers.
+        U64 = CU_TENSOR_MAP_DATA_TYPE_UINT64,
+        /// 64-bit signed integers.
+        I64 = CU_TENSOR_MAP_DATA_TYPE_INT64,
+        /// 16-bit floating-point numbers.
+        F16 = CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        /// 32-bit floating-point numbers.
+        F32 = CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+        /// 64-bit floating-point numbers.
+        F64 = CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+        /// 16-bit floating-point numbers with an exponent of 8 bits.
+        BF16 = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+        /// 32-bit floating-point numbers, whose subnormal values become zero.
+        F32Ftz = CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ,
+        /// 32-bit floating-point numbers that are rounded to a mantissa of 10 bits.
+        TF32 = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
+        /// As `TF32`, and subnormal values become zero.
+        TF32Ftz = CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ,
+    }
 }
 
 impl TensorDataType {
-    #[inline]
-    pub(super) fn raw(self) -> CUtensorMapDataType {
-        match self {
-            Self::U8 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
-            Self::U16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT16,
-            Self::U32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT32,
-            Self::I32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT32,
-            Self::U64 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT64,
-            Self::I64 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_INT64,
-            Self::F16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-            Self::F32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
-            Self::F64 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
-            Self::BF16 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-            Self::F32Ftz => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ,
-            Self::TF32 => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
-            Self::TF32Ftz => CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ,
-        }
-    }
-
     /// Returns the size of an element in bytes.
     #[inline]
     pub const fn size_bytes(self) -> u64 {
@@ -163,45 +146,30 @@ impl TensorDataType {
     }
 }
 
-/// How the elements of a box are arranged in shared memory, so that threads access different banks
-/// (`CUtensorMapSwizzle`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Swizzle {
-    /// In order.
-    #[default]
-    None,
-    /// Chunks of 16 bytes are exchanged within 32 bytes.
-    Span32,
-    /// Chunks of 16 bytes are exchanged within 64 bytes.
-    Span64,
-    /// Chunks of 16 bytes are exchanged within 128 bytes.
-    Span128,
-    /// Chunks of 32 bytes are exchanged within 128 bytes. Since CUDA 12.8; needs compute capability
-    /// 10.0.
-    Span128Atom32,
-    /// Chunks of 32 bytes are exchanged within 128 bytes, and their halves of 8 bytes in every other
-    /// row. Since CUDA 12.8; needs compute capability 10.0.
-    Span128Atom32Flip8,
-    /// Chunks of 64 bytes are exchanged within 128 bytes. Since CUDA 12.8; needs compute capability
-    /// 10.0.
-    Span128Atom64,
-}
-
-impl Swizzle {
-    #[inline]
-    pub(super) fn raw(self) -> CUtensorMapSwizzle {
-        match self {
-            Self::None => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_NONE,
-            Self::Span32 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_32B,
-            Self::Span64 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
-            Self::Span128 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-            Self::Span128Atom32 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B,
-            Self::Span128Atom32Flip8 => {
-                CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B_FLIP_8B
-            }
-            Self::Span128Atom64 => CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B,
-        }
+c_enum! {
+    /// How the elements of a box are arranged in shared memory, so that threads access different banks
+    /// (`CUtensorMapSwizzle`).
+    #[derive(Default)]
+    #[non_exhaustive]
+    pub enum Swizzle = CUtensorMapSwizzle {
+        /// In order.
+        #[default]
+        None = CU_TENSOR_MAP_SWIZZLE_NONE,
+        /// Chunks of 16 bytes are exchanged within 32 bytes.
+        Span32 = CU_TENSOR_MAP_SWIZZLE_32B,
+        /// Chunks of 16 bytes are exchanged within 64 bytes.
+        Span64 = CU_TENSOR_MAP_SWIZZLE_64B,
+        /// Chunks of 16 bytes are exchanged within 128 bytes.
+        Span128 = CU_TENSOR_MAP_SWIZZLE_128B,
+        /// Chunks of 32 bytes are exchanged within 128 bytes. Since CUDA 12.8; needs compute capability
+        /// 10.0.
+        Span128Atom32 = CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B,
+        /// Chunks of 32 bytes are exchanged within 128 bytes, and their halves of 8 bytes in every other
+        /// row. Since CUDA 12.8; needs compute capability 10.0.
+        Span128Atom32Flip8 = CU_TENSOR_MAP_SWIZZLE_128B_ATOM_32B_FLIP_8B,
+        /// Chunks of 64 bytes are exchanged within 128 bytes. Since CUDA 12.8; needs compute capability
+        /// 10.0.
+        Span128Atom64 = CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B,
     }
 }
 
@@ -221,74 +189,46 @@ impl Swizzle {
     }
 }
 
-/// The size of the reads of a copy from memory into the L2 cache (`CUtensorMapL2promotion`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum L2Promotion {
-    /// As needed.
-    #[default]
-    None,
-    /// 64 bytes.
-    Bytes64,
-    /// 128 bytes.
-    Bytes128,
-    /// 256 bytes.
-    Bytes256,
-}
-
-impl L2Promotion {
-    #[inline]
-    pub(super) fn raw(self) -> CUtensorMapL2promotion {
-        match self {
-            Self::None => CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_NONE,
-            Self::Bytes64 => CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
-            Self::Bytes128 => CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-            Self::Bytes256 => CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        }
+c_enum! {
+    /// The size of the reads of a copy from memory into the L2 cache (`CUtensorMapL2promotion`).
+    #[derive(Default)]
+    #[non_exhaustive]
+    pub enum L2Promotion = CUtensorMapL2promotion {
+        /// As needed.
+        #[default]
+        None = CU_TENSOR_MAP_L2_PROMOTION_NONE,
+        /// 64 bytes.
+        Bytes64 = CU_TENSOR_MAP_L2_PROMOTION_L2_64B,
+        /// 128 bytes.
+        Bytes128 = CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        /// 256 bytes.
+        Bytes256 = CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
     }
 }
 
-/// The value of elements outside of a tensor (`CUtensorMapFloatOOBfill`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum TensorFill {
-    /// Zero.
-    #[default]
-    Zero,
-    /// A special NaN, which multiply-add instructions of tensor cores treat as zero. For
-    /// floating-point elements only.
-    NanRequestZeroFma,
-}
-
-impl TensorFill {
-    #[inline]
-    pub(super) fn raw(self) -> CUtensorMapFloatOOBfill {
-        match self {
-            Self::Zero => CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-            Self::NanRequestZeroFma => {
-                CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
-            }
-        }
+c_enum! {
+    /// The value of elements outside of a tensor (`CUtensorMapFloatOOBfill`).
+    #[derive(Default)]
+    #[non_exhaustive]
+    pub enum TensorFill = CUtensorMapFloatOOBfill {
+        /// Zero.
+        #[default]
+        Zero = CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        /// A special NaN, which multiply-add instructions of tensor cores treat as zero. For
+        /// floating-point elements only.
+        NanRequestZeroFma = CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA,
     }
 }
 
-/// The kind of a wide im2col copy (`CUtensorMapIm2ColWideMode`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Im2colWideMode {
-    /// Pixels along the width.
-    #[default]
-    W,
-    /// 128 pixels along the width.
-    W128,
-}
-
-impl Im2colWideMode {
-    #[inline]
-    pub(super) fn raw(self) -> CUtensorMapIm2ColWideMode {
-        match self {
-            Self::W => CUtensorMapIm2ColWideMode::CU_TENSOR_MAP_IM2COL_WIDE_MODE_W,
-            Self::W128 => CUtensorMapIm2ColWideMode::CU_TENSOR_MAP_IM2COL_WIDE_MODE_W128,
-        }
+c_enum! {
+    /// The kind of a wide im2col copy (`CUtensorMapIm2ColWideMode`).
+    #[derive(Default)]
+    #[non_exhaustive]
+    pub enum Im2colWideMode = CUtensorMapIm2ColWideMode {
+        /// Pixels along the width.
+        #[default]
+        W = CU_TENSOR_MAP_IM2COL_WIDE_MODE_W,
+        /// 128 pixels along the width.
+        W128 = CU_TENSOR_MAP_IM2COL_WIDE_MODE_W128,
     }
 }

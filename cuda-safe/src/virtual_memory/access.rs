@@ -1,7 +1,6 @@
 //! The access of devices to mapped memory.
 
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, call};
 use crate::memory::MemoryLocation;
 use crate::memory::pool::MemoryAccess;
 use cuda_sys::{CUdeviceptr, CUmemAccessDesc};

@@ -1,10 +1,9 @@
 //! Mappings that are unmapped after all work of contexts.
 
 use super::mapping::Mapping;
-use crate::call::function::Answer;
-use crate::call::report::count_leak;
+use crate::call::{Answer, count_leak};
 use crate::context::Context;
-use crate::release::{After, Destroy, KeepAlive, Leftover, release};
+use crate::release::{Keep, destroy, release};
 use crate::sync::Mutex;
 use cuda_sys::CUresult;
 use std::sync::PoisonError;
@@ -46,27 +45,10 @@ impl AfterContexts {
     }
 }
 
-impl Destroy for AfterContexts {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "virtual memory"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // The work of the owner is complete.
-        Answer { call: "cuMemUnmap", code: CUresult::CUDA_SUCCESS }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::AllWork
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+destroy! {
+    AfterContexts as "virtual memory", after AllWork, leaves Object;
+    // The work of the owner is complete.
+    |_its| Answer { call: "cuMemUnmap", code: CUresult::CUDA_SUCCESS };
 
     #[inline]
     fn has_been_destroyed(&mut self) {
@@ -74,7 +56,7 @@ impl Destroy for AfterContexts {
     }
 
     #[inline]
-    fn has_leaked(&self, _: &dyn KeepAlive) {
+    fn has_leaked(&self, _: &dyn Keep) {
         let mappings = self.take();
         // The release itself is counted for one mapping: the others, the memory, and the addresses.
         (0..2 * mappings.len()).for_each(|_| count_leak());

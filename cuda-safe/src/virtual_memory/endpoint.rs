@@ -3,11 +3,9 @@
 use super::mapping::Mapping;
 use super::options::{check_part, check_size};
 use super::physical::PhysicalMemory;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{Answer, answer, call};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result, answer, call, out};
 use crate::device::Device;
-use crate::release::{self, Destroy, KeepAlive, Leftover, Root, release};
+use crate::release::{self, Keep, Owned, create, destroy};
 use cuda_sys::{
     CUlogicalEndpointFabricHandle, CUlogicalEndpointFlag, CUlogicalEndpointId,
     CUlogicalEndpointIpcHandleType as HandleType, CUlogicalEndpointProp, CUlogicalEndpointType,
@@ -22,7 +20,7 @@ use std::sync::Arc;
 /// Unverified (from documentation), as everything about logical endpoints.
 #[derive(Clone, Debug)]
 pub struct EndpointIds {
-    ids: Arc<Ids>,
+    ids: Arc<Owned<Ids>>,
 }
 
 #[derive(Debug)]
@@ -47,11 +45,9 @@ impl EndpointIds {
     #[inline]
     pub fn reserve(count: u32) -> Result<Self> {
         crate::call::init::init()?;
-        release::drain();
-        let mut first = 0;
-        // SAFETY: the pointer refers to a local variable.
-        unsafe { call!(cuLogicalEndpointIdReserve(&raw mut first, count)) }?;
-        Ok(Self { ids: Arc::new(Ids { first, count }) })
+        // SAFETY: `create` passes a valid pointer.
+        let first = create(|place| unsafe { call!(cuLogicalEndpointIdReserve(place, count)) })?;
+        Ok(Self { ids: Arc::new(Owned::new(Ids { first, count })) })
     }
 
     /// Returns the first id. The others follow.
@@ -138,7 +134,11 @@ impl EndpointIds {
     fn pending(&self, id: CUlogicalEndpointId, size: usize, alignment: usize) -> PendingEndpoint {
         PendingEndpoint {
             endpoint: LogicalEndpoint {
-                inner: Arc::new(Inner { ids: Arc::clone(&self.ids), id, size, alignment }),
+                inner: Arc::new(Inner {
+                    endpoint: Owned::new(Endpoint { id, ids: Arc::clone(&self.ids) }),
+                    size,
+                    alignment,
+                }),
             },
         }
     }
@@ -269,9 +269,9 @@ impl PendingEndpoint {
     #[doc(alias = "cuLogicalEndpointQuery")]
     #[inline]
     pub fn finish(self) -> Result<Result<LogicalEndpoint, Self>> {
-        let mut is_constructed = 0;
-        // SAFETY: the endpoint exists, and the pointer refers to a local variable.
-        unsafe { call!(cuLogicalEndpointQuery(self.id(), 1, &raw mut is_constructed)) }?;
+        // SAFETY: the endpoint exists, and `out` passes a valid pointer.
+        let is_constructed =
+            out(|place| unsafe { call!(cuLogicalEndpointQuery(self.id(), 1, place)) })?;
         Ok(match is_constructed {
             0 => Err(self),
             _ => Ok(self.endpoint),
@@ -313,8 +313,7 @@ pub struct LogicalEndpoint {
 
 #[derive(Debug)]
 struct Inner {
-    ids: Arc<Ids>,
-    id: CUlogicalEndpointId,
+    endpoint: Owned<Endpoint>,
     size: usize,
     alignment: usize,
 }
@@ -323,7 +322,7 @@ impl LogicalEndpoint {
     /// Returns the id.
     #[inline]
     pub fn id(&self) -> CUlogicalEndpointId {
-        self.inner.id
+        self.inner.endpoint.id
     }
 
     /// Returns the size in bytes.
@@ -340,12 +339,26 @@ impl LogicalEndpoint {
     /// - `CUDA_ERROR_INVALID_VALUE` if the memory is on another device, or memory of the device is bound
     ///   there already.
     ///
-    /// The memory is returned.
+    /// The memory is then dropped; [`try_bind`](Self::try_bind) returns it.
     ///
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointBindMem`](fn@cuda_sys::cuLogicalEndpointBindMem).
     #[doc(alias = "cuLogicalEndpointBindMem")]
     #[inline]
     pub fn bind(
+        &self,
+        device: Device,
+        offset: usize,
+        memory: PhysicalMemory,
+    ) -> Result<EndpointBinding<PhysicalMemory>> {
+        Ok(self.try_bind(device, offset, memory)?)
+    }
+
+    /// Does the same as [`bind`](Self::bind), but returns the memory with the error.
+    ///
+    /// # Errors
+    /// See [`bind`](Self::bind).
+    #[inline]
+    pub fn try_bind(
         &self,
         device: Device,
         offset: usize,
@@ -371,6 +384,20 @@ impl LogicalEndpoint {
     #[doc(alias = "cuLogicalEndpointBindAddr")]
     #[inline]
     pub fn bind_mapping(
+        &self,
+        device: Device,
+        offset: usize,
+        mapping: Mapping,
+    ) -> Result<EndpointBinding<Mapping>> {
+        Ok(self.try_bind_mapping(device, offset, mapping)?)
+    }
+
+    /// Does the same as [`bind_mapping`](Self::bind_mapping), but returns the mapping with the error.
+    ///
+    /// # Errors
+    /// See [`bind_mapping`](Self::bind_mapping).
+    #[inline]
+    pub fn try_bind_mapping(
         &self,
         device: Device,
         offset: usize,
@@ -401,10 +428,12 @@ impl LogicalEndpoint {
     ) -> Result<EndpointBinding<M>, Rejected<M>> {
         match bound {
             Ok(()) => Ok(EndpointBinding {
-                bound: Bound {
-                    place: Place { endpoint: Arc::clone(&self.inner), device, offset, size },
-                    is_unbound: false,
-                },
+                bound: Owned::new(Bound {
+                    endpoint: Arc::clone(&self.inner),
+                    device,
+                    offset,
+                    size,
+                }),
                 memory,
             }),
             Err(error) => Err(Rejected::new(error, memory)),
@@ -465,19 +494,19 @@ impl EndpointHandle {
 #[derive(Debug)]
 pub struct EndpointBinding<M> {
     // Dropped before the memory.
-    bound: Bound,
+    bound: Owned<Bound>,
     memory: M,
 }
 
 impl<M> EndpointBinding<M> {
     /// Returns the device of the memory.
     pub fn device(&self) -> Device {
-        self.bound.place.device
+        self.bound.device
     }
 
     /// Returns the offset in the endpoint, in bytes.
     pub fn offset(&self) -> usize {
-        self.bound.place.offset
+        self.bound.offset
     }
 
     /// Returns the bound memory.
@@ -493,146 +522,56 @@ impl<M> EndpointBinding<M> {
     /// Since CUDA 13.3. Raw: [`cuLogicalEndpointUnbind`](fn@cuda_sys::cuLogicalEndpointUnbind).
     #[doc(alias = "cuLogicalEndpointUnbind")]
     pub fn unbind(self) -> Result<M> {
-        let Self { mut bound, memory } = self;
-        let Place { endpoint, device, offset, size } = &bound.place;
-        let (offset, size) = (*offset as u64, *size as u64);
+        let Self { bound, memory } = self;
         // SAFETY: the binding exists. Kernels that used the memory have ended, as their callers promised.
-        unsafe { call!(cuLogicalEndpointUnbind(endpoint.id, device.as_raw(), offset, size)) }?;
-        bound.is_unbound = true;
+        unsafe { bound.destroy() }?;
         Ok(memory)
     }
 }
 
-/// A binding without its memory. Dropping it unbinds.
+/// A binding without its memory.
 #[derive(Debug)]
 struct Bound {
-    place: Place,
-    is_unbound: bool,
-}
-
-/// The place of a binding.
-#[derive(Clone, Debug)]
-struct Place {
     endpoint: Arc<Inner>,
     device: Device,
     offset: usize,
     size: usize,
 }
 
-impl Drop for Bound {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.is_unbound {
-            release(Unbind(self.place.clone()), &Root { is_borrowed: false });
-        }
-    }
-}
-
-struct Unbind(Place);
-
-impl Destroy for Unbind {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a binding of a logical endpoint"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        let Place { endpoint, device, offset, size } = &self.0;
-        let (id, offset, size) = (endpoint.id, *offset as u64, *size as u64);
+destroy! {
+    Bound as "a binding of a logical endpoint", leaves Object, quiet true;
+    |its| {
+        let (id, device) = (its.endpoint.endpoint.id, its.device.as_raw());
+        let (offset, size) = (its.offset as u64, its.size as u64);
         // SAFETY: this value stands for the binding, and the caller promises that this is the first call
         // that succeeds. Kernels that used the memory have ended, as their callers promised.
-        unsafe { answer!(cuLogicalEndpointUnbind(id, device.as_raw(), offset, size)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
+        unsafe { answer!(cuLogicalEndpointUnbind(id, device, offset, size)) }
     }
 }
 
-impl Drop for Inner {
-    #[inline]
-    fn drop(&mut self) {
-        let ids = Arc::clone(&self.ids);
-        release(Endpoint { id: self.id, ids }, &Root { is_borrowed: false });
-    }
-}
-
-/// An endpoint that is destroyed. Its id is released afterwards.
+/// An endpoint, whose id is released after it is destroyed.
+#[derive(Debug)]
 struct Endpoint {
     id: CUlogicalEndpointId,
-    ids: Arc<Ids>,
+    ids: Arc<Owned<Ids>>,
 }
 
-impl Destroy for Endpoint {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a logical endpoint"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the endpoint, and the caller promises that this is the first call
-        // that succeeds. No binding is left, as each keeps the endpoint.
-        unsafe { answer!(cuLogicalEndpointDestroy(self.id)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+destroy! {
+    Endpoint as "a logical endpoint", leaves Object, quiet true;
+    // SAFETY: this value stands for the endpoint, and the caller promises that this is the first call
+    // that succeeds. No binding is left, as each keeps the endpoint.
+    |its| unsafe { answer!(cuLogicalEndpointDestroy(its.id)) };
 
     /// Leaks the ids: the driver does not release that of an endpoint which exists.
     #[inline]
-    fn has_leaked(&self, _: &dyn KeepAlive) {
+    fn has_leaked(&self, _: &dyn Keep) {
         std::mem::forget(Arc::clone(&self.ids));
     }
 }
 
-impl Drop for Ids {
-    #[inline]
-    fn drop(&mut self) {
-        let (first, count) = (self.first, self.count);
-        release(ReservedIds { first, count }, &Root { is_borrowed: false });
-    }
-}
-
-struct ReservedIds {
-    first: CUlogicalEndpointId,
-    count: u32,
-}
-
-impl Destroy for ReservedIds {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "the ids of logical endpoints"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the ids, and the caller promises that this is the first call that
-        // succeeds. No endpoint has one of them, as each keeps the ids.
-        unsafe { answer!(cuLogicalEndpointIdRelease(self.first, self.count)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+destroy! {
+    Ids as "the ids of logical endpoints", leaves Object, quiet true;
+    // SAFETY: this value stands for the ids, and the caller promises that this is the first call that
+    // succeeds. No endpoint has one of them, as each keeps the ids.
+    |its| unsafe { answer!(cuLogicalEndpointIdRelease(its.first, its.count)) }
 }

@@ -1,7 +1,6 @@
 //! Copies over the fabric, from and to logical endpoints.
 
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
+use crate::call::{Result, answer, debug_struct, without_current};
 use crate::capture_state::Operation;
 use crate::memory::{DeviceSlice, DeviceSliceMut, same_length};
 use crate::release;
@@ -10,7 +9,6 @@ use crate::virtual_memory::{LogicalEndpoint, check_within};
 use cuda_sys::{
     CUDA_FABRIC_COPY_BATCH_OP, CUdeviceptr, CUfabricCpyOperand, CUfabricCpyOperandType, Zeroable,
 };
-use std::fmt;
 use std::marker::PhantomData;
 
 /// A batch of copies between device memory and [`LogicalEndpoint`]s, in one call.
@@ -209,12 +207,4 @@ fn in_endpoint(
     Ok(operand)
 }
 
-impl fmt::Debug for FabricCopyBatch<'_> {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FabricCopyBatch")
-            .field("stream", self.stream)
-            .field("len", &self.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_struct! { FabricCopyBatch<'_> |its| { stream: its.stream, len: its.len(), .. } }

@@ -5,23 +5,18 @@ use super::options::{PhysicalOptions, check_multiple, round_up};
 use super::physical::PhysicalMemory;
 use super::range::{MappedRange, obstacle};
 use super::reservation::Reservation;
-use crate::call::error::Result;
-use crate::call::function::{Answer, answer};
-use crate::call::invalid::Invalid;
-use crate::call::report::count_leak;
-use crate::call::size::bytes_of;
+use crate::call::{Answer, Invalid, Result, answer, bytes_of, count_leak};
 use crate::device::Device;
 use crate::event::{Event, LastUse};
-pub(crate) use crate::memory::buffer::slice;
+use crate::memory::buffer::slice::device_slices;
 use crate::memory::pool::MemoryAccess;
 use crate::memory::{DeviceSlice, DeviceSliceMut, MemoryLocation};
 use crate::release::{self, may_block};
-use crate::release::{Destroy, KeepAlive, Leftover, release};
+use crate::release::{Destroy, Keep, Leftover, release};
 use crate::stream::Stream;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use bytemuck::NoUninit;
 use cuda_sys::{CUdeviceptr, CUresult};
-use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -481,7 +476,7 @@ impl Destroy for Tail {
     }
 
     #[inline]
-    fn has_leaked(&self, _: &dyn KeepAlive) {
+    fn has_leaked(&self, _: &dyn Keep) {
         // A buffer that exists unmaps the ranges when it is dropped.
         if self.is_last {
             let ranges = self.leak();
@@ -506,26 +501,4 @@ impl<T> Drop for GrowableBuffer<T> {
     }
 }
 
-impl<'a, T> From<&'a GrowableBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a GrowableBuffer<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut GrowableBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a mut GrowableBuffer<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut GrowableBuffer<T>> for DeviceSliceMut<'a, T> {
-    fn from(buffer: &'a mut GrowableBuffer<T>) -> Self {
-        buffer.as_mut_slice()
-    }
-}
-
-impl<T> fmt::Debug for GrowableBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        slice::debug("GrowableBuffer", &self.as_slice(), f)
-    }
-}
+device_slices!(GrowableBuffer);

@@ -4,9 +4,7 @@ use super::access::{AccessList, set_access};
 use super::physical::PhysicalMemory;
 use super::range::MappedRange;
 use super::reservation::Reservation;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::call;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result, call, debug_struct};
 use crate::event::{Event, LastUse};
 use crate::memory::Backing;
 pub(crate) use crate::memory::buffer::allocation::Release;
@@ -16,7 +14,6 @@ use crate::release;
 use crate::stream::Stream;
 use cuda_sys::{CUdeviceptr, CUmemAccess_flags};
 use std::any::Any;
-use std::fmt;
 
 /// Physical memory that is mapped to addresses of a [`Reservation`]. Created by [`Reservation::map`].
 ///
@@ -226,8 +223,17 @@ impl<T> DeviceBuffer<T> {
     ///
     /// # Errors
     /// [`Invalid::NotMapping`] for other buffers; [`Error::InHostFunction`](crate::Error::InHostFunction);
-    /// errors of the work. The buffer is returned with the error.
-    pub fn into_mapping(self) -> Result<Mapping, Rejected<Self>> {
+    /// errors of the work. The buffer is then dropped;
+    /// [`try_into_mapping`](Self::try_into_mapping) returns it.
+    pub fn into_mapping(self) -> Result<Mapping> {
+        Ok(self.try_into_mapping()?)
+    }
+
+    /// Does the same as [`into_mapping`](Self::into_mapping), but returns the buffer with the error.
+    ///
+    /// # Errors
+    /// See [`into_mapping`](Self::into_mapping).
+    pub fn try_into_mapping(self) -> Result<Mapping, Rejected<Self>> {
         if let Err(error) = self.stream().synchronize() {
             return Err(Rejected::new(error, self));
         }
@@ -251,12 +257,6 @@ impl Drop for Mapping {
     }
 }
 
-impl fmt::Debug for Mapping {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mapping")
-            .field("address", &format_args!("{:#x}", self.address()))
-            .field("memory", self.memory())
-            .finish_non_exhaustive()
-    }
+debug_struct! {
+    Mapping |its| { address: format_args!("{:#x}", its.address()), memory: its.memory(), .. }
 }

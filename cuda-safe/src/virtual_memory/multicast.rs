@@ -5,18 +5,15 @@ use super::mapping::Mapping;
 use super::options::{Shareable, check_part, check_size};
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
-use crate::call::error::{DriverError, Rejected, Result};
-use crate::call::function::{Answer, answer, call, newest_or};
-use crate::call::invalid::Invalid;
+use crate::call::{DriverError, Invalid, Rejected, Result, answer, call, debug_struct, newest_or};
 use crate::device::Device;
 use crate::memory::MemoryLocation;
 use crate::memory::pool::MemoryAccess;
-use crate::release::{self, Destroy, KeepAlive, Leftover, Root, release};
+use crate::release::{self, Keep, Owned, create, destroy};
 use cuda_sys::{
     CUdeviceptr, CUmemGenericAllocationHandle, CUmulticastGranularity_flags as Granularity,
     CUmulticastObjectProp, CUresult,
 };
-use std::fmt;
 use std::sync::Arc;
 
 /// Options of a multicast object, for [`MulticastTeam::new`].
@@ -146,15 +143,13 @@ impl MulticastTeam {
     #[doc(alias = "cuMulticastCreate")]
     #[inline]
     pub fn new(options: &MulticastOptions) -> Result<Self> {
-        release::drain();
         let granularity = options.granularity()?;
         let size = options.size;
         check_size(size, granularity)?;
         let properties = options.properties();
-        let mut handle = 0;
-        let (place, from) = (&raw mut handle, &raw const properties);
-        // SAFETY: the pointers refer to local variables.
-        unsafe { call!(cuMulticastCreate(place, from)) }
+        let from = &raw const properties;
+        // SAFETY: the pointers are to variables, of which `create` passes one.
+        let handle = create(|place| unsafe { call!(cuMulticastCreate(place, from)) })
             .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Self {
             memory: PhysicalMemory::own(handle, size, granularity, MemoryLocation::Host),
@@ -226,9 +221,18 @@ impl MulticastTeam {
     /// Returns the object, to which memory can be bound, if all devices were added here.
     ///
     /// # Errors
-    /// [`Invalid::MissingDevices`]. The team is returned.
+    /// [`Invalid::MissingDevices`]. The team is then dropped; [`try_complete`](Self::try_complete) returns it.
     #[inline]
-    pub fn complete(self) -> Result<MulticastObject, Rejected<Self>> {
+    pub fn complete(self) -> Result<MulticastObject> {
+        Ok(self.try_complete()?)
+    }
+
+    /// Does the same as [`complete`](Self::complete), but returns the team with the error.
+    ///
+    /// # Errors
+    /// See [`complete`](Self::complete).
+    #[inline]
+    pub fn try_complete(self) -> Result<MulticastObject, Rejected<Self>> {
         let (devices, added) = (self.devices, self.added.len());
         if u32::try_from(added) != Ok(devices) {
             let error = Invalid::MissingDevices { devices, added };
@@ -283,11 +287,12 @@ impl MulticastObject {
     /// `cuMulticastBindMem`.
     ///
     /// # Errors
-    /// - [`Invalid::Granularity`] and [`Invalid::Range`] for the offset and the size of the memory. The
-    ///   memory is returned.
+    /// - [`Invalid::Granularity`] and [`Invalid::Range`] for the offset and the size of the memory.
     /// - `CUDA_ERROR_INVALID_VALUE` if the memory is on another device, or memory of the device is bound
     ///   there already.
     /// - `CUDA_ERROR_SYSTEM_NOT_READY` and `CUDA_ERROR_NOT_PERMITTED`, if the fabric is not ready.
+    ///
+    /// The memory is then dropped; [`try_bind`](Self::try_bind) returns it.
     ///
     /// Since CUDA 12.1; before CUDA 13.1 the driver takes the device from the memory. Raw:
     /// [`cuMulticastBindMem_v2`](fn@cuda_sys::cuMulticastBindMem_v2),
@@ -295,6 +300,20 @@ impl MulticastObject {
     #[doc(alias = "cuMulticastBindMem")]
     #[inline]
     pub fn bind(
+        &self,
+        device: Device,
+        offset: usize,
+        memory: PhysicalMemory,
+    ) -> Result<MulticastBinding<PhysicalMemory>> {
+        Ok(self.try_bind(device, offset, memory)?)
+    }
+
+    /// Does the same as [`bind`](Self::bind), but returns the memory with the error.
+    ///
+    /// # Errors
+    /// See [`bind`](Self::bind).
+    #[inline]
+    pub fn try_bind(
         &self,
         device: Device,
         offset: usize,
@@ -331,6 +350,20 @@ impl MulticastObject {
         device: Device,
         offset: usize,
         mapping: Mapping,
+    ) -> Result<MulticastBinding<Mapping>> {
+        Ok(self.try_bind_mapping(device, offset, mapping)?)
+    }
+
+    /// Does the same as [`bind_mapping`](Self::bind_mapping), but returns the mapping with the error.
+    ///
+    /// # Errors
+    /// See [`bind_mapping`](Self::bind_mapping).
+    #[inline]
+    pub fn try_bind_mapping(
+        &self,
+        device: Device,
+        offset: usize,
+        mapping: Mapping,
     ) -> Result<MulticastBinding<Mapping>, Rejected<Mapping>> {
         let (object, size, address) = (self.as_raw(), mapping.size(), mapping.address());
         let number = device.as_raw();
@@ -362,13 +395,7 @@ impl MulticastObject {
     ) -> Result<MulticastBinding<M>, Rejected<M>> {
         match bound {
             Ok(()) => Ok(MulticastBinding {
-                bound: Bound {
-                    object: Arc::clone(&self.memory),
-                    device,
-                    offset,
-                    size,
-                    is_unbound: false,
-                },
+                bound: Owned::new(Bound { object: Arc::clone(&self.memory), device, offset, size }),
                 memory,
             }),
             Err(error) => Err(Rejected::new(error, memory)),
@@ -387,12 +414,11 @@ impl MulticastObject {
     pub fn map(&self, reservation: &Reservation, offset: usize) -> Result<MulticastMapping> {
         release::drain();
         reservation.call_map(offset, &self.memory)?;
-        Ok(MulticastMapping {
+        Ok(MulticastMapping(Owned::new(Mapped {
+            address: reservation.address() + offset as u64,
             object: Arc::clone(&self.memory),
             reservation: reservation.clone(),
-            address: reservation.address() + offset as u64,
-            is_unmapped: false,
-        })
+        })))
     }
 }
 
@@ -406,7 +432,7 @@ impl MulticastObject {
 #[derive(Debug)]
 pub struct MulticastBinding<M> {
     // Dropped before the memory.
-    bound: Bound,
+    bound: Owned<Bound>,
     memory: M,
 }
 
@@ -434,65 +460,29 @@ impl<M> MulticastBinding<M> {
     /// Since CUDA 12.1. Raw: [`cuMulticastUnbind`](fn@cuda_sys::cuMulticastUnbind).
     #[doc(alias = "cuMulticastUnbind")]
     pub fn unbind(self) -> Result<M> {
-        let Self { mut bound, memory } = self;
-        let (object, device) = (bound.object.as_raw(), bound.device.as_raw());
+        let Self { bound, memory } = self;
         // SAFETY: the binding exists. Kernels that used the memory have ended, as their callers promised.
-        unsafe { call!(cuMulticastUnbind(object, device, bound.offset, bound.size)) }?;
-        bound.is_unbound = true;
+        unsafe { bound.destroy() }?;
         Ok(memory)
     }
 }
 
-/// A binding without its memory. Dropping it unbinds.
+/// A binding without its memory.
 #[derive(Debug)]
 struct Bound {
     object: Arc<PhysicalMemory>,
     device: Device,
     offset: usize,
     size: usize,
-    is_unbound: bool,
 }
 
-impl Drop for Bound {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.is_unbound {
-            let object = Arc::clone(&self.object);
-            let Self { device, offset, size, .. } = *self;
-            release(Unbind { object, device, offset, size }, &Root { is_borrowed: false });
-        }
-    }
-}
-
-struct Unbind {
-    object: Arc<PhysicalMemory>,
-    device: Device,
-    offset: usize,
-    size: usize,
-}
-
-impl Destroy for Unbind {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a binding of a multicast object"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        let (object, device) = (self.object.as_raw(), self.device.as_raw());
+destroy! {
+    Bound as "a binding of a multicast object", leaves Object, quiet true;
+    |its| {
+        let (object, device) = (its.object.as_raw(), its.device.as_raw());
         // SAFETY: this value stands for the binding, and the caller promises that this is the first call
         // that succeeds. Kernels that used the memory have ended, as their callers promised.
-        unsafe { answer!(cuMulticastUnbind(object, device, self.offset, self.size)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
+        unsafe { answer!(cuMulticastUnbind(object, device, its.offset, its.size)) }
     }
 }
 
@@ -502,30 +492,25 @@ impl Destroy for Unbind {
 /// the mapping until the kernels have ended.
 ///
 /// Unverified (from documentation).
-pub struct MulticastMapping {
-    object: Arc<PhysicalMemory>,
-    reservation: Reservation,
-    address: CUdeviceptr,
-    is_unmapped: bool,
-}
+pub struct MulticastMapping(Owned<Mapped>);
 
 impl MulticastMapping {
     /// Returns the first address, for multimem instructions.
     #[inline]
     pub fn address(&self) -> CUdeviceptr {
-        self.address
+        self.0.address
     }
 
     /// Returns the size in bytes.
     #[inline]
     pub fn size(&self) -> usize {
-        self.object.size()
+        self.0.object.size()
     }
 
     /// Returns the reservation.
     #[inline]
     pub fn reservation(&self) -> &Reservation {
-        &self.reservation
+        &self.0.reservation
     }
 
     /// Sets the access of a device. Calls `cuMemSetAccess`.
@@ -539,7 +524,7 @@ impl MulticastMapping {
     pub fn set_access(&mut self, device: Device, access: MemoryAccess) -> Result<()> {
         // SAFETY: no work of safe code uses the mapping. Callers of kernels promise that their access
         // remains.
-        unsafe { set_access(self.address, self.size(), &[access.at(device.into())]) }
+        unsafe { set_access(self.address(), self.size(), &[access.at(device.into())]) }
     }
 
     /// Unmaps the object. Calls `cuMemUnmap`.
@@ -550,72 +535,32 @@ impl MulticastMapping {
     /// Since CUDA 12.1. Raw: [`cuMemUnmap`](fn@cuda_sys::cuMemUnmap).
     #[doc(alias = "cuMemUnmap")]
     #[inline]
-    pub fn unmap(mut self) -> Result<()> {
+    pub fn unmap(self) -> Result<()> {
         // SAFETY: the range is exactly this mapping. Kernels that used the address have ended, as their
         // callers promised.
-        unsafe { call!(cuMemUnmap(self.address, self.size())) }?;
-        self.is_unmapped = true;
-        Ok(())
+        unsafe { self.0.destroy() }
     }
 }
 
-impl Drop for MulticastMapping {
-    #[inline]
-    fn drop(&mut self) {
-        if self.is_unmapped {
-            return;
-        }
-        let unmap = Unmap {
-            address: self.address,
-            object: Arc::clone(&self.object),
-            reservation: self.reservation.clone(),
-        };
-        release(unmap, &Root { is_borrowed: false });
-    }
+debug_struct! {
+    MulticastMapping |its| { address: format_args!("{:#x}", its.address()), size: its.size(), .. }
 }
 
-impl fmt::Debug for MulticastMapping {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MulticastMapping")
-            .field("address", &format_args!("{:#x}", self.address))
-            .field("size", &self.size())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A mapping that is unmapped. Its owners are dropped afterwards.
-struct Unmap {
+/// A mapping, with its owners, which are dropped after it is unmapped.
+struct Mapped {
     address: CUdeviceptr,
     object: Arc<PhysicalMemory>,
     reservation: Reservation,
 }
 
-impl Destroy for Unmap {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a mapping of a multicast object"
-    }
+destroy! {
+    Mapped as "a mapping of a multicast object", leaves Object, quiet true;
+    // SAFETY: this value stands for the mapping, and the caller promises that this is the first call
+    // that succeeds. Kernels that used the address have ended, as their callers promised.
+    |its| unsafe { answer!(cuMemUnmap(its.address, its.object.size())) };
 
     #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the mapping, and the caller promises that this is the first call
-        // that succeeds. Kernels that used the address have ended, as their callers promised.
-        unsafe { answer!(cuMemUnmap(self.address, self.object.size())) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
-
-    #[inline]
-    fn has_leaked(&self, _: &dyn KeepAlive) {
+    fn has_leaked(&self, _: &dyn Keep) {
         self.reservation.leak();
     }
 }

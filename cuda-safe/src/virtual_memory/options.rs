@@ -1,9 +1,6 @@
 //! Options for the creation of physical memory.
 
-use crate::call::error::{Error, Result};
-use crate::call::function::call;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Error, Invalid, Result, call, init, out};
 use crate::memory::MemoryLocation;
 use cuda_sys::{
     CU_MEM_CREATE_USAGE_TILE_POOL, CUmemAllocationCompType,
@@ -113,12 +110,10 @@ impl PhysicalOptions {
     #[inline]
     fn query_granularity(&self, which: Granularity) -> Result<usize> {
         init::init()?;
-        let mut bytes = 0;
         let properties = self.properties();
-        let (place, properties) = (&raw mut bytes, &raw const properties);
-        // SAFETY: both pointers refer to local variables.
-        unsafe { call!(cuMemGetAllocationGranularity(place, properties, which)) }?;
-        Ok(bytes)
+        let properties = &raw const properties;
+        // SAFETY: the pointers are to variables, of which `out` passes one.
+        out(|place| unsafe { call!(cuMemGetAllocationGranularity(place, properties, which)) })
     }
 
     /// Checks that the driver knows the kinds of handles.

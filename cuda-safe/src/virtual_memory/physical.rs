@@ -1,17 +1,14 @@
 //! Physical memory.
 
 use super::options::{PhysicalOptions, round_up};
-use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, answer, call, debug_struct, out};
 use crate::device::Device;
 use crate::memory::MemoryLocation;
-use crate::release::{self, Destroy, Leftover, Root, release};
+use crate::release::{Root, create, destroy, release};
 use cuda_sys::{
     CUmemAllocationCompType, CUmemAllocationHandleType, CUmemAllocationProp,
     CUmemGenericAllocationHandle,
 };
-use std::fmt;
 
 /// Physical memory on a device or on the host (`CUmemGenericAllocationHandle`).
 ///
@@ -83,7 +80,6 @@ impl PhysicalMemory {
     #[inline]
     pub fn with_options(size: usize, options: &PhysicalOptions) -> Result<Self> {
         crate::call::init::init()?;
-        release::drain();
         options.check_handles()?;
         let granularity = options.check_size(size)?;
         Self::create(size, options, granularity)
@@ -100,10 +96,9 @@ impl PhysicalMemory {
         granularity: usize,
     ) -> Result<Self> {
         let properties = options.properties();
-        let mut handle = 0;
-        let (place, from) = (&raw mut handle, &raw const properties);
-        // SAFETY: the pointers refer to local variables.
-        unsafe { call!(cuMemCreate(place, size, from, 0)) }
+        let from = &raw const properties;
+        // SAFETY: the pointers are to variables, of which `create` passes one.
+        let handle = create(|place| unsafe { call!(cuMemCreate(place, size, from, 0)) })
             .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Self::own(handle, size, granularity, options.location))
     }
@@ -177,10 +172,9 @@ impl PhysicalMemory {
     #[inline]
     pub unsafe fn retain(address: cuda_sys::CUdeviceptr, size: usize) -> Result<Self> {
         crate::call::init::init()?;
-        let mut handle = 0;
         let pointer = std::ptr::without_provenance_mut(address as usize);
-        // SAFETY: the driver looks the address up, and the pointer refers to a local variable.
-        unsafe { call!(cuMemRetainAllocationHandle(&raw mut handle, pointer)) }?;
+        // SAFETY: the driver looks the address up, and `out` passes a valid pointer.
+        let handle = out(|place| unsafe { call!(cuMemRetainAllocationHandle(place, pointer)) })?;
         // SAFETY: the driver has just created a reference, and the caller knows the size.
         unsafe { Self::adopt(handle, size) }
     }
@@ -262,11 +256,8 @@ impl PhysicalMemory {
 /// Returns the properties of a live handle.
 #[inline]
 fn raw_properties(handle: CUmemGenericAllocationHandle) -> Result<CUmemAllocationProp> {
-    let mut raw = CUmemAllocationProp::default();
-    let place = &raw mut raw;
-    // SAFETY: the handle is alive, and the pointer refers to a local variable.
-    unsafe { call!(cuMemGetAllocationPropertiesFromHandle(place, handle)) }?;
-    Ok(raw)
+    // SAFETY: the handle is alive, and `out` passes a valid pointer.
+    out(|place| unsafe { call!(cuMemGetAllocationPropertiesFromHandle(place, handle)) })
 }
 
 /// Returns the granularity and the location of the memory of a live handle.
@@ -283,28 +274,11 @@ fn describe(handle: CUmemGenericAllocationHandle, size: usize) -> Result<(usize,
 /// A handle that is released.
 struct PhysicalHandle(CUmemGenericAllocationHandle);
 
-impl Destroy for PhysicalHandle {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "physical memory"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the handle, and the caller promises that this is the first call.
-        // A mapping keeps the memory until it is unmapped.
-        unsafe { answer!(cuMemRelease(self.0)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+destroy! {
+    PhysicalHandle as "physical memory", leaves Object, quiet true;
+    // SAFETY: this value stands for the handle, and the caller promises that this is the first call.
+    // A mapping keeps the memory until it is unmapped.
+    |its| unsafe { answer!(cuMemRelease(its.0)) }
 }
 
 impl Drop for PhysicalMemory {
@@ -316,13 +290,6 @@ impl Drop for PhysicalMemory {
     }
 }
 
-impl fmt::Debug for PhysicalMemory {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PhysicalMemory")
-            .field("raw", &format_args!("{:#x}", self.handle))
-            .field("size", &self.size)
-            .field("location", &self.location)
-            .finish()
-    }
+debug_struct! {
+    PhysicalMemory |its| { raw: format_args!("{:#x}", its.handle), size: its.size, location: its.location }
 }

@@ -5,12 +5,9 @@
 
 use super::physical::PhysicalMemory;
 use super::reservation::Reservation;
-use crate::call::current::Entered;
-use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call};
-use crate::call::report::count_leak;
+use crate::call::{Answer, Entered, Result, answer, call, count_leak};
 use crate::event::LastUse;
-use crate::release::{Destroy, KeepAlive, Leftover, Root, release};
+use crate::release::{Destroy, Keep, Leftover, Root, release};
 use cuda_sys::{CUdeviceptr, CUresult};
 
 /// A range of addresses that is mapped to physical memory. Dropping it unmaps nothing.
@@ -129,7 +126,7 @@ impl Destroy for Unmap {
     }
 
     #[inline]
-    fn has_leaked(&self, _: &dyn KeepAlive) {
+    fn has_leaked(&self, _: &dyn Keep) {
         // The release is counted for the mapping, which keeps the memory and the addresses.
         count_leak();
         self.range.reservation.leak();

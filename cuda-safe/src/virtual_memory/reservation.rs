@@ -4,12 +4,9 @@ use super::mapping::Mapping;
 use super::options::{check_multiple, check_within};
 use super::physical::PhysicalMemory;
 use super::range::MappedRange;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{Answer, answer, call};
-use crate::call::report::count_leak;
-use crate::release::{self, Destroy, Leftover, Root, release};
+use crate::call::{Rejected, Result, answer, call, count_leak, debug_struct};
+use crate::release::{self, Root, create, destroy, release};
 use cuda_sys::CUdeviceptr;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -72,13 +69,12 @@ impl Reservation {
     #[inline]
     pub fn with_options(size: usize, options: &ReservationOptions) -> Result<Self> {
         crate::call::init::init()?;
-        release::drain();
         let ReservationOptions { alignment, address: wished, _non_exhaustive: () } = *options;
-        let mut address = 0;
-        let place = &raw mut address;
-        // SAFETY: the pointer refers to a local variable.
-        unsafe { call!(cuMemAddressReserve(place, size, alignment, wished, 0)) }
-            .map_err(|error| error.with_requested_bytes(size))?;
+        // SAFETY: `create` passes a valid pointer.
+        let address = create(|place| unsafe {
+            call!(cuMemAddressReserve(place, size, alignment, wished, 0))
+        })
+        .map_err(|error| error.with_requested_bytes(size))?;
         Ok(Self { range: Arc::new(Range { address, size, has_leaked: AtomicBool::new(false) }) })
     }
 
@@ -179,28 +175,11 @@ struct ReservedRange {
     size: usize,
 }
 
-impl Destroy for ReservedRange {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a reservation of addresses"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the reservation, and the caller promises that this is the first
-        // call. Each mapping keeps the reservation alive.
-        unsafe { answer!(cuMemAddressFree(self.address, self.size)) }
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+destroy! {
+    ReservedRange as "a reservation of addresses", leaves Object, quiet true;
+    // SAFETY: this value stands for the reservation, and the caller promises that this is the first
+    // call. Each mapping keeps the reservation alive.
+    |its| unsafe { answer!(cuMemAddressFree(its.address, its.size)) }
 }
 
 impl Drop for Range {
@@ -214,12 +193,6 @@ impl Drop for Range {
     }
 }
 
-impl fmt::Debug for Reservation {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reservation")
-            .field("address", &format_args!("{:#x}", self.address()))
-            .field("size", &self.size())
-            .finish()
-    }
+debug_struct! {
+    Reservation |its| { address: format_args!("{:#x}", its.address()), size: its.size() }
 }

@@ -1,10 +1,8 @@
 //! Physical memory that is shared between processes.
 
 use super::physical::PhysicalMemory;
-use crate::call::error::{Error, Result};
-use crate::call::function::call;
-use crate::call::invalid::Invalid;
-use crate::release;
+use crate::call::{Error, Invalid, Result, call};
+use crate::release::{self, create};
 use core::ffi::c_void;
 use cuda_sys::{CUmemAllocationHandleType, CUmemFabricHandle, CUresult};
 
@@ -153,10 +151,9 @@ impl PhysicalMemory {
         size: usize,
     ) -> Result<Self> {
         crate::call::init::init()?;
-        release::drain();
-        let mut handle = 0;
-        // SAFETY: the first pointer refers to a local variable, and the caller passes a valid handle.
-        unsafe { call!(cuMemImportFromShareableHandle(&raw mut handle, from, kind)) }?;
+        // SAFETY: `create` passes a valid pointer, and the caller a valid handle.
+        let handle =
+            create(|place| unsafe { call!(cuMemImportFromShareableHandle(place, from, kind)) })?;
         // SAFETY: the driver has just created the handle, and the caller knows the size.
         unsafe { Self::adopt(handle, size) }
     }

@@ -195,7 +195,7 @@ fn copies_of_other_sizes_and_streams_are_refused() {
     let short = DeviceBuffer::<u32>::zeroed(&stream, 19).expect("memory");
     assert_eq!(invalid(made.copy_from(&short)), lengths);
     let pinned = PinnedBuffer::<u32>::zeroed(&context, 19).expect("memory");
-    let refused = made.as_mut().copy_from_pinned(pinned);
+    let refused = made.as_mut().try_copy_from_pinned(pinned);
     // The memory is returned with the error.
     assert_eq!(refused.expect_err("too short").value.len(), 19);
 

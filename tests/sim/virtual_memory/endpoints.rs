@@ -54,7 +54,7 @@ fn memory_and_mappings_are_bound_to_an_endpoint() {
         let other = endpoint.bind_mapping(device, PAGE, mapping).expect("bound");
         assert_eq!((other.device(), other.offset()), (device, PAGE));
         assert_eq!(other.memory().address(), space.address());
-        let taken = endpoint.bind(device, 0, memory(device));
+        let taken = endpoint.try_bind(device, 0, memory(device));
         let rejected = taken.map(drop).expect_err("memory is bound there");
         assert_eq!(rejected.error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
         assert_eq!(one.unbind().expect("bound").size(), PAGE);

@@ -105,12 +105,12 @@ fn an_object_without_all_of_its_devices_binds_nothing() {
         team.add(&devices[0]).expect("a device");
         let twice = team.add(&devices[0]).expect_err("it has this one");
         assert_eq!(twice.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
-        let rejected = team.complete().expect_err("one is missing");
+        let rejected = team.try_complete().expect_err("one is missing");
         let missing = Invalid::MissingDevices { devices: 2, added: 1 };
         assert!(matches!(&rejected.error, Error::Invalid(what) if **what == missing));
         // Another process may add the other device.
         let object = rejected.value.complete_elsewhere();
-        let refused = object.bind(devices[0], 0, memory(devices[0]));
+        let refused = object.try_bind(devices[0], 0, memory(devices[0]));
         let rejected = refused.map(drop).expect_err("not all devices were added");
         assert_eq!(rejected.error.code(), Some(CUresult::CUDA_ERROR_INVALID_VALUE));
         assert_eq!(rejected.value.size(), PAGE);

@@ -70,6 +70,13 @@ impl Sources {
             self.attributes = its.map(|(_, module)| *module);
             self.visit_item(item);
             let (attributes, visibility, name) = parts(item);
+            if let (Item::Macro(item), Some(module)) = (item, module) {
+                if item.mac.path.is_ident("c_enum") {
+                    enum_of(&item.mac.tokens)
+                        .into_iter()
+                        .for_each(|name| self.publish(name, module));
+                }
+            }
             let module = module.filter(|_| matches!(visibility, Some(Visibility::Public(_))));
             match (item, name, module) {
                 (Item::Mod(inner), Some(name), _) if inner.content.is_none() => {
@@ -201,24 +208,15 @@ impl Sources {
         choices.insert(member.to_owned());
     }
 
-    /// Records the enums of `values! { Name = CUname { Value = CONSTANT, … } }`.
-    fn values(&mut self, tokens: TokenStream) {
-        let tokens: Vec<TokenTree> = tokens.into_iter().collect();
-        for window in tokens.windows(4) {
-            let [TokenTree::Ident(name), TokenTree::Punct(is), TokenTree::Ident(_), last] = window
-            else {
-                continue;
-            };
-            let TokenTree::Group(group) = last else {
-                continue;
-            };
-            if is.as_char() == '=' {
-                let values: Vec<TokenTree> = group.stream().into_iter().collect();
-                for pair in values.windows(2) {
-                    if let [TokenTree::Ident(value), TokenTree::Punct(is)] = pair {
-                        if is.as_char() == '=' {
-                            self.choose(&name.to_string(), &value.to_string());
-                        }
+    /// Records the enum of `c_enum! { pub enum Name = CUname { Value = CONSTANT, … } }`.
+    fn c_enum(&mut self, tokens: TokenStream) {
+        let name = enum_of(&tokens);
+        if let (Some(name), Some(TokenTree::Group(group))) = (name, tokens.into_iter().last()) {
+            let rows: Vec<TokenTree> = group.stream().into_iter().collect();
+            for pair in rows.windows(2) {
+                if let [TokenTree::Ident(value), TokenTree::Punct(is)] = pair {
+                    if is.as_char() == '=' {
+                        self.choose(&name, &value.to_string());
                     }
                 }
             }
@@ -304,14 +302,20 @@ impl<'a> Visit<'a> for Sources {
         if call.path.is_ident("bitflags") {
             self.flags(call.tokens.clone(), &mut None);
         }
-        if call.path.is_ident("values") {
-            self.values(call.tokens.clone());
+        if call.path.is_ident("c_enum") {
+            self.c_enum(call.tokens.clone());
         }
         if let Some(module) = self.attributes.filter(|_| call.path.is_ident("attributes")) {
             self.constants(call.tokens.clone(), module);
         }
         self.tokens(call.tokens.clone());
     }
+}
+
+/// Returns the name of the enum that a call of `c_enum!` defines.
+fn enum_of(tokens: &TokenStream) -> Option<String> {
+    let words = tokens.clone().into_iter().skip_while(|its| its.to_string() != "enum");
+    words.skip(1).map(|name| name.to_string()).next()
 }
 
 /// Returns the alias of `#[doc(alias = "…")]`.

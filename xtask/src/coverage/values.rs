@@ -210,7 +210,7 @@ mod tests {
             pub struct Options { pub urgent: bool, pub _non_exhaustive: (), inside: u32 }
             struct Private { field: u32 }
             bitflags! { pub struct Flags: u32 { const ONE = 1; const _ = !0; } }
-            values! { Policy = CUpolicy { Auto = CU_AUTO, } }",
+            c_enum! { pub enum Policy = CUpolicy or Other { Auto = CU_AUTO, } }",
         );
         let items: Vec<String> = items.iter().map(|item| (*item).to_owned()).collect();
         let own = own.iter().map(|own| ((*own).to_owned(), String::new()));

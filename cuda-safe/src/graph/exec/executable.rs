@@ -19,7 +19,7 @@ use crate::graph::nodes::allocation::{KeptAllocations, Unfreed};
 use crate::graph::rules::earlier::Earlier;
 use crate::graph::rules::order::Claim;
 use crate::graph::rules::owners::Slots;
-use crate::release::{Destroy, Handle, KeepAlive, release};
+use crate::release::{Destroy, Handle, Keep, release};
 use crate::stream::{ExecutionContext, Stream, same_context};
 use cuda_sys::CUgraphExec;
 use std::any::Any;
@@ -519,7 +519,7 @@ impl Used for (Retired, Objects, Vec<Unfreed>) {
     }
 }
 
-impl KeepAlive for Objects {
+impl Keep for Objects {
     #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(&self.context)
@@ -532,7 +532,7 @@ impl KeepAlive for Objects {
     }
 
     #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+    fn keep(&self) -> Box<dyn Keep + Send> {
         Box::new(self.clone())
     }
 }

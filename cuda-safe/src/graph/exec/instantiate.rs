@@ -9,7 +9,7 @@ use crate::graph::exec::executable::ExecutableGraph;
 use crate::graph::exec::launches::Launches;
 use crate::graph::nodes::allocation::KeptAllocations;
 use crate::graph::rules::order::Claim;
-use crate::release::{self, KeepAlive};
+use crate::release::{self, Keep};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{
     CUDA_GRAPH_INSTANTIATE_PARAMS, CUgraphInstantiate_flags as Flags,

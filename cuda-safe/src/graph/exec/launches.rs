@@ -9,7 +9,7 @@ use crate::call::fork;
 use crate::capture_state::Operation;
 use crate::event::Event;
 use crate::graph::rules::earlier::{Earlier, EarlierWork};
-use crate::release::{KeepAlive, relaxed};
+use crate::release::{Keep, relaxed};
 use crate::stream::Stream;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, MutexGuard};

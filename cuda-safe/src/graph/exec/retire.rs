@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::event::{LastUse, Progress};
 use crate::graph::exec::launches::Noted;
 use crate::graph::rules::earlier::Earlier;
-use crate::release::{Destroy, KeepAlive, relaxed, release};
+use crate::release::{Destroy, Keep, relaxed, release};
 use crate::stream::Stream;
 use crate::sync::{Mutex, MutexGuard};
 use cuda_sys::CUresult;
@@ -161,12 +161,12 @@ impl<O: Used> Destroy for AfterLaunches<O> {
     }
 
     /// Leaks the objects, because launches may use them.
-    fn has_leaked(&self, _: &dyn KeepAlive) {
+    fn has_leaked(&self, _: &dyn Keep) {
         std::mem::forget(self.objects().take());
     }
 }
 
-impl KeepAlive for Owners {
+impl Keep for Owners {
     #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(&self.context)
@@ -178,7 +178,7 @@ impl KeepAlive for Owners {
     }
 
     #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+    fn keep(&self) -> Box<dyn Keep + Send> {
         Box::new(self.clone())
     }
 }

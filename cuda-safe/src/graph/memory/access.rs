@@ -10,7 +10,7 @@ use crate::event::Event;
 use crate::graph::ExecutableGraph;
 pub(crate) use crate::memory::buffer::shared::Reads;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
-use crate::release::{KeepAlive, release};
+use crate::release::{Keep, release};
 use crate::stream::{Stream, same_context};
 use std::fmt;
 use std::marker::PhantomData;
@@ -200,7 +200,7 @@ impl Using {
     }
 }
 
-impl KeepAlive for Using {
+impl Keep for Using {
     #[inline]
     fn context(&self) -> Option<&dyn ContextHandle> {
         Some(self.stream.context())
@@ -212,7 +212,7 @@ impl KeepAlive for Using {
     }
 
     #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
+    fn keep(&self) -> Box<dyn Keep + Send> {
         Box::new(self.clone())
     }
 

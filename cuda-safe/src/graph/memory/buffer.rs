@@ -9,7 +9,7 @@ use crate::graph::{
 use crate::memory::DeviceBuffer;
 pub(crate) use crate::memory::buffer::allocation::Allocation;
 pub(crate) use crate::memory::buffer::slice::within;
-use crate::release::{self, KeepAlive};
+use crate::release::{self, Keep};
 use crate::stream::Stream;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;

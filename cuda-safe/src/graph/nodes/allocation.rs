@@ -26,7 +26,7 @@ use crate::graph::rules::order::{MemoryOrder, new_buffer_number};
 use crate::graph::rules::owners::Slots;
 use crate::graph::{ExecutableGraph, Graph};
 use crate::memory::Backing;
-use crate::release::{self, After, Destroy, KeepAlive, Leftover, release};
+use crate::release::{self, After, Destroy, Keep, Leftover, release};
 use crate::stream::{Stream, same_context};
 use crate::sync::{Mutex, MutexGuard};
 use cuda_sys::CUdeviceptr;
@@ -451,7 +451,7 @@ impl Destroy for OrderedFree {
 
     /// The driver decides about the next launch: it refuses it, or frees the memory.
     #[inline]
-    fn has_leaked(&self, _: &dyn KeepAlive) {
+    fn has_leaked(&self, _: &dyn Keep) {
         self.allocation.end_ownership(&self.stream);
     }
 }

@@ -246,7 +246,7 @@ impl<'a> KernelLaunch<'a> {
     /// # Errors
     /// [`Invalid::OtherContext`](crate::Invalid::OtherContext);
     /// [`Invalid::LaunchConfig`](crate::Invalid::LaunchConfig).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(
         kernel: &'a Kernel,
         home: ExecutionContext,

@@ -1,7 +1,7 @@
 //! The cached partitionings of a pool, with their green contexts, streams and events, and the splits of
 //! their parts.
 
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::device::Device;
 use crate::event::Event;
 use crate::green::GreenContext;

@@ -5,17 +5,13 @@ mod cache;
 use super::partition::PartitionRequest;
 use super::plan::Plan;
 use super::split_guard::{Overlap, SplitGuard, acquire};
-use crate::call::error::{Error, Rejected, Result};
-use crate::call::fork;
-use crate::call::invalid::Invalid;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{Error, Invalid, Rejected, Result, debug_struct, fork, refuse_in_host_function};
 use crate::context::Context;
 use crate::device::Device;
 use crate::release;
 use crate::stream::{Stream, StreamOptions};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use cache::{CachedPartition, Changes, PartitionCache};
-use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -509,19 +505,6 @@ impl PooledPartition {
     }
 }
 
-impl fmt::Debug for GreenPool {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("GreenPool")
-            .field("device", &self.inner.device)
-            .field("label", &self.inner.label)
-            .finish_non_exhaustive()
-    }
-}
+debug_struct! { GreenPool |its| { device: its.inner.device, label: its.inner.label, .. } }
 
-impl fmt::Debug for PooledPartition {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PooledPartition").field("green", &self.lease.partition.green).finish()
-    }
-}
+debug_struct! { PooledPartition |its| { green: its.lease.partition.green } }

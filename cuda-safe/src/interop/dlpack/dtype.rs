@@ -2,7 +2,7 @@
 
 use super::raw::DLDataType;
 use super::refused;
-use crate::call::invalid::Invalid;
+use crate::call::Invalid;
 use crate::interop::typestr::{ByteOrder, Kind, TypeString};
 use crate::interop::{Dtype, Element};
 use std::fmt;

@@ -7,16 +7,13 @@ use super::raw::{
     DLPACK_FLAG_BITMASK_IS_COPIED, DLPACK_FLAG_BITMASK_READ_ONLY, DLPackVersion, DLTensor,
 };
 use super::{ConsumerStream, MAJOR, MINOR, TensorDescription, refused};
-use crate::call::current::ContextHandle;
-use crate::call::error::{Rejected, Result};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result};
 use crate::capture_state::ForeignStream;
-use crate::capture_state::StreamRef;
 use crate::event::Event;
 use crate::interop::peers::grant_for_export;
 use crate::interop::{Element, ExportedStream, Layout};
 use crate::memory::{DeviceBuffer, Reads};
-use crate::release::{KeepAlive, release};
+use crate::release::{owners, release};
 use crate::stream::Stream;
 use std::any::Any;
 use std::fmt;
@@ -324,26 +321,15 @@ impl Drop for WaitForConsumer {
     }
 }
 
-impl KeepAlive for ConsumerWork {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.stream.context())
-    }
+owners! {
+    ConsumerWork |its| {
+        context: Some(its.stream.context()),
+        is_borrowed: its.stream.is_borrowed(),
+        streams: {
+            let consumer = its.consumer.by_ref();
+            [Some(consumer), Some(its.stream.by_ref())]
 
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.stream.is_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
-    }
-
-    #[inline]
-    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
-        let consumer = self.consumer.by_ref();
-        [Some(consumer), Some(self.stream.by_ref())]
+        },
     }
 }
 

@@ -3,8 +3,7 @@
 use super::dtype::DataType;
 use super::managed::{ManagedTensor, MemoryKind};
 use super::refused;
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result};
 use crate::interop::{
     ArrayInterface, Dtype, Element, ExportedStream, Imported, ImportedArray, StreamSync,
 };

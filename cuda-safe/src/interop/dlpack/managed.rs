@@ -7,7 +7,7 @@ use super::raw::{
     DLPACK_FLAG_BITMASK_READ_ONLY, DLTensor,
 };
 use super::{MAJOR, TensorDescription, from_layout_error, refused};
-use crate::call::invalid::Invalid;
+use crate::call::Invalid;
 use crate::interop::{ArrayInterface, Dtype, ExportedStream, Layout};
 use std::fmt;
 use std::ptr::NonNull;

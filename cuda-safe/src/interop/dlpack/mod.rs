@@ -26,7 +26,7 @@ pub use managed::{ManagedTensor, MemoryKind};
 pub use stream::ConsumerStream;
 
 use super::Layout;
-use crate::call::invalid::Invalid;
+use crate::call::Invalid;
 use std::fmt;
 
 /// Description of a tensor. (It is boxed to keep error types that contain it small.)

@@ -1,9 +1,7 @@
 //! The stream with which a consumer requests a tensor.
 
 use super::refused;
-use crate::call::error::Result;
-use crate::call::function::{call, without_current};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, call, without_current};
 use crate::interop::ExportedStream;
 use crate::stream::Stream;
 

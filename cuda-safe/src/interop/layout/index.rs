@@ -1,7 +1,7 @@
 //! Views of arrays: parts, and other arrangements of the same elements, as in NumPy.
 
 use super::Layout;
-use crate::call::invalid::Invalid;
+use crate::call::Invalid;
 use std::ops::{Range, RangeFrom, RangeFull, RangeTo};
 
 /// An index for a dimension, as in Python's brackets. Used by [`Layout::index`].

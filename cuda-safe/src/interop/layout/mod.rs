@@ -8,7 +8,7 @@ pub(super) use index::refused as no_view;
 pub(super) use regions::regions;
 
 use super::refused;
-use crate::call::invalid::Invalid;
+use crate::call::Invalid;
 
 /// The shape and strides of an array. A stride is the distance in bytes to the next element along a
 /// dimension; it may be negative or 0.

@@ -2,8 +2,7 @@
 
 use super::Layout;
 use super::index::refused;
-use crate::call::invalid::Invalid;
-use crate::call::region::{Extent, Region};
+use crate::call::{Extent, Invalid, Region};
 
 /// A dimension of several arrays of the same shape: its extent, and the stride in each array, in
 /// elements.

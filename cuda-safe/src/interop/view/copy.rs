@@ -5,7 +5,7 @@
 //! region is refused.
 
 use super::{ArrayView, ArrayViewMut};
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::interop::layout::{Layout, no_view, regions};
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use bytemuck::{AnyBitPattern, NoUninit};

@@ -1,14 +1,11 @@
 //! Untyped device memory: its address, its stream, and how it is released.
 
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::function::{Answer, answer};
-use crate::call::report::count_leak;
+use crate::call::{Result, answer, count_leak, fork};
 use crate::capture_state::Operation;
 use crate::context::SyncMemory;
 use crate::manager::{Block, ManagerSlot, Order};
 use crate::memory::pool::{MemoryPool, PoolMemory};
-use crate::release::{After, Destroy, Handle, Leftover, release, release_stream_ordered};
+use crate::release::{Handle, destroy, release, release_stream_ordered};
 use crate::stream::Stream;
 use cuda_sys::{CUdeviceptr, CUstream};
 use std::any::Any;
@@ -199,29 +196,12 @@ struct OrderedMemory {
     stream: Handle<CUstream>,
 }
 
-impl Destroy for OrderedMemory {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "stream-ordered device memory"
-    }
-
-    #[inline(always)]
-    unsafe fn destroy(&self) -> Answer {
-        // SAFETY: this value stands for the memory, and the caller promises that this is the first call.
-        // The stream orders the free after the uses of the memory, which safe code can enqueue only on
-        // this stream.
-        unsafe { answer!(cuMemFreeAsync(self.address, self.stream.0)) }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::StreamOrder
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+destroy! {
+    OrderedMemory as "stream-ordered device memory", after StreamOrder, leaves Object;
+    // SAFETY: this value stands for the memory, and the caller promises that this is the first call.
+    // The stream orders the free after the uses of the memory, which safe code can enqueue only on
+    // this stream.
+    |its| unsafe { answer!(cuMemFreeAsync(its.address, its.stream.0)) }
 }
 
 #[inline(never)]

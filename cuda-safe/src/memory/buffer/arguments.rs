@@ -1,6 +1,6 @@
 //! Buffers and slices as kernel arguments.
 
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::launch::{Argument, LaunchArgument, sealed};
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut, MappedBuffer, SharedReader};
 use cuda_sys::CUdeviceptr;

@@ -1,7 +1,6 @@
 //! Device memory reinterpreted as elements of another type.
 
-use crate::call::error::{Rejected, Result};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result};
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::CUdeviceptr;

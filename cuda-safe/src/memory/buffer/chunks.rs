@@ -1,7 +1,6 @@
 //! Iterators over parts of device memory that have the same length.
 
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result};
 use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut};
 use std::fmt;
 use std::iter::FusedIterator;

@@ -1,21 +1,17 @@
 //! Buffers in device memory.
 
-use crate::call::error::Result;
-use crate::call::function::{answer, call, without_current};
-use crate::call::invalid::Invalid;
-use crate::call::size::{bytes_of, expect_memory};
+use crate::call::{Invalid, Result, answer, bytes_of, call, expect_memory, without_current};
 use crate::capture_state::Operation;
 use crate::manager::ManagerSlot;
 use crate::memory::buffer::allocation::{Allocation, Release};
 use crate::memory::buffer::chunks::{DeviceChunksExact, DeviceChunksExactMut};
-use crate::memory::buffer::slice;
-use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut};
+
+use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut, device_slices};
 use crate::release;
 use crate::stream::{Stream, same_context};
 use bytemuck::NoUninit;
 use cuda_sys::CUdeviceptr;
 use std::any::Any;
-use std::fmt;
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
@@ -453,26 +449,4 @@ impl<T> DeviceBuffer<T> {
     }
 }
 
-impl<'a, T> From<&'a DeviceBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a DeviceBuffer<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut DeviceBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut DeviceBuffer<T>> for DeviceSliceMut<'a, T> {
-    fn from(buffer: &'a mut DeviceBuffer<T>) -> Self {
-        buffer.as_mut_slice()
-    }
-}
-
-impl<T> fmt::Debug for DeviceBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        slice::debug("DeviceBuffer", &self.as_slice(), f)
-    }
-}
+device_slices!(DeviceBuffer);

@@ -1,7 +1,6 @@
 //! Buffers over variables of modules.
 
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result};
 use crate::memory::DeviceBuffer;
 use crate::module::Global;
 use crate::stream::Stream;

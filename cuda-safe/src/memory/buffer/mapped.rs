@@ -1,15 +1,13 @@
 //! Pinned host memory that kernels access.
 
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, call};
 use crate::memory::PinnedBuffer;
-use crate::memory::buffer::slice;
-use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut};
+
+use crate::memory::buffer::slice::{DeviceSlice, DeviceSliceMut, device_slices};
 use crate::release;
 use crate::stream::{Stream, same_context};
 use bytemuck::AnyBitPattern;
 use cuda_sys::CUdeviceptr;
-use std::fmt;
 
 /// Pinned host memory with a device address, bound to a stream. Kernels access it over the bus.
 ///
@@ -130,32 +128,10 @@ impl<T> MappedBuffer<T> {
     }
 }
 
-impl<'a, T> From<&'a MappedBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a MappedBuffer<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut MappedBuffer<T>> for DeviceSlice<'a, T> {
-    fn from(buffer: &'a mut MappedBuffer<T>) -> Self {
-        buffer.as_slice()
-    }
-}
-
-impl<'a, T> From<&'a mut MappedBuffer<T>> for DeviceSliceMut<'a, T> {
-    fn from(buffer: &'a mut MappedBuffer<T>) -> Self {
-        buffer.as_mut_slice()
-    }
-}
+device_slices!(MappedBuffer);
 
 impl<T> Drop for MappedBuffer<T> {
     fn drop(&mut self) {
         self.host.give_back(Some(&self.stream));
-    }
-}
-
-impl<T> fmt::Debug for MappedBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        slice::debug("MappedBuffer", &self.as_slice(), f)
     }
 }

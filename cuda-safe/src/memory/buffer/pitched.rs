@@ -1,17 +1,12 @@
 //! 2-D arrays in device memory with pitched rows.
 
-use crate::call::error::Result;
-use crate::call::function::call;
-use crate::call::invalid::Invalid;
-use crate::call::region::{Extent, Region};
-use crate::call::size::bytes_of;
+use crate::call::{Extent, Invalid, Region, Result, bytes_of, call, debug_struct};
 use crate::capture_state::Operation;
 use crate::memory::buffer::allocation::{Allocation, Release};
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut};
 use crate::release;
 use crate::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
-use std::fmt;
 
 /// An owned 2-D array in device memory. The driver chooses the distance between rows (the pitch)
 /// for efficient access.
@@ -171,12 +166,6 @@ impl<T> PitchedBuffer<T> {
     }
 }
 
-impl<T> fmt::Debug for PitchedBuffer<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PitchedBuffer")
-            .field("buffer", &self.buffer)
-            .field("extent", &self.extent)
-            .field("pitch", &self.pitch)
-            .finish()
-    }
+debug_struct! {
+    [T] PitchedBuffer<T> |its| { buffer: its.buffer, extent: its.extent, pitch: its.pitch }
 }

@@ -1,16 +1,13 @@
 //! Device memory that several streams can read.
 
-use crate::call::current::ContextHandle;
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{Answer, Outcome, answer};
-use crate::call::invalid::Invalid;
-use crate::capture_state::{Retain, StreamRef};
+use crate::call::{Invalid, Outcome, Rejected, Result, answer};
+use crate::capture_state::Retain;
 use crate::event::Event;
 use crate::memory::DeviceBuffer;
 use crate::memory::buffer::allocation::Allocation;
 use crate::memory::buffer::slice;
 use crate::memory::buffer::slice::DeviceSlice;
-use crate::release::{After, Destroy, Handle, KeepAlive, Leftover, release};
+use crate::release::{Handle, Keep, destroy, owners, release};
 use crate::stream::{Stream, same_context};
 use cuda_sys::{CUdeviceptr, CUevent, CUstream};
 use std::any::Any;
@@ -257,26 +254,15 @@ impl<T> Drop for SharedReader<T> {
     }
 }
 
-impl KeepAlive for Reading {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.stream.context())
-    }
+owners! {
+    Reading |its| {
+        context: Some(its.stream.context()),
+        is_borrowed: its.stream.is_borrowed() || its.memory.allocation.stream().is_borrowed(),
+        streams: {
+            let home = its.memory.allocation.stream();
+            [&its.stream, home].map(|its| Some(its.by_ref()))
 
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.stream.is_borrowed() || self.memory.allocation.stream().is_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
-    }
-
-    #[inline]
-    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
-        let home = self.memory.allocation.stream();
-        [&self.stream, home].map(|its| Some(its.by_ref()))
+        },
     }
 }
 
@@ -298,41 +284,21 @@ impl Reads {
     }
 }
 
-impl Destroy for Reads {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "shared memory that a reader may still use"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
+destroy! {
+    Reads as "shared memory that a reader may still use", after StreamOrder, leaves MemoryInUse, quiet true;
+    |its| {
         // SAFETY: the owners keep the event and the stream alive.
-        let recorded = unsafe { answer!(cuEventRecord(self.end.0, self.stream.0)) };
+        let recorded = unsafe { answer!(cuEventRecord(its.end.0, its.stream.0)) };
         if !recorded.is_done() {
             return recorded;
         }
         // SAFETY: the owners keep the stream and the event alive.
-        unsafe { answer!(cuStreamWaitEvent(self.home.0, self.end.0, 0)) }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::StreamOrder
-    }
-
-    #[inline]
-    fn is_quiet(&self) -> bool {
-        true
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::MemoryInUse
-    }
+        unsafe { answer!(cuStreamWaitEvent(its.home.0, its.end.0, 0)) }
+    };
 
     /// Memory that may still be read must never be written or freed.
     #[inline]
-    fn has_leaked(&self, owners: &dyn KeepAlive) {
+    fn has_leaked(&self, owners: &dyn Keep) {
         owners.leak();
     }
 }

@@ -1,7 +1,6 @@
 //! Borrowed slices of device memory, for reading and for writing.
 
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result};
 use crate::stream::Stream;
 use cuda_sys::CUdeviceptr;
 use std::fmt;
@@ -216,6 +215,37 @@ impl<T> Clone for DeviceSlice<'_, T> {
 }
 
 impl<T> Copy for DeviceSlice<'_, T> {}
+
+/// Implements `Debug` of a buffer, and the conversions of borrowed buffers to slices, by the methods `as_slice` and
+/// `as_mut_slice`.
+macro_rules! device_slices {
+    ($buffer:ident) => {
+        impl<'a, T> From<&'a $buffer<T>> for DeviceSlice<'a, T> {
+            fn from(buffer: &'a $buffer<T>) -> Self {
+                buffer.as_slice()
+            }
+        }
+
+        impl<'a, T> From<&'a mut $buffer<T>> for DeviceSlice<'a, T> {
+            fn from(buffer: &'a mut $buffer<T>) -> Self {
+                buffer.as_slice()
+            }
+        }
+
+        impl<'a, T> From<&'a mut $buffer<T>> for DeviceSliceMut<'a, T> {
+            fn from(buffer: &'a mut $buffer<T>) -> Self {
+                buffer.as_mut_slice()
+            }
+        }
+
+        impl<T> std::fmt::Debug for $buffer<T> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                $crate::memory::buffer::slice::debug(stringify!($buffer), &self.as_slice(), f)
+            }
+        }
+    };
+}
+pub(crate) use device_slices;
 
 impl<'a, T> From<DeviceSliceMut<'a, T>> for DeviceSlice<'a, T> {
     fn from(slice: DeviceSliceMut<'a, T>) -> Self {

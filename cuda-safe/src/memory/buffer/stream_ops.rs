@@ -1,6 +1,6 @@
 //! Operations of streams on buffers: access policies and memory operations.
 
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::{AccessWindow, MemoryOperation, Stream, same_context};
 

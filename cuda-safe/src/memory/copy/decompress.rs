@@ -1,13 +1,11 @@
 //! Decompression by the engine of a device.
 
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
+use crate::call::{Result, answer, c_enum, debug_struct, without_current};
 use crate::capture_state::Operation;
 use crate::memory::{DeviceSlice, DeviceSliceMut, same_length};
 use crate::release;
 use crate::stream::Stream;
 use cuda_sys::{CUdeviceptr, CUmemDecompressAlgorithm, CUmemDecompressParams, Zeroable};
-use std::fmt;
 use std::marker::PhantomData;
 
 /// A batch of decompressions that the decompression engine of a device makes, while its SMs do other work.
@@ -53,16 +51,17 @@ pub struct DecompressBatch<'a> {
     memory: PhantomData<&'a mut ()>,
 }
 
-/// The format of compressed data (`CUmemDecompressAlgorithm`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CompressionFormat {
-    /// Deflate.
-    Deflate,
-    /// Snappy.
-    Snappy,
-    /// LZ4.
-    Lz4,
+c_enum! {
+    /// The format of compressed data (`CUmemDecompressAlgorithm`).
+    #[non_exhaustive]
+    pub enum CompressionFormat = CUmemDecompressAlgorithm {
+        /// Deflate.
+        Deflate = CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE,
+        /// Snappy.
+        Snappy = CU_MEM_DECOMPRESS_ALGORITHM_SNAPPY,
+        /// LZ4.
+        Lz4 = CU_MEM_DECOMPRESS_ALGORITHM_LZ4,
+    }
 }
 
 impl CompressionFormat {
@@ -70,11 +69,7 @@ impl CompressionFormat {
     /// [`attribute::MEM_DECOMPRESS_ALGORITHM_MASK`](crate::device::attribute::MEM_DECOMPRESS_ALGORITHM_MASK).
     #[inline]
     pub const fn mask(self) -> CUmemDecompressAlgorithm {
-        match self {
-            Self::Deflate => CUmemDecompressAlgorithm::CU_MEM_DECOMPRESS_ALGORITHM_DEFLATE,
-            Self::Snappy => CUmemDecompressAlgorithm::CU_MEM_DECOMPRESS_ALGORITHM_SNAPPY,
-            Self::Lz4 => CUmemDecompressAlgorithm::CU_MEM_DECOMPRESS_ALGORITHM_LZ4,
-        }
+        self.raw()
     }
 }
 
@@ -182,12 +177,4 @@ fn pointer<T>(address: CUdeviceptr) -> *mut T {
     std::ptr::without_provenance_mut(address as usize)
 }
 
-impl fmt::Debug for DecompressBatch<'_> {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DecompressBatch")
-            .field("stream", self.stream)
-            .field("len", &self.len())
-            .finish_non_exhaustive()
-    }
-}
+debug_struct! { DecompressBatch<'_> |its| { stream: its.stream, len: its.len(), .. } }

@@ -4,10 +4,7 @@
 //! the device is an asynchronous copy followed by a wait. A copy from the device waits first and
 //! then makes a synchronous copy, so that no copy into the slice is in progress if the wait fails.
 
-use crate::call::error::Result;
-use crate::call::function::{answer, call, copy_without_current};
-use crate::call::invalid::Invalid;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{Invalid, Result, answer, call, copy_without_current, refuse_in_host_function};
 use crate::capture_state::Operation;
 use crate::memory::{DeviceBuffer, DeviceSlice, DeviceSliceMut, same_length};
 use crate::release;

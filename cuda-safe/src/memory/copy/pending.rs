@@ -1,9 +1,9 @@
 //! Asynchronous copies between device memory and pinned memory, which own the pinned memory.
 
-use crate::call::error::{Error, Rejected, Result};
-use crate::call::function::{Answer, answer, copy_without_current};
-use crate::call::report::{Report, report};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Answer, Error, Rejected, Report, Result, answer, copy_without_current, debug_struct,
+    refuse_in_host_function, report,
+};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::event::Event;
@@ -13,7 +13,6 @@ use crate::memory::{
 use crate::release;
 use crate::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
-use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
@@ -425,11 +424,6 @@ impl<T, H: Pinned<T>> Drop for Pending<T, H> {
     }
 }
 
-impl<T, H: Pinned<T>> fmt::Debug for Pending<T, H> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pending")
-            .field("len", &self.host.count())
-            .field("stream", &self.stream)
-            .finish()
-    }
+debug_struct! {
+    [T, H: Pinned<T>] Pending<T, H> |its| { len: its.host.count(), stream: its.stream }
 }

@@ -1,9 +1,9 @@
 //! Asynchronous copies between the device and borrowed pinned memory. They run in a scope that ends with
 //! a wait.
 
-use crate::call::error::{Error, Result};
-use crate::call::function::{Answer, answer, copy_without_current};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Answer, Error, Result, answer, copy_without_current, debug_struct, refuse_in_host_function,
+};
 use crate::capture_state::Operation;
 use crate::memory::copy::pending::leak_in_use;
 use crate::memory::{CopyBatch, DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
@@ -12,7 +12,6 @@ use crate::stream::Stream;
 use bytemuck::{AnyBitPattern, NoUninit};
 use cuda_sys::CUstream;
 use std::cell::RefCell;
-use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -243,9 +242,4 @@ impl<T> LeakInUse for PinnedBuffer<T> {
     }
 }
 
-impl fmt::Debug for CopyScope<'_, '_> {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CopyScope").field("stream", self.stream).finish_non_exhaustive()
-    }
-}
+debug_struct! { CopyScope<'_, '_> |its| { stream: its.stream, .. } }

@@ -4,18 +4,16 @@
 //! the device is an asynchronous copy followed by a wait. A copy from the device waits first and
 //! then makes a synchronous copy.
 
-use crate::call::error::Result;
-use crate::call::function::{call, copy_without_current};
-use crate::call::invalid::Invalid;
-use crate::call::region::{Extent, Region};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Extent, Invalid, Region, Result, call, copy_without_current, refuse_in_host_function,
+};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::release;
 use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;
-use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype, CUstream};
+use cuda_sys::{CUDA_MEMCPY2D, CUDA_MEMCPY3D, CUdeviceptr, CUmemorytype, CUstream, Zeroable};
 
 impl<T> DeviceSliceMut<'_, T> {
     /// Enqueues a copy of a 2-D or 3-D region of `source` to a region of this memory. Does not
@@ -258,57 +256,40 @@ pub(crate) enum Copy {
 
 impl Copy {
     pub(crate) fn new<T>(extent: Extent, from: &Place, to: &Place) -> Self {
-        let none = std::ptr::null_mut::<c_void>();
         let width = extent.width * size_of::<T>();
         if width == 0 {
             return Self::Nothing;
         }
         if extent.depth == 1 {
             return Self::Plane(CUDA_MEMCPY2D {
-                srcXInBytes: 0,
-                srcY: 0,
                 srcMemoryType: from.kind,
                 srcHost: from.host,
                 srcDevice: from.device,
-                srcArray: none.cast(),
                 srcPitch: from.pitch,
-                dstXInBytes: 0,
-                dstY: 0,
                 dstMemoryType: to.kind,
                 dstHost: to.host,
                 dstDevice: to.device,
-                dstArray: none.cast(),
                 dstPitch: to.pitch,
                 WidthInBytes: width,
                 Height: extent.height,
+                ..CUDA_MEMCPY2D::zeroed()
             });
         }
         Self::Volume(CUDA_MEMCPY3D {
-            srcXInBytes: 0,
-            srcY: 0,
-            srcZ: 0,
-            srcLOD: 0,
             srcMemoryType: from.kind,
             srcHost: from.host,
             srcDevice: from.device,
-            srcArray: none.cast(),
-            reserved0: none,
             srcPitch: from.pitch,
             srcHeight: from.rows,
-            dstXInBytes: 0,
-            dstY: 0,
-            dstZ: 0,
-            dstLOD: 0,
             dstMemoryType: to.kind,
             dstHost: to.host,
             dstDevice: to.device,
-            dstArray: none.cast(),
-            reserved1: none,
             dstPitch: to.pitch,
             dstHeight: to.rows,
             WidthInBytes: width,
             Height: extent.height,
             Depth: extent.depth,
+            ..CUDA_MEMCPY3D::zeroed()
         })
     }
 

@@ -1,8 +1,7 @@
 //! Operations on several ranges of managed memory in one call.
 
 use super::ManagedRange;
-use crate::call::error::Result;
-use crate::call::function::{call, without_current};
+use crate::call::{Result, call, without_current};
 use crate::memory::MemoryLocation;
 use crate::stream::Stream;
 use cuda_sys::{CUdeviceptr, CUmemLocation, CUstream};

@@ -7,17 +7,11 @@ mod uninit;
 pub use range::PinnedRange;
 pub use register::RegisterOptions;
 
-use crate::call::current::ContextHandle;
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::function::{answer, call, without_current};
-use crate::call::report::count_leak;
-use crate::call::size::bytes_of;
-use crate::capture_state::StreamRef;
+use crate::call::{Result, answer, bytes_of, call, count_leak, fork, without_current};
 use crate::context::{Context, PinnedMemory};
 use crate::manager::registered::{Registered, VectorMemory};
 use crate::manager::{HostBlock, Order, PinnedFlags};
-use crate::release::{self, Destroy, Handle, KeepAlive, release};
+use crate::release::{self, Destroy, Handle, owners, release};
 use crate::stream::Stream;
 use bytemuck::AnyBitPattern;
 use core::ffi::c_void;
@@ -328,26 +322,12 @@ fn release_after(memory: impl Destroy, context: &Context, used_on: Option<&Strea
     }
 }
 
-/// The owners of memory of a context that is used on a stream.
-impl KeepAlive for (Stream, Context) {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.0.context())
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.0.is_borrowed() || self.1.is_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
-    }
-
-    #[inline]
-    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
-        self.0.streams()
+// The owners of memory of a context that is used on a stream.
+owners! {
+    (Stream, Context) |its| {
+        context: Some(its.0.context()),
+        is_borrowed: its.0.is_borrowed() || its.1.is_borrowed(),
+        streams: its.0.streams(),
     }
 }
 

@@ -1,9 +1,7 @@
 //! Parts of pinned memory that asynchronous copies own one by one.
 
 use super::PinnedBuffer;
-use crate::call::error::{Error, Rejected, Result};
-use crate::call::invalid::Invalid;
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{Error, Invalid, Rejected, Result, refuse_in_host_function};
 use crate::context::Context;
 use crate::event::Event;
 use crate::stream::Stream;

@@ -1,9 +1,7 @@
 //! Registration of vectors as pinned memory.
 
 use super::{Managed, PinnedBuffer, PinnedFlags, Source};
-use crate::call::error::{Rejected, Result};
-use crate::call::function::{answer, call, without_current};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Rejected, Result, answer, call, without_current};
 use crate::context::Context;
 use crate::release;
 use cuda_sys::{CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE};

@@ -1,7 +1,7 @@
 //! Pinned memory without initialization.
 
 use super::{PinnedBuffer, PinnedOptions, Source};
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::context::Context;
 use crate::memory::same_length;
 use std::mem::MaybeUninit;

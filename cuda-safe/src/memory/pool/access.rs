@@ -1,52 +1,28 @@
 //! Access of devices to a pool's memory.
 
 use super::MemoryPool;
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, answer, c_enum, out_without_current, without_current};
 use crate::device::Device;
 use crate::memory::MemoryLocation;
 use cuda_sys::{CUmemAccess_flags, CUmemAccessDesc};
 
-/// The access of a device to a pool's memory (`CUmemAccess_flags`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum MemoryAccess {
-    /// No access.
-    None,
-    /// Read access.
-    Read,
-    /// Read and write access.
-    ReadWrite,
-    /// A value that this crate does not know, returned by a newer driver.
-    Other(u32),
+c_enum! {
+    /// The access of a device to a pool's memory (`CUmemAccess_flags`).
+    pub enum MemoryAccess = CUmemAccess_flags or Other {
+        /// No access.
+        None = CU_MEM_ACCESS_FLAGS_PROT_NONE,
+        /// Read access.
+        Read = CU_MEM_ACCESS_FLAGS_PROT_READ,
+        /// Read and write access.
+        ReadWrite = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    }
 }
 
 impl MemoryAccess {
-    #[inline]
-    fn raw(self) -> CUmemAccess_flags {
-        match self {
-            Self::None => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE,
-            Self::Read => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ,
-            Self::ReadWrite => CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-            Self::Other(number) => CUmemAccess_flags(number),
-        }
-    }
-
     /// Returns this access of a location in the driver's format.
     #[inline]
     pub(crate) fn at(self, location: MemoryLocation) -> CUmemAccessDesc {
         CUmemAccessDesc { location: location.raw(), flags: self.raw() }
-    }
-
-    #[inline]
-    pub(crate) fn from_raw(raw: CUmemAccess_flags) -> Self {
-        match raw {
-            CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_NONE => Self::None,
-            CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READ => Self::Read,
-            CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE => Self::ReadWrite,
-            CUmemAccess_flags(number) => Self::Other(number),
-        }
     }
 }
 
@@ -63,12 +39,11 @@ impl MemoryPool {
     #[doc(alias = "cuMemPoolGetAccess")]
     #[inline]
     pub fn access(&self, device: &Device) -> Result<MemoryAccess> {
-        let mut flags = CUmemAccess_flags::default();
         let mut location = MemoryLocation::Device(*device).raw();
-        let (place, from) = (&raw mut flags, &raw mut location);
-        without_current(self.context(), || {
-            // SAFETY: the pool is alive, and the pointers point to local variables.
-            unsafe { answer!(cuMemPoolGetAccess(place, self.as_raw(), from)) }
+        let from = &raw mut location;
+        // SAFETY: the pool is alive, and the pointers are to variables, of which `out` passes one.
+        let flags = out_without_current(self.context(), |place| unsafe {
+            answer!(cuMemPoolGetAccess(place, self.as_raw(), from))
         })?;
         Ok(MemoryAccess::from_raw(flags))
     }

@@ -15,12 +15,11 @@
 //! # Ok::<_, cuda_safe::Error>(())
 //! ```
 
-use crate::call::error::Error;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::Error;
+use crate::device::attribute::explain_newer;
 use cuda_sys::{
     CUmemAllocationHandleType, CUmemAllocationType, CUmemLocationType, CUmemPool_attribute,
-    CUresult, CudaVersion,
+    CudaVersion,
 };
 use std::fmt;
 use std::marker::PhantomData;
@@ -67,14 +66,10 @@ impl<T, A> PoolAttribute<T, A> {
     }
 
     /// Translates the error of an attribute query. For an attribute that is newer than the driver, the
-    /// driver returns `CUDA_ERROR_INVALID_VALUE`; this becomes [`Invalid::UnknownAttribute`].
+    /// driver returns `CUDA_ERROR_INVALID_VALUE`; this becomes
+    /// [`Invalid::UnknownAttribute`](crate::Invalid::UnknownAttribute).
     pub(super) fn explain(&self, error: Error) -> Error {
-        match (error.code(), init::version()) {
-            (Some(CUresult::CUDA_ERROR_INVALID_VALUE), Ok(driver)) if driver < self.since => {
-                Invalid::UnknownAttribute { attribute: self.name, since: self.since, driver }.into()
-            }
-            _ => error,
-        }
+        explain_newer(error, self.name, Some(self.since))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Blocks of a memory pool as objects that are destroyed.
 
-use crate::call::function::{Answer, answer};
+use crate::call::{Answer, answer};
 use crate::memory::MemoryPool;
-use crate::release::{After, Destroy, Handle, KeepAlive, Leftover};
+use crate::release::{After, Destroy, Handle, Keep, Leftover};
 use cuda_sys::{CU_STREAM_LEGACY, CUdeviceptr, CUstream};
 
 /// Memory of a memory pool that a manager allocated.
@@ -46,7 +46,7 @@ impl Destroy for PoolBlock {
 
     /// A driver (580) continues to use a pool that is destroyed before its memory.
     #[inline]
-    fn has_leaked(&self, _owners: &dyn KeepAlive) {
+    fn has_leaked(&self, _owners: &dyn Keep) {
         if let Some(pool) = &self.pool {
             pool.never_destroy();
         }

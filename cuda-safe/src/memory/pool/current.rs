@@ -2,8 +2,7 @@
 
 use super::MemoryPool;
 use super::options::allocation_type;
-use crate::call::error::Result;
-use crate::call::function::call;
+use crate::call::{Result, call, out};
 use crate::context::Context;
 use crate::device::Device;
 use crate::memory::MemoryLocation;
@@ -24,10 +23,8 @@ impl Device {
     #[doc(alias = "cuDeviceGetMemPool")]
     #[inline]
     pub fn memory_pool(&self) -> Result<CUmemoryPool> {
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local variable.
-        unsafe { call!(cuDeviceGetMemPool(&raw mut raw, self.as_raw())) }?;
-        Ok(raw)
+        // SAFETY: `out` passes a valid pointer.
+        out(|place| unsafe { call!(cuDeviceGetMemPool(place, self.as_raw())) })
     }
 
     /// Sets the device's current pool, which the whole process allocates from until another pool is

@@ -1,13 +1,9 @@
 //! Recording the frees of a pool's memory, so that the pool is destroyed only after them.
 
 use super::MemoryPool;
-use crate::call::current::ContextHandle;
-use crate::call::error::Result;
-use crate::call::function::{Answer, answer};
-use crate::call::ownership::Ownership;
-use crate::capture_state::StreamRef;
+use crate::call::{Ownership, Result, answer};
 use crate::event::Event;
-use crate::release::{After, Destroy, KeepAlive, Leftover, relaxed, release};
+use crate::release::{Keep, destroy, owners, relaxed, release};
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use cuda_sys::CUdeviceptr;
@@ -87,30 +83,15 @@ impl PoolMemory {
     }
 }
 
-impl Destroy for PoolMemory {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "stream-ordered device memory"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        let stream = self.of.stream.raw();
+destroy! {
+    PoolMemory as "stream-ordered device memory", after StreamOrder, leaves Object;
+    |its| {
+        let stream = its.of.stream.raw();
         // SAFETY: this value stands for the memory, and the caller promises that this is the first call.
         // The stream orders the free after the uses of the memory, which safe code can enqueue only on
         // this stream.
-        unsafe { answer!(cuMemFreeAsync(self.address, stream)) }
-    }
-
-    #[inline]
-    fn after(&self) -> After {
-        After::StreamOrder
-    }
-
-    #[inline]
-    fn leftover(&self) -> Leftover {
-        Leftover::Object
-    }
+        unsafe { answer!(cuMemFreeAsync(its.address, stream)) }
+    };
 
     #[inline]
     fn has_been_destroyed(&mut self) {
@@ -127,29 +108,15 @@ impl Destroy for PoolMemory {
     }
 
     #[inline]
-    fn has_leaked(&self, _owners: &dyn KeepAlive) {
+    fn has_leaked(&self, _owners: &dyn Keep) {
         self.of.pool.never_destroy();
     }
 }
 
-impl KeepAlive for OfPool {
-    #[inline]
-    fn context(&self) -> Option<&dyn ContextHandle> {
-        Some(self.stream.context())
-    }
-
-    #[inline]
-    fn is_borrowed(&self) -> bool {
-        self.pool.is_borrowed() || self.stream.is_borrowed()
-    }
-
-    #[inline]
-    fn keep(&self) -> Box<dyn KeepAlive + Send> {
-        Box::new(self.clone())
-    }
-
-    #[inline]
-    fn streams(&self) -> [Option<StreamRef<'_>>; 2] {
-        [Some(self.stream.by_ref()), None]
+owners! {
+    OfPool |its| {
+        context: Some(its.stream.context()),
+        is_borrowed: its.pool.is_borrowed() || its.stream.is_borrowed(),
+        streams: [Some(its.stream.by_ref()), None],
     }
 }

@@ -1,10 +1,6 @@
 //! Stream-ordered memory of memory pools, for managers.
 
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::function::call;
-use crate::call::invalid::Invalid;
-use crate::call::report::count_leak;
+use crate::call::{Invalid, Result, call, count_leak, fork};
 use crate::capture_state::{Operation, is_default};
 use crate::manager::capture::enqueue;
 use crate::manager::order::OrderOwners;

@@ -31,21 +31,19 @@ pub use share::ImportedPool;
 
 use super::buffer::allocation::Release;
 use super::{DeviceBuffer, MemoryLocation};
-use crate::call::error::Result;
-use crate::call::function::{Answer, answer, call, without_current};
-use crate::call::ownership::{Ownership, expect_handle};
-use crate::call::report::count_leak;
-use crate::call::size::bytes_of;
+use crate::call::{
+    Answer, Ownership, Result, answer, bytes_of, call, count_leak, debug_struct, expect_handle,
+    out, without_current,
+};
 use crate::capture_state::Operation;
 use crate::context::Context;
 use crate::event::AfterEvents;
 use crate::memory::pool::attribute::{HighWater, PoolAttribute, PoolValue, Settable};
 use crate::memory::pool::frees::FreeEvents;
-use crate::release::{self, After, Destroy, Handle, KeepAlive, Leftover, release};
+use crate::release::{self, After, Destroy, Handle, Keep, Leftover, create_in, release};
 use crate::stream::Stream;
 use cuda_sys::{CUmemoryPool, CUresult};
 use std::any::Any;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -132,15 +130,10 @@ impl MemoryPool {
     #[doc(alias = "cuMemPoolDestroy")]
     #[inline]
     pub fn new(context: &Context, options: MemoryPoolOptions) -> Result<Self> {
-        release::drain();
         let props = options.props(context.device())?;
-        let mut raw = std::ptr::null_mut();
-        {
-            let _current = context.enter()?;
-            // SAFETY: the pointers point to local variables. Properties that the driver does not know
-            // are zero.
-            unsafe { call!(cuMemPoolCreate(&raw mut raw, &raw const props)) }?;
-        }
+        let from = &raw const props;
+        // SAFETY: the pointers are to variables. Properties that the driver does not know are zero.
+        let raw = create_in(context, |place| unsafe { call!(cuMemPoolCreate(place, from)) })?;
         let place = options.location;
         let location = place.unwrap_or(MemoryLocation::Device(context.device()));
         let mut pool = Self::own(raw, context, Some(location), Ownership::Owned);
@@ -160,9 +153,8 @@ impl MemoryPool {
     #[inline]
     pub fn default_of(context: &Context) -> Result<Self> {
         let device = context.device();
-        let mut raw = std::ptr::null_mut();
-        // SAFETY: the pointer is to a local variable.
-        unsafe { call!(cuDeviceGetDefaultMemPool(&raw mut raw, device.as_raw())) }?;
+        // SAFETY: `out` passes a valid pointer.
+        let raw = out(|place| unsafe { call!(cuDeviceGetDefaultMemPool(place, device.as_raw())) })?;
         let location = Some(MemoryLocation::Device(device));
         Ok(Self::drivers(raw, context, location))
     }
@@ -546,7 +538,7 @@ impl Destroy for ForeignPool {
     }
 
     #[inline]
-    fn has_leaked(&self, owners: &dyn KeepAlive) {
+    fn has_leaked(&self, owners: &dyn Keep) {
         owners.leak();
     }
 }
@@ -570,13 +562,6 @@ impl PartialEq for MemoryPool {
 
 impl Eq for MemoryPool {}
 
-impl fmt::Debug for MemoryPool {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryPool")
-            .field("raw", &self.inner.raw)
-            .field("location", &self.inner.location)
-            .field("ownership", &self.inner.ownership)
-            .finish()
-    }
+debug_struct! {
+    MemoryPool |its| { raw: its.inner.raw, location: its.inner.location, ownership: its.inner.ownership }
 }

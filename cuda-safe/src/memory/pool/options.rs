@@ -1,8 +1,6 @@
 //! Options for the creation of memory pools.
 
-use crate::call::error::Result;
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, init};
 use crate::device::Device;
 use crate::device::attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES;
 use crate::memory::MemoryLocation;

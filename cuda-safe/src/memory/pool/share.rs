@@ -3,15 +3,13 @@
 use super::MemoryPool;
 use super::access::MemoryAccess;
 use super::attribute::{PoolAttribute, PoolValue};
-use crate::call::error::Result;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, debug_struct};
 use crate::context::Context;
 use crate::device::Device;
 use crate::manager::{Block, IpcHandle, UNSHAREABLE_POOL, not_of_a_shared_pool};
 use crate::memory::DeviceBuffer;
 use crate::memory::buffer::allocation::Release;
 use cuda_sys::{CUdeviceptr, CUmemoryPool};
-use std::fmt;
 
 impl MemoryPool {
     /// Exports a [shareable](crate::memory::MemoryPoolOptions::shareable) pool as a file descriptor, from
@@ -199,18 +197,14 @@ impl ImportedPool {
         use crate::memory::descriptor::DescriptorArgument;
         use cuda_sys::CUmemAllocationHandleType;
 
-        crate::release::drain();
         let argument = DescriptorArgument::new(descriptor);
         let handle = argument.as_ptr();
         let kind = CUmemAllocationHandleType::CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-        let mut raw = std::ptr::null_mut();
-        let place = &raw mut raw;
-        {
-            let _current = context.enter()?;
-            // SAFETY: the pointer is to a local variable. The handle is a descriptor that is open
+        let raw = crate::release::create_in(context, |place| {
+            // SAFETY: `create_in` passes a valid pointer. The handle is a descriptor that is open
             // during the call, and the caller guarantees that it is that of a memory pool.
-            unsafe { call!(cuMemPoolImportFromShareableHandle(place, handle, kind, 0)) }?;
-        }
+            unsafe { call!(cuMemPoolImportFromShareableHandle(place, handle, kind, 0)) }
+        })?;
         Ok(Self(MemoryPool::own(raw, context, None, Ownership::Owned)))
     }
 
@@ -271,9 +265,4 @@ impl ImportedPool {
     }
 }
 
-impl fmt::Debug for ImportedPool {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ImportedPool").field("raw", &self.as_raw()).finish_non_exhaustive()
-    }
-}
+debug_struct! { ImportedPool |its| { raw: its.as_raw(), .. } }

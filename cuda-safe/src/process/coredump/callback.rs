@@ -1,15 +1,11 @@
 //! Closures that are called for core dumps.
 
-use crate::call::closures::{Closures, argument};
-use crate::call::error::Result;
-use crate::call::fork;
-use crate::call::function::{Answer, answer, call};
-use crate::call::init;
-use crate::call::zone::run_host_function;
-use crate::release::{Destroy, Root, release_now};
+use crate::call::{
+    Closures, Result, answer, argument, call, debug_struct, fork, init, run_host_function,
+};
+use crate::release::{Root, destroy, release_now};
 use cuda_sys::{CUcoredumpCallbackHandle, CUdevice};
 use std::ffi::{c_int, c_void};
-use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -115,12 +111,7 @@ impl DumpCallback {
     }
 }
 
-impl fmt::Debug for DumpCallback {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DumpCallback").finish_non_exhaustive()
-    }
-}
+debug_struct! { DumpCallback |_its| { .. } }
 
 impl Drop for DumpCallback {
     #[inline]
@@ -133,15 +124,10 @@ impl Drop for DumpCallback {
     }
 }
 
-impl Destroy for Registered {
-    #[inline]
-    fn name(&self) -> &'static str {
-        "a callback of core dumps"
-    }
-
-    #[inline]
-    unsafe fn destroy(&self) -> Answer {
-        match *self {
+destroy! {
+    Registered as "a callback of core dumps";
+    |its| {
+        match *its {
             // SAFETY: the caller guarantees that the callback is still registered.
             Self::Start(raw) => unsafe { answer!(cuCoredumpDeregisterStartCallback(raw)) },
             // SAFETY: see above.

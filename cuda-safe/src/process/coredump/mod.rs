@@ -35,11 +35,7 @@ mod flags;
 pub use callback::{DumpCallback, DumpEvent};
 pub use flags::DumpFlags;
 
-use crate::call::error::Result;
-use crate::call::function::call;
-use crate::call::init;
-use crate::call::invalid::Invalid;
-use crate::call::report::{Report, report};
+use crate::call::{Invalid, Report, Result, call, init, report};
 use crate::context::Context;
 use crate::process::logs::path_text;
 use cuda_sys::{CUcoredumpSettings as Attribute, CudaVersion};

@@ -1,5 +1,6 @@
 //! Attributes of copies in a batch.
 
+use crate::call::c_enum;
 use crate::memory::MemoryLocation;
 use cuda_sys::{CUmemLocation, CUmemcpyAttributes, CUmemcpyFlags, CUmemcpySrcAccessOrder};
 
@@ -25,19 +26,21 @@ pub struct CopyAttributes {
     pub _non_exhaustive: (),
 }
 
-/// When a copy of a [`CopyBatch`](crate::memory::CopyBatch) reads a source in pinned memory
-/// (`CUmemcpySrcAccessOrder`).
-///
-/// The order of other sources follows from their kind. Device memory is always read in stream order. A
-/// slice is read during the call, or in stream order if it is larger than 64 KiB.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum SourceOrder {
-    /// After earlier work on the stream.
-    #[default]
-    Stream,
-    /// At any time, also before earlier work on the stream has completed.
-    Any,
+c_enum! {
+    /// When a copy of a [`CopyBatch`](crate::memory::CopyBatch) reads a source in pinned memory
+    /// (`CUmemcpySrcAccessOrder`).
+    ///
+    /// The order of other sources follows from their kind. Device memory is always read in stream order. A
+    /// slice is read during the call, or in stream order if it is larger than 64 KiB.
+    #[derive(Default)]
+    #[non_exhaustive]
+    pub enum SourceOrder = CUmemcpySrcAccessOrder {
+        /// After earlier work on the stream.
+        #[default]
+        Stream = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
+        /// At any time, also before earlier work on the stream has completed.
+        Any = CU_MEMCPY_SRC_ACCESS_ORDER_ANY,
+    }
 }
 
 /// How a copy accesses its memory.
@@ -55,10 +58,7 @@ impl CopyAttributes {
 
     #[inline]
     pub(super) fn of_pinned_source(self) -> Access {
-        self.with_order(match self.pinned_source {
-            SourceOrder::Stream => CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM,
-            SourceOrder::Any => CUmemcpySrcAccessOrder::CU_MEMCPY_SRC_ACCESS_ORDER_ANY,
-        })
+        self.with_order(self.pinned_source.raw())
     }
 
     /// Returns the access of a source that the driver reads during the call.

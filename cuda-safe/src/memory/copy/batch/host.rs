@@ -1,7 +1,7 @@
 //! Copies of a batch from and to host memory.
 
 use super::{CopyBatch, Direction, HostSides};
-use crate::call::error::Result;
+use crate::call::Result;
 use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedBuffer, same_length};
 use bytemuck::{AnyBitPattern, NoUninit};
 use core::ffi::c_void;

@@ -6,9 +6,10 @@ pub(crate) mod volume;
 
 pub use attributes::{CopyAttributes, SourceOrder};
 
-use crate::call::error::{Error, Result};
-use crate::call::function::{answer, call, copy_without_current, newest_or};
-use crate::call::zone::refuse_in_host_function;
+use crate::call::{
+    Error, Result, answer, call, copy_without_current, debug_struct, newest_or,
+    refuse_in_host_function,
+};
 use crate::capture_state::Operation;
 use crate::memory::copy::scope::LeakInUse;
 use crate::memory::{DeviceSlice, DeviceSliceMut, same_length};
@@ -16,7 +17,6 @@ use crate::release;
 use crate::stream::Stream;
 use attributes::Access;
 use cuda_sys::{CUdeviceptr, CUmemcpyAttributes};
-use std::fmt;
 use std::marker::PhantomData;
 use volume::Volume;
 
@@ -424,12 +424,4 @@ impl<'a> CopyBatch<'a> {
     }
 }
 
-impl fmt::Debug for CopyBatch<'_> {
-    #[inline]
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CopyBatch")
-            .field("stream", self.stream)
-            .field("copies", &self.len())
-            .finish()
-    }
-}
+debug_struct! { CopyBatch<'_> |its| { stream: its.stream, copies: its.len() } }

@@ -2,9 +2,7 @@
 
 use super::attributes::Access;
 use super::{CopyBatch, host};
-use crate::call::error::Result;
-use crate::call::function::{call, newest_or};
-use crate::call::region::{Extent, Region};
+use crate::call::{Extent, Region, Result, call, newest_or};
 use crate::memory::copy::volume::{Copy, Place};
 use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedBuffer};
 use crate::stream::Stream;

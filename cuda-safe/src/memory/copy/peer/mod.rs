@@ -2,8 +2,7 @@
 
 mod volume;
 
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
+use crate::call::{Result, answer, without_current};
 use crate::capture_state::Operation;
 use crate::memory::{
     DeviceBuffer, DeviceSlice, DeviceSliceMut, SharedBuffer, SharedReader, same_length,

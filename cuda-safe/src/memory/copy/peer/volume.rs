@@ -1,9 +1,7 @@
 //! Copies of 2-D and 3-D regions from other contexts and devices.
 
 use super::PeerReader;
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
-use crate::call::region::{Extent, Region};
+use crate::call::{Extent, Region, Result, answer, without_current};
 use crate::capture_state::Operation;
 use crate::memory::DeviceSliceMut;
 use cuda_sys::{CUDA_MEMCPY3D_PEER, CUmemorytype};

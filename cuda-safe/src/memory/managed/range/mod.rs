@@ -2,10 +2,7 @@
 
 mod residency;
 
-use crate::call::error::Result;
-use crate::call::function::{answer, call, newest_or, without_current};
-use crate::call::init;
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, answer, call, init, newest_or, without_current};
 use crate::device::Device;
 use crate::memory::MemoryLocation;
 use crate::stream::Stream;

@@ -1,9 +1,7 @@
 //! Where the pages of managed memory are.
 
 use super::ManagedRange;
-use crate::call::error::Result;
-use crate::call::function::{answer, without_current};
-use crate::call::invalid::Invalid;
+use crate::call::{Invalid, Result, answer, without_current};
 use crate::memory::MemoryLocation;
 use cuda_sys::CUmemLocation;
 
