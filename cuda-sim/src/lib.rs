@@ -78,9 +78,9 @@ pub use account::{
     Alive, Argument, Call, CallCount, call_counts, calls, clear_calls, misuses, name_options,
     not_simulated, record_arguments, stack_depth, stack_depths, unregistered_kernels,
 };
-pub use api::ipc::{event_shared_by_another, shared_by_another};
+pub use api::memory::ipc::{event_shared_by_another, shared_by_another};
 #[cfg(unix)]
-pub use api::pool_ipc::{
+pub use api::memory::pool_ipc::{
     pool_memory_shared_by_another, pool_of_device_shared_by_another, pool_shared_by_another,
 };
 pub use call::hook::set_call_hook;

@@ -1,8 +1,8 @@
 //! Stream capture.
 
-use super::Out;
-use super::context::pointer;
-use super::graph::dependencies;
+use crate::api::Out;
+use crate::api::context::pointer;
+use crate::api::graph::dependencies;
 use crate::state::capture::Capture;
 use crate::state::graph::Owner;
 use crate::state::graph::node::Dependencies;

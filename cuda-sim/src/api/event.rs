@@ -1,8 +1,8 @@
 //! Creates, destroys, records and queries events.
 
-use super::Out;
-use super::context::pointer;
 use crate::account::misuse;
+use crate::api::Out;
+use crate::api::context::pointer;
 use crate::exec::Work;
 use crate::state::handles::State;
 use crate::state::objects::Event;

@@ -17,9 +17,9 @@ pub(crate) mod simple;
 pub(crate) mod update;
 pub(crate) mod user_object;
 
-use super::Out;
-use super::context::pointer;
 use crate::account::misuse;
+use crate::api::Out;
+use crate::api::context::pointer;
 use crate::state::graph::Owner;
 use crate::state::graph::node::{Dependencies, Edge, Kind};
 use crate::state::handles::State;

@@ -1,8 +1,8 @@
 //! Conditional nodes.
 
-use super::super::Out;
-use super::super::context::pointer;
 use super::{INVALID, Made};
+use crate::api::Out;
+use crate::api::context::pointer;
 use crate::exec::Form;
 use crate::state::graph::Owner;
 use crate::state::graph::conditional::ConditionalHandle;

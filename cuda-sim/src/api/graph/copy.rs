@@ -1,9 +1,9 @@
 //! Memcpy nodes.
 
-use super::super::Out;
-use super::super::context::pointer;
-use super::super::memory::check_access_of;
 use super::{INVALID, Made, Place, home, set};
+use crate::api::Out;
+use crate::api::context::pointer;
+use crate::api::memory::check_access_of;
 use crate::memory::{Kind as MemoryKind, Use};
 use crate::state::graph::copy::{CopyNode, Side};
 use crate::state::graph::node::{Kind, Node};
@@ -23,7 +23,7 @@ pub(crate) fn check_device(world: &World, address: u64, len: u64) -> Answer {
     }
     if memory.is_virtual(address) {
         // Which rights are needed is checked when the node runs. Unverified.
-        return super::super::virtual_memory::check_mapped(
+        return crate::api::virtual_memory::check_mapped(
             world,
             None,
             address,

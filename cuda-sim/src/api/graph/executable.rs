@@ -1,9 +1,9 @@
 //! Creates, uploads, launches and destroys executable graphs.
 
-use super::super::Out;
-use super::super::context::pointer;
 use super::INVALID;
 use crate::account::misuse;
+use crate::api::Out;
+use crate::api::context::pointer;
 use crate::call::fault;
 use crate::exec::Work;
 use crate::state::graph::executable::Failure;

@@ -1,10 +1,10 @@
 //! Memset nodes.
 
-use super::super::Out;
-use super::super::context::pointer;
-use super::super::memory::check_access_of;
 use super::copy::check_device;
 use super::{INVALID, Made, Place, home, set};
+use crate::api::Out;
+use crate::api::context::pointer;
+use crate::api::memory::check_access_of;
 use crate::memory::Use;
 use crate::state::graph::fill::FillNode;
 use crate::state::graph::node::{Kind, Node};

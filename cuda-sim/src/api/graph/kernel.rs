@@ -1,12 +1,12 @@
 //! Kernel nodes.
 
-use super::super::Out;
-use super::super::arguments::copy_arguments;
-use super::super::context::pointer;
-use super::super::function::required_cluster;
-use super::super::launch::{Shape, prepare};
 use super::{INVALID, Made, Place, set};
 use crate::account::misuse;
+use crate::api::Out;
+use crate::api::context::pointer;
+use crate::api::launch::arguments::copy_arguments;
+use crate::api::launch::{Shape, prepare};
+use crate::api::module::function::required_cluster;
 use crate::state::graph::node::{KernelNode, Kind, Node};
 use crate::state::objects::ContextKind;
 use crate::state::{Answer, World};

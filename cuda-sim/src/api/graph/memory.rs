@@ -1,9 +1,9 @@
 //! Memory nodes, and the memory that graphs use on a device.
 
-use super::super::Out;
-use super::super::context::pointer;
-use super::super::pool;
 use super::{INVALID, Made, Place};
+use crate::api::Out;
+use crate::api::context::pointer;
+use crate::api::memory::pool;
 use crate::state::graph::node::{AllocateNode, Kind};
 use crate::state::{Answer, World};
 use core::ffi::c_void;

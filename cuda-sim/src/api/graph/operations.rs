@@ -1,9 +1,9 @@
 //! Nodes of stream memory operations.
 
-use super::super::Out;
-use super::super::context::pointer;
-use super::super::memory_op::{BATCH, work};
 use super::{INVALID, Made, Place, home, set};
+use crate::api::Out;
+use crate::api::context::pointer;
+use crate::api::stream::memory_op::{BATCH, work};
 use crate::state::graph::node::{Kind, OperationsNode};
 use crate::state::{Answer, World};
 use cuda_sys::{

@@ -1,10 +1,10 @@
 //! Functions about nodes of any type, whose parameters are a `CUgraphNodeParams`.
 
-use super::super::Out;
-use super::super::context::pointer;
 use super::{
     INVALID, Made, Place, conditional, copy, fill, kernel, memory, operations, set, simple,
 };
+use crate::api::Out;
+use crate::api::context::pointer;
 use crate::state::graph::node::{HostNode, Kind};
 use crate::state::{Answer, World};
 use cuda_sys::{

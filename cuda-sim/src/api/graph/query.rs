@@ -1,8 +1,8 @@
 //! Queries of graphs: nodes, edges, types and ids. Ids are unverified (from documentation).
 
-use super::super::Out;
-use super::super::context::pointer;
 use super::{INVALID, edge_data};
+use crate::api::Out;
+use crate::api::context::pointer;
 use crate::state::graph::node::Edge;
 use crate::state::{Answer, World};
 use core::ffi::{c_uint, c_ulonglong};

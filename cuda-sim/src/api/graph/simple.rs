@@ -1,9 +1,9 @@
 //! Nodes with few parameters: host functions, child graphs, events, empty nodes, and operations on
 //! external semaphores, of which only empty lists are simulated.
 
-use super::super::Out;
-use super::super::context::pointer;
 use super::{INVALID, Made, Place, set};
+use crate::api::Out;
+use crate::api::context::pointer;
 use crate::state::graph::Owner;
 use crate::state::graph::node::{HostNode, Kind, Node};
 use crate::state::{Answer, World};

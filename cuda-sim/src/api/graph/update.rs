@@ -1,8 +1,8 @@
 //! Changes of executable graphs. They affect later launches only.
 
-use super::super::Out;
-use super::super::context::pointer;
 use super::{INVALID, Made, copy, fill, kernel, operations, params, simple};
+use crate::api::Out;
+use crate::api::context::pointer;
 use crate::state::graph::node::{HostNode, Kind};
 use crate::state::{Answer, World};
 use core::ffi::c_uint;

@@ -1,9 +1,9 @@
 //! User objects.
 
-use super::super::Out;
-use super::super::context::pointer;
 use super::INVALID;
 use crate::account::misuse;
+use crate::api::Out;
+use crate::api::context::pointer;
 use crate::exec::note_given;
 use crate::state::graph::user_object::UserObject;
 use crate::state::handles::State;

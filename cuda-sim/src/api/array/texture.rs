@@ -1,0 +1,297 @@
+//! Texture and surface objects. Their handles are numbers of the current context, and a real driver checks
+//! little: what it accepts although it is wrong is a misuse here. Measured on an H200 with driver 580.
+
+use crate::account::misuse;
+use crate::api::Out;
+use crate::memory::{Format, Number, Object, Outside, Sampler, Texels};
+use crate::state::array::{Array, Description};
+use crate::state::{Answer, World};
+use core::ffi::c_ulonglong;
+use cuda_sys::{
+    CU_TRSF_NORMALIZED_COORDINATES, CU_TRSF_READ_AS_INTEGER, CUDA_ARRAY3D_SURFACE_LDST,
+    CUDA_RESOURCE_DESC, CUDA_RESOURCE_VIEW_DESC, CUDA_TEXTURE_DESC, CUarray_format,
+    CUresourcetype as Type, CUresult, CUsurfObject, CUtexObject,
+};
+
+const INVALID: CUresult = CUresult::CUDA_ERROR_INVALID_VALUE;
+
+/// Alignment of linear memory, and of the pitch of 2-D memory.
+const ALIGNMENT: u64 = 512;
+const PITCH_ALIGNMENT: usize = 32;
+/// Linear textures of this size are refused.
+const TOO_LARGE: usize = 1 << 40;
+/// The device's limit of texels of linear memory, which is not checked.
+const MOST_LINEAR: usize = 1 << 28;
+/// The extents of 2-D memory, which are checked.
+const MOST_PITCHED: [usize; 2] = [131_072, 65_000];
+/// All flags of textures.
+const FLAGS: u32 = 0x73;
+
+fn accepted(what: &str) {
+    misuse(format!("a texture of {what}; a real driver accepts it"));
+}
+
+/// Returns the array if the current context may use it.
+fn of_context(array: &Array, context: usize) -> Answer<Texels> {
+    if array.context != context {
+        return Err(CUresult::CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    }
+    if array.format.is_srgb {
+        return Err(INVALID);
+    }
+    Ok(array.texels())
+}
+
+/// Returns the format of memory that is not an array.
+fn linear_format(format: CUarray_format, channels: u32) -> Answer<Format> {
+    let format = Format::of(format.0, channels);
+    format.filter(Format::is_plain).ok_or(INVALID)
+}
+
+/// Reports memory that the object does not fit into. `end` is the number of bytes that it uses.
+fn check_memory(world: &World, address: u64, end: usize) {
+    if crate::api::memory::batch::is_in_memory(world, address, end) {
+        return;
+    }
+    accepted(&format!("{end} bytes at {address:#x}, which are not in one allocation"));
+}
+
+fn texels(world: &World, resource: &CUDA_RESOURCE_DESC, context: usize) -> Answer<Texels> {
+    match resource.resType {
+        Type::CU_RESOURCE_TYPE_ARRAY => {
+            // SAFETY: the type says that the resource is an array.
+            let array = unsafe { resource.res.array }.hArray;
+            of_context(world.array(array.addr())?, context)
+        }
+        Type::CU_RESOURCE_TYPE_MIPMAPPED_ARRAY => {
+            // SAFETY: the type says that the resource is a mipmapped array.
+            let array = unsafe { resource.res.mipmap }.hMipmappedArray;
+            let first = world.mipmapped(array.addr())?.levels.first();
+            of_context(world.array(*first.ok_or(INVALID)?)?, context)
+        }
+        Type::CU_RESOURCE_TYPE_LINEAR => {
+            // SAFETY: the type says that the resource is linear memory.
+            let its = unsafe { resource.res.linear };
+            let format = linear_format(its.format, its.numChannels)?;
+            let is_aligned = its.devPtr % ALIGNMENT == 0;
+            if its.devPtr == 0 || !is_aligned || its.sizeInBytes >= TOO_LARGE {
+                return Err(INVALID);
+            }
+            let count = its.sizeInBytes / format.bytes;
+            if count == 0 {
+                accepted("no whole element");
+            } else if count > MOST_LINEAR {
+                accepted("more elements than the device allows");
+            } else {
+                check_memory(world, its.devPtr, its.sizeInBytes);
+            }
+            Ok(Texels {
+                address: its.devPtr,
+                format,
+                extent: [count, 0, 0],
+                pitch: its.sizeInBytes,
+                slice: its.sizeInBytes,
+                is_layered: false,
+            })
+        }
+        Type::CU_RESOURCE_TYPE_PITCH2D => {
+            // SAFETY: the type says that the resource is pitched memory.
+            let its = unsafe { resource.res.pitch2D };
+            let format = linear_format(its.format, its.numChannels)?;
+            let [width, height] = MOST_PITCHED;
+            let is_aligned = its.devPtr % ALIGNMENT == 0;
+            let is_pitched = its.pitchInBytes % PITCH_ALIGNMENT == 0;
+            let fits = its.width <= width && its.height <= height;
+            if its.devPtr == 0 || !is_aligned || !is_pitched || !fits {
+                return Err(INVALID);
+            }
+            let row = its.width * format.bytes;
+            if row == 0 || its.height == 0 {
+                accepted("no rows or columns");
+            } else if its.pitchInBytes < row {
+                accepted("rows that overlap");
+            } else {
+                let end = (its.height - 1) * its.pitchInBytes + row;
+                check_memory(world, its.devPtr, end);
+            }
+            Ok(Texels {
+                address: its.devPtr,
+                format,
+                extent: [its.width, its.height, 0],
+                pitch: its.pitchInBytes,
+                slice: its.pitchInBytes * its.height,
+                is_layered: false,
+            })
+        }
+        _ => Err(INVALID),
+    }
+}
+
+fn sampler(texture: &CUDA_TEXTURE_DESC, texels: &Texels, is_memory: bool) -> Answer<Sampler> {
+    let mut outside = [Outside::Clamp; 3];
+    for (outside, mode) in outside.iter_mut().zip(texture.addressMode) {
+        *outside = match mode.0 {
+            0 => Outside::Wrap,
+            1 => Outside::Clamp,
+            2 => Outside::Mirror,
+            3 => Outside::Border,
+            _ => return Err(INVALID),
+        };
+    }
+    let is_filter = texture.filterMode.0 <= 1 && texture.mipmapFilterMode.0 <= 1;
+    if !is_filter || texture.flags & !FLAGS != 0 || texture.reserved != [0; 12] {
+        return Err(INVALID);
+    }
+    let format = &texels.format;
+    let wants_integers = texture.flags & CU_TRSF_READ_AS_INTEGER != 0;
+    let is_integer = matches!(format.number, Number::Unsigned | Number::Signed);
+    let as_integers =
+        is_integer && !format.is_normalized && (wants_integers || format.is_wide_integer());
+    let is_linear = texture.filterMode.0 == 1;
+    let is_normalized = texture.flags & CU_TRSF_NORMALIZED_COORDINATES != 0;
+    if is_linear && as_integers {
+        accepted("integers with a linear filter");
+    } else if texture.maxAnisotropy > 16 {
+        accepted("an anisotropy above 16");
+    } else if is_memory && is_normalized && texels.extent[1] == 0 {
+        accepted("linear memory with normalized coordinates");
+    }
+    Ok(Sampler { outside, is_linear, as_integers, is_normalized, border: texture.borderColor })
+}
+
+fn add(world: &mut World, object: Object, description: Description) -> Answer<c_ulonglong> {
+    let context = world.home()?.0;
+    let number = world.memory.objects.add(context, object);
+    let number = number.ok_or(CUresult::CUDA_ERROR_OUT_OF_MEMORY)?;
+    world.arrays.descriptions.insert((context, number), description);
+    Ok(number)
+}
+
+pub(crate) fn create(
+    world: &mut World,
+    object: &mut Out<CUtexObject>,
+    resource: *const CUDA_RESOURCE_DESC,
+    texture: *const CUDA_TEXTURE_DESC,
+    view: *const CUDA_RESOURCE_VIEW_DESC,
+) -> Answer {
+    object.required()?;
+    // SAFETY: the caller passes null or a pointer to a resource.
+    let resource = *unsafe { resource.as_ref() }.ok_or(INVALID)?;
+    // SAFETY: the caller passes null or a pointer to a description.
+    let texture = *unsafe { texture.as_ref() }.ok_or(INVALID)?;
+    // SAFETY: the caller passes null or a pointer to a view.
+    let view = unsafe { view.as_ref() }.copied();
+    let (context, _) = world.home()?;
+    world.forbidden_in_capture()?;
+    if resource.flags != 0 || view.is_some_and(|its| its.reserved != [0; 16]) {
+        return Err(INVALID);
+    }
+    let is_memory = resource.resType == Type::CU_RESOURCE_TYPE_LINEAR
+        || resource.resType == Type::CU_RESOURCE_TYPE_PITCH2D;
+    let texels = texels(world, &resource, context)?;
+    let sampler = Some(sampler(&texture, &texels, is_memory)?);
+    let description = Description { resource, texture: Some(texture), view };
+    object.set(add(world, Object { texels, sampler }, description)?);
+    Ok(())
+}
+
+pub(crate) fn create_surface(
+    world: &mut World,
+    object: &mut Out<CUsurfObject>,
+    resource: *const CUDA_RESOURCE_DESC,
+) -> Answer {
+    object.required()?;
+    // SAFETY: the caller passes null or a pointer to a resource.
+    let resource = *unsafe { resource.as_ref() }.ok_or(INVALID)?;
+    let (context, _) = world.home()?;
+    world.forbidden_in_capture()?;
+    if resource.flags != 0 || resource.resType != Type::CU_RESOURCE_TYPE_ARRAY {
+        return Err(INVALID);
+    }
+    // SAFETY: the type says that the resource is an array.
+    let array = unsafe { resource.res.array }.hArray;
+    let array = world.array(array.addr())?;
+    let texels = of_context(array, context)?;
+    if array.descriptor.Flags & CUDA_ARRAY3D_SURFACE_LDST == 0 {
+        misuse("a surface of an array without SURFACE_LDST; a real driver accepts it");
+    }
+    let description = Description { resource, texture: None, view: None };
+    let made = Object { texels, sampler: None };
+    object.set(add(world, made, description)?);
+    Ok(())
+}
+
+/// Destroys an object without waiting. A real driver checks nothing.
+fn end(world: &mut World, number: u64, is_texture: bool) -> Answer {
+    let (context, _) = world.home()?;
+    world.forbidden_in_capture()?;
+    let found = world.memory.objects.get(context, number);
+    if found.is_none_or(|its| its.sampler.is_some() != is_texture) {
+        misuse(format!(
+            "{number:#x} is destroyed, which is not a {} object of the current context; a real driver \
+             accepts it",
+            if is_texture { "texture" } else { "surface" }
+        ));
+        return Ok(());
+    }
+    world.memory.objects.remove(context, number);
+    world.arrays.descriptions.remove(&(context, number));
+    Ok(())
+}
+
+pub(crate) fn destroy(world: &mut World, object: CUtexObject) -> Answer {
+    end(world, object, true)
+}
+
+pub(crate) fn destroy_surface(world: &mut World, object: CUsurfObject) -> Answer {
+    end(world, object, false)
+}
+
+/// Returns what an object was created from. The answer for other numbers is unverified.
+fn described(world: &World, number: u64, is_texture: bool) -> Answer<Description> {
+    let (context, _) = world.home()?;
+    let found = world.arrays.descriptions.get(&(context, number)).copied();
+    let found = found.filter(|its| its.texture.is_some() == is_texture);
+    found.ok_or(INVALID)
+}
+
+pub(crate) fn resource(
+    world: &mut World,
+    resource: &mut Out<CUDA_RESOURCE_DESC>,
+    object: CUtexObject,
+) -> Answer {
+    resource.required()?;
+    resource.set(described(world, object, true)?.resource);
+    Ok(())
+}
+
+pub(crate) fn texture(
+    world: &mut World,
+    texture: &mut Out<CUDA_TEXTURE_DESC>,
+    object: CUtexObject,
+) -> Answer {
+    texture.required()?;
+    texture.set(described(world, object, true)?.texture.ok_or(INVALID)?);
+    Ok(())
+}
+
+/// Fails for an object without a view. Unverified (from documentation).
+pub(crate) fn view(
+    world: &mut World,
+    view: &mut Out<CUDA_RESOURCE_VIEW_DESC>,
+    object: CUtexObject,
+) -> Answer {
+    view.required()?;
+    view.set(described(world, object, true)?.view.ok_or(INVALID)?);
+    Ok(())
+}
+
+pub(crate) fn surface_resource(
+    world: &mut World,
+    resource: &mut Out<CUDA_RESOURCE_DESC>,
+    object: CUsurfObject,
+) -> Answer {
+    resource.required()?;
+    resource.set(described(world, object, false)?.resource);
+    Ok(())
+}

@@ -1,0 +1,287 @@
+//! Context settings, and events of contexts.
+
+use crate::api::Out;
+use crate::exec::Work;
+use crate::state::objects::{Context, ContextKind};
+use crate::state::{Answer, World};
+use core::ffi::{c_int, c_uint};
+use cuda_sys::{
+    CUcontext, CUctx_flags, CUdevice, CUevent, CUflushGPUDirectRDMAWritesScope,
+    CUflushGPUDirectRDMAWritesTarget, CUfunc_cache, CUlimit, CUresult, CUsharedconfig, CudaVersion,
+};
+
+/// The default limits of a context, with the versions since which they exist. Unverified (from
+/// documentation).
+const LIMITS: [(CUlimit, usize, CudaVersion); 11] = [
+    (CUlimit::CU_LIMIT_STACK_SIZE, 1024, ALWAYS),
+    (CUlimit::CU_LIMIT_PRINTF_FIFO_SIZE, 1 << 20, ALWAYS),
+    (CUlimit::CU_LIMIT_MALLOC_HEAP_SIZE, 8 << 20, ALWAYS),
+    (CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH, 2, ALWAYS),
+    (CUlimit::CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048, ALWAYS),
+    (CUlimit::CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64, ALWAYS),
+    (CUlimit::CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0, ALWAYS),
+    (CUlimit::CU_LIMIT_SHMEM_SIZE, 0, GRAPHICS),
+    (CUlimit::CU_LIMIT_CIG_ENABLED, 0, GRAPHICS),
+    (CUlimit::CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED, 0, GRAPHICS),
+    (CUlimit::CU_LIMIT_PER_BLOCK_MEMORY_SIZE, 0, CudaVersion::new(13, 4)),
+];
+
+const ALWAYS: CudaVersion = CudaVersion::new(3, 1);
+/// The first version with contexts for graphics clients.
+const GRAPHICS: CudaVersion = CudaVersion::new(12, 5);
+
+impl World {
+    /// Returns the context whose settings apply to the current one. The view of a green context uses the
+    /// settings of the primary context.
+    fn settings_of_current(&mut self) -> Answer<&mut Context> {
+        let current = self.current()?;
+        let owner = self.owner_of(current)?;
+        let context = self.contexts.get_mut(owner);
+        context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)
+    }
+
+    fn check_limit(&self, limit: CUlimit) -> Answer<usize> {
+        let its = LIMITS.iter().find(|(known, ..)| *known == limit);
+        let its = its.filter(|(.., since)| self.profile.driver >= *since);
+        its.map(|(_, default, _)| *default).ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)
+    }
+}
+
+pub(crate) fn limit(world: &mut World, value: &mut Out<usize>, limit: CUlimit) -> Answer {
+    value.required()?;
+    let default = world.check_limit(limit)?;
+    let limits = &world.settings_of_current()?.settings.limits;
+    value.set(limits.get(&limit.0).copied().unwrap_or(default));
+    Ok(())
+}
+
+pub(crate) fn set_limit(world: &mut World, limit: CUlimit, value: usize) -> Answer {
+    world.check_limit(limit)?;
+    let has_sync_depth = world.profile.gpu.capability.0 < 9;
+    let context = world.settings_of_current()?;
+    let can_be_set = match limit {
+        CUlimit::CU_LIMIT_SHMEM_SIZE | CUlimit::CU_LIMIT_CIG_ENABLED => false,
+        CUlimit::CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH => has_sync_depth,
+        _ => true,
+    };
+    if !can_be_set {
+        return Err(CUresult::CUDA_ERROR_UNSUPPORTED_LIMIT);
+    }
+    context.settings.limits.insert(limit.0, value);
+    Ok(())
+}
+
+pub(crate) fn cache(world: &mut World, preference: &mut Out<CUfunc_cache>) -> Answer {
+    preference.required()?;
+    preference.set(CUfunc_cache(world.settings_of_current()?.settings.cache));
+    Ok(())
+}
+
+pub(crate) fn set_cache(world: &mut World, preference: CUfunc_cache) -> Answer {
+    if preference.name().is_none() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    world.settings_of_current()?.settings.cache = preference.0;
+    Ok(())
+}
+
+/// The scheduling flags exclude each other.
+pub(crate) fn check_flags(world: &World, flags: c_uint) -> Answer {
+    let ways = flags & CUctx_flags::CU_CTX_SCHED_MASK.0;
+    let known = if world.profile.driver >= CudaVersion::new(12, 1) {
+        CUctx_flags::CU_CTX_FLAGS_MASK
+    } else {
+        let last = CUctx_flags::CU_CTX_LMEM_RESIZE_TO_MAX;
+        CUctx_flags((last.0 << 1) - 1)
+    };
+    if flags & !known.0 != 0 || ways.count_ones() > 1 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(())
+}
+
+/// All simulated GPUs have banks of 4 bytes. Unverified (from documentation).
+pub(crate) fn bank_size(world: &mut World, config: &mut Out<CUsharedconfig>) -> Answer {
+    config.required()?;
+    world.current()?;
+    config.set(CUsharedconfig::CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE);
+    Ok(())
+}
+
+/// Has no effect on GPUs with a fixed bank size. Unverified (from documentation).
+pub(crate) fn set_bank_size(world: &mut World, config: CUsharedconfig) -> Answer {
+    world.current()?;
+    check_bank_size(config)
+}
+
+pub(crate) fn check_bank_size(config: CUsharedconfig) -> Answer {
+    match config.name() {
+        Some(_) => Ok(()),
+        None => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+pub(crate) fn flags(world: &mut World, flags: &mut Out<c_uint>) -> Answer {
+    flags.required()?;
+    flags.set(world.settings_of_current()?.settings.flags);
+    Ok(())
+}
+
+pub(crate) fn set_flags(world: &mut World, flags: c_uint) -> Answer {
+    check_flags(world, flags)?;
+    let context = world.settings_of_current()?;
+    context.settings.flags = flags;
+    if context.kind == ContextKind::Primary {
+        let device = context.device;
+        world.primary_flags[device] = flags;
+    }
+    Ok(())
+}
+
+pub(crate) fn api_version(
+    world: &mut World,
+    context: CUcontext,
+    version: &mut Out<c_uint>,
+) -> Answer {
+    version.required()?;
+    world.context(context.addr())?;
+    version.set(3020);
+    Ok(())
+}
+
+pub(crate) fn priorities(
+    world: &mut World,
+    least: &mut Out<c_int>,
+    greatest: &mut Out<c_int>,
+) -> Answer {
+    world.current()?;
+    least.set(0);
+    greatest.set(crate::api::stream::HIGHEST_PRIORITY);
+    Ok(())
+}
+
+pub(crate) fn reset_l2(world: &mut World) -> Answer {
+    world.current().map(|_| ())
+}
+
+pub(crate) fn primary_state(
+    world: &mut World,
+    device: CUdevice,
+    flags: &mut Out<c_uint>,
+    active: &mut Out<c_int>,
+) -> Answer {
+    let number = world.device(device)?;
+    flags.required()?;
+    active.required()?;
+    flags.set(world.primary_flags[number]);
+    let (handle, retains) = world.primaries[number];
+    let is_active = retains != 0 && world.contexts.get(handle).is_some();
+    active.set(c_int::from(is_active));
+    Ok(())
+}
+
+pub(crate) fn set_primary_flags(world: &mut World, device: CUdevice, flags: c_uint) -> Answer {
+    let number = world.device(device)?;
+    check_flags(world, flags)?;
+    world.primary_flags[number] = flags;
+    let handle = world.primaries[number].0;
+    if let Some(context) = world.contexts.get_mut(handle) {
+        context.settings.flags = flags;
+    }
+    Ok(())
+}
+
+pub(crate) fn reset_primary(world: &mut World, device: CUdevice) -> Answer {
+    let number = world.device(device)?;
+    let (handle, retains) = world.primaries[number];
+    if retains == 0 {
+        return Ok(());
+    }
+    let _ = world.end_context(handle)?;
+    // Measured: after a fatal error there is no context, but those who retained it can release it.
+    if world.fatal.is_some() {
+        return Ok(());
+    }
+    // The context exists again at once, empty, for those that retain it.
+    let flags = world.primary_flags[number];
+    world.make_context(handle, number, flags, ContextKind::Primary);
+    Ok(())
+}
+
+/// Returns the streams of a context. Those of a primary context include the streams of its green
+/// contexts.
+fn streams_of(world: &World, context: usize) -> Answer<Vec<usize>> {
+    if let ContextKind::View(green) = world.context(context)?.kind {
+        return Ok(world.members.green_streams.of(green).collect());
+    }
+    Ok(world.members.streams.of(context).collect())
+}
+
+/// Fails if a stream of this context is capturing, and invalidates its capture, in every capture mode of
+/// the thread. A primary context and its green contexts count as different contexts (measured with
+/// driver 580).
+pub(crate) fn refuse_captured(world: &mut World, context: usize) -> Answer {
+    let home = match world.context(context)?.kind {
+        ContextKind::View(green) => green,
+        ContextKind::Primary | ContextKind::Created => context,
+    };
+    let streams: Vec<usize> = world.members.captured.of(home).collect();
+    let mut refused = Ok(());
+    for stream in streams {
+        refused = refused.and(world.forbidden_on_capturing(stream));
+    }
+    refused
+}
+
+pub(crate) fn record(world: &mut World, context: CUcontext, event: CUevent) -> Answer {
+    let streams = streams_of(world, context.addr())?;
+    let owner = world.owner_of(context.addr())?;
+    if world.event(event.addr())?.context != owner {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    refuse_captured(world, context.addr())?;
+    let after = streams.iter().filter_map(|stream| world.streams.get(*stream)?.last).collect();
+    let legacy = world.context(owner)?.legacy;
+    let work = Work::Record { event: event.addr() };
+    let operation = world.give_beside(legacy, work, after);
+    if let Some(event) = world.events.get_mut(event.addr()) {
+        event.captured = None;
+        event.recorded = Some(operation);
+        event.time = None;
+    }
+    Ok(())
+}
+
+pub(crate) fn wait(world: &mut World, context: CUcontext, event: CUevent) -> Answer {
+    let streams = streams_of(world, context.addr())?;
+    let recorded = world.event(event.addr())?.recorded;
+    refuse_captured(world, context.addr())?;
+    world.forbidden_on_captured(event.addr())?;
+    for stream in streams {
+        world.give(stream, Work::Nothing, recorded.into_iter().collect());
+    }
+    // Streams that are created later also wait.
+    let context = world.contexts.get_mut(context.addr());
+    context.ok_or(CUresult::CUDA_ERROR_INVALID_CONTEXT)?.after = recorded;
+    Ok(())
+}
+
+/// Unverified (from documentation).
+pub(crate) fn flush_remote_writes(
+    world: &mut World,
+    target: CUflushGPUDirectRDMAWritesTarget,
+    scope: CUflushGPUDirectRDMAWritesScope,
+) -> Answer {
+    world.current()?;
+    let is_known = matches!(
+        scope,
+        CUflushGPUDirectRDMAWritesScope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER
+            | CUflushGPUDirectRDMAWritesScope::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_ALL_DEVICES
+    );
+    let current =
+        CUflushGPUDirectRDMAWritesTarget::CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX;
+    if target != current || !is_known {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    Ok(())
+}

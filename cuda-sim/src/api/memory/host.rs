@@ -1,0 +1,112 @@
+//! Pinned and registered host memory.
+
+use crate::account::misuse;
+use crate::api::Out;
+use crate::memory::HostKind;
+use crate::state::{Answer, World};
+use core::ffi::{c_uint, c_void};
+use cuda_sys::{
+    CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE, CU_MEMHOSTALLOC_WRITECOMBINED,
+    CU_MEMHOSTREGISTER_DEVICEMAP, CU_MEMHOSTREGISTER_PORTABLE, CUdeviceptr, CUresult,
+};
+
+pub(crate) fn allocate(
+    world: &mut World,
+    start: &mut Out<*mut c_void>,
+    size: usize,
+    flags: c_uint,
+) -> Answer {
+    start.required()?;
+    let home = world.home()?;
+    let known =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    if flags & !known != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    world.forbidden_in_capture()?;
+    if size == 0 {
+        start.set(core::ptr::null_mut());
+        return Ok(());
+    }
+    let address = world.memory.pin(size, flags, home)?;
+    start.set(core::ptr::with_exposed_provenance_mut(address));
+    Ok(())
+}
+
+pub(crate) fn allocate_simply(
+    world: &mut World,
+    start: &mut Out<*mut c_void>,
+    size: usize,
+) -> Answer {
+    allocate(world, start, size, 0)
+}
+
+pub(crate) fn free(world: &mut World, start: *mut c_void) -> Answer {
+    world.forbidden_in_capture()?;
+    world.run_all()?;
+    let is_pinned = |kind: &HostKind| matches!(kind, HostKind::Pinned(_));
+    if world.memory.forget_host(start.addr(), is_pinned) {
+        return Ok(());
+    }
+    misuse("cuMemFreeHost of an address that is not a live pinned allocation");
+    Err(CUresult::CUDA_ERROR_INVALID_VALUE)
+}
+
+/// Returns the flags as they were passed. Unverified (from documentation): a driver with unified
+/// addressing may add flags that are always on there.
+pub(crate) fn flags(world: &mut World, flags: &mut Out<c_uint>, start: *mut c_void) -> Answer {
+    flags.required()?;
+    match world.memory.host_at(start.addr()) {
+        Some((_, host)) if matches!(host.kind, HostKind::Pinned(_)) => {
+            flags.set(host.flags);
+            Ok(())
+        }
+        _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    }
+}
+
+pub(crate) fn device_pointer(
+    world: &mut World,
+    address: &mut Out<CUdeviceptr>,
+    start: *mut c_void,
+    flags: c_uint,
+) -> Answer {
+    address.required()?;
+    world.current()?;
+    let known = world.memory.host_at(start.addr());
+    let known = known.filter(|(_, host)| flags == 0 && !host.is_managed());
+    let (_, host) = known.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    address.set(start.addr() as CUdeviceptr + host.distance);
+    Ok(())
+}
+
+/// Unverified: during a capture, registering memory is treated like allocating pinned memory.
+pub(crate) fn register(
+    world: &mut World,
+    start: *mut c_void,
+    size: usize,
+    flags: c_uint,
+) -> Answer {
+    let home = world.home()?;
+    if start.is_null() || size == 0 || world.memory.is_virtual(start.addr() as u64) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    if flags & !(CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP) != 0 {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    world.forbidden_in_capture()?;
+    let address = start.expose_provenance();
+    world.memory.register(address, size, flags, home)
+}
+
+/// Waits for all work (measured).
+pub(crate) fn unregister(world: &mut World, start: *mut c_void) -> Answer {
+    world.forbidden_in_capture()?;
+    world.run_all()?;
+    let is_registered = |kind: &HostKind| matches!(kind, HostKind::Registered);
+    if world.memory.forget_host(start.addr(), is_registered) {
+        return Ok(());
+    }
+    misuse("cuMemHostUnregister of memory that is not registered");
+    Err(CUresult::CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED)
+}

@@ -1,0 +1,136 @@
+//! The linker of the driver.
+//!
+//! Unverified (from documentation): the code for an unresolved name, and which call returns it.
+
+use crate::account::misuse;
+use crate::api::Out;
+use crate::api::context::pointer;
+use crate::api::module::is_built_in;
+use crate::code::Contents;
+use crate::exec::kernel;
+use crate::state::handles::State;
+use crate::state::logs::Logs;
+use crate::state::objects::Linker;
+use crate::state::{Answer, World};
+use core::ffi::{c_char, c_uint, c_void};
+use cuda_sys::{CUjit_option, CUjitInputType as Kind, CUlinkState, CUresult};
+
+impl World {
+    fn linker(&mut self, state: CUlinkState) -> Answer<&mut Linker> {
+        if self.linkers.state(state.addr()) == State::Dead {
+            misuse("a linker is used after it was destroyed");
+        }
+        self.linkers.get_mut(state.addr()).ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)
+    }
+
+    /// Adds the contents of PTX text or of an image.
+    fn add(&mut self, state: CUlinkState, kind: Kind, data: *const c_void) -> Answer {
+        let linker = self.linker(state)?;
+        if linker.image.is_some() {
+            return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+        }
+        let mut log = std::mem::take(&mut linker.log);
+        let read = match kind {
+            Kind::CU_JIT_INPUT_PTX | Kind::CU_JIT_INPUT_CUBIN | Kind::CU_JIT_INPUT_FATBINARY => {
+                // Unverified: the code. The caller states what the text is.
+                self.read_image(data, CUresult::CUDA_ERROR_INVALID_PTX, &mut log)
+            }
+            Kind::CU_JIT_INPUT_OBJECT | Kind::CU_JIT_INPUT_LIBRARY => {
+                Err(CUresult::CUDA_ERROR_NO_BINARY_FOR_GPU)
+            }
+            _ => Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+        };
+        let linker = self.linker(state)?;
+        linker.log = log;
+        let Contents { kernels, variables, wanted, offered } = read?;
+        linker.contents.kernels.extend(kernels);
+        linker.contents.variables.extend(variables);
+        linker.contents.wanted.extend(wanted);
+        linker.contents.offered.extend(offered);
+        Ok(())
+    }
+}
+
+pub(crate) fn create(
+    world: &mut World,
+    count: c_uint,
+    keys: *mut CUjit_option,
+    values: *mut *mut c_void,
+    state: &mut Out<CUlinkState>,
+) -> Answer {
+    state.required()?;
+    world.current()?;
+    // SAFETY: the caller passes `count` keys and values, and buffers that live until the linker is
+    // destroyed.
+    let log = unsafe { Logs::of_options(world, keys, values, count) }?;
+    let handle = world.linkers.insert(Linker { contents: Contents::default(), log, image: None });
+    state.set(pointer(handle));
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments, reason = "NVIDIA's list")]
+pub(crate) fn add_data(
+    world: &mut World,
+    state: CUlinkState,
+    kind: Kind,
+    data: *mut c_void,
+    size: usize,
+    _name: *const c_char,
+    _count: c_uint,
+    _keys: *mut CUjit_option,
+    _values: *mut *mut c_void,
+) -> Answer {
+    if size == 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    world.add(state, kind, data)
+}
+
+pub(crate) fn add_file(
+    world: &mut World,
+    state: CUlinkState,
+    kind: Kind,
+    path: *const c_char,
+    _count: c_uint,
+    _keys: *mut CUjit_option,
+    _values: *mut *mut c_void,
+) -> Answer {
+    world.linker(state)?;
+    let bytes = crate::api::module::read_file(path)?;
+    world.add(state, kind, bytes.as_ptr().cast())
+}
+
+pub(crate) fn complete(
+    world: &mut World,
+    state: CUlinkState,
+    image: &mut Out<*mut c_void>,
+    size: &mut Out<usize>,
+) -> Answer {
+    image.required()?;
+    let serial = world.linked + 1;
+    let linker = world.linker(state)?;
+    let Contents { wanted, offered, .. } = &linker.contents;
+    let is_there = |name: &String| offered.contains(name) || is_built_in(name);
+    if let Some(name) = wanted.iter().find(|name| !is_there(name)) {
+        let words = format!("error   : Undefined reference to '{name}'");
+        linker.log.write(&words);
+        return Err(CUresult::CUDA_ERROR_INVALID_IMAGE);
+    }
+    // The header of an ELF file without sections, with a number that identifies it.
+    let mut bytes = vec![0; 64];
+    bytes[..8].copy_from_slice(b"\x7fELF\x02\x01\x01\x33");
+    bytes[8..12].copy_from_slice(&serial.to_le_bytes());
+    let contents = Contents { wanted: Vec::new(), ..linker.contents.clone() };
+    kernel::add_image(&bytes, contents);
+    let bytes = linker.image.insert(bytes);
+    image.set(bytes.as_mut_ptr().cast());
+    size.set(bytes.len());
+    world.linked = serial;
+    Ok(())
+}
+
+pub(crate) fn destroy(world: &mut World, state: CUlinkState) -> Answer {
+    world.linker(state)?;
+    world.linkers.remove(state.addr());
+    Ok(())
+}

@@ -1,0 +1,210 @@
+//! Stream attributes, and the contexts of streams. Unverified (from documentation), except for contexts.
+
+use crate::api::Out;
+use crate::api::context::pointer;
+use crate::api::stream::HIGHEST_PRIORITY;
+use crate::state::objects::ContextKind;
+use crate::state::{Answer, World};
+use core::ffi::c_uint;
+use cuda_sys::{
+    CUaccessProperty, CUcontext, CUdevice, CUgreenCtx, CUlaunchAttributeID as Id,
+    CUlaunchMemSyncDomain, CUlaunchMemSyncDomainMap, CUresult, CUstream, CUstream_flags,
+    CUstreamAttrID, CUstreamAttrValue, CUsynchronizationPolicy, CudaVersion,
+};
+
+/// The number of memory synchronization domains of an H200.
+const DOMAINS: u8 = 4;
+
+/// Returns the value of an attribute that was not set on a stream.
+fn default_value(id: Id, priority: i32) -> Option<CUstreamAttrValue> {
+    let mut value = CUstreamAttrValue::default();
+    match id {
+        Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN => {}
+        Id::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY => {
+            // The value that an H200 returns, which is not a valid policy.
+            value.syncPolicy = CUsynchronizationPolicy(u32::MAX);
+        }
+        Id::CU_LAUNCH_ATTRIBUTE_PRIORITY => value.priority = priority,
+        Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP => {
+            value.memSyncDomainMap = CUlaunchMemSyncDomainMap { default_: 0, remote: 1 };
+        }
+        _ => return None,
+    }
+    Some(value)
+}
+
+/// Returns whether the driver supports an attribute of streams.
+fn is_known(world: &World, id: Id) -> bool {
+    let needed = match id {
+        Id::CU_LAUNCH_ATTRIBUTE_PRIORITY => CudaVersion::new(11, 8),
+        Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN | Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP => {
+            CudaVersion::new(12, 0)
+        }
+        _ => CudaVersion::new(11, 0),
+    };
+    world.profile.driver >= needed
+}
+
+pub(crate) fn get(
+    world: &mut World,
+    stream: CUstream,
+    id: CUstreamAttrID,
+    value: &mut Out<CUstreamAttrValue>,
+) -> Answer {
+    value.required()?;
+    let stream = world.stream(stream.addr())?;
+    let its = world.streams.get(stream);
+    let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let set = its.attributes.get(&id.0).map(|pad| CUstreamAttrValue { pad: *pad });
+    let known = default_value(id, its.priority).filter(|_| is_known(world, id));
+    let default = known.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    value.set(set.unwrap_or(default));
+    Ok(())
+}
+
+pub(crate) fn set(
+    world: &mut World,
+    stream: CUstream,
+    id: CUstreamAttrID,
+    value: *const CUstreamAttrValue,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    // SAFETY: the caller passes null or a pointer to a value.
+    let value = unsafe { value.as_ref() };
+    let value = value.ok_or(CUresult::CUDA_ERROR_INVALID_VALUE)?;
+    if default_value(id, 0).is_none() || !is_known(world, id) || !is_allowed(id, value) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let its = world.streams.get_mut(stream);
+    let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    if id == Id::CU_LAUNCH_ATTRIBUTE_PRIORITY {
+        // SAFETY: this is the field of the attribute, an integer.
+        its.priority = unsafe { value.priority }.clamp(HIGHEST_PRIORITY, 0);
+        return Ok(());
+    }
+    // SAFETY: the caller passes a complete value, and every byte pattern is valid for bytes.
+    its.attributes.insert(id.0, unsafe { value.pad });
+    Ok(())
+}
+
+fn is_allowed(id: Id, value: &CUstreamAttrValue) -> bool {
+    match id {
+        Id::CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW => {
+            // SAFETY: this is the field of the attribute and contains only numbers.
+            let window = unsafe { value.accessPolicyWindow };
+            let last = CUaccessProperty::CU_ACCESS_PROPERTY_PERSISTING;
+            (0.0..=1.0).contains(&window.hitRatio)
+                && window.hitProp.0 <= last.0
+                && window.missProp.0 < last.0
+        }
+        Id::CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY => {
+            // SAFETY: this is the field of the attribute, a number.
+            let policy = unsafe { value.syncPolicy };
+            let last = CUsynchronizationPolicy::CU_SYNC_POLICY_BLOCKING_SYNC;
+            (1..=last.0).contains(&policy.0)
+        }
+        Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN => {
+            // SAFETY: this is the field of the attribute, a number.
+            let domain = unsafe { value.memSyncDomain };
+            domain.0 <= CUlaunchMemSyncDomain::CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE.0
+        }
+        Id::CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP => {
+            // SAFETY: this is the field of the attribute and contains only numbers.
+            let map = unsafe { value.memSyncDomainMap };
+            map.default_ < DOMAINS && map.remote < DOMAINS
+        }
+        _ => true,
+    }
+}
+
+pub(crate) fn copy(world: &mut World, to: CUstream, from: CUstream) -> Answer {
+    let (to, from) = (world.stream(to.addr())?, world.stream(from.addr())?);
+    let its = world.streams.get(from);
+    let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let (attributes, priority, context) = (its.attributes.clone(), its.priority, its.context);
+    match world.streams.get_mut(to) {
+        Some(its) if its.context == context => {
+            its.attributes = attributes;
+            its.priority = priority;
+            Ok(())
+        }
+        _ => Err(CUresult::CUDA_ERROR_INVALID_HANDLE),
+    }
+}
+
+pub(crate) fn flags(world: &mut World, stream: CUstream, flags: &mut Out<c_uint>) -> Answer {
+    flags.required()?;
+    let stream = world.stream(stream.addr())?;
+    let blocking = world.streams.get(stream).is_some_and(|its| its.blocking);
+    flags.set(if blocking {
+        CUstream_flags::CU_STREAM_DEFAULT.0
+    } else {
+        CUstream_flags::CU_STREAM_NON_BLOCKING.0
+    });
+    Ok(())
+}
+
+pub(crate) fn device(world: &mut World, stream: CUstream, device: &mut Out<CUdevice>) -> Answer {
+    device.required()?;
+    let stream = world.stream(stream.addr())?;
+    let its = world.streams.get(stream).map_or(0, |its| its.context);
+    let number = world.context(its)?.device;
+    device.set(CUdevice::try_from(number).unwrap_or(0));
+    Ok(())
+}
+
+/// Unverified (from documentation): while a green context is current, the context of the per-thread
+/// default stream cannot be queried.
+fn refuse_per_thread(world: &World, stream: CUstream) -> Answer {
+    let is_view = |current| {
+        let its = world.context(current);
+        its.is_ok_and(|its| matches!(its.kind, ContextKind::View(_)))
+    };
+    if stream == cuda_sys::CU_STREAM_PER_THREAD && world.current().is_ok_and(is_view) {
+        return Err(CUresult::CUDA_ERROR_INVALID_HANDLE);
+    }
+    Ok(())
+}
+
+/// For a stream of a green context, returns the view of the green context (measured). Unverified (from
+/// documentation): from CUDA 12.5 to 12.9 such a stream has no context.
+pub(crate) fn context(world: &mut World, stream: CUstream, context: &mut Out<CUcontext>) -> Answer {
+    context.required()?;
+    refuse_per_thread(world, stream)?;
+    let stream = world.stream(stream.addr())?;
+    let its = world.streams.get(stream);
+    let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    let without = CudaVersion::new(12, 5)..CudaVersion::new(13, 0);
+    if its.green.is_some() && without.contains(&world.profile.driver) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let view = its.green.and_then(|green| world.greens.get(green));
+    context.set(pointer(view.map_or(its.context, |green| green.view)));
+    Ok(())
+}
+
+pub(crate) fn green(world: &mut World, stream: CUstream, green: &mut Out<CUgreenCtx>) -> Answer {
+    green.required()?;
+    refuse_per_thread(world, stream)?;
+    let stream = world.stream(stream.addr())?;
+    let its = world.streams.get(stream).and_then(|its| its.green);
+    green.set(its.map_or(core::ptr::null_mut(), pointer));
+    Ok(())
+}
+
+/// Returns both contexts of a stream. For a stream of a green context these are the primary context
+/// (unverified, from documentation) and the green context.
+pub(crate) fn contexts(
+    world: &mut World,
+    stream: CUstream,
+    context: &mut Out<CUcontext>,
+    green: &mut Out<CUgreenCtx>,
+) -> Answer {
+    context.required()?;
+    self::green(world, stream, green)?;
+    let stream = world.stream(stream.addr())?;
+    let its = world.streams.get(stream);
+    let its = its.ok_or(CUresult::CUDA_ERROR_INVALID_HANDLE)?;
+    context.set(pointer(its.context));
+    Ok(())
+}

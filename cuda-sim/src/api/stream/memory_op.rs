@@ -1,0 +1,212 @@
+//! Stream memory operations, which write a word, change one or wait for one. The kinds of memory that support them
+//! were measured on an H200; the rest is unverified (from documentation).
+
+use crate::api::memory::{check_access, check_given};
+use crate::exec::Work;
+use crate::memory::{Kind, Use};
+use crate::state::graph::node::{Kind as NodeKind, OperationsNode};
+use crate::state::{Answer, World};
+use core::ffi::c_uint;
+use cuda_sys::{
+    CUdeviceptr, CUresult, CUstream, CUstreamAtomicReductionDataType as Word,
+    CUstreamAtomicReductionOpType as Operation, CUstreamBatchMemOpParams,
+    CUstreamBatchMemOpParams_union_CUstreamMemOpAtomicReductionParams_st as Reduction,
+    CUstreamBatchMemOpType as Type, CUstreamWaitValue_flags as Wait,
+    CUstreamWriteValue_flags as Write, CudaVersion,
+};
+
+/// Maximum number of operations in a batch.
+pub(crate) const BATCH: c_uint = 255;
+
+/// Checks that the word exists when the operation is enqueued.
+fn check(world: &World, address: u64, size: usize, wanted: Use) -> Answer {
+    if address % size as u64 != 0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let around = world.memory.host_around(address);
+    let managed = around.is_some_and(|(.., its)| its.is_managed());
+    let holder = world.memory.containing(address).map(|(_, its)| its.kind);
+    if managed || matches!(holder, Some(Kind::Ordered { .. })) {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    check_given(world, address, size, wanted)
+}
+
+/// Checks that the device of a stream has access to the word (measured for a write).
+fn check_access_of(world: &World, stream: usize, work: &Work) -> Answer {
+    let (at, size, wanted) = match work {
+        Work::WriteValue { at, bytes } => (*at, bytes.len(), Use::Write),
+        Work::WaitValue { at, size, .. } => (*at, *size, Use::Read),
+        Work::ReduceValue { at, size, .. } => (*at, *size, Use::Write),
+        _ => return Ok(()),
+    };
+    check_access(world, stream, at, size, wanted)
+}
+
+fn write(world: &World, address: u64, bytes: Vec<u8>, flags: c_uint) -> Answer<Work> {
+    if flags != Write::CU_STREAM_WRITE_VALUE_DEFAULT.0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    check(world, address, bytes.len(), Use::Write)?;
+    Ok(Work::WriteValue { at: address, bytes })
+}
+
+fn wait(world: &World, address: u64, value: u64, size: usize, flags: c_uint) -> Answer<Work> {
+    let condition = flags & !Wait::CU_STREAM_WAIT_VALUE_FLUSH.0;
+    if condition > Wait::CU_STREAM_WAIT_VALUE_NOR.0 {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    check(world, address, size, Use::Read)?;
+    Ok(Work::WaitValue { at: address, value, size, condition })
+}
+
+pub(crate) fn write_32(
+    world: &mut World,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u32,
+    flags: c_uint,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    let work = write(world, address, value.to_ne_bytes().to_vec(), flags)?;
+    check_access_of(world, stream, &work)?;
+    world.give_or_capture(stream, work)
+}
+
+pub(crate) fn write_64(
+    world: &mut World,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u64,
+    flags: c_uint,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    let work = write(world, address, value.to_ne_bytes().to_vec(), flags)?;
+    check_access_of(world, stream, &work)?;
+    world.give_or_capture(stream, work)
+}
+
+pub(crate) fn wait_32(
+    world: &mut World,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u32,
+    flags: c_uint,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    let work = wait(world, address, value.into(), 4, flags)?;
+    check_access_of(world, stream, &work)?;
+    world.give_or_capture(stream, work)
+}
+
+pub(crate) fn wait_64(
+    world: &mut World,
+    stream: CUstream,
+    address: CUdeviceptr,
+    value: u64,
+    flags: c_uint,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    let work = wait(world, address, value, 8, flags)?;
+    check_access_of(world, stream, &work)?;
+    world.give_or_capture(stream, work)
+}
+
+pub(crate) fn batch(
+    world: &mut World,
+    stream: CUstream,
+    count: c_uint,
+    operations: *mut CUstreamBatchMemOpParams,
+    flags: c_uint,
+) -> Answer {
+    let stream = world.stream(stream.addr())?;
+    if flags != 0 || count > BATCH || operations.is_null() {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    let mut all = Vec::new();
+    for index in 0..count as usize {
+        // SAFETY: the caller passes `count` operations.
+        let place = unsafe { operations.add(index) };
+        // SAFETY: the caller passes `count` operations.
+        let operation = unsafe { place.read() };
+        let work = work(world, &operation)?;
+        check_access_of(world, stream, &work)?;
+        all.push(work);
+    }
+    if let Some(capture) = world.recording(stream)? {
+        let node = OperationsNode::captured(all);
+        return world.capture_node(capture, stream, NodeKind::Operations(Box::new(node)));
+    }
+    for work in all {
+        world.give(stream, work, Vec::new());
+    }
+    Ok(())
+}
+
+/// Returns the work of one operation of a batch.
+pub(crate) fn work(world: &World, operation: &CUstreamBatchMemOpParams) -> Answer<Work> {
+    // SAFETY: all operations begin with their kind, an integer.
+    let kind = unsafe { operation.operation };
+    match kind {
+        Type::CU_STREAM_MEM_OP_WRITE_VALUE_32 | Type::CU_STREAM_MEM_OP_WRITE_VALUE_64 => {
+            // SAFETY: the kind selects this field, which contains integers.
+            let its = unsafe { operation.writeValue };
+            // SAFETY: both values occupy the same memory, and on a little-endian machine the low bytes
+            // of the larger one are the smaller one.
+            let value = unsafe { its.__bindgen_anon_1.value64 };
+            let size = if kind == Type::CU_STREAM_MEM_OP_WRITE_VALUE_32 { 4 } else { 8 };
+            let bytes = value.to_le_bytes()[..size].to_vec();
+            write(world, its.address, bytes, its.flags)
+        }
+        Type::CU_STREAM_MEM_OP_WAIT_VALUE_32 => {
+            // SAFETY: the kind selects this field, which contains integers.
+            let its = unsafe { operation.waitValue };
+            // SAFETY: the kind selects this field, which contains integers.
+            let value = unsafe { its.__bindgen_anon_1.value };
+            wait(world, its.address, value.into(), 4, its.flags)
+        }
+        Type::CU_STREAM_MEM_OP_WAIT_VALUE_64 => {
+            // SAFETY: the kind selects this field, which contains integers.
+            let its = unsafe { operation.waitValue };
+            // SAFETY: the kind selects this field, which contains integers.
+            let value = unsafe { its.__bindgen_anon_1.value64 };
+            wait(world, its.address, value, 8, its.flags)
+        }
+        // Writes are visible at once in this driver.
+        Type::CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES | Type::CU_STREAM_MEM_OP_BARRIER => {
+            Ok(Work::Nothing)
+        }
+        Type::CU_STREAM_MEM_OP_ATOMIC_REDUCTION => {
+            // SAFETY: the kind selects this field, which contains integers.
+            reduce(world, &unsafe { operation.atomicReduction })
+        }
+        _ => Err(CUresult::CUDA_ERROR_NOT_SUPPORTED),
+    }
+}
+
+/// Returns whether the devices have atomic operations.
+pub(crate) fn has_reductions(world: &World) -> bool {
+    world.profile.driver >= CudaVersion::new(13, 1) && world.profile.gpu.capability.0 >= 9
+}
+
+fn reduce(world: &World, its: &Reduction) -> Answer<Work> {
+    if !has_reductions(world) {
+        return Err(CUresult::CUDA_ERROR_NOT_SUPPORTED);
+    }
+    let size = match its.dataType {
+        Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_32 => 4,
+        Word::CU_STREAM_ATOMIC_REDUCTION_UNSIGNED_64 => 8,
+        _ => return Err(CUresult::CUDA_ERROR_INVALID_VALUE),
+    };
+    let is_known = matches!(
+        its.reductionOp,
+        Operation::CU_STREAM_ATOMIC_REDUCTION_OP_ADD
+            | Operation::CU_STREAM_ATOMIC_REDUCTION_OP_AND
+            | Operation::CU_STREAM_ATOMIC_REDUCTION_OP_OR
+    );
+    if its.flags != 0 || !is_known {
+        return Err(CUresult::CUDA_ERROR_INVALID_VALUE);
+    }
+    check(world, its.address, size, Use::Write)?;
+    Ok(Work::ReduceValue { at: its.address, value: its.value, size, reduction: its.reductionOp })
+}
