@@ -1,6 +1,6 @@
 //! A job of the sweep for one child process, and its results.
 
-use crate::{Scenario, planted, scenarios};
+use crate::{Scenario, scenarios, violations};
 use cuda_safe::CUresult;
 use cuda_sim::Profile;
 use std::process::Command;
@@ -36,7 +36,7 @@ impl Job {
         let mut parts = text.split('|');
         let mut part = || parts.next().expect("a part of the job");
         let name = part();
-        let mut all = scenarios::ALL.iter().chain(&planted::ALL);
+        let mut all = scenarios::ALL.iter().chain(&violations::ALL);
         Some(Self {
             scenario: all.find(|it| it.name == name).expect("a scenario"),
             profile: part().parse().expect("a profile"),
@@ -48,7 +48,7 @@ impl Job {
 
     /// Returns whether the scenario contains a bug.
     pub(crate) fn is_planted(&self) -> bool {
-        let mut all = planted::ALL.iter();
+        let mut all = violations::ALL.iter();
         all.any(|it| it.name == self.scenario.name)
     }
 

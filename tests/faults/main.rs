@@ -15,12 +15,12 @@ mod by_design;
 mod child;
 mod job;
 mod managed;
-mod planted;
 mod rules;
 mod run;
 mod scenarios;
 mod state;
 mod trace;
+mod violations;
 
 /// The kernels of tests/kernels, implemented for the software driver.
 #[path = "../common/sim.rs"]

@@ -1,37 +1,22 @@
 //! The scenarios of the sweep: every feature of the crate, and small versions of the examples.
 
-mod arrays;
-mod batches;
-mod boxes;
+mod array;
 mod capture;
 mod context;
-mod decompression;
 mod device;
-mod drops;
 mod event;
 mod examples;
-mod exports;
-mod foreign;
 mod graph;
-mod graph_capture;
-mod graph_conditional;
-mod graph_memory;
-mod graph_nodes;
 mod green;
 mod interop;
-mod kernel;
-mod kinds;
 mod launch;
-mod linker;
 mod manager;
 mod memory;
 mod module;
 mod process;
 mod raw;
-mod settings;
-mod shortage;
+mod release;
 mod stream;
-mod tensor_maps;
 mod virtual_memory;
 
 use crate::Scenario;
@@ -67,55 +52,55 @@ pub(crate) static ALL: &[Scenario] = &[
     since((12, 5), "context events", context::events),
     scenario("bound contexts", context::bound),
     scenario("guards", context::guards),
-    scenario("foreign", foreign::run),
-    scenario("stream", stream::run),
-    scenario("default streams", stream::default_streams),
-    scenario("futures", stream::futures),
-    scenario("stream settings", settings::attributes),
-    scenario("stream words", settings::memory_operations),
+    scenario("foreign", release::foreign::run),
+    scenario("stream", stream::streams::run),
+    scenario("default streams", stream::streams::default_streams),
+    scenario("futures", stream::streams::futures),
+    scenario("stream settings", stream::settings::attributes),
+    scenario("stream words", stream::settings::memory_operations),
     scenario("event", event::run),
-    scenario("memory", memory::ordered),
-    scenario("synchronous memory", memory::plain),
-    scenario("slices", memory::slices),
-    scenario("shared memory", memory::shared),
-    scenario("peer memory", memory::of_peers),
-    scenario("boxes", boxes::run),
-    scenario("arrays", arrays::copies),
-    scenario("textures and surfaces", arrays::objects),
-    scenario("sparse arrays", arrays::sparse),
-    scenario("batches with host memory", batches::run),
-    scenario("tensor maps", tensor_maps::run),
-    scenario("decompression", decompression::run),
-    scenario("exported memory", exports::run),
-    scenario("pinned memory", memory::pinned),
-    scenario("pending copies", memory::pending),
-    scenario("copies of ranges", memory::ranges),
-    scenario("scoped copies", memory::scope),
-    scenario("mapped memory", kinds::pinned),
-    scenario("registered", kinds::registered),
-    scenario("managed memory", kinds::managed),
-    scenario("memory pools", kinds::pools),
-    scenario("driver manager", manager::driver),
-    scenario("caching pool", manager::caching),
-    scenario("expandable pool", manager::expandable),
-    scenario("driver's pools", manager::ordered),
-    scenario("all wrappers", manager::wrapped),
-    scenario("pool limit", shortage::of_the_pool),
-    scenario("device memory limit", shortage::of_the_device),
-    scenario("limit with fallback", shortage::that_falls_back),
-    scenario("interprocess memory", manager::shared),
-    scenario("interprocess pool", manager::shared_pool),
-    scenario("pointers", kinds::pointers),
-    scenario("module", module::module),
-    scenario("library", module::library),
-    scenario("images", module::images),
-    scenario("compiler", linker::options),
-    scenario("linker", linker::linker),
-    scenario("globals", module::globals),
-    scenario("kernel", kernel::attributes),
-    scenario("occupancy", kernel::occupancy),
-    scenario("launch", launch::run),
-    scenario("launch with", launch::with_attributes),
+    scenario("memory", memory::buffers::ordered),
+    scenario("synchronous memory", memory::buffers::plain),
+    scenario("slices", memory::buffers::slices),
+    scenario("shared memory", memory::buffers::shared),
+    scenario("peer memory", memory::buffers::of_peers),
+    scenario("boxes", memory::copies_2d_3d::run),
+    scenario("arrays", array::arrays::copies),
+    scenario("textures and surfaces", array::arrays::objects),
+    scenario("sparse arrays", array::arrays::sparse),
+    scenario("batches with host memory", memory::batches::run),
+    scenario("tensor maps", array::tensor_maps::run),
+    scenario("decompression", memory::decompression::run),
+    scenario("exported memory", memory::exports::run),
+    scenario("pinned memory", memory::buffers::pinned),
+    scenario("pending copies", memory::buffers::pending),
+    scenario("copies of ranges", memory::buffers::ranges),
+    scenario("scoped copies", memory::buffers::scope),
+    scenario("mapped memory", memory::managed_mapped_pooled::pinned),
+    scenario("registered", memory::managed_mapped_pooled::registered),
+    scenario("managed memory", memory::managed_mapped_pooled::managed),
+    scenario("memory pools", memory::managed_mapped_pooled::pools),
+    scenario("driver manager", manager::managers::driver),
+    scenario("caching pool", manager::managers::caching),
+    scenario("expandable pool", manager::managers::expandable),
+    scenario("driver's pools", manager::managers::ordered),
+    scenario("all wrappers", manager::managers::wrapped),
+    scenario("pool limit", manager::shortage::of_the_pool),
+    scenario("device memory limit", manager::shortage::of_the_device),
+    scenario("limit with fallback", manager::shortage::that_falls_back),
+    scenario("interprocess memory", manager::managers::shared),
+    scenario("interprocess pool", manager::managers::shared_pool),
+    scenario("pointers", memory::managed_mapped_pooled::pointers),
+    scenario("module", module::modules::module),
+    scenario("library", module::modules::library),
+    scenario("images", module::modules::images),
+    scenario("compiler", module::linker::options),
+    scenario("linker", module::linker::linker),
+    scenario("globals", module::modules::globals),
+    scenario("kernel", launch::kernels::attributes),
+    scenario("occupancy", launch::kernels::occupancy),
+    scenario("launch", launch::launches::run),
+    scenario("launch with", launch::launches::with_attributes),
     scenario("green", green::one_group_each),
     since((12, 5), "green, several", green::several_groups),
     since((12, 5), "partitions", green::partitions),
@@ -125,23 +110,23 @@ pub(crate) static ALL: &[Scenario] = &[
     scenario("tensors", interop::tensors),
     scenario("views", interop::views),
     scenario("proof", green::proof),
-    scenario("drops", drops::in_other_orders),
-    scenario("threads", drops::on_other_threads),
-    scenario("capture", capture::drops_while_capturing),
-    scenario("graph", graph::run),
-    scenario("built graph", graph::built),
-    scenario("changed graph", graph_nodes::run),
-    scenario("graph memory", graph_memory::run),
-    scenario("graph memory usage", graph_memory::usage),
-    scenario("conditional nodes", graph_conditional::bodies),
-    scenario("device launch", graph_conditional::device_launch),
-    scenario("capture into graph", graph_capture::into),
-    scenario("capture into body", graph_capture::into_body),
-    scenario("recorded graph", graph_capture::recorded),
-    since((13, 3), "recapture", graph_capture::recaptured),
-    scenario("queried graph", graph::queried),
-    scenario("busy graph", graph::busy),
-    scenario("busy host function", graph::busy_host_function),
+    scenario("drops", release::drops::in_other_orders),
+    scenario("threads", release::drops::on_other_threads),
+    scenario("capture", capture::drops::drops_while_capturing),
+    scenario("graph", graph::graphs::run),
+    scenario("built graph", graph::graphs::built),
+    scenario("changed graph", graph::nodes::run),
+    scenario("graph memory", graph::memory::run),
+    scenario("graph memory usage", graph::memory::usage),
+    scenario("conditional nodes", graph::conditional::bodies),
+    scenario("device launch", graph::conditional::device_launch),
+    scenario("capture into graph", capture::into_graphs::into),
+    scenario("capture into body", capture::into_graphs::into_body),
+    scenario("recorded graph", capture::into_graphs::recorded),
+    since((13, 3), "recapture", capture::into_graphs::recaptured),
+    scenario("queried graph", graph::graphs::queried),
+    scenario("busy graph", graph::graphs::busy),
+    scenario("busy host function", graph::graphs::busy_host_function),
     since((12, 9), "logs", process::logs),
     since((12, 5), "core dumps", process::dumps),
     since((12, 8), "checkpoints", process::checkpoints),
@@ -152,7 +137,7 @@ pub(crate) static ALL: &[Scenario] = &[
     since((13, 3), "logical endpoint", virtual_memory::endpoint),
     since((13, 5), "copies over the fabric", virtual_memory::fabric_copies),
     on_two_devices(since((13, 4), "fabric", virtual_memory::fabric)),
-    scenario("callback", capture::drops_in_a_callback),
+    scenario("callback", capture::drops::drops_in_a_callback),
     scenario("devices", examples::devices),
     scenario("vector_add.rs", examples::vector_add),
     scenario("partition", examples::partition),
