@@ -5,32 +5,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod check;
-mod constants;
-mod dlpack;
+mod bindings;
 mod error;
+mod examples;
 mod fakes;
-mod fork;
-mod function;
-mod init;
-mod install;
 mod interop;
-mod invalid;
-mod late_log;
-mod library;
-mod linker;
-mod load_from;
-mod lookup;
-mod no_driver;
-mod no_gpu;
-mod not_a_driver;
-mod old_driver;
-mod out;
-mod percentiles;
-mod result;
-mod rows;
+mod load;
+mod machine;
 mod software;
-mod stub;
-mod threads;
-mod trace;
-mod version;

@@ -1,6 +1,6 @@
 //! Runs the corpus of the fuzz targets without a fuzzer, input by input.
 
-#[path = "../../../fuzz/checks/mod.rs"]
+#[path = "../../../../fuzz/checks/mod.rs"]
 mod checks;
 
 /// Runs all inputs, each with a path that begins with the name of the target.

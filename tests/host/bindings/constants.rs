@@ -32,7 +32,7 @@ macro_rules! enums {
     };
 }
 
-include!("../../cuda-sys/src/bindings/enums.rs");
+include!("../../../cuda-sys/src/bindings/enums.rs");
 
 #[test]
 fn every_constant_prints_as_its_name() {

@@ -1,6 +1,6 @@
 //! The statistics that the examples print.
 
-#[path = "../../examples/support/stats.rs"]
+#[path = "../../../examples/support/stats.rs"]
 #[allow(dead_code, reason = "the examples use the rest")]
 mod stats;
 

@@ -18,13 +18,13 @@ macro_rules! functions {
 }
 
 mod newest {
-    include!("../../cuda-sys/src/bindings/functions.rs");
+    include!("../../../cuda-sys/src/bindings/functions.rs");
 }
 mod older {
-    include!("../../cuda-sys/src/bindings/functions_abi.rs");
+    include!("../../../cuda-sys/src/bindings/functions_abi.rs");
 }
 mod per_thread {
-    include!("../../cuda-sys/src/bindings/functions_ptds.rs");
+    include!("../../../cuda-sys/src/bindings/functions_ptds.rs");
 }
 
 #[test]

@@ -1,0 +1,6 @@
+//! Errors and their texts.
+
+mod check;
+mod errors;
+mod invalid;
+mod result;

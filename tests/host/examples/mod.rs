@@ -1,0 +1,4 @@
+//! Code that the examples share.
+
+mod percentiles;
+mod trace;

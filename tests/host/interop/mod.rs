@@ -1,0 +1,4 @@
+//! Arrays of other libraries, without a driver.
+
+mod array_interface;
+mod dlpack;
