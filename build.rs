@@ -11,10 +11,10 @@ mod examples;
 
 // Included by path, so that this check and the generator parse headers with the same code.
 #[cfg(feature = "header-check")]
-#[path = "xtask/src/bind/api.rs"]
+#[path = "xtask/src/bindings/bind/api.rs"]
 mod api;
 #[cfg(feature = "header-check")]
-#[path = "xtask/src/bind/clang.rs"]
+#[path = "xtask/src/bindings/bind/clang.rs"]
 mod clang;
 
 #[cfg(not(feature = "header-check"))]

@@ -166,7 +166,8 @@ impl Options {
 
 /// Builds the software driver into the folder that the clients search for `libcuda.so.1`.
 fn driver() -> Result<PathBuf> {
-    let built = crate::python::software_driver(&root(), &root().join("target/clients/built"))?;
+    let built =
+        crate::packages::python::software_driver(&root(), &root().join("target/clients/built"))?;
     let folder = root().join("target/clients/driver");
     fs::create_dir_all(&folder)?;
     for name in ["libcuda.so.1", "libcuda.so"] {

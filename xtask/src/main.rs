@@ -1,38 +1,15 @@
 //! Developer commands of the project: `cargo xtask COMMAND`. Each command is in one file.
 
-mod asan;
-mod bind;
-mod build_cost;
+mod bindings;
 mod clients;
-mod compilers;
-mod cost;
 mod coverage;
-mod debian;
-mod deny;
-mod drivers;
-mod explore;
 mod generated;
-mod growth;
-mod header_check;
-mod headers;
-mod inline;
-mod layers;
-mod line_coverage;
-mod mutants;
-mod pack;
-mod profiles;
-mod ptx;
-mod publish;
-mod python;
-mod regen;
-mod seeds;
-mod semver;
+mod install;
+mod measurements;
+mod packages;
+mod source;
 mod status;
-mod symbols;
-mod test_binary;
-mod toolchain;
-mod tools;
-mod uncalled;
+mod testing;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -105,33 +82,33 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let rest = args.get(1..).unwrap_or_default();
     let done = match args.first().map(String::as_str) {
-        Some("regen-bindings") => regen::run(rest),
-        Some("symbols") => symbols::run(rest),
+        Some("regen-bindings") => bindings::regen::run(rest),
+        Some("symbols") => bindings::symbols::run(rest),
         Some("coverage") => coverage::run(rest),
-        Some("header-check") => header_check::run(rest),
-        Some("drivers") => drivers::run(rest),
-        Some("compilers") => compilers::run(rest),
-        Some("explore") => explore::run(rest),
-        Some("uncalled") => uncalled::run(rest),
-        Some("profiles") => profiles::run(rest),
-        Some("asan") => asan::run(rest),
-        Some("line-coverage") => line_coverage::run(rest),
-        Some("mutants") => mutants::run(rest),
-        Some("seeds") => seeds::run(rest),
-        Some("cost") => cost::run(rest),
-        Some("growth") => growth::run(rest),
-        Some("build-cost") => build_cost::run(rest),
-        Some("msrv") => toolchain::msrv(rest),
-        Some("layers") => layers::run(rest),
-        Some("inline") => inline::run(rest),
-        Some("deny") => deny::run(rest),
-        Some("publish") => publish::run(rest),
-        Some("semver") => semver::run(rest),
-        Some("ptx") => ptx::run(rest),
-        Some("wheel") => python::wheel(rest),
-        Some("python") => python::test(rest),
+        Some("header-check") => bindings::header_check::run(rest),
+        Some("drivers") => install::drivers::run(rest),
+        Some("compilers") => install::compilers::run(rest),
+        Some("explore") => testing::explore::run(rest),
+        Some("uncalled") => testing::uncalled::run(rest),
+        Some("profiles") => testing::profiles::run(rest),
+        Some("asan") => testing::asan::run(rest),
+        Some("line-coverage") => testing::line_coverage::run(rest),
+        Some("mutants") => testing::mutants::run(rest),
+        Some("seeds") => testing::seeds::run(rest),
+        Some("cost") => measurements::cost::run(rest),
+        Some("growth") => measurements::growth::run(rest),
+        Some("build-cost") => measurements::build_cost::run(rest),
+        Some("msrv") => install::toolchain::msrv(rest),
+        Some("layers") => source::layers::run(rest),
+        Some("inline") => source::inline::run(rest),
+        Some("deny") => packages::deny::run(rest),
+        Some("publish") => packages::publish::run(rest),
+        Some("semver") => packages::semver::run(rest),
+        Some("ptx") => source::ptx::run(rest),
+        Some("wheel") => packages::python::wheel(rest),
+        Some("python") => packages::python::test(rest),
         Some("clients") => clients::run(rest),
-        Some("pack") => pack::run(rest),
+        Some("pack") => packages::pack::run(rest),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

@@ -2,7 +2,8 @@
 
 use super::list::{Client, Suite};
 use super::{Setting, Test, Verdict, python};
-use crate::{headers, status};
+use crate::install::headers;
+use crate::status;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::ffi::OsString;

@@ -1,0 +1,7 @@
+//! The packages of the project: how they are built, tested and published.
+
+pub(crate) mod deny;
+pub(crate) mod pack;
+pub(crate) mod publish;
+pub(crate) mod python;
+pub(crate) mod semver;

@@ -1,0 +1,5 @@
+//! Checks of the sources.
+
+pub(crate) mod inline;
+pub(crate) mod layers;
+pub(crate) mod ptx;
